@@ -43,13 +43,12 @@ import numpy as np
 from gpu_emulator.api import run
 from gpu_emulator.values import Allocation, Budget, Checks, Launch, Schedule
 from harness.cells.places import CompileOptions, open_bench
-from harness.cells.plan import plan_launch
 from harness.cells.selection import select_all, small_launch
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
-from harness.frontends.registry import front_end
+from harness.frontends.registry import front_end, plan_launch
 from harness.io.files.locations import home_dir
 from harness.io.processes.hub import Hub
 from harness.run.emulating import Emulation
@@ -76,7 +75,7 @@ async def prepared(bench: Workbench, selection: Selection) -> tuple[Emulation, f
         bench, code, compiler, [selection.repro.kernel or "*"], (PLAIN_TARGET, target),
         budget=Budget(), tell=lambda _: None,
     )  # fmt: skip
-    plan = await plan_launch(bench, selection, target, compiler, launch)
+    plan = await plan_launch(bench, selection.place(launch=launch))
     cell = plan.cells[0]
     assert cell.launch is not None
     assert cell.record is not None

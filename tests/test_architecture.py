@@ -36,7 +36,7 @@ ROOMS = [room for layer in LAYERS for room in layer]
 INSIDE_CHILDREN: dict[str, set[str]] = {
     "io/children": set(),
     "frontends/triton/child": {"torch", "triton"},
-    "frontends/pretend": {"torch"},
+    "frontends/pretend": {"torch", "triton"},
     "frontends/tilelang/child": {"torch", "triton", "tilelang", "tvm"},
     "frontends/cutedsl/child": {"torch", "triton", "cutlass"},
     "frontends/cutile/child": {"torch", "triton", "cuda"},
@@ -259,6 +259,23 @@ def may_be_missing(path: Path) -> Iterator[str]:
 
 def test_what_runs_in_a_child_imports_nothing_of_ours() -> None:
     assert broken(may_be_missing) == []
+
+
+def reaches_a_compiler(path: Path) -> Iterator[str]:
+    """What a module outside of the room imports of one compiler."""
+    if room_of(path) == "frontends":
+        return
+    shared = {"harness.frontends.bench", "harness.frontends.texts"}
+    for name in read(path).imports:
+        folder, _, _ = name.rpartition(".")
+        if folder.startswith("harness.frontends.") and folder not in shared:
+            yield f"{name} is one compiler's"
+
+
+def test_compilers_are_reached_through_their_door() -> None:
+    assert broken(reaches_a_compiler) == []
+    ours = PACKAGE / "frontends" / "triton" / "front_end.py"
+    assert "harness.frontends.triton.source" in read(ours).imports
 
 
 def test_no_imports_go_in_a_circle() -> None:

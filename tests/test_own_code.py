@@ -19,10 +19,7 @@ import gpu_emulator
 import harness
 from harness.cells import reuse
 from harness.frontends import registry
-from harness.frontends.cutedsl import lowering as cutedsl
-from harness.frontends.cutile import lowering as cutile
-from harness.frontends.tilelang import lowering as tilelang
-from harness.frontends.triton import sessions
+from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.io.children import launch_code
 from harness.io.files.own_code import code_sha256
 
@@ -31,7 +28,6 @@ CHILD = ("io/children", "frontends/pretend", "frontends/triton/child")
 # Front ends are imported when they are asked for.
 DECIDE_A_ROW = (
     "harness.cells.evaluate",
-    "harness.cells.plan",
     *(where.partition(":")[0] for where in registry._OURS.values()),
 )
 
@@ -39,7 +35,10 @@ DECIDE_A_ROW = (
 def calls(name: str) -> Iterator[ast.Call]:
     for text in (text for path in MODULES if name in (text := path.read_text())):
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", None) == name:
+            if isinstance(node, ast.Call) and name in (
+                getattr(node.func, "id", None),
+                getattr(node.func, "attr", None),
+            ):
                 yield node
 
 
@@ -108,13 +107,12 @@ def covers(place: str, modules: set[Path]) -> bool:
 
 
 def test_the_code_of_a_child_is_part_of_what_it_captured() -> None:
-    assert sessions.child_code_sha256() == code_sha256(*CHILD)
-    served = closure(("harness.frontends.triton.child.serve",))
-    assert len(served) > len(CHILD)
-    assert [path for path in served if not is_below(path, CHILD)] == []
-    for child in (tilelang.CHILD, cutedsl.CHILD, cutile.CHILD):
+    for kind in ("triton", "tilelang", "cutedsl", "cutile"):
+        child = registry.front_end(kind)
+        assert isinstance(child, CapturedFrontEnd)
         inside = ("io/children", *child.code)
-        served = closure((f"{child.module}.serving",))
+        assert child.child_sha256() == code_sha256(*inside)
+        served = closure((f"{child.module}.__main__",))
         assert len(served) > len(inside)
         assert [path for path in served if not is_below(path, inside)] == []
 
@@ -138,10 +136,13 @@ def test_modules_that_are_named_in_a_string_exist() -> None:
 def test_what_is_started_in_a_child_can_be_started() -> None:
     child = PACKAGE / "frontends" / "triton" / "child"
     assert (child / "__main__.py").is_file()
-    interpreted = [word for call in calls("_interpreter") for word in words_of(call)]
+    interpreted = [word for call in calls("_interpret") for word in words_of(call)]
     assert interpreted
     for name in interpreted:
-        assert 'if __name__ == "__main__":' in (child / f"{name}.py").read_text()
+        assert (
+            'if __name__ == "__main__":'
+            in child.joinpath(*name.split(".")).with_suffix(".py").read_text()
+        )
     bare = [word for call in calls("bare_python") for word in words_of(call)]
     assert bare
     for name in bare:

@@ -9,13 +9,12 @@ from typing import Protocol
 
 from packaging.version import Version
 
-from harness.cells.plan import plan_launch
 from harness.cells.repros.find import find_kernel
 from harness.cells.repros.releases import in_release, plain_name, releases
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.no_assembler import unassembled
-from harness.frontends.registry import back_end, front_end
+from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.io.packages.versions import newest_of_minor
 from harness.values.errors import CaptureError, ConfigurationError, UsageError
 from harness.values.kernel import Repro
@@ -162,8 +161,7 @@ async def plan_cells(
         # What a compiler generates for the ptxas that it brings along goes to the others too.
         own = back_end(selection.repro.front_end, target).default == BUNDLED
         selection = replace(selection, ptxas=(None if own else ptxas,))
-    launch = launch or selection.launches[0]
-    return await plan_launch(bench, selection, target, selection.compilers[0], launch)
+    return await plan_launch(bench, selection.place(launch=launch))
 
 
 def with_ptxas(cell: PlannedCell, ptxas: Assembler) -> PlannedCell:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
-from harness.frontends.registry import front_end
-from harness.frontends.triton.compile_file import lower_text
-from harness.frontends.triton.config_source import OPTIONS
-from harness.frontends.triton.ir_text import read_triton_ir
+from harness.frontends.registry import form_of, front_end
+from harness.frontends.texts.config_source import OPTIONS
+from harness.frontends.texts.ir_text import read_triton_ir
 from harness.values.outcome import Lowering
 
 # Which arguments the entry takes is decided where the source is read, and stays from there on.
@@ -40,7 +39,7 @@ async def cross(
         for name in OPTIONS
         if known.get(name) is not None and getattr(facts, name, None) is None
     }
-    lowered = await lower_text(
+    lowered = await form_of(taker.launch.compiler.kind).compile(
         bench,
         taker.launch,
         text,

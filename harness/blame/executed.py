@@ -179,11 +179,10 @@ async def _vary_options(case: _Case) -> None:
     try:
         plan = await end.plan(
             case.study.bench,
-            every,
-            cell.cell.target,
-            cell.compiler,
-            every.launches[0],
-            adapt=lambda code: code.with_configs(record.kernel, configs),
+            every.place(
+                target=cell.cell.target,
+                adapt=lambda code: code.with_configs(record.kernel, configs),
+            ),
         )
     except TriageError as error:
         case.study.notes.append(f"other options were not tried: {error}")

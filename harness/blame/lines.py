@@ -14,10 +14,9 @@ from harness.blame.columns import Columns, choose_columns, choose_tritons
 from harness.blame.grid import Cell, Line, fold
 from harness.cells.evaluate import Evaluate, evaluate
 from harness.cells.places import record_of
-from harness.cells.plan import plan_launch
 from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import back_end, front_end
+from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, toolchain_of
 from harness.values.errors import CaptureError, InfrastructureError, TriageError
@@ -78,8 +77,7 @@ class Study:
             selection = replace(selection, ptxas=(None,))
         if ptxas:
             selection = replace(selection, ptxas=ptxas, freeze_ptx=False)
-        launch, target = selection.launches[0], selection.targets[0]
-        return await plan_launch(self.bench, selection, target, triton, launch)
+        return await plan_launch(self.bench, selection.place(compiler=triton))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,10 +14,9 @@ from typing import TypeVar
 import msgspec
 
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
-from harness.cells.plan import plan_launch, stored_launch
-from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench
-from harness.frontends.registry import OpenSessions
+from harness.frontends.registry import OpenSessions, plan_launch, stored_launch
 from harness.io.processes import machine
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.ptxas.flags import FlagChange
@@ -25,10 +24,7 @@ from harness.store.sqlite.records import ResultRecord
 from harness.store.store import Store
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
-from harness.values.matrix import MatrixVariant
 from harness.values.row import Row
-from harness.values.target import Target
-from harness.values.toolchain import Compiler
 from harness.values.verdict import VerdictKind
 
 T = TypeVar("T")
@@ -97,49 +93,6 @@ class RunProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CapturePlace:
-    """Where one kernel of a selection is captured.
-
-    With a `variant`, its one config takes the place of those that the kernel lists.
-    """
-
-    selection: Selection
-    target: Target
-    launch: PlannedLaunch
-    compiler: Compiler
-    variant: MatrixVariant | None = None
-
-    @property
-    def capture(self) -> object:
-        """Equal for the kernels that one capture serves."""
-        repro, launch = self.selection.repro, self.launch
-        file = repro.name if repro.ptx else repro.file
-        source = file, repro.source
-        return source, launch.spec.name, launch.label, self.target, self.compiler, self.variant
-
-    def adapt(self, code: LaunchCode) -> LaunchCode:
-        """The launch code with the variant's config in place of the listed ones."""
-        kernel = self.selection.repro.kernel
-        if self.variant is None or kernel is None:
-            return code
-        return code.with_configs(kernel, [self.variant.config.as_dict()])
-
-    def of_variant(self, plan: Plan) -> Plan:
-        """The cells of the variant alone, with what ptxas is given besides."""
-        if self.variant is None:
-            return plan
-        cells = plan.cells
-        if self.selection.repro.ptx is None:
-            wanted = self.variant.config.as_dict()
-            cells = tuple(cell for cell in cells if cell.cell.config.as_dict() == wanted)
-        if self.variant.options:
-            words = tuple(self.variant.options.split())
-            change = FlagChange(label=self.variant.options, added=words)
-            cells = tuple(with_flags(cell, change) for cell in cells)
-        return replace(plan, cells=cells)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Treatment:
     """How one cell is run; `evidence` goes into its record beside what it was judged from.
 
@@ -200,7 +153,7 @@ class Run:
 def places_of(selection: Selection) -> list[CapturePlace]:
     """Every launch on every target with every Triton."""
     return [
-        CapturePlace(selection=selection, target=target, compiler=compiler, launch=launch)
+        selection.place(target=target, compiler=compiler, launch=launch)
         for launch in selection.launches
         for target in selection.targets
         for compiler in selection.compilers
@@ -265,15 +218,7 @@ async def plan_place(run: Run, place: CapturePlace) -> Plan:
     if compiler.version:
         run.progress.capturing(f"{compiler.name}, {place.target}")
     try:
-        plan = await plan_launch(
-            run.bench,
-            place.selection,
-            place.target,
-            compiler,
-            place.launch,
-            adapt=place.adapt if place.variant else None,
-        )
-        plan = place.of_variant(plan)
+        plan = _of_variant(place, await plan_launch(run.bench, place))
     except TimeIsUpError:
         run.steering.left(None)
         return Plan(cells=())
@@ -281,6 +226,21 @@ async def plan_place(run: Run, place: CapturePlace) -> Plan:
         run.failures.append(error)
         return Plan(cells=())
     return _noted(run, plan)
+
+
+def _of_variant(place: CapturePlace, plan: Plan) -> Plan:
+    """The cells of the place's variant alone, with what ptxas is given besides."""
+    variant = place.variant
+    if variant is None:
+        return plan
+    cells = plan.cells
+    if place.selection.repro.ptx is None:
+        wanted = variant.config.as_dict()
+        cells = tuple(cell for cell in cells if cell.cell.config.as_dict() == wanted)
+    if variant.options:
+        change = FlagChange(label=variant.options, added=tuple(variant.options.split()))
+        cells = tuple(with_flags(cell, change) for cell in cells)
+    return replace(plan, cells=cells)
 
 
 def _noted(run: Run, plan: Plan) -> Plan:
@@ -293,18 +253,11 @@ def _noted(run: Run, plan: Plan) -> Plan:
 def stored_place(run: Run, place: CapturePlace) -> Plan | None:
     """The cells of one place, if its capture is stored; no child is started, nothing is fetched."""
     try:
-        plan = stored_launch(
-            run.bench,
-            place.selection,
-            place.target,
-            place.compiler,
-            place.launch,
-            adapt=place.adapt if place.variant else None,
-        )
+        plan = stored_launch(run.bench, place)
     except TriageError as error:
         run.failures.append(error)
         return Plan(cells=())
-    return _noted(run, place.of_variant(plan)) if plan else None
+    return _noted(run, _of_variant(place, plan)) if plan else None
 
 
 async def _one(run: Run, plan: PlannedCell) -> Row | None:

@@ -45,7 +45,6 @@ _JUDGING = (
     "frontends",
     "cells/repros",
     "cells/evaluate.py",
-    "cells/plan.py",
 )
 _LIMITED = {kind.value for kind in LIMITS_OF_OURS}
 _SIGKILL = 9

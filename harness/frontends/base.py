@@ -2,22 +2,27 @@
 
 A front end finds kernels in a source, captures their launches, lowers one config to what an
 assembler takes, and knows its own versions, stages and options. Everything else (cells, verdicts,
-bisection, blame, reduction, reports) speaks to this protocol, and to no compiler.
+bisection, blame, reduction, reports) speaks to this class, and to no compiler.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from harness.frontends.captured_launch import CapturedLaunch
+from harness.io.packages.versions import select
 from harness.values.cell import CellId
+from harness.values.check import Departure, Interpretation
 from harness.values.environment import Environment
+from harness.values.errors import UsageError
 from harness.values.kernel import Config, ConfigFilter, LaunchSpec, Repro, Scalar
 from harness.values.launch_label import LaunchLabel
 from harness.values.limits import Limits
+from harness.values.matrix import MatrixVariant
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
 from harness.values.toolchain import Assembler, Compiler, Tool
@@ -29,8 +34,9 @@ if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd
     from harness.frontends.bench.bench import Kept, Sessions, Workbench
     from harness.frontends.readings import PtxReading
+    from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm, SyntaxForm
-    from harness.io.processes.hub import Hub
+    from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.ptxas.flags import FlagChange
 
 
@@ -104,6 +110,59 @@ class Selection:
     formal: bool = False
     surroundings: tuple[str, ...] = ()
 
+    def place(
+        self,
+        *,
+        target: Target | None = None,
+        compiler: Compiler | None = None,
+        launch: PlannedLaunch | None = None,
+        adapt: Adapt | None = None,
+    ) -> CapturePlace:
+        """Where the kernel is captured with these; else with the first that are selected."""
+        return CapturePlace(
+            selection=self,
+            target=target or self.targets[0],
+            compiler=compiler or self.compilers[0],
+            launch=launch or self.launches[0],
+            adapt=adapt,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturePlace:
+    """Where one kernel of a selection is captured.
+
+    With a `variant`, its one config takes the place of those that the kernel lists. `adapt` may
+    give the launch other configs, or other sources, than the repro has.
+    """
+
+    selection: Selection
+    target: Target
+    compiler: Compiler
+    launch: PlannedLaunch
+    variant: MatrixVariant | None = None
+    adapt: Adapt | None = None
+
+    @property
+    def capture(self) -> object:
+        """Equal for the kernels that one capture serves."""
+        repro, launch = self.selection.repro, self.launch
+        file = repro.name if repro.ptx else repro.file
+        source = file, repro.source
+        return source, launch.spec.name, launch.label, self.target, self.compiler, self.variant
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the configs are those of the repro."""
+        return self.variant is None and self.adapt is None
+
+    def adapted(self, code: LaunchCode) -> LaunchCode:
+        """The launch code, with what is changed of it here."""
+        kernel = self.selection.repro.kernel
+        if self.variant is not None and kernel is not None:
+            code = code.with_configs(kernel, [self.variant.config.as_dict()])
+        return self.adapt(code) if self.adapt else code
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCell:
@@ -151,15 +210,96 @@ class Plan:
     session: str | None = None
 
 
-class FrontEnd(Protocol):
+class Interpreter(ABC):
+    """Runs a launch on small real inputs, on the CPU, in children of its own."""
+
+    @abstractmethod
+    async def compare_configs(
+        self,
+        bench: Workbench,
+        code: LaunchCode,
+        *,
+        kernels: Sequence[str],
+        target: Target,
+        compiler: Compiler,
+    ) -> Interpretation:
+        """Compare the configs of the kernels with these names or patterns, as `target` sees them.
+
+        What was found is kept by content, unless the launch code raised or the time was too short.
+
+        Raises:
+            InfrastructureError: the interpreter cannot be started here.
+        """
+
+    @abstractmethod
+    async def compare_variants(
+        self,
+        bench: Workbench,
+        original: LaunchCode,
+        others: Sequence[LaunchCode],
+        *,
+        target: Target,
+        compiler: Compiler,
+    ) -> list[Departure]:
+        """Compare what a launch returns with what each variant of it does, on the same inputs.
+
+        Variants differ in overrides and in injected configs. What was found is kept by content,
+        unless a variant could not be compared.
+
+        Raises:
+            InfrastructureError: the interpreter cannot be started here.
+        """
+
+    @abstractmethod
+    async def capture(
+        self, bench: Workbench, code: LaunchCode, target: Target, compiler: Compiler
+    ) -> CapturedLaunch:
+        """What the launch code launches, compiled and not interpreted.
+
+        Raises:
+            CaptureError: the launch code hung or ended its process.
+            InfrastructureError: this compiler cannot be imported here.
+        """
+
+    @abstractmethod
+    def launch_key(
+        self, kind: str, code: LaunchCode, message: Mapping[str, object], compiler: Compiler
+    ) -> str:
+        """By what an answer to `message` is kept: all that the child is sent, and what runs it."""
+
+    @abstractmethod
+    def environment(self, compiler: Compiler) -> Mapping[str, str]:
+        """The variables that launch code sees there."""
+
+    @abstractmethod
+    async def run_with_values(
+        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
+    ) -> JobResult:
+        """Run a launch function once with values, and hand each launch to the caller.
+
+        `request.json` in the folder says what; see `harness.run.recording`. The folder of the
+        result, with what was printed, is the caller's, too.
+
+        Raises:
+            InfrastructureError: the child could not be kept alive.
+        """
+
+    @abstractmethod
+    async def run_reference(
+        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
+    ) -> JobResult:
+        """Run a reference function, in the same way; see `harness.run.referring`."""
+
+
+class FrontEnd(ABC):
     """One kernel language and its compiler.
 
     `kind` names it in ids and options, `title` for people. `suffixes` are those of files that
     `--kernel` takes; Python files are taken that import one of `modules`. `stages` are what it
     lowers a kernel through, in order, whatever the target. `options` of a config leave the kernel's
     meaning alone. `levels` are those at which a kernel can be reduced besides what the assembler
-    takes, and `source_form` is how it writes one as a file, where it can. `interprets`: its
-    launches can be run without its compiler, and compared. `patches`: its
+    takes, and `source_form` is how it writes one as a file, where it can. `interpreter`
+    runs its launches with values beside its compiler, where that can be done. `patches`: its
     kernels are Python with a tuner, whose source a patch can change. `back_ends` are all that
     `back_end` may name. `issue_fields` are the headings of its form of an issue, which the template
     `report/KIND.md.j2` fills; none where it has no form of its own.
@@ -168,21 +308,19 @@ class FrontEnd(Protocol):
     kind: str
     title: str
     back_ends: tuple[BackEnd, ...]
-    suffixes: tuple[str, ...]
-    modules: tuple[str, ...]
+    suffixes: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     stages: tuple[str, ...]
-    options: tuple[str, ...]
-    levels: tuple[str, ...]
-    issue_fields: tuple[str, ...]
-    interprets: bool
-    patches: bool
-
-    @property
-    def source_form(self) -> FileForm | SyntaxForm | None:
-        """How it writes a kernel as a file; None where it cannot."""
+    options: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    source_form: FileForm | SyntaxForm | None = None
+    issue_fields: tuple[str, ...] = ()
+    interpreter: Interpreter | None = None
+    patches: bool = False
 
     def back_end(self, target: Target) -> BackEnd:
         """What assembles for a target: it takes the last of the stages there."""
+        return self.back_ends[0]
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         """The kernel of a file, or one of its kernels.
@@ -190,7 +328,9 @@ class FrontEnd(Protocol):
         Raises:
             UsageError: it cannot be read, or holds no such kernel.
         """
+        raise UsageError(f"{path}: {self.title} kernels are captured from Python files ({kernel})")
 
+    @abstractmethod
     def available(self, *, prereleases: bool = False) -> list[Version]:
         """The versions that can be installed here, oldest first; none where it has no versions."""
 
@@ -200,10 +340,14 @@ class FrontEnd(Protocol):
         Raises:
             UsageError: the specifier is malformed, or names what does not exist.
         """
+        there = self.available(prereleases=prereleases)
+        return select(there, spec, what=self.title, prereleases=prereleases)
 
     def installed(self) -> list[Compiler]:
         """Those that are on this machine."""
+        return [self.install(version) for version in self.available()]
 
+    @abstractmethod
     def install(self, version: Version | str) -> Compiler:
         """Install a version, or find it installed.
 
@@ -217,9 +361,11 @@ class FrontEnd(Protocol):
         Raises:
             UsageError: it is not known what goes with this version.
         """
+        return None
 
     def planned(self, version: Version | str) -> Compiler:
         """What `install` would give, for `--list` and `--dry-run`; nothing is installed."""
+        return self.install(version)
 
     def default(self) -> Compiler:
         """The one to use where none is named.
@@ -227,39 +373,28 @@ class FrontEnd(Protocol):
         Raises:
             InfrastructureError: there is none.
         """
+        return self.installed()[-1]
 
+    @abstractmethod
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
         """What keeps captures alive between their lowerings; limits are those of launch code."""
 
-    async def plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
+    async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         """The cells of one launch: one for each config that the filter lets through, and ptxas.
 
         Raises:
             CaptureError: the launch cannot be captured, or never launches the kernel.
             InfrastructureError: the compiler, or a source, cannot be brought here.
         """
+        plan = self.stored_plan(bench, place)
+        assert plan is not None, "where nothing is captured, a plan needs no compilation"
+        return plan
 
-    def stored_plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan | None:
+    @abstractmethod
+    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
         """As `plan`, from what is stored; None where it is not. Nothing is fetched or started."""
 
+    @abstractmethod
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
@@ -268,9 +403,11 @@ class FrontEnd(Protocol):
         The artifact of the name of the last stage (`ptx`) is what it is to assemble.
         """
 
+    @abstractmethod
     def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         """By what a lowering is kept: equal for all that share one."""
 
+    @abstractmethod
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         """What the program (by its sha256) says, beside the IR that it came from."""
 
@@ -288,18 +425,28 @@ class FrontEnd(Protocol):
         Raises:
             InfrastructureError: this machine failed.
         """
+        return None
 
     def built_with(self, compiler: Compiler) -> str | None:
         """The commit of the LLVM inside the compiler, where it is known."""
+        return None
 
+    @abstractmethod
     def judge(self, lowering: Lowering) -> Verdict:
         """The verdict on a lowering that raised or did not end well, by the compiler's wordings."""
 
+    @abstractmethod
     def install_line(self, version: str) -> str:
         """What a user types, or does, to have this version."""
 
+    @abstractmethod
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         """What a user writes to have this config."""
 
+    def user_settings(self, compiler: Compiler) -> Mapping[str, str]:
+        """The variables of the user's that a compiler reads."""
+        return {}
+
     def identity(self, compiler: Compiler) -> object:
         """All of the compiler and its settings that decides what it generates."""
+        return compiler.identity

@@ -1,240 +1,414 @@
-"""What is alike for compilers that live in an environment of their own and capture launch code.
+"""What is alike for compilers whose launch code runs in a child: captures and lowerings of it.
 
-A front end of theirs is a subclass: it names its environment and its child, and lowers.
+A front end of theirs is a subclass: it names the child, a package of ours that is run with the
+compiler's Python (see `harness.io.children.captures`), and says what its jobs leave. Captures and
+lowerings are kept by content.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+from abc import abstractmethod
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from harness.frontends.captures import kernel_text
+import msgspec
+
+import harness
+import harness.io.children.enter
+from harness.frontends.base import FrontEnd
+from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.launch_code import capture_request, fetch_launch_code, has_launch_code
 from harness.frontends.planning import cells_of
-from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
-from harness.frontends.readings import read_stored
-from harness.frontends.reads import withheld
-from harness.io.packages.versions import exact_version, select
-from harness.io.toolchains.environments import (
-    compiler_in,
-    environments_of,
-    install_environment,
-    is_installed,
-    planned_environment,
-)
-from harness.values.environment import Environment
-from harness.values.errors import UsageError
-from harness.values.kernel import Config, Repro
-from harness.values.limits import limits_of
-from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.target import Target
-from harness.values.toolchain import Assembler, Compiler
+from harness.frontends.programs import interpreter_of
+from harness.frontends.reads import is_unchanged, withheld
+from harness.frontends.registry import OpenSessions
+from harness.frontends.sessions import ChildProgram, LaunchSessions
+from harness.io.files.own_code import code_sha256
+from harness.io.files.regular_files import read_regular
+from harness.io.files.scratch import scratch_disk
+from harness.io.processes.confinement import is_confined
+from harness.io.processes.environment import plain_environment
+from harness.io.toolchains.environments import is_installed
+from harness.values.errors import ConfigurationError, InfrastructureError
+from harness.values.outcome import Capture, Lowering, RaisedError
 
 if TYPE_CHECKING:
-    from packaging.version import Version
+    from collections.abc import Mapping
 
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import Adapt, LaunchCode, Plan, PlannedLaunch, Selection
-    from harness.frontends.bench.bench import Kept, Sessions, Workbench
+    from harness.frontends.base import CapturePlace, LaunchCode, Plan
+    from harness.frontends.bench.bench import Workbench
     from harness.frontends.capture_request import CaptureRequest
-    from harness.frontends.captured_launch import CapturedLaunch
-    from harness.frontends.captures import CapturingChild
-    from harness.frontends.readings import PtxReading
     from harness.frontends.sessions import JobResult
-    from harness.frontends.source_form import FileForm
-    from harness.io.processes.hub import Hub
+    from harness.io.processes.hub import Hub, ResourceLimits
+    from harness.values.kernel import Config
+    from harness.values.outcome import LaunchFacts, ProcessEnd
+    from harness.values.target import Target
+    from harness.values.toolchain import Assembler, Compiler, Tool
+
+# Where the sources lie; `LaunchCode.identity` says what they are.
+_SOURCES = frozenset({"file", "paths", "bare"})
+_MAX_LOG = 1 << 20
+_MOST_SOURCE = 1 << 20
+# Of the host's: its Python's settings, and a toolkit that is none of the compiler's.
+_NOT_OURS = ("PYTHON", "CUDA", "NVCC", "LD_LIBRARY_PATH")
+# Launch code that iterates over a set makes the same launches every time. Threads of numeric
+# libraries do not survive a fork, and nothing here computes.
+OF_CHILDREN = {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",
+}
 
 
-class CapturedFrontEnd:
-    """The parts of `harness.frontends.base.FrontEnd` that follow from an environment and a child.
+class CapturedFrontEnd(FrontEnd):
+    """The parts of a front end that follow from a child.
 
-    `child` runs launch code. `needs` are packages that a user installs themselves, beside those of
-    the environment.
+    `module` is run as the child; `code` are the places of all of our code that runs there.
+    `variables` are those that the compiler reads, by their prefixes; of those, children never get
+    the ones in `never`.
     """
 
-    kind: str
-    title: str
-    child: CapturingChild
-    needs: tuple[str, ...] = ()
-    back_ends: tuple[BackEnd, ...] = (BUNDLED_BACK_END,)
-    suffixes: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
-    source_form: FileForm | None = None
-    issue_fields: tuple[str, ...] = ()
-    interprets = False
-    patches = False
-
-    def environment(self, version: str) -> Environment:
-        """See the protocol."""
-        raise NotImplementedError
-
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        """See the protocol."""
-        raise NotImplementedError
+    module: str
+    code: tuple[str, ...]
+    variables: tuple[str, ...] = ()
+    never: frozenset[str] = frozenset()
 
     def bundled(self, compiler: Compiler) -> Path | None:
         """The assembler that this compiler brings along."""
         raise NotImplementedError
 
+    @abstractmethod
     async def finished(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
-        """The evidence and the artifacts of what a job of the child left."""
-        raise NotImplementedError
+        """The evidence and the artifacts of what a job of the child left.
+
+        `alone`: nothing else is to run beside it.
+        """
 
     def lowered_with(self) -> dict[str, object]:
         """What decides a lowering besides compiler, child and settings."""
         return {}
 
-    def asked(self, ptxas: Assembler) -> dict[str, object]:  # noqa: ARG002
+    def asked(self, ptxas: Assembler) -> dict[str, object]:
         """What the child gets to know of the assembler that a record is lowered for."""
         return {}
 
-    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
-        """See the protocol."""
-        return self.back_ends[0]
+    def settings(self, target: Target, compiler: Compiler) -> dict[str, object]:
+        """What only this child understands of a request."""
+        bundled = self.bundled(compiler)
+        return {"target": str(target), "ptxas": str(bundled) if bundled else None}
 
-    def read_file(self, path: Path, kernel: str | None) -> Repro:
-        """See the protocol."""
-        raise UsageError(f"{path}: {self.title} kernels are captured from Python files ({kernel})")
+    def must_repeat(self, end: ProcessEnd) -> bool:
+        """Whether a job that ended so is run once more, alone.
 
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        """See the protocol."""
-        exact = exact_version(spec)
-        if exact is not None and self._installed(exact):
-            return [exact]
-        there = self.available(prereleases=prereleases)
-        return select(there, spec, what=self.title, prereleases=prereleases)
+        That tells what kills its compiler from a machine in trouble.
+        """
+        return has_died(end)
 
-    def installed(self) -> list[Compiler]:
-        """See the protocol."""
-        return [compiler_in(each) for each in environments_of(self.kind)]
+    def program(self, compiler: Compiler) -> ChildProgram:
+        """The child of a compiler."""
+        enter = str(Path(harness.io.children.enter.__file__).resolve())
+        argv = (interpreter_of(compiler), "-s", "-B", enter, self.module)
+        return ChildProgram(argv=argv, env=self.child_environment(compiler))
 
-    def _installed(self, version: Version | str) -> Compiler | None:
-        """What is installed is used as it is: its partners were chosen then."""
-        return next((each for each in self.installed() if each.version == str(version)), None)
+    def child_environment(self, compiler: Compiler) -> dict[str, str]:
+        """The variables of its processes: what any program needs, and settings of the compiler."""
+        user = plain_environment() if is_confined() else dict(os.environ)
+        plain = {name: value for name, value in user.items() if not name.startswith(_NOT_OURS)}
+        own = self.user_settings(compiler)
+        return {**plain, **own, **OF_CHILDREN, **dict(compiler.variables)}
 
-    def install(self, version: Version | str) -> Compiler:
-        """See the protocol."""
-        return self._installed(version) or install_environment(self.environment(str(version)))
+    def user_settings(self, compiler: Compiler) -> dict[str, str]:
+        """The user's settings of this compiler, and of torch."""
+        wanted = (*self.variables, "TORCH", "PYTORCH_")
+        found = {name: each for name, each in os.environ.items() if name.startswith(wanted)}
+        return {name: found[name] for name in sorted(found) if name not in self.never}
 
-    def planned(self, version: Version | str) -> Compiler:
-        """See the protocol."""
-        return self._installed(version) or planned_environment(self.environment(str(version)))
+    def child_sha256(self) -> str:
+        """Hash of the code that runs in children: part of the key of everything it made."""
+        return _code_of(self.code)
 
-    def default(self) -> Compiler:
-        """See the protocol."""
-        here = self.installed()
-        return here[-1] if here else self.install(self.available()[-1])
+    def identity(self, compiler: Compiler) -> object:
+        child = [self.child_sha256(), self.user_settings(compiler)]
+        return [compiler.identity, *self.lowered_with().values(), child]
 
-    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
-        """See the protocol."""
-        return self.child.open_sessions(hub, timeout=timeout, memory=memory)
+    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> LaunchSessions:
+        return LaunchSessions(hub, self.program, capture_timeout=timeout, capture_memory=memory)
 
-    async def plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        """See the protocol."""
-        code, request = self._request(selection, target, compiler, launch, adapt)
-        captured = await self.child.capture(bench, code, request, compiler)
-        return self._cells(selection, target, launch, captured, is_own=adapt is None)
+    def sessions_of(self, bench: Workbench) -> LaunchSessions:
+        """The living captures of a bench, which are this kind's."""
+        found = bench.sessions
+        if isinstance(found, OpenSessions):
+            found = found.of(self.kind)
+        assert isinstance(found, LaunchSessions)
+        return found
 
-    def stored_plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan | None:
-        """See the protocol."""
-        if not (has_launch_code(selection.repro) and is_installed(compiler)):
+    async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
+        captured = await self.capture(bench, self._code(place), place.target, place.compiler)
+        return self._cells(place, captured)
+
+    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
+        if not (has_launch_code(place.selection.repro) and self.is_there(place.compiler)):
             return None
-        code, request = self._request(selection, target, compiler, launch, adapt)
-        captured = self.child.stored_capture(bench, code, request, compiler)
-        if captured is None:
+        code, compiler = self._code(place), place.compiler
+        request = self._request(code, place.target, compiler)
+        key = self.launch_key("capture", code, request.message(), compiler)
+        kept = bench.read("capture", key, Capture)
+        if kept is None or not self.is_true(kept.value, compiler):
             return None
-        return self._cells(selection, target, launch, captured, is_own=adapt is None)
+        captured = CapturedLaunch(capture=kept, compiler=compiler, request=request)
+        return self._cells(place, captured)
+
+    def is_there(self, compiler: Compiler) -> bool:
+        """Whether a compiler is installed, and not only planned."""
+        return is_installed(compiler)
+
+    def _code(self, place: CapturePlace) -> LaunchCode:
+        launch = place.launch
+        code = fetch_launch_code(place.selection.repro, launch.spec, launch.overrides)
+        return place.adapted(code)
+
+    def _request(self, code: LaunchCode, target: Target, compiler: Compiler) -> CaptureRequest:
+        """What the child is to run, as the target would see it."""
+        settings = self.settings(target, compiler)
+        return replace(capture_request(code, target), settings=settings)
+
+    def _cells(self, place: CapturePlace, captured: CapturedLaunch) -> Plan:
+        environment = self.child_environment(captured.compiler)
+        missing = withheld(captured.capture.value.reads, environment, self.never)
+        tool = self.own_disassembler(captured.compiler)
+        return cells_of(place, captured, nvdisasm=tool, withheld=missing)
+
+    def own_disassembler(self, compiler: Compiler) -> Tool | None:
+        """One that the compiler brings along: it reads what the newest has dropped."""
+        return None
+
+    async def capture(
+        self, bench: Workbench, code: LaunchCode, target: Target, compiler: Compiler
+    ) -> CapturedLaunch:
+        """What the launch code launches, as `target` would see it.
+
+        The capture of code that raised is not kept; its `error` says what was raised.
+
+        Raises:
+            CaptureError: the launch code hung or ended its process.
+            InfrastructureError: this compiler cannot be imported here.
+        """
+        request = self._request(code, target, compiler)
+        key = self.launch_key("capture", code, request.message(), compiler)
+        async with bench.once(key):
+            kept = bench.find("capture", key, Capture)
+            if kept is None or not self.is_true(kept.value, compiler):
+                async with bench.slot():
+                    value = await self.sessions_of(bench).capture(key, compiler, request)
+                kept = (
+                    Kept(value=value, key=key, artifacts={}, cached=False)
+                    if value.error
+                    else bench.keep("capture", key, value, {})
+                )
+        return CapturedLaunch(capture=kept, compiler=compiler, request=request)
+
+    def launch_key(
+        self, kind: str, code: LaunchCode, message: Mapping[str, object], compiler: Compiler
+    ) -> str:
+        """By what an answer to `message` is kept: all that the child is sent, and what runs it.
+
+        The content of the sources counts, not where a copy of them lies. What the launch code
+        reads besides is looked up again: see `harness.frontends.reads`.
+        """
+        sent = {name: each for name, each in message.items() if name not in _SOURCES}
+        own = self.key_of(compiler)
+        return content_key(kind=kind, sent=sent, code=code.identity, **own)
+
+    def key_of(self, compiler: Compiler) -> dict[str, object]:
+        """What of a compiler, its child and its settings decides what launch code does."""
+        return {
+            "compiler": compiler.identity,
+            "child": self.child_sha256(),
+            "settings": self.user_settings(compiler),
+        }
+
+    def is_true(self, capture: Capture, compiler: Compiler) -> bool:
+        """Whether what the launch code of a stored capture read is still the same."""
+        return is_unchanged(capture.reads, self.child_environment(compiler))
+
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
+        return content_key(
+            record=record.key,
+            settings=[dict(launch.request.settings), self.user_settings(launch.compiler)],
+            compiler=launch.compiler.identity,
+            child=self.child_sha256(),
+            **self.lowered_with(),
+            **self.asked(ptxas),
+        )
 
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
-        """See the protocol."""
+        """Have a fork of the capture lower one record.
 
-        async def finish(done: JobResult, alone: bool) -> tuple[Lowering, dict[str, str]]:  # noqa: FBT001
-            lowering, artifacts = await self.finished(bench, launch, done, alone=alone)
-            if text := kernel_text(launch.request, record):
-                artifacts["python"] = bench.store.artifacts.put(text)
-            return lowering, artifacts
-
+        Raises:
+            InfrastructureError: the child could not be kept alive.
+        """
         key = self.lowering_key(launch, record, ptxas)
-        return await self.child.lower(bench, launch, record, key, finish, self.asked(ptxas))
+        async with bench.once(key):
+            kept = bench.find("lower", key, Lowering)
+            if kept and still_valid(kept.value.end, bench.limits):
+                return kept
+            lowering, artifacts = await self._once(bench, launch, record, ptxas, alone=False)
+            if self.must_repeat(lowering.end):
+                again, artifacts = await self._once(bench, launch, record, ptxas, alone=True)
+                lowering = replace(again, attempts=2)
+            return bench.keep("lower", key, lowering, artifacts)
 
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
-        """See the protocol."""
-        asked = self.asked(ptxas)
-        return self.child.lowering_key(launch, record, **self.lowered_with(), **asked)
+    async def _once(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        ptxas: Assembler,
+        *,
+        alone: bool,
+    ) -> tuple[Lowering, dict[str, str]]:
+        asked = {"op": "lower", **self.asked(ptxas)}
+        done = await self.on_record(bench, launch, record, asked, alone=alone)
+        try:
+            lowering, artifacts = await self.finished(bench, launch, done, alone=alone)
+            if text := _kernel_text(launch.request, record):
+                artifacts["python"] = bench.store.artifacts.put(text)
+        finally:
+            bench.hub.drop_folder(done.folder)
+        return lowering, artifacts
 
-    def identity(self, compiler: Compiler) -> object:
-        """See the protocol."""
-        return [compiler.identity, *self.lowered_with().values(), self.child.identity()]
+    async def on_record(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        asked: Mapping[str, object],
+        *,
+        alone: bool = False,
+    ) -> JobResult:
+        """Have a fork of a capture do something with a record; the folder is the caller's.
 
-    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        """See the protocol."""
-        entry = lowering.value.metadata.get("entry")
-        return read_stored(bench, ptx, entry=str(entry) if entry else None)
+        Raises:
+            InfrastructureError: the child could not be kept alive, or no longer makes this launch.
+        """
+        message = {**asked, "key": record.key, "limits": bench.limits.message()}
+        key, compiler, request = launch.capture.key, launch.compiler, launch.request
+        async with bench.slot(alone=alone):
+            await self._meet_again(bench, launch, record)
+            done = await self.sessions_of(bench).on_record(key, compiler, request, message)
+        bench.cpu_seconds += done.end.cpu
+        return done
 
-    def built_with(self, compiler: Compiler) -> str | None:  # noqa: ARG002
-        """See the protocol."""
-        return None
+    async def on_server(
+        self, bench: Workbench, compiler: Compiler, asked: Mapping[str, Any], limits: ResourceLimits
+    ) -> JobResult:
+        """Have a fork of the child do something without a capture; the folder is the caller's.
 
-    def install_line(self, version: str) -> str:
-        """See the protocol."""
-        pins = (str(pin) for pin in self.environment(version).pins)
-        return f"pip install {' '.join((*self.needs, *pins))}"
+        Raises:
+            InfrastructureError: the child could not be kept alive.
+        """
+        message = {**asked, "limits": limits.message()}
+        async with bench.slot():
+            done = await self.sessions_of(bench).on_server(compiler, message)
+        bench.cpu_seconds += done.end.cpu
+        return done
 
-    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:  # noqa: ARG002
-        """See the protocol."""
+    async def _meet_again(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> None:
+        """Run the launch code for a stored capture, which must come to the same launch again.
+
+        Raises:
+            InfrastructureError: it does not; what it came to now is kept in its place.
+        """
+        if not launch.capture.cached:
+            return
+        key, request = launch.capture.key, launch.request
+        value = await self.sessions_of(bench).capture(key, launch.compiler, request)
+        if any(each.key == record.key for each in value.records):
+            return
+        if not value.error:
+            bench.keep("capture", key, value, {})
+        raise InfrastructureError(
+            f"{request.file}: the launch code no longer makes this launch, and nothing that it "
+            "reads has changed, as far as can be seen (random numbers, the time, a service?); what "
+            "it makes now is stored: run again"
+        )
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in config.items)
         return f"{kernel}(..., {values})"
 
-    def _request(
-        self,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        adapt: Adapt | None,
-    ) -> tuple[LaunchCode, CaptureRequest]:
-        """What the child is to run, as the target would see it."""
-        code = fetch_launch_code(selection.repro, launch.spec, launch.overrides)
-        code = adapt(code) if adapt else code
-        limits = limits_of(target.capability)
-        assert limits is not None, "targets are checked when they are chosen"
-        bundled = self.bundled(compiler)
-        settings = {"target": str(target), "ptxas": str(bundled) if bundled else None}
-        return code, replace(capture_request(code, target, limits), settings=settings)
 
-    def _cells(
-        self,
-        selection: Selection,
-        target: Target,
-        launch: PlannedLaunch,
-        captured: CapturedLaunch,
-        *,
-        is_own: bool,
-    ) -> Plan:
-        environment = self.child.environment(captured.compiler)
-        missing = withheld(captured.capture.value.reads, environment, self.child.never)
-        return cells_of(selection, target, launch, captured, withheld=missing, is_own=is_own)
+@cache
+def _code_of(places: tuple[str, ...]) -> str:
+    return code_sha256("io/children", *places)
+
+
+def read_lowering(done: JobResult, first: str) -> Lowering:
+    """The evidence that a job left in its folder; `first` is the stage that it begins with."""
+    # A result that was written before the process died is whole: it is renamed into place.
+    result: Mapping[str, Any] = done.result or {}
+    error = result.get("error")
+    progress: Mapping[str, Any] = done.progress or {}
+    return Lowering(
+        end=done.end,
+        stage=str(result.get("stage") or progress.get("stage") or first),
+        error=msgspec.convert(error, RaisedError) if error else None,
+        metadata=result.get("metadata", {}),
+        seconds=result.get("seconds") or progress.get("seconds") or {},
+        log=_tail(done.folder / "stderr"),
+    )
+
+
+def _tail(path: Path) -> str:
+    """The end of what a job printed; it may be far more than fits our memory."""
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _MAX_LOG, 0))
+        return file.read().decode(errors="replace")
+
+
+def keep_files(bench: Workbench, done: JobResult, files: Mapping[str, str]) -> dict[str, str]:
+    """Keep what a job left of these files; the sha256 of each by its name."""
+    left = ((name, done.folder / file) for name, file in files.items())
+    return {name: bench.store.artifacts.put_file(file) for name, file in left if file.is_file()}
+
+
+def keep_streams(bench: Workbench, done: JobResult, more: str = "") -> str:
+    """Keep what a job printed, and `more`, as one artifact; its sha256."""
+    with scratch_disk(), (done.folder / "log").open("wb") as log:
+        for name in ("stderr", "stdout"):
+            # One that was killed at once may not have made them yet.
+            if (done.folder / name).is_file():
+                with (done.folder / name).open("rb") as stream:
+                    shutil.copyfileobj(stream, log)
+        log.write(more.encode())
+    return bench.store.artifacts.put_file(done.folder / "log")
+
+
+def _kernel_text(request: CaptureRequest, record: LaunchFacts) -> bytes | None:
+    """The file that holds the kernel, where it lies beside the launch code or in its packages.
+
+    Its place was said by a child that runs what others wrote: it names no other file of the user's.
+    """
+    file = Path(record.file).resolve()
+    roots = (request.file.resolve().parent, *(path.resolve() for path in request.paths))
+    if file.suffix != ".py" or not any(map(file.is_relative_to, roots)):
+        return None
+    try:
+        return read_regular(file, _MOST_SOURCE)
+    except ConfigurationError:
+        return None

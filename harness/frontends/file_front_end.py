@@ -1,34 +1,31 @@
 """What is alike for languages whose kernels are read from a file, in this process.
 
 There is no launch code and no child that stays: a front end of theirs is a subclass that reads
-files, says what its cells are, and lowers.
+files, says which configs their kernels have, and lowers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.frontends.base import LaunchCode
-from harness.frontends.bench.bench import Kept
+from harness.frontends.base import FrontEnd, LaunchCode
+from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.planning import cells_of
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
-from harness.io.packages.versions import select
-from harness.values.environment import Environment
-from harness.values.kernel import LaunchSpec, Repro, Scalar
-from harness.values.outcome import Capture, LaunchFacts
-from harness.values.target import Target
-from harness.values.toolchain import Assembler, Compiler
+from harness.values.kernel import LaunchSpec, Repro
+from harness.values.outcome import Capture, LaunchFacts, Lowering
 
 if TYPE_CHECKING:
-    from packaging.version import Version
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
+    from harness.frontends.base import CapturePlace, Plan
     from harness.frontends.bench.bench import Sessions, Workbench
-    from harness.frontends.source_form import FileForm, SyntaxForm
     from harness.io.processes.hub import Hub
+    from harness.values.kernel import Scalar
+    from harness.values.toolchain import Assembler
 
 
 def repro_of_file(
@@ -45,14 +42,12 @@ def repro_of_file(
     )
 
 
-def injected_configs(file: Path, adapt: Adapt | None) -> dict[str, list[dict[str, Scalar]]]:
+def injected_configs(file: Path, place: CapturePlace) -> dict[str, list[dict[str, Scalar]]]:
     """The configs that take the place of a file's own, by kernel: empty where none do."""
-    if adapt is None:
-        return {}
     code = LaunchCode(
         file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": str(file)}
     )
-    found = adapt(code).injected
+    found = place.adapted(code).injected
     return {name: [dict(config) for config in configs] for name, configs in found.items()}
 
 
@@ -70,7 +65,7 @@ def launch_of_file(key: str, kernel: str, config: Mapping[str, Scalar], file: Pa
 
 
 def captured_file(
-    compiler: Compiler,
+    place: CapturePlace,
     request: object,
     records: Sequence[LaunchFacts],
     *,
@@ -80,7 +75,7 @@ def captured_file(
     """The launches of a file, as if they were captured; `ptxas` is the one of the compiler."""
     capture = Capture(records=list(records), pruned={}, ptxas=ptxas, triton="")
     kept = Kept(value=capture, key=key, artifacts={}, cached=True)
-    return CapturedLaunch(capture=kept, compiler=compiler, request=request)
+    return CapturedLaunch(capture=kept, compiler=place.compiler, request=request)
 
 
 class _NoSessions:
@@ -90,97 +85,61 @@ class _NoSessions:
         """Nothing to end."""
 
 
-class FileFrontEnd:
-    """The parts of `harness.frontends.base.FrontEnd` that follow from that."""
+class FileFrontEnd(FrontEnd):
+    """A front end of files: by default each holds one kernel, tuned over a list of configs.
 
-    kind: str
-    title: str
+    The request of a captured launch is then its target.
+    """
+
     back_ends: tuple[BackEnd, ...] = (PTXAS_BACK_END,)
-    modules: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
-    source_form: FileForm | SyntaxForm | None = None
-    issue_fields: tuple[str, ...] = ()
-    interprets = False
-    patches = False
 
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        """See the protocol."""
+    def kernel_in(self, path: Path) -> tuple[str, Sequence[Mapping[str, Scalar]]]:
+        """The kernel of a file, and its configs.
+
+        Raises:
+            UsageError: there is none.
+        """
         raise NotImplementedError
 
-    def install(self, version: Version | str) -> Compiler:
-        """See the protocol."""
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[Lowering, Mapping[str, bytes]]:
+        """The evidence of lowering one config, and by its name what each stage wrote.
+
+        Raises:
+            InfrastructureError: the compiler could not be run.
+        """
         raise NotImplementedError
 
-    def stored_plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan | None:
-        """As the protocol has it; `plan` of this class asks for a plan without a compilation."""
-        raise NotImplementedError
-
-    def back_end(self, target: Target) -> BackEnd:  # noqa: ARG002
-        """See the protocol."""
-        return self.back_ends[0]
-
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        """See the protocol."""
-        there = self.available(prereleases=prereleases)
-        return select(there, spec, what=self.title, prereleases=prereleases)
-
-    def installed(self) -> list[Compiler]:
-        """See the protocol."""
-        return [self.install(version) for version in self.available()]
-
-    def planned(self, version: Version | str) -> Compiler:
-        """See the protocol."""
-        return self.install(version)
-
-    def default(self) -> Compiler:
-        """See the protocol."""
-        return self.installed()[-1]
-
-    def environment(self, version: str) -> Environment | None:  # noqa: ARG002
-        """See the protocol."""
-        return None
-
-    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:  # noqa: ARG002
-        """See the protocol."""
+    def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
         return _NoSessions()
 
-    async def plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        """See the protocol."""
-        plan = self.stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
-        assert plan is not None
-        return plan
+    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
+        file = place.selection.repro.file
+        name, configs = self.kernel_in(file)
+        text = file.read_text()
+        records = [
+            launch_of_file(content_key(file=text, config=config), name, config, file)
+            for config in injected_configs(file, place).get(name, configs)
+        ]
+        key = content_key(file=text, compiler=place.compiler.identity)
+        return cells_of(place, captured_file(place, place.target, records, key=key))
 
-    async def failing_pass(
-        self,
-        bench: Workbench,  # noqa: ARG002
-        launch: CapturedLaunch,  # noqa: ARG002
-        record: LaunchFacts,  # noqa: ARG002
-        *,
-        ptxas: Assembler,  # noqa: ARG002
-        traps: bool,  # noqa: ARG002
-    ) -> str | None:
-        """See the protocol."""
-        return None
+    async def lower(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
+    ) -> Kept[Lowering]:
+        key = self.lowering_key(launch, record, ptxas)
+        async with bench.once(key):
+            if kept := bench.find("lower", key, Lowering):
+                return kept
+            lowering, written = await self.lowered(bench, launch, record)
+            artifacts = {name: bench.store.artifacts.put(data) for name, data in written.items()}
+            return bench.keep("lower", key, lowering, artifacts)
 
-    def built_with(self, compiler: Compiler) -> str | None:  # noqa: ARG002
-        """See the protocol."""
-        return None
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
+        return content_key(
+            kind=self.kind,
+            compiler=launch.compiler.identity,
+            record=record.key,
+            target=str(launch.request),
+        )

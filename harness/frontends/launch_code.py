@@ -11,7 +11,7 @@ from harness.frontends.capture_request import CaptureRequest
 from harness.io.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
 from harness.values.errors import ConfigurationError
 from harness.values.kernel import LaunchSpec, Repro
-from harness.values.limits import Limits
+from harness.values.limits import Limits, limits_of
 from harness.values.target import Target
 
 
@@ -101,8 +101,12 @@ def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def capture_request(code: LaunchCode, target: Target, limits: Limits) -> CaptureRequest:
-    """What a child needs to run the launch as `target` would see it."""
+def capture_request(
+    code: LaunchCode, target: Target, limits: Limits | None = None
+) -> CaptureRequest:
+    """What a child needs to run the launch as `target` would see it, which has these limits."""
+    limits = limits or limits_of(target.capability)
+    assert limits is not None, "targets are checked when they are chosen"
     return CaptureRequest(
         file=code.file,
         function=code.function,

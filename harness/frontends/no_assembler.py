@@ -59,31 +59,28 @@ class _NoAssembler:
     title: str = assembler_name(NO_ASSEMBLER)
     default: str = NO_ASSEMBLER
 
-    def available(self, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+    def available(self, *, prereleases: bool = False) -> list[Version]:
         return []
 
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         raise UsageError(f"{spec}: {self.title} has versions")
 
     def installed(self) -> list[Version]:
         return []
 
-    def install(self, version: Version | str) -> Assembler:  # noqa: ARG002
+    def install(self, version: Version | str) -> Assembler:
         return NOTHING
 
     planned = install
 
-    def brought_along(self, path: Path) -> Assembler:  # noqa: ARG002
+    def brought_along(self, path: Path) -> Assembler:
         return NOTHING
 
-    def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:  # noqa: ARG002
+    def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
         return None, ()
 
     async def assemble(
-        self,
-        bench: Workbench,
-        program: LoweredProgram,
-        assembler: Assembler,  # noqa: ARG002
+        self, bench: Workbench, program: LoweredProgram, assembler: Assembler
     ) -> Kept[Assembly]:
         """The program as it is, kept where commands look for machine code."""
         key = content_key(passed_on=program.sha256, is_code=self.is_code)
@@ -96,18 +93,11 @@ class _NoAssembler:
         return Assembled(assembly=_PASSED_ON)
 
     async def inspect(
-        self,
-        bench: Workbench,  # noqa: ARG002
-        code: str,  # noqa: ARG002
-        tools: Sequence[Tool],  # noqa: ARG002
+        self, bench: Workbench, code: str, tools: Sequence[Tool]
     ) -> Kept[Inspection] | None:
         return None
 
-    def resources(
-        self,
-        evidence: CellEvidence,
-        inspection: Inspection | None,  # noqa: ARG002
-    ) -> Resources:
+    def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
         return self.needs(evidence)
 
     def judge(self, evidence: CellEvidence) -> Verdict:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.base import CapturePlace, Plan, PlannedCell
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.registry import front_end
 from harness.values.cell import CellId
@@ -16,21 +16,17 @@ from harness.values.errors import CaptureError
 from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
-from harness.values.target import Target
-from harness.values.toolchain import PTXAS, Assembler, Compiler, Tool, compiler_name
+from harness.values.toolchain import PTXAS, Assembler, Tool, compiler_name
 
 
 def cells_of(
-    selection: Selection,
-    target: Target,
-    launch: PlannedLaunch,
+    place: CapturePlace,
     captured: CapturedLaunch,
     *,
     nvdisasm: Tool | None = None,
     withheld: Sequence[str] = (),
-    is_own: bool = True,
 ) -> Plan:
-    """The cells of a capture; `is_own` says that its configs are those of the repro.
+    """The cells of a capture at its place.
 
     `nvdisasm` is one that the compiler brings along: it reads what the newest has dropped.
     `withheld` names variables that the launch code reads and did not get.
@@ -38,10 +34,8 @@ def cells_of(
     Raises:
         CaptureError: the kernel is never launched.
     """
-    repro = selection.repro
-    compiler = captured.compiler
-    name = compiler.name
-    where = f"{repro.name}, launch {launch.label}, {name}, {target}"
+    selection, repro, compiler = place.selection, place.selection.repro, captured.compiler
+    where = f"{repro.name}, launch {place.launch.label}, {compiler.name}, {place.target}"
     value = captured.capture.value
     unpassed = _unpassed(withheld)
     records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
@@ -50,15 +44,13 @@ def cells_of(
         raised = raised_words(repro, value.error)
         failures.append(f"{raised}, after the launches that are shown ({where})")
     tools = tuple(tool for tool in (selection.nvdisasm, nvdisasm) if tool)
-    wanted = _Wanted(
-        selection=selection, captured=captured, target=target, launch=launch, nvdisasms=tools
-    )
+    wanted = _Wanted(place=place, captured=captured, nvdisasms=tools)
     return Plan(
         cells=tuple(wanted.cells(records)),
         configs=tuple(Config.of(record.config) for record in records),
         notes=(
             *_notes(value, records, where),
-            *(_miscounted(selection, target, compiler, launch, records) if is_own else []),
+            *(_miscounted(place, records) if place.is_own else []),
         ),
         # Alike for each target and compiler, and said once.
         warnings=(f"{repro.name}: {unpassed}",) if unpassed else (),
@@ -119,20 +111,14 @@ def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
     return notes
 
 
-def _miscounted(
-    selection: Selection,
-    target: Target,
-    compiler: Compiler,
-    launch: PlannedLaunch,
-    records: list[LaunchFacts],
-) -> list[str]:
+def _miscounted(place: CapturePlace, records: list[LaunchFacts]) -> list[str]:
     """Where a repro says how many configs its default has, and is wrong."""
-    repro = selection.repro
+    repro, launch = place.selection.repro, place.launch
     found = len({Config.of(record.config).label for record in records})
     default = (repro.version, *repro.targets[:1]), repro.launches[0]
     if repro.configs in (None, found) or launch.overrides:
         return []
-    if ((compiler.version, str(target)), launch.spec) != default:
+    if ((place.compiler.version, str(place.target)), launch.spec) != default:
         return []
     return [f"{repro.name}: its repro.yaml counts {repro.configs} configs, there are {found}"]
 
@@ -141,32 +127,31 @@ def _miscounted(
 class _Wanted:
     """Turns the records of one capture into cells."""
 
-    selection: Selection
+    place: CapturePlace
     captured: CapturedLaunch
-    target: Target
-    launch: PlannedLaunch
     nvdisasms: tuple[Tool, ...]
     seen: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def cells(self, records: list[LaunchFacts]) -> list[PlannedCell]:
         """The cells of all records that the filter lets through."""
         bundled = self._bundled()
-        limits = limits_of(self.target.capability)
+        selection, target = self.place.selection, self.place.target
+        limits = limits_of(target.capability)
         cells = []
         for record in records:
             config = Config.of(record.config)
             label = self._launch_label(record, config)
-            if not self.selection.config.matches(config):
+            if not selection.config.matches(config):
                 continue
-            for chosen in self.selection.ptxas:
+            for chosen in selection.ptxas:
                 ptxas = chosen or bundled
                 assert ptxas is not None, "the selection names a ptxas where none is bundled"
-                frozen = self.selection.freeze_ptx and chosen is not None and chosen.kind == PTXAS
+                frozen = selection.freeze_ptx and chosen is not None and chosen.kind == PTXAS
                 cell = CellId(
                     kernel=self._kernel_name(record),
                     launch=label,
                     config=config,
-                    target=self.target,
+                    target=target,
                     compiler=self.captured.compiler.label,
                     ptxas=f"{ptxas.label}-frozen" if frozen else ptxas.label,
                     assembler=ptxas.kind,
@@ -192,17 +177,18 @@ class _Wanted:
         if not path:
             return None
         end = front_end(self.captured.compiler.kind)
-        return end.back_end(self.target).brought_along(Path(path))
+        return end.back_end(self.place.target).brought_along(Path(path))
 
     def _launch_label(self, record: LaunchFacts, config: Config) -> str:
         """The launch, numbered from the second time on that it launches kernel and config."""
         self.seen[record.kernel, config.label] += 1
         nth = self.seen[record.kernel, config.label]
-        return f"{self.launch.label}#{nth}" if nth > 1 else self.launch.label
+        label = self.place.launch.label
+        return f"{label}#{nth}" if nth > 1 else label
 
     def _kernel_name(self, record: LaunchFacts) -> str:
         """A file, or a pattern, of several kernels names each; a repro is one by definition."""
-        repro = self.selection.repro
+        repro = self.place.selection.repro
         return (
             f"{repro.name.partition('::')[0]}::{record.kernel}" if repro.is_several else repro.name
         )

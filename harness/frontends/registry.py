@@ -12,14 +12,15 @@ import importlib
 from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
+from harness.frontends.source_form import FileForm, SyntaxForm
 from harness.values.errors import TriageError, UsageError
 from harness.values.target import Target
-from harness.values.toolchain import NVCC, PTX, TRITON, name_kind
+from harness.values.toolchain import NVCC, PTX, TRITON, Compiler, name_kind
 
 if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import FrontEnd
-    from harness.frontends.bench.bench import Sessions
+    from harness.frontends.base import CapturePlace, FrontEnd, Interpreter, Plan
+    from harness.frontends.bench.bench import Sessions, Workbench
     from harness.io.processes.hub import Hub
 
 
@@ -71,6 +72,55 @@ def front_end(kind: str) -> FrontEnd:
 def back_end(kind: str, target: Target) -> BackEnd:
     """What assembles for a target what a kind of compiler generates."""
     return front_end(kind).back_end(target)
+
+
+def form_of(kind: str) -> FileForm:
+    """How a kind of compiler writes its kernels as files.
+
+    Raises:
+        UsageError: it does not.
+    """
+    end = front_end(kind)
+    form = end.source_form
+    if form is None or isinstance(form, SyntaxForm):
+        raise UsageError(f"kernels of {end.title} cannot be written as one file of Python")
+    return form
+
+
+def interpreter_for(compiler: Compiler) -> Interpreter:
+    """What runs launches of a compiler's kernels with values.
+
+    Raises:
+        UsageError: nothing does.
+    """
+    end = front_end(compiler.kind)
+    if end.interpreter is None:
+        raise UsageError(f"launches of {end.title} cannot be run with values")
+    return end.interpreter
+
+
+async def plan_launch(bench: Workbench, place: CapturePlace) -> Plan:
+    """The cells of one launch: one for each config that the filter lets through, and each ptxas.
+
+    Warnings go to the user at once.
+
+    Raises:
+        CaptureError: the launch cannot be captured, or never launches the kernel.
+        InfrastructureError: this compiler, or a source, cannot be brought here.
+    """
+    plan = await front_end(place.compiler.kind).plan(bench, place)
+    for words in plan.warnings:
+        bench.warn(words)
+    return plan
+
+
+def stored_launch(bench: Workbench, place: CapturePlace) -> Plan | None:
+    """As `plan_launch`, from a stored capture; None where there is none. Nothing is fetched.
+
+    Raises:
+        CaptureError: the launch never launches the kernel.
+    """
+    return front_end(place.compiler.kind).stored_plan(bench, place)
 
 
 def stages_of(kind: str) -> tuple[str, ...]:

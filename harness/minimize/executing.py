@@ -15,8 +15,7 @@ from harness.cells.selection import for_target, select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import front_end
-from harness.frontends.triton.one_file import read_standalone, render
+from harness.frontends.registry import form_of, front_end
 from harness.minimize.executed.launch_file import (
     LaunchForm,
     NoLaunchFileError,
@@ -27,7 +26,7 @@ from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_
 from harness.minimize.executing_ir import minimize_executed_ir
 from harness.minimize.executing_ptx import RawCase, as_npy, executed_case, minimize_executed_ptx
 from harness.minimize.levels import Level, along_compilers, minimize_level
-from harness.minimize.python.level import export_source, form_of, source_driver, source_sizes
+from harness.minimize.python.level import export_source, source_driver, source_sizes
 from harness.minimize.reduction.folder import MinimizedFolder
 from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
@@ -100,7 +99,9 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     bench, cell = reducing.bench, reducing.subject.cell
     folder, form = reducing.folder(".py"), form_of(cell.compiler.kind)
     standalone = await export_source(bench, cell)
-    oracle, row = await oracle_of(bench, cell, same, SourceForm(launch=standalone.launch))
+    oracle, row = await oracle_of(
+        bench, cell, same, SourceForm(launch=standalone.launch, layout=form)
+    )
     verdict = row.run
     text = form.render(standalone)
     if verdict is RunVerdict.WRONG_RESULT:
@@ -213,12 +214,13 @@ async def _with_launch(
 
 async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
     """Whether the same kernel without a pipeline does what it should: something to compare with."""
-    standalone = read_standalone(text)
+    form = form_of(oracle.cell.compiler.kind)
+    standalone = form.read(text)
     options = {**standalone.launch.options, "num_stages": "1"}
     if options == standalone.launch.options:
         return False
     plain = replace(standalone, launch=replace(standalone.launch, options=options))
-    return (await oracle.react(render(plain), oracle.cell.compiler)).is_accepted
+    return (await oracle.react(form.render(plain), oracle.cell.compiler)).is_accepted
 
 
 def _launch_files(
@@ -227,7 +229,7 @@ def _launch_files(
     """The launch file, and the recorded values that it reads."""
     artifacts = reducing.bench.store.artifacts
     contents = {each.sha256: artifacts.get(each.sha256) for each in variant.buffers}
-    standalone = read_standalone(found.text)
+    standalone = form_of(reducing.subject.cell.compiler.kind).read(found.text)
     name = standalone.launch.kernel
     verdict = found.reaction.verdict.value.replace("_", " ") if found.reaction else "wrong"
     header = f"{name} by Triton {found.triton} for {found.target}, its PTX executed: {verdict}."

@@ -10,9 +10,9 @@ import msgspec
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated, with_flags
-from harness.cells.plan import plan_launch
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import plan_launch
 from harness.judging.ptxas.flags import level_change
 from harness.minimize.executed.measured import MeasuredPtx
 from harness.minimize.executed.oracle import reaction_of_run
@@ -90,9 +90,7 @@ class MeasuredCase:
         cells = [each for each, _ in leveled(named, (self.level,))]
         for guard in self.guards:
             other = replace(self.selection, ptxas=(guard,))
-            plan = await plan_launch(
-                bench, other, cell.cell.target, other.compilers[0], other.launches[0]
-            )
+            plan = await plan_launch(bench, other.place(target=cell.cell.target))
             [beside] = [each for each in plan.cells if each.entry == cell.entry]
             beside = replace(beside, cell=given.named(beside.cell), nvdisasms=())
             cells.append(with_flags(beside, level_change(self.level)))

@@ -128,7 +128,7 @@ async def _plan(
         return code.with_configs(selection.repro.kernel or "*", configs)
 
     target, adapt = Target.parse(first.target), adapted if adapts else None
-    return await end.plan(bench, every, target, compiler, launch, adapt=adapt)
+    return await end.plan(bench, every.place(target=target, adapt=adapt))
 
 
 def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:

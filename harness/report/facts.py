@@ -13,7 +13,7 @@ import harness
 from harness.bisect.collapse.times import MeasuredTimes, timed_change, times_file
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end
-from harness.frontends.triton.tracebacks import as_the_user_sees_it
+from harness.frontends.texts.tracebacks import as_the_user_sees_it
 from harness.io.packages.metadata import package_license
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import install_ptxas

@@ -19,7 +19,7 @@ from gpu_emulator.values import Budget, Null, Pointer, Scalar
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.bench.bench import content_key
-from harness.frontends.triton.ir_inputs import read_file, spelling
+from harness.frontends.texts.ir_inputs import read_file, spelling
 from harness.io.files.regular_files import read_regular
 from harness.io.processes.hub import Hub
 from harness.run.emulating import Emulation, emulate

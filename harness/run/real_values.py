@@ -11,7 +11,7 @@ from gpu_emulator.values import Budget, Schedule
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.triton.lower import capture, lower
+from harness.frontends.registry import front_end, interpreter_for
 from harness.io.toolchains.describe import describe_ptxas
 from harness.judging.judge_triton import judge_lowering
 from harness.run.emulating import Emulated, emulate
@@ -21,7 +21,6 @@ from harness.run.matching import same_arguments
 from harness.run.recording import LaunchAnswer, record_inputs
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.execution import Inputs, LaunchInputs, LaunchVariant
-from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Compiler
@@ -53,9 +52,8 @@ class RealValues:
             CaptureError: the launch code cannot be run for this target.
             InfrastructureError: this Triton cannot be started here.
         """
-        limits = limits_of(self.target.capability)
-        assert limits is not None, "a target of which limits are known"
-        captured = await capture(self.bench, code, target=self.target, triton=triton, limits=limits)
+        interpreter = interpreter_for(triton)
+        captured = await interpreter.capture(self.bench, code, self.target, triton)
 
         async def compute(launch: LaunchInputs) -> LaunchAnswer:
             return await self._compute(captured, launch)
@@ -67,7 +65,6 @@ class RealValues:
                 kernels=kernels,
                 target=self.target,
                 triton=triton,
-                limits=limits,
                 compute=compute,
             )
         finally:
@@ -161,7 +158,8 @@ async def lower_record(
         InfrastructureError: the child could not be kept alive.
     """
     bundled = describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
-    lowering = await lower(bench, captured, record, ptxas=bundled)
+    end = front_end(captured.compiler.kind)
+    lowering = await end.lower(bench, captured, record, ptxas=bundled)
     if lowering.value.error or not lowering.value.end.ok:
         found = judge_lowering(lowering.value)
         raise NotRunError(f"it does not compile: {found.kind.value}, {found.reason[:300]}")

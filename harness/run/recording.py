@@ -1,7 +1,6 @@
 """Runs a launch function once with values, and keeps what each kernel was given.
 
-The child hands every launch over (`handing`, in the room of Triton's children); the caller says
-what its result is.
+The child of the interpreter hands every launch over; the caller says what its result is.
 """
 
 from __future__ import annotations
@@ -19,20 +18,16 @@ from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
+from harness.frontends.registry import interpreter_for
 from harness.frontends.sessions import JobResult
-from harness.frontends.triton.environment import child_environment
-from harness.frontends.triton.lower import launch_key
-from harness.frontends.triton.sessions import sessions_of
 from harness.io.files.scratch import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.run.emulating import emulator_sha256
 from harness.values.execution import Buffer, Inputs, LaunchInputs
-from harness.values.limits import Limits
 from harness.values.outcome import RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-_CHILD = "harness.frontends.triton.child.launches.handing"
 _POLL_SECONDS = 0.02
 # A launch function waits for each of its launches to be compiled and executed.
 _PATIENCE = 10
@@ -65,7 +60,6 @@ async def record_inputs(
     kernels: Sequence[str],
     target: Target,
     triton: Compiler,
-    limits: Limits,
     compute: Compute,
 ) -> Inputs:
     """All launches of a launch function, as `target` would see them, with real seeded values.
@@ -76,17 +70,15 @@ async def record_inputs(
     Raises:
         InfrastructureError: this Triton cannot be started here.
     """
-    sent = {**capture_request(code, target, limits).message(), "kernels": sorted(kernels)}
-    key = launch_key("inputs", code, {**sent, "emulator": emulator_sha256()}, triton)
+    interpreter = interpreter_for(triton)
+    sent = {**capture_request(code, target).message(), "kernels": sorted(kernels)}
+    message = {**sent, "emulator": emulator_sha256()}
+    key = interpreter.launch_key("inputs", code, message, triton)
     async with bench.once(key):
         kept = bench.find("inputs", key, Inputs)
-        if kept is None or not is_unchanged(kept.value.reads, _environment(triton)):
+        if kept is None or not is_unchanged(kept.value.reads, interpreter.environment(triton)):
             kept = await _Recording(bench=bench, compute=compute).record(key, sent, triton)
     return kept.value
-
-
-def _environment(triton: Compiler) -> dict[str, str]:
-    return {**child_environment(triton), "TRITON_INTERPRET": "1"}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +96,7 @@ class _Recording:
                 request = {**sent, "timeout": timeout}
                 (folder / "request.json").write_text(json.dumps(request))
             limits = ResourceLimits(timeout=timeout * _PATIENCE, memory=self.bench.limits.memory)
-            work = sessions_of(self.bench).work_on_values(triton, _CHILD, folder, limits)
+            work = interpreter_for(triton).run_with_values(self.bench, triton, folder, limits)
             ended = asyncio.ensure_future(work)
             try:
                 await self._answer(folder, ended)

@@ -22,7 +22,7 @@ from gpu_emulator.values import Budget, Schedule
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.triton.lower import capture
+from harness.frontends.registry import interpreter_for
 from harness.run.emulating import Emulated, Emulation, emulate
 from harness.run.evidence import Trusted
 from harness.run.jobs import RunTrial
@@ -180,16 +180,15 @@ class References:
             NotRunError: it cannot be compiled, or not launched so.
         """
         config = {**record.config, **another.options}
-        limits = limits_of((another.target or target).capability)
-        if limits is None:
+        if limits_of((another.target or target).capability) is None:
             raise NotRunError(f"{another.words}: the limits of {another.target} are not known")
         try:
-            captured = await capture(
+            triton = another.triton or self.triton
+            captured = await interpreter_for(triton).capture(
                 self.bench,
                 self.code.with_configs(record.kernel, [config]),
-                target=another.target or target,
-                triton=another.triton or self.triton,
-                limits=limits,
+                another.target or target,
+                triton,
             )
             self.sessions.add(captured.capture.key)
             like = records_like(captured.capture.value.records, record, config)
@@ -215,8 +214,7 @@ class References:
 
     async def author(self, variant: LaunchVariant) -> list[Trusted]:
         """What the repro's own reference says, if it has one."""
-        limits = limits_of(self.target.capability)
-        if self.reference is None or limits is None:
+        if self.reference is None or limits_of(self.target.capability) is None:
             return []
         file, function = self.reference
         try:
@@ -228,7 +226,6 @@ class References:
                 variant=variant,
                 target=self.target,
                 triton=self.triton,
-                limits=limits,
             )
         except NoReferenceError as error:
             self.tell(str(error))
@@ -292,12 +289,11 @@ class References:
             ]
             distinct = [each for n, each in enumerate(wanted) if each not in wanted[:n]]
             code = self.code.with_configs(kernel, distinct)
-            limits = limits_of(target.capability)
             captured = None
-            if limits:
+            if limits_of(target.capability):
                 with contextlib.suppress(TriageError):
-                    captured = await capture(
-                        self.bench, code, target=target, triton=triton, limits=limits
+                    captured = await interpreter_for(triton).capture(
+                        self.bench, code, target, triton
                     )
                     self.sessions.add(captured.capture.key)
             self._captured[key] = captured

@@ -12,11 +12,10 @@ import msgspec
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench, content_key
 from harness.frontends.launch_code import capture_request
-from harness.frontends.triton.sessions import sessions_of
+from harness.frontends.registry import interpreter_for
 from harness.io.files.scratch import scratch_disk
 from harness.run.evidence import Trusted
 from harness.values.execution import LaunchVariant
-from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -24,7 +23,6 @@ from harness.values.toolchain import Compiler
 REFERENCE_FILE = "reference.py"
 """Beside `repro.yaml`; its functions take the kernel's arguments by name."""
 
-_CHILD = "harness.frontends.triton.child.launches.referring"
 _WORDS = "the repro's reference (torch, float64)"
 
 
@@ -49,7 +47,6 @@ async def refer(
     variant: LaunchVariant,
     target: Target,
     triton: Compiler,
-    limits: Limits,
 ) -> Trusted:
     """Run a function of `file` on the arguments of one launch; kept by content.
 
@@ -66,7 +63,7 @@ async def refer(
         kept = bench.find("reference", key, Referred)
         if kept is None:
             sent = {
-                **capture_request(code, target, limits).message(),
+                **capture_request(code, target).message(),
                 "file": str(file.resolve()),
                 "function": function,
                 "variant": described,
@@ -93,8 +90,8 @@ async def _run(
                 data = bench.store.artifacts.get(buffer.sha256)
                 (folder / f"{buffer.sha256}.bin").write_bytes(data)
         async with bench.slot():
-            sessions = sessions_of(bench)
-            done = await sessions.work_on_values(triton, _CHILD, folder, bench.limits)
+            interpreter = interpreter_for(triton)
+            done = await interpreter.run_reference(bench, triton, folder, bench.limits)
         bench.cpu_seconds += done.end.cpu
         bench.hub.drop_folder(done.folder)
         found = _read(folder, done.end)

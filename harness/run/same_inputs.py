@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated
-from harness.cells.plan import plan_launch
 from harness.cells.selection import small_launch
 from harness.frontends.base import LaunchCode, PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
-from harness.frontends.registry import front_end
+from harness.frontends.registry import front_end, plan_launch
 from harness.run.evidence import Trusted
 from harness.run.executing import Executed, Execution, execute
 from harness.run.jobs import RunTrial
@@ -38,7 +37,7 @@ def require_values(selection: Selection) -> None:
     """
     repro = selection.repro
     end = front_end(repro.front_end)
-    if not repro.ptx and not end.interprets:
+    if not repro.ptx and end.interpreter is None:
         raise UsageError(f"{repro.name}: launches of {end.title} cannot be run with values")
 
 
@@ -183,7 +182,7 @@ class SameInputs:
                     tell=self.tell,
                 )
                 every = replace(self.selection, config=ConfigFilter(), ptxas=(None,))
-                plan = await plan_launch(self.bench, every, target, triton, launch)
+                plan = await plan_launch(self.bench, every.place())
                 records = [cell.record for cell in plan.cells if cell.record]
                 references = self._references(code, records)
                 self._held = _Held(code=code, inputs=inputs, references=references)

@@ -11,12 +11,12 @@ from packaging.version import Version
 
 from gpu_emulator.values import Budget
 from harness.cells.places import CompileOptions, open_bench
-from harness.cells.plan import plan_launch
 from harness.cells.selection import small_launch
 from harness.frontends.base import LaunchCode, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.planning import raised_words
+from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import Hub
 from harness.run.executing import Execution, Follow, execute, keep_execution
 from harness.run.jobs import RunTrial
@@ -172,7 +172,9 @@ async def _place(
     small = small_launch(selection, launch)
     code = fetch_launch_code(selection.repro, launch.spec, small.overrides)
     runs.tell(f"{selection.repro.name}: inputs ({small.label})")
-    plan = await plan_launch(runs.bench, selection, target, triton, small)
+    plan = await plan_launch(
+        runs.bench, selection.place(target=target, compiler=triton, launch=small)
+    )
     runs.notes.extend((*plan.notes, *plan.warnings))
     references = References(
         bench=runs.bench,

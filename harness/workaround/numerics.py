@@ -8,12 +8,10 @@ from harness.cells.repros.find import find_kernel
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.launch_code import fetch_launch_code
-from harness.frontends.registry import front_end
-from harness.frontends.triton.interpreter import interpret, interpret_variants
+from harness.frontends.registry import front_end, interpreter_for
 from harness.values.check import Departure
 from harness.values.errors import TriageError
 from harness.values.kernel import LaunchSpec, Operation, Scalar
-from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts
 from harness.values.toolchain import Compiler
 from harness.workaround.result import Equivalence, Numerics
@@ -49,7 +47,7 @@ class Judge:
         if not launch and not tiles:
             return _untouched(steps)
         end = front_end(self.trials.home.compiler.kind)
-        if not end.interprets:
+        if end.interpreter is None:
             return _not_checked(f"{end.title} has no interpreter to compare the results with")
         key = (launch, tiles)
         if key not in self._known:
@@ -82,30 +80,26 @@ class Judge:
         changed = fetch_launch_code(repro, spec, {**small, **{s.name: s.after for s in launch}})
         record = self._record()
         configs = [self.trials.origin.setting.config, setting.config]
-        limits = limits_of(self.trials.target.capability)
-        assert limits is not None, "the selection refuses targets without limits"
-        [found] = await interpret_variants(
+        triton = self._triton()
+        [found] = await interpreter_for(triton).compare_variants(
             self._bench(),
             original.with_configs(record.kernel, [configs[0].as_dict()]),
             [changed.with_configs(record.kernel, [configs[1].as_dict()])],
             target=self.trials.target,
-            triton=self._triton(),
-            limits=limits,
+            compiler=triton,
         )
         return _departed(found, operation, small)
 
     async def _tile(self, setting: Setting) -> Numerics:
         """The kernel with the user's config against this one, on the same small input."""
-        record, limits = self._record(), limits_of(self.trials.target.capability)
-        assert limits is not None, "the selection refuses targets without limits"
+        record, triton = self._record(), self._triton()
         configs = [self.trials.origin.setting.config.as_dict(), setting.config.as_dict()]
-        found = await interpret(
+        found = await interpreter_for(triton).compare_configs(
             self._bench(),
             self._small().with_configs(record.kernel, configs),
             kernels=[record.kernel],
             target=self.trials.target,
-            triton=self._triton(),
-            limits=limits,
+            compiler=triton,
         )
         if found.error:
             return _not_checked(f"the small launch raised {found.error.type}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.frontends.base import Plan
 from harness.frontends.registry import front_end
-from harness.frontends.triton.source_copy import read_source
+from harness.frontends.texts.source_copy import read_source
 from harness.tables.survivors import survivors
 from harness.values.errors import TriageError
 from harness.values.kernel import Config, Scalar

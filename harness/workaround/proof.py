@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.cells.evaluate import evaluate
-from harness.cells.plan import plan_launch
 from harness.frontends.base import LaunchCode, Plan
 from harness.frontends.bench.bench import TimeIsUpError, until
-from harness.frontends.triton.source_copy import copy_with
+from harness.frontends.registry import plan_launch
+from harness.frontends.texts.source_copy import copy_with
 from harness.tables.survivors import survivors
 from harness.values.errors import CaptureError
 from harness.values.kernel import Config, ConfigFilter
@@ -77,11 +77,7 @@ async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> P
 
     plan = await plan_launch(
         trials.bench.apart(limits=None, uncached=True),
-        selection,
-        trials.target,
-        trials.home.launch.compiler,
-        selection.launches[0],
-        adapt=adapt,
+        selection.place(target=trials.target, compiler=trials.home.launch.compiler, adapt=adapt),
     )
     return None if is_outside else plan
 

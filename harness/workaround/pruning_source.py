@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Collection, Sequence
 
-from harness.frontends.triton.config_source import literal
+from harness.frontends.texts.config_source import literal
 from harness.values.kernel import Scalar
 from harness.workaround.guard import Clause, Guard
 

@@ -12,13 +12,11 @@ from enum import StrEnum
 from gpu_emulator.ptx.text.facts import PtxEdit, edited, read_ptx
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.places import record_of
-from harness.cells.plan import plan_launch
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
-from harness.frontends.registry import back_end, front_end
-from harness.frontends.triton.config_source import OPTIONS
-from harness.frontends.triton.settings import knobs
+from harness.frontends.registry import back_end, front_end, plan_launch
+from harness.frontends.texts.config_source import OPTIONS
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.ptxas.flags import FlagChange
 from harness.values.errors import TriageError, UsageError
@@ -242,11 +240,11 @@ class Trials:
         configs = [each.config.as_dict() for each in settings]
         plan = await plan_launch(
             self.bench,
-            self._everything(chosen),
-            self.target,
-            chosen,
-            self._launch(launch),
-            adapt=lambda code: code.with_configs(kernel, configs),
+            self._everything(chosen).place(
+                target=self.target,
+                launch=self._launch(launch),
+                adapt=lambda code: code.with_configs(kernel, configs),
+            ),
         )
         is_tuned = home.record.autotuned
         by_key: dict[object, PlannedCell] = {}
@@ -325,7 +323,7 @@ class Trials:
         """A setting whose options Triton passes to ptxas, by the ways that it was seen to have."""
         assert self.home.launch is not None
         triton = self.home.launch.compiler
-        own = knobs(triton).get(OPTIONS_VARIABLE, "")
+        own = front_end(triton.kind).user_settings(triton).get(OPTIONS_VARIABLE, "")
         value = f"{own} {flags.label}".strip()
         variables = ((OPTIONS_VARIABLE, value),)
         proof = await self._compiled_afresh(setting, setting.config, variables=variables)

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import libcst as cst
 
-from harness.frontends.triton.config_source import config_source
+from harness.frontends.texts.config_source import config_source
 from harness.values.kernel import Config
 from harness.workaround.guard import Guard
 from harness.workaround.pruning_source import pruning_source

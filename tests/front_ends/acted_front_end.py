@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,6 @@ from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import LaunchCode, Selection
-from harness.frontends.bench.bench import Kept
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
@@ -28,11 +27,9 @@ from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedErro
 from harness.values.toolchain import Assembler, Compiler
 
 if TYPE_CHECKING:
-    from harness.frontends.base import Adapt, Plan, PlannedLaunch
+    from harness.frontends.base import CapturePlace, Plan
     from harness.frontends.bench.bench import Workbench
     from harness.values.target import Target
-
-__all__ = ["Acted", "Stage"]
 
 T = TypeVar("T")
 
@@ -104,28 +101,17 @@ class Acted(Toy):
             raise UsageError(f"there is no Acted {version}")
         return Compiler(kind=self.kind, version=str(version), origin="acted")
 
-    def stored_plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        if compiler.version in self.uncaptured:
-            raise CaptureError(f"{selection.repro.name}: the launch raised ValueError: not today")
-        if compiler.version in self.poorer:
-            adapt = _other_configs
-        return super().stored_plan(bench, selection, target, compiler, launch, adapt=adapt)
+    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
+        name, version = place.selection.repro.name, place.compiler.version
+        if version in self.uncaptured:
+            raise CaptureError(f"{name}: the launch raised ValueError: not today")
+        if version in self.poorer:
+            place = replace(place, adapt=_other_configs)
+        return super().stored_plan(bench, place)
 
-    async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
-    ) -> Kept[Lowering]:
-        key = self.lowering_key(launch, record, ptxas)
-        if kept := bench.find("lower", key, Lowering):
-            return kept
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[Lowering, dict[str, bytes]]:
         version = launch.compiler.version
         self.lowering()
         self.asked.append(version)
@@ -135,11 +121,10 @@ class Acted(Toy):
         end = ProcessEnd(exit_code=0)
         if act == "refuses":
             said = RaisedError(type="ActedError", kinds=("ActedError",), message="no such thing")
-            return bench.keep("lower", key, Lowering(end=end, stage="words", error=said), {})
-        artifact = bench.store.artifacts.put(_ptx(record.kernel, launch.request, version, act))
+            return Lowering(end=end, stage="words", error=said), {}
         flags = ("-v", f"--gpu-name={launch.request}")
-        lowering = Lowering(end=end, stage="ptx", flags=flags)
-        return bench.keep("lower", key, lowering, {"ptx": artifact})
+        ptx = _ptx(record.kernel, launch.request, version, act)
+        return Lowering(end=end, stage="ptx", flags=flags), {"ptx": ptx}
 
     def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         return f"{super().lowering_key(launch, record, ptxas)}-{self.revision}"

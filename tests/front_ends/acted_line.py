@@ -13,8 +13,6 @@ from printed_commands import printed_commands
 from harness.cli import main as command_line
 from harness.store.store import Store
 
-__all__ = ["BAD", "NEW", "OLD", "Line"]
-
 OLD, BAD, NEW = "12.0", "13.0", "13.1"
 
 

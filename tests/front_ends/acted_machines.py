@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["Threads", "Work"]
-
 Work = Callable[[bytes], bytes]
 
 

@@ -157,36 +157,26 @@ class Brew(Toy):
     def planned(self, version: Version | str) -> Compiler:
         return planned_environment(self.environment(str(version)))
 
-    async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
-    ) -> Kept[Lowering]:
-        key = self.lowering_key(launch, record, ptxas)
-        async with bench.once(key):
-            if kept := bench.find("lower", key, Lowering):
-                return kept
-            request = {"name": record.kernel, **record.config}
-            done = await run_program(bench, launch.compiler, HERE / "brew_child.py", request)
-            answer = done.answer
-            if not done.end.ok or answer is None:
-                raise InfrastructureError(f"{launch.compiler.name}: its child {done.end.words}")
-            artifacts = {}
-            if (done.folder / "steps").is_file():
-                artifacts["steps"] = bench.store.artifacts.put_file(done.folder / "steps")
-            bench.hub.drop_folder(done.folder)
-            said = answer["error"]
-            error = RaisedError(type="BrewError", kinds=("BrewError",), message=said or "")
-            lowering = Lowering(
-                end=done.end,
-                stage="beans" if said else "steps",
-                error=error if said else None,
-                metadata={"partners": answer["partners"]},
-            )
-            return bench.keep("lower", key, lowering, artifacts)
-
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
-        return content_key(
-            compiler=launch.compiler.identity, record=record.key, target=str(launch.request)
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[Lowering, dict[str, bytes]]:
+        request = {"name": record.kernel, **record.config}
+        done = await run_program(bench, launch.compiler, HERE / "brew_child.py", request)
+        answer = done.answer
+        if not done.end.ok or answer is None:
+            raise InfrastructureError(f"{launch.compiler.name}: its child {done.end.words}")
+        steps = done.folder / "steps"
+        written = {"steps": steps.read_bytes()} if steps.is_file() else {}
+        bench.hub.drop_folder(done.folder)
+        said = answer["error"]
+        error = RaisedError(type="BrewError", kinds=("BrewError",), message=said or "")
+        lowering = Lowering(
+            end=done.end,
+            stage="beans" if said else "steps",
+            error=error if said else None,
+            metadata={"partners": answer["partners"]},
         )
+        return lowering, written
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         kernel = bench.store.artifacts.get(ptx).split()[1].decode()
@@ -195,9 +185,6 @@ class Brew(Toy):
 
     def install_line(self, version: str) -> str:
         return f"pip install brewc=={version}"
-
-    def identity(self, compiler: Compiler) -> object:
-        return compiler.identity
 
 
 BREW = Brew()

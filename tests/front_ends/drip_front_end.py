@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.judging.judge import CellEvidence
     from harness.values.target import Target
-    from harness.values.toolchain import Assembler
 
 
 def _needs(evidence: CellEvidence) -> Resources:
@@ -53,12 +52,9 @@ class Drip(Toy):
     def back_end(self, target: Target) -> BackEnd:
         return {80: DROPS, 100: KETTLE}.get(target.capability, CUPS)
 
-    async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
-    ) -> Kept[Lowering]:
-        key = self.lowering_key(launch, record, ptxas)
-        if kept := bench.find("lower", key, Lowering):
-            return kept
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[Lowering, dict[str, bytes]]:
         width, unroll = (int(str(record.config[name])) for name in ("width", "unroll"))
         last = self.back_end(launch.request).takes
         is_bad = launch.compiler.version == "1.1"
@@ -78,22 +74,11 @@ class Drip(Toy):
             error=error if said else None,
             metadata={"regs": 8 * width, "spills": 4096 if is_bad and width == 8 else 0},
         )
-        artifacts = {
-            name: bench.store.artifacts.put(text.encode()) for name, text in written.items()
-        }
-        return bench.keep("lower", key, lowering, artifacts)
-
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
-        return content_key(
-            drip=launch.compiler.version, record=record.key, target=str(launch.request)
-        )
+        return lowering, {name: text.encode() for name, text in written.items()}
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         reading = PtxReading(facts=None, body_sha256=ptx, kernel="k")
         return bench.keep("ptx", content_key(drip=ptx), reading, {})
-
-    def install_line(self, version: str) -> str:
-        return f"use Drip {version}"
 
     def judge(self, lowering: Lowering) -> Verdict:
         said = lowering.error.message if lowering.error else "nothing"

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from packaging.version import Version
 
-from harness.frontends.bench.bench import content_key
-from harness.frontends.file_front_end import (
-    FileFrontEnd,
-    captured_file,
-    injected_configs,
-    launch_of_file,
-    repro_of_file,
-)
-from harness.frontends.planning import cells_of
+from harness.frontends.file_front_end import FileFrontEnd, repro_of_file
 from harness.frontends.readings import Promises, read_stored
 from harness.judging.failures import failed
 from harness.values.errors import UsageError
@@ -32,14 +24,12 @@ from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.frontends.base import Adapt, Plan, PlannedLaunch, Selection
     from harness.frontends.bench.bench import Kept, Workbench
     from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
     from harness.values.kernel import Config, Repro
     from harness.values.outcome import LaunchFacts
     from harness.values.target import Target
-    from harness.values.toolchain import Assembler
 
 _WIDEST = 8
 
@@ -55,10 +45,19 @@ class Toy(FileFrontEnd):
     names_by = "kernel"
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
-        name, _ = self._read(path)
+        name, _ = self.kernel_in(path)
         if kernel not in (None, name):
             raise UsageError(f"{path}: it holds the {self.names_by} {name!r}, not {kernel!r}")
         return repro_of_file(self.kind, path, name, launch=self.kind)
+
+    def kernel_in(self, path: Path) -> tuple[str, list[dict[str, Any]]]:
+        lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
+        name = next((line[1] for line in lines if line[0] == self.names_by), None)
+        if name is None:
+            raise UsageError(f"{path}: no line says `{self.names_by} NAME`")
+        tuned = {line[1]: [int(word) for word in line[3:]] for line in lines if line[0] == "config"}
+        product = itertools.product(*tuned.values())
+        return name, [dict(zip(tuned, values, strict=True)) for values in product]
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return [Version(version) for version in self.versions]
@@ -68,49 +67,17 @@ class Toy(FileFrontEnd):
             raise UsageError(f"there is no {self.title} {version}")
         return Compiler(kind=self.kind, version=str(version), origin="toy")
 
-    def stored_plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        file = selection.repro.file
-        name, configs = self._read(file)
-        text = file.read_text()
-        records = [
-            launch_of_file(content_key(file=text, config=config), name, config, file)
-            for config in injected_configs(file, adapt).get(name, configs)
-        ]
-        key = content_key(file=text, toy=compiler.version)
-        captured = captured_file(compiler, target, records, key=key)
-        return cells_of(selection, target, launch, captured, is_own=adapt is None)
-
-    async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
-    ) -> Kept[Lowering]:
-        key = self.lowering_key(launch, record, ptxas)
-        if kept := bench.find("lower", key, Lowering):
-            return kept
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[Lowering, dict[str, bytes]]:
         width = int(str(record.config["width"]))
-        flags = ("-v", f"--gpu-name={launch.request}")
         end = ProcessEnd(exit_code=0)
         if width > _WIDEST:
             said = RaisedError(type="ToyError", kinds=("ToyError",), message=f"width {width}")
-            lowering = Lowering(end=end, stage="words", error=said)
-            return bench.keep("lower", key, lowering, {})
+            return Lowering(end=end, stage="words", error=said), {}
         ptx = _ptx(record.kernel, launch.request, width, launch.compiler.version)
-        artifact = bench.store.artifacts.put(ptx.encode())
-        lowering = Lowering(end=end, stage="ptx", flags=flags)
-        return bench.keep("lower", key, lowering, {"ptx": artifact})
-
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
-        return content_key(
-            toy=launch.compiler.version, record=record.key, target=str(launch.request)
-        )
+        flags = ("-v", f"--gpu-name={launch.request}")
+        return Lowering(end=end, stage="ptx", flags=flags), {"ptx": ptx.encode()}
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         return read_stored(bench, ptx, promises=lambda _ir, _ptx: Promises(effects=1))
@@ -121,23 +88,10 @@ class Toy(FileFrontEnd):
         return failed(VerdictKind.REJECTED, stage, f"{self.title} refuses it: {said}", message=said)
 
     def install_line(self, version: str) -> str:
-        return f"use Toy {version}"
+        return f"use {self.title} {version}"
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         return f"config {config.label} of {kernel}"
-
-    def identity(self, compiler: Compiler) -> object:
-        return compiler.version
-
-    def _read(self, path: Path) -> tuple[str, list[dict[str, Any]]]:
-        """The kernel's name and its configs."""
-        lines = [line.split() for line in path.read_text().splitlines() if line.strip()]
-        name = next((line[1] for line in lines if line[0] == self.names_by), None)
-        if name is None:
-            raise UsageError(f"{path}: no line says `{self.names_by} NAME`")
-        tuned = {line[1]: [int(word) for word in line[3:]] for line in lines if line[0] == "config"}
-        product = itertools.product(*tuned.values())
-        return name, [dict(zip(tuned, values, strict=True)) for values in product]
 
 
 def _ptx(name: str, target: Target, width: int, version: str) -> str:

@@ -20,13 +20,13 @@ from conftest import HERE, Triage
 
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import CompileOptions
-from harness.cells.plan import plan_launch
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.triton.one_file import read_standalone, render
-from harness.frontends.triton.sessions import TritonSessions
+from harness.frontends.registry import plan_launch
+from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.bundled import installed_triton
 from harness.io.toolchains.install import install_triton
@@ -34,6 +34,7 @@ from harness.minimize.python.level import export_source
 from harness.minimize.reduction.ask_compiler import CompilerOracle
 from harness.store.store import Store
 
+FORM = TritonForm(TRITON_FRONT_END)
 pytestmark = pytest.mark.tools
 
 KERNELS = HERE / "kernels"
@@ -50,7 +51,7 @@ async def workbench(home: Path) -> AsyncIterator[Workbench]:
             yield Workbench(
                 hub=hub,
                 store=store,
-                sessions=TritonSessions(hub, capture_timeout=120),
+                sessions=TRITON_FRONT_END.open_sessions(hub, timeout=120, memory=0),
                 jobs=options.workers,
                 limits=options.limits,
             )
@@ -59,8 +60,7 @@ async def workbench(home: Path) -> AsyncIterator[Workbench]:
 async def follow(bench: Workbench, kernel: str, **options: object) -> Followed:
     """The first config that is captured, and what becomes of it."""
     selection = select(SelectionOptions(kernel=kernel, **options))  # type: ignore[arg-type]
-    target, triton, launch = selection.targets[0], selection.compilers[0], selection.launches[0]
-    cell = (await plan_launch(bench, selection, target, triton, launch)).cells[0]
+    cell = (await plan_launch(bench, selection.place())).cells[0]
     return selection, cell, await evaluate(bench, cell)
 
 
@@ -112,8 +112,8 @@ def test_the_file_compiles_to_the_same_program(
     async def work(bench: Workbench) -> None:
         _, cell, done = await follow(bench, kernel, sm=["90a"], triton=[triton])
         standalone = await export_source(bench, cell)
-        text = render(standalone)
-        assert read_standalone(text) == standalone
+        text = FORM.render(standalone)
+        assert FORM.read(text) == standalone
         assert cell.launch is not None
         reaction = await CompilerOracle(bench=bench, cell=cell).react(text, cell.launch.compiler)
         assert reaction.verdict.value == done.row.verdict
@@ -131,7 +131,7 @@ def test_the_file_needs_triton_and_nothing_else(
 ) -> None:
     async def work(bench: Workbench) -> str:
         _, cell, _ = await follow(bench, "verdict_trap_stub", sm=["100a"], triton=[LATE])
-        return render(await export_source(bench, cell), header="Asks for too much.")
+        return FORM.render(await export_source(bench, cell), header="Asks for too much.")
 
     text = with_bench(work)
     assert {name.partition(".")[0] for name in imports_of(text)} == {"triton"}

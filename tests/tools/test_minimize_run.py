@@ -17,7 +17,8 @@ from harness.bisect.axes import plan_cells
 from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.triton.one_file import read_standalone, render
+from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
 from harness.minimize.executing_ir import IrForm
@@ -28,6 +29,7 @@ from harness.run.same_inputs import SameInputs
 from harness.run.schedules import read_schedules, trials_of
 from harness.store.store import Store
 
+FORM = TritonForm(TRITON_FRONT_END)
 pytestmark = pytest.mark.tools
 
 REACHING = str(HERE / "kernels" / "reaching.py")
@@ -53,15 +55,15 @@ async def react_to_three(home: Path) -> tuple[Reaction, Reaction, Reaction]:
                 variant=await same.variant(cell.record),
                 trials=trials_of(read_schedules("first/early"), races=False),
                 budget=same.budget,
-                form=SourceForm(launch=standalone.launch),
+                form=SourceForm(launch=standalone.launch, layout=FORM),
             )
-            text = render(standalone)
+            text = FORM.render(standalone)
             assert oracle.is_possible(text)
             # What it says of its arguments stays: the launch says it too.
             assert not oracle.is_possible(text.replace('["tt.divisibility", 16]', ""))
             assert not oracle.is_possible("import triton")
             half = text.replace("BLOCK + tl.arange", "(BLOCK // 2) + tl.arange")
-            assert read_standalone(half) != read_standalone(text)
+            assert FORM.read(half) != FORM.read(text)
             [ttgir, *_] = await ir_texts(bench, cell)
             lowest = replace(oracle, form=IrForm.of(ttgir))
             assert not lowest.is_possible(ttgir.text.replace("%out:", "%other:"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from packaging.version import Version
 
-from harness.frontends.triton.passes import llvm_of
+from harness.frontends.triton.front_end import llvm_of
 from harness.io.packages.sdists import fetch_sdist, fetch_wheel
 from harness.io.packages.versions import parse_banner
 from harness.io.processes.hub import run_tool

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from harness.frontends.triton.ir_inputs import SUFFIXES, read_file
+from harness.frontends.texts.ir_inputs import SUFFIXES, read_file
 from harness.io.files.regular_files import read_regular
 from harness.io.files.whole_folders import ensure_folder
 from harness.io.packages.versions import parse_version
@@ -26,7 +26,7 @@ from harness.values.kernel import Scalar
 from harness.values.target import Target
 
 if TYPE_CHECKING:
-    from harness.frontends.triton.ir_inputs import HalfCompiled
+    from harness.frontends.texts.ir_inputs import HalfCompiled
 
 
 _MARKER = ".imported"

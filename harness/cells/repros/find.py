@@ -29,7 +29,7 @@ from harness.cells.repros.schema import (
 )
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_ends
-from harness.frontends.triton.ir_inputs import SUFFIXES, launch_from, read_file, spelling
+from harness.frontends.texts.ir_inputs import SUFFIXES, launch_from, read_file, spelling
 from harness.io.files.yaml_files import FieldError, read_yaml
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro

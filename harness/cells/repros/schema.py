@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from harness.frontends.registry import front_ends, kinds
-from harness.frontends.triton.ir_inputs import SUFFIXES
+from harness.frontends.texts.ir_inputs import SUFFIXES
 from harness.io.files.yaml_files import FieldError
 from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError

@@ -11,26 +11,19 @@ from harness.frontends.bench.bench import content_key, has_died, still_valid
 from harness.frontends.cuda import nvcc, nvrtc
 from harness.frontends.cuda.running import NvccRun, run_nvcc
 from harness.frontends.cuda.source import sources_sha256
-from harness.values.environment import Environment
 from harness.values.kernel import Scalar
 from harness.values.outcome import Lowering
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import NVCC, Compiler
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from packaging.version import Version
-
     from harness.frontends.bench.bench import Kept, Workbench
     from harness.io.processes.hub import ResourceLimits
 
 
 # As nvcc is called for a release build; line numbers tell where in the source PTX comes from.
 _NVCC_FLAGS = ("-O3", "-std=c++17", "-lineinfo")
-
-
-class _Available(Protocol):
-    def __call__(self, *, prereleases: bool = False) -> list[Version]: ...
 
 
 class _Run(Protocol):
@@ -50,16 +43,13 @@ class _Run(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CudaDriver:
-    """One compiler of CUDA C++: its versions, a run of it, and what that means.
+    """One compiler of CUDA C++: a run of it, and what that means.
 
     `identity` is what of this machine and of its options decides what it generates. `program` is
     the command that compiles a file, by its path where its packages are installed.
     """
 
     kind: str
-    title: str
-    available: _Available
-    environment: Callable[[str], Environment]
     identity: Callable[[], object]
     run: _Run
     judge: Callable[[Lowering], Verdict]
@@ -145,10 +135,7 @@ async def _nvcc(
 
 
 NVCC_DRIVER = CudaDriver(
-    kind=nvcc.KIND,
-    title=nvcc.KIND,
-    available=nvcc.available_nvcc,
-    environment=nvcc.environment_of,
+    kind=NVCC,
     identity=lambda: [nvcc.host_compiler(), _NVCC_FLAGS],
     run=_nvcc,
     judge=nvcc.judge_nvcc,
@@ -156,11 +143,5 @@ NVCC_DRIVER = CudaDriver(
     program=("nvidia/cu13/bin/nvcc", *_NVCC_FLAGS),
 )
 NVRTC_DRIVER = CudaDriver(
-    kind=nvrtc.KIND,
-    title="NVRTC",
-    available=nvrtc.available_nvrtc,
-    environment=nvrtc.nvrtc_environment,
-    identity=nvrtc.child_identity,
-    run=nvrtc.run_nvrtc,
-    judge=nvrtc.judge_nvrtc,
+    kind="nvrtc", identity=nvrtc.child_identity, run=nvrtc.run_nvrtc, judge=nvrtc.judge_nvrtc
 )

@@ -10,15 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from packaging.version import Version
-
 from harness.frontends.cuda import nvrtc_child
-from harness.frontends.cuda.nvcc import judge_nvcc, partner_of
+from harness.frontends.cuda.nvcc import judge_nvcc
 from harness.frontends.cuda.running import NvccRun
 from harness.frontends.programs import run_program
-from harness.io.packages.index import wheels
-from harness.values.environment import Environment, PackagePin
-from harness.values.errors import UsageError
 from harness.values.outcome import Lowering
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -29,35 +24,7 @@ if TYPE_CHECKING:
     from harness.io.processes.hub import ResourceLimits
 
 
-KIND = "nvrtc"
-_NVRTC = "nvidia-cuda-nvrtc-cu12"
-_PARTNERS = ("nvidia-cuda-nvcc-cu12", "nvidia-cuda-runtime-cu12", "nvidia-cuda-cccl-cu12")
 _FLAGS = ("-std=c++17", "-lineinfo")
-
-
-def available_nvrtc(*, prereleases: bool = False) -> list[Version]:
-    """The versions of CUDA 12 that the package index has, oldest first.
-
-    Raises:
-        UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
-    """
-    return sorted({each.version for each in wheels(_NVRTC, prereleases=prereleases)})
-
-
-def nvrtc_environment(version: str) -> Environment:
-    """The packages of one NVRTC: ptxas, headers of the runtime and of CCCL, of its release.
-
-    Raises:
-        UsageError: there is no such version.
-        OfflineError, InfrastructureError: the index cannot be asked.
-    """
-    wanted = Version(version)
-    if wanted not in available_nvrtc(prereleases=True):
-        near = ", ".join(map(str, available_nvrtc()))
-        raise UsageError(f"there is no NVRTC {version}; there are {near}")
-    pins = [PackagePin(name=_NVRTC, version=version)]
-    pins += [PackagePin(name=name, version=str(partner_of(name, wanted))) for name in _PARTNERS]
-    return Environment(kind=KIND, version=version, pins=tuple(pins))
 
 
 async def run_nvrtc(

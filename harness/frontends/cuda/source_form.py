@@ -11,6 +11,7 @@ from harness.frontends.cuda.nvcc import tool_of
 from harness.frontends.cuda.one_file import one_file
 from harness.frontends.cuda.source import block_of
 from harness.frontends.cuda.syntax import CUDA_SYNTAX
+from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.source_form import Lowered, Written
 from harness.io.files.scratch import scratch_disk
@@ -39,21 +40,19 @@ class CudaForm:
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
 
-    def install(self, version: str, assembler: Assembler) -> SourceInstall:  # noqa: ARG002
-        """As the protocol has it; it brings its assembler along."""
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:
+        pins = PINS[self._driver.kind]
         if not self._driver.program:
-            raise UsageError(f"{self._driver.title} is a library: no command runs it")
-        pins = self._driver.environment(version).pins
+            raise UsageError(f"{pins.title} is a library: no command runs it")
         return SourceInstall(
-            title=self._driver.title,
+            title=pins.title,
             module=self._driver.kind,
-            packages=tuple(map(str, pins)),
+            packages=tuple(map(str, pins.pins(version))),
             has_pins=True,
             program=self._driver.program,
         )
 
-    async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:  # noqa: ARG002
-        """See the protocol."""
+    async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:
         file, _, entries = launch.request
         entry = entries[record.key].entry
         text = one_file(file, record.config)
@@ -65,13 +64,12 @@ class CudaForm:
         launch: CapturedLaunch,
         text: str,
         *,
-        ptxas: Assembler | None,  # noqa: ARG002 - it does not decide what is generated
+        ptxas: Assembler | None,
         limits: ResourceLimits,
         until: Stage | None = None,
-        suffix: str = ".cu",  # noqa: ARG002 - there are no files of its IR
+        suffix: str = ".cu",
         options: Mapping[str, object] | None = None,
     ) -> Lowered | None:
-        """See the protocol."""
         driver, (file, target, _) = self._driver, launch.request
         folder = bench.hub.new_folder("standalone")
         try:

@@ -9,79 +9,56 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.frontends.captured_front_end import CapturedFrontEnd
-from harness.frontends.captures import keep_streams
+from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.cuda.nvcc import tool_of
-from harness.frontends.cutedsl.lowering import CHILD, FILES, lowering_of
-from harness.frontends.cutedsl.source_form import CUTEDSL_FORM
-from harness.frontends.cutedsl.versions import KIND, TITLE, available, declared_environment
+from harness.frontends.cutedsl.source import FILES, CuteDslForm, evidence_of
 from harness.frontends.cutedsl.wordings import judge_cutedsl
-from harness.values.environment import Environment
-from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.toolchain import Assembler, Compiler
+from harness.frontends.packaged_front_end import PackagedFrontEnd
+from harness.frontends.pins import PINS
+from harness.values.outcome import Lowering
+from harness.values.toolchain import Compiler
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from harness.frontends.base import FrontEnd
     from harness.frontends.bench.bench import Workbench
-    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
-    from harness.frontends.source_form import FileForm
 
 
-class _CuteDslFrontEnd(CapturedFrontEnd):
-    kind = KIND
-    title = TITLE
-    child = CHILD
+class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
+    pins = PINS["cutedsl"]
+    kind = pins.kind
+    title = pins.title
     needs = ("torch",)
     modules: tuple[str, ...] = ("cutlass",)
     stages: tuple[str, ...] = ("mlir", "nvvm", "ptx")
     levels: tuple[str, ...] = ("source",)
-    source_form: FileForm | None = CUTEDSL_FORM
+    module = "harness.frontends.cutedsl.child"
+    code = ("frontends/pretend", "frontends/cutedsl/child")
+    variables = ("CUTE_DSL_", "CUTE_EXPERIMENTAL_DSL_")
+    never = frozenset(
+        f"CUTE_DSL_{name}"
+        for name in ("ARCH", "CACHE_DIR", "DRYRUN", "DUMP_DIR", "KEEP", "KEEP_CUBIN", "KEEP_PTX")
+    )
 
-    def environment(self, version: str) -> Environment:
-        return declared_environment(version)
-
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        return available(prereleases=prereleases)
+    def __init__(self) -> None:
+        self.source_form = CuteDslForm(self)
 
     def bundled(self, compiler: Compiler) -> Path:
         return tool_of(compiler, "ptxas")
 
     async def finished(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        done: JobResult,
-        *,
-        alone: bool,  # noqa: ARG002 - the job did it all
+        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
-        lowering = lowering_of(launch, done)
-        artifacts = {
-            stage: bench.store.artifacts.put_file(done.folder / name)
-            for stage, name in FILES.items()
-            if (done.folder / name).is_file()
-        }
+        lowering = evidence_of(launch, done)
+        artifacts = keep_files(bench, done, FILES)
         if lowering.error:
             artifacts.pop("ptx", None)
         artifacts["log"] = keep_streams(bench, done)
         return lowering, artifacts
 
-    async def failing_pass(
-        self,
-        bench: Workbench,  # noqa: ARG002
-        launch: CapturedLaunch,  # noqa: ARG002
-        record: LaunchFacts,  # noqa: ARG002
-        *,
-        ptxas: Assembler,  # noqa: ARG002
-        traps: bool,  # noqa: ARG002
-    ) -> str | None:
-        return None
-
     def judge(self, lowering: Lowering) -> Verdict:
         return judge_cutedsl(lowering)
 
 
-CUTEDSL_FRONT_END: FrontEnd = _CuteDslFrontEnd()
+CUTEDSL_FRONT_END = _CuteDslFrontEnd()

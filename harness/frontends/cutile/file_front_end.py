@@ -21,7 +21,6 @@ from harness.io.files.regular_files import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd
-from harness.values.target import Target
 from harness.values.toolchain import Assembler, Compiler
 from harness.values.verdict import Verdict
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
     from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import Adapt, FrontEnd, Plan, PlannedLaunch, Selection
+    from harness.frontends.base import CapturePlace, Plan
     from harness.frontends.bench.bench import Kept, Workbench
     from harness.frontends.captured_launch import CapturedLaunch
 
@@ -55,10 +54,10 @@ class _TileIrFrontEnd(FileFrontEnd):
             raise UsageError(f"{path}: it holds no function {kernel!r}; the first is {found.first}")
         return repro_of_file(self.kind, path, kernel or found.first)
 
-    def available(self, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+    def available(self, *, prereleases: bool = False) -> list[Version]:
         return []
 
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         raise UsageError(f"{spec}: a file of Tile IR has no versions of a compiler")
 
     def installed(self) -> list[Compiler]:
@@ -67,33 +66,21 @@ class _TileIrFrontEnd(FileFrontEnd):
     def default(self) -> Compiler:
         return _PASS_ON
 
-    def install(self, version: Version | str) -> Compiler:  # noqa: ARG002
+    def install(self, version: Version | str) -> Compiler:
         return _PASS_ON
 
-    def stored_plan(
-        self,
-        bench: Workbench,  # noqa: ARG002
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,
-    ) -> Plan:
-        repro = selection.repro
+    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan:
+        repro = place.selection.repro
         found, data = _read(repro.file)
         kernel = repro.kernel or found.first
         key = content_key(bytecode=hashlib.sha256(data).hexdigest(), kernel=kernel)
         record = launch_of_file(key, kernel, {}, repro.file)
-        captured = captured_file(compiler, (data, target), [record], key=key)
-        return cells_of(selection, target, launch, captured, is_own=adapt is None)
+        captured = captured_file(place, (data, place.target), [record], key=key)
+        return cells_of(place, captured)
 
-    async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
-    ) -> Kept[Lowering]:
-        key = self.lowering_key(launch, record, ptxas)
-        if kept := bench.find("lower", key, Lowering):
-            return kept
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
+    ) -> tuple[Lowering, dict[str, bytes]]:
         data, target = launch.request
         lowering = Lowering(
             end=ProcessEnd(exit_code=0),
@@ -102,9 +89,9 @@ class _TileIrFrontEnd(FileFrontEnd):
             # The letter of a target goes to ptxas alone; the rest as cuTile has it.
             flags=("--gpu-name", str(target).rstrip("af"), "-O3", "--lineinfo"),
         )
-        return bench.keep("lower", key, lowering, {_KIND: bench.store.artifacts.put(data)})
+        return lowering, {_KIND: data}
 
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:  # noqa: ARG002
+    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
         return content_key(record=record.key, target=str(launch.request[1]))
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
@@ -121,9 +108,6 @@ class _TileIrFrontEnd(FileFrontEnd):
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         _nothing_to_lower(kernel, config, autotuned)
 
-    def identity(self, compiler: Compiler) -> object:  # noqa: ARG002
-        return None
-
 
 def _nothing_to_lower(*_: object) -> NoReturn:
     raise AssertionError("a file of Tile IR is what tileiras takes: nothing is lowered")
@@ -137,4 +121,4 @@ def _read(path: Path) -> tuple[Bytecode, bytes]:
         raise UsageError(f"{path}: {error}") from error
 
 
-TILE_IR_FRONT_END: FrontEnd = _TileIrFrontEnd()
+TILE_IR_FRONT_END = _TileIrFrontEnd()

@@ -20,14 +20,8 @@ from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, read_ptx
 from harness.frontends.bench.assemble import CODE, PROGRAMS, AssemblerRun, is_cubin, run_assembler
 from harness.frontends.bench.bench import content_key
 from harness.frontends.bench.once import assemble_once
-from harness.frontends.cutile.versions import (
-    NVVM,
-    PACKAGE,
-    TILEIRAS,
-    available_tileiras,
-    tileiras_environment,
-)
 from harness.frontends.cutile.wordings import judge_tileiras
+from harness.frontends.pins import PINS
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.io.packages.versions import LATEST, exact_version, select
 from harness.io.toolchains.damage import check_in_wheel, check_ptxas
@@ -55,6 +49,9 @@ if TYPE_CHECKING:
     from harness.judging.judge import CellEvidence
 
 
+TILEIRAS = "tileiras"
+_PINS = PINS[TILEIRAS]
+_PACKAGE, _NVVM = _PINS.package, "nvidia-nvvm"
 _PROGRAM = "kernel.tileir"
 _PTX, _LOG = "kernel.ptx", "ptxas.log"
 # Goes up when the script does another thing, or what it leaves is read otherwise.
@@ -105,7 +102,7 @@ class _Tileiras:
         self.default = default
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        return available_tileiras(prereleases=prereleases)
+        return _PINS.available(prereleases=prereleases)
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         exact = exact_version(spec)
@@ -120,20 +117,20 @@ class _Tileiras:
     def install(self, version: Version | str) -> Assembler:
         compiler = self._found(version)
         if compiler is None:
-            compiler = install_environment(tileiras_environment(str(version)))
+            compiler = install_environment(_PINS.environment(str(version)))
         path = tileiras_in(compiler)
-        install_ptxas(_version_of(path, NVVM))
-        return _described(path, PACKAGE)
+        install_ptxas(_version_of(path, _NVVM))
+        return _described(path, _PACKAGE)
 
     def planned(self, version: Version | str) -> Assembler:
         compiler = self._found(version)
         if compiler is not None:
-            return _described(tileiras_in(compiler), PACKAGE)
-        declared = tileiras_environment(str(version))
+            return _described(tileiras_in(compiler), _PACKAGE)
+        declared = _PINS.environment(str(version))
         would_be = planned_environment(declared)
         versions = {pin.name: pin.version for pin in declared.pins}
         assert would_be.python is not None, "it lives in an environment of its own"
-        return _assembler(would_be.python.parent / TILEIRAS, PACKAGE, versions)
+        return _assembler(would_be.python.parent / TILEIRAS, _PACKAGE, versions)
 
     def _found(self, version: Version | str) -> Compiler | None:
         """What is installed is used as it is: its partner was chosen then."""
@@ -167,7 +164,7 @@ class _Tileiras:
         assembler: Assembler,
         *,
         flags: tuple[str, ...],
-        target: str | None,  # noqa: ARG002 - the flags alone name it
+        target: str | None,
         limits: ResourceLimits,
     ) -> Assembled:
         run = _run(assembler, _ptxas_of(assembler), flags, lambda: program)
@@ -195,7 +192,7 @@ class _Tileiras:
 
 def _ptxas_of(tileiras: Assembler) -> Assembler:
     """What it calls: the ptxas of its libNVVM's release."""
-    return install_ptxas(_version_of(tileiras.path, NVVM))
+    return install_ptxas(_version_of(tileiras.path, _NVVM))
 
 
 def _run(
@@ -234,7 +231,7 @@ def _notes(left: Mapping[str, Path]) -> dict[str, object]:
 
 
 def _described(path: Path, origin: str) -> Assembler:
-    names = (PACKAGE, NVVM)
+    names = (_PACKAGE, _NVVM)
     return _assembler(path, origin, {name: _version_of(path, name) for name in names})
 
 
@@ -243,7 +240,7 @@ def _assembler(path: Path, origin: str, versions: dict[str, str]) -> Assembler:
     words = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return Assembler(
         kind=TILEIRAS,
-        version=versions[PACKAGE],
+        version=versions[_PACKAGE],
         origin=origin,
         path=path,
         sha256=hashlib.sha256(words.encode()).hexdigest(),

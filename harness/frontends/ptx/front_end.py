@@ -8,26 +8,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
-from harness.frontends.base import Adapt, Plan, PlannedCell, PlannedLaunch
-from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.base import CapturePlace, Plan, PlannedCell
 from harness.frontends.file_front_end import FileFrontEnd
 from harness.frontends.readings import PtxReading, read_stored
-from harness.frontends.triton.ir_inputs import repro_of
+from harness.frontends.texts.ir_inputs import repro_of
 from harness.io.files.regular_files import read_regular
 from harness.io.toolchains.bundled import bundled_nvdisasm
 from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro, Scalar
 from harness.values.limits import limits_of
-from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.target import Target
-from harness.values.toolchain import PTX, Assembler, Compiler
+from harness.values.outcome import Lowering
+from harness.values.toolchain import PTX, Compiler
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from packaging.version import Version
 
-    from harness.frontends.base import FrontEnd, Selection
     from harness.frontends.bench.bench import Kept, Workbench
 
 
@@ -43,31 +40,22 @@ class _PtxFrontEnd(FileFrontEnd):
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
 
-    def available(self, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+    def available(self, *, prereleases: bool = False) -> list[Version]:
         return []
 
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:  # noqa: ARG002
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         raise UsageError(f"{spec}: PTX has no versions of a compiler")
 
     def installed(self) -> list[Compiler]:
         return [_PASS_ON]
 
-    def install(self, version: Version | str) -> Compiler:  # noqa: ARG002
+    def install(self, version: Version | str) -> Compiler:
         return _PASS_ON
 
-    def stored_plan(
-        self,
-        bench: Workbench,
-        selection: Selection,
-        target: Target,
-        compiler: Compiler,
-        launch: PlannedLaunch,
-        *,
-        adapt: Adapt | None = None,  # noqa: ARG002
-    ) -> Plan:
-        repro = selection.repro
+    def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan:
+        selection, repro = place.selection, place.selection.repro
         assert repro.ptx is not None
-        raw = _put(bench, repro.ptx, launch.overrides)
+        raw = _put(bench, repro.ptx, place.launch.overrides)
         reading = read_stored(bench, raw, entry=repro.kernel).value
         if reading.facts is None:
             raise UsageError(f"{repro.ptx}: {reading.problem}")
@@ -79,32 +67,24 @@ class _PtxFrontEnd(FileFrontEnd):
             assert ptxas is not None
             cell = CellId(
                 kernel=repro.name if is_named else f"{repro.name}::{entry}",
-                launch=launch.label,
+                launch=place.launch.label,
                 config=Config(),
-                target=target,
+                target=place.target,
                 compiler=program_label(raw),
                 ptxas=ptxas.label,
             )
             cells.append(
                 PlannedCell(
                     cell=cell,
-                    compiler=compiler,
+                    compiler=place.compiler,
                     ptxas=ptxas,
-                    limits=limits_of(target.capability),
+                    limits=limits_of(place.target.capability),
                     nvdisasms=nvdisasms,
                     raw_ptx=raw,
                     entry=entry,
                 )
             )
         return Plan(cells=tuple(cells))
-
-    async def lower(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
-    ) -> Kept[Lowering]:
-        _nothing_to_lower(bench, launch, record, ptxas)
-
-    def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
-        _nothing_to_lower(launch, record, ptxas)
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         _nothing_to_lower(bench, lowering, ptx)
@@ -117,9 +97,6 @@ class _PtxFrontEnd(FileFrontEnd):
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         _nothing_to_lower(kernel, config, autotuned)
-
-    def identity(self, compiler: Compiler) -> object:  # noqa: ARG002
-        return None
 
 
 def _nothing_to_lower(*_: object) -> NoReturn:
@@ -136,4 +113,4 @@ def _put(bench: Workbench, file: Path, header: Mapping[str, Scalar | None]) -> s
     )
 
 
-PTX_FRONT_END: FrontEnd = _PtxFrontEnd()
+PTX_FRONT_END = _PtxFrontEnd()

@@ -9,26 +9,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.frontends.captured_front_end import CapturedFrontEnd
+from harness.frontends.captured_front_end import (
+    CapturedFrontEnd,
+    keep_files,
+    keep_streams,
+    read_lowering,
+)
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.cuda.nvcc import host_compiler, tool_of
-from harness.frontends.tilelang.lowering import CHILD, FLAGS, kept_lowering
-from harness.frontends.tilelang.source_form import TILELANG_FORM
-from harness.frontends.tilelang.versions import KIND, TITLE, available, declared_environment
+from harness.frontends.packaged_front_end import PackagedFrontEnd
+from harness.frontends.pins import PINS
+from harness.frontends.tilelang.source import FILES, FLAGS, TileLangForm, compile_code, with_nvcc
 from harness.frontends.tilelang.wordings import NVCC_STAGE, failing_pass, judge_tilelang
-from harness.values.environment import Environment
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.toolchain import Assembler, Compiler
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from harness.frontends.base import FrontEnd
     from harness.frontends.bench.bench import Workbench
-    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.sessions import JobResult
-    from harness.frontends.source_form import FileForm
-
 
 # Of the form "Bug report" of TileLang's tracker.
 _ISSUE_FIELDS = (
@@ -43,22 +42,22 @@ _ISSUE_FIELDS = (
 )
 
 
-class _TileLangFrontEnd(CapturedFrontEnd):
-    kind = KIND
-    title = TITLE
-    child = CHILD
+class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
+    pins = PINS["tilelang"]
+    kind = pins.kind
+    title = pins.title
     needs = ("torch",)
     modules: tuple[str, ...] = ("tilelang",)
     stages: tuple[str, ...] = ("tir", "device", "cuda", NVCC_STAGE, "ptx")
     levels: tuple[str, ...] = ("source",)
-    source_form: FileForm | None = TILELANG_FORM
     issue_fields: tuple[str, ...] = _ISSUE_FIELDS
+    module = "harness.frontends.tilelang.child"
+    code = ("frontends/pretend", "frontends/tilelang/child")
+    variables = ("TILELANG_", "TL_", "TVM_")
+    never = frozenset({"TILELANG_CACHE_DIR", "TILELANG_TARGET", "TILELANG_DEFAULT_TARGET"})
 
-    def environment(self, version: str) -> Environment:
-        return declared_environment(version)
-
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        return available(prereleases=prereleases)
+    def __init__(self) -> None:
+        self.source_form = TileLangForm(self)
 
     def bundled(self, compiler: Compiler) -> Path:
         return tool_of(compiler, "ptxas")
@@ -69,7 +68,16 @@ class _TileLangFrontEnd(CapturedFrontEnd):
     async def finished(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
-        return await kept_lowering(bench, launch, done, alone=alone)
+        lowering = read_lowering(done, "tir")
+        artifacts = keep_files(bench, done, FILES)
+        if not lowering.end.ok or lowering.error or "cuda" not in artifacts:
+            artifacts["log"] = keep_streams(bench, done)
+            return lowering, artifacts
+        run = await compile_code(bench, launch, done, alone=alone)
+        if run.ptx:
+            artifacts["ptx"] = run.ptx
+        artifacts["log"] = keep_streams(bench, done, run.log)
+        return with_nvcc(launch, done, lowering, run), artifacts
 
     async def failing_pass(
         self,
@@ -89,4 +97,4 @@ class _TileLangFrontEnd(CapturedFrontEnd):
         return judge_tilelang(lowering)
 
 
-TILELANG_FRONT_END: FrontEnd = _TileLangFrontEnd()
+TILELANG_FRONT_END = _TileLangFrontEnd()

@@ -7,91 +7,144 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.frontends.bench.bench import Kept
+from harness.frontends.base import Interpreter, LaunchCode
+from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
-from harness.frontends.triton.environment import child_environment
-from harness.frontends.triton.lower import launch_key
+from harness.frontends.sessions import JobResult
 from harness.io.files.scratch import scratch_disk
 from harness.io.processes.confinement import require_confinement
 from harness.values.check import Departure, Interpretation, Operations
-from harness.values.limits import Limits
 from harness.values.outcome import ProcessEnd, RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.frontends.base import LaunchCode
     from harness.frontends.bench.bench import Workbench
+    from harness.frontends.captured_front_end import CapturedFrontEnd
+    from harness.io.processes.hub import ResourceLimits
 
 
-_CHILD = "harness.frontends.triton.child"
+class TritonInterpreter(Interpreter):
+    """See `harness.frontends.base`."""
 
+    def __init__(self, front_end: CapturedFrontEnd) -> None:
+        self._front_end = front_end
 
-async def interpret(
-    bench: Workbench,
-    code: LaunchCode,
-    *,
-    kernels: Sequence[str],
-    target: Target,
-    triton: Compiler,
-    limits: Limits,
-) -> Interpretation:
-    """Compare the configs of the kernels with these names or patterns, as `target` would see them.
+    async def capture(
+        self, bench: Workbench, code: LaunchCode, target: Target, compiler: Compiler
+    ) -> CapturedLaunch:
+        return await self._front_end.capture(bench, code, target, compiler)
 
-    What was found is kept by content, unless the launch code raised or the time was too short.
+    def launch_key(
+        self, kind: str, code: LaunchCode, message: Mapping[str, object], compiler: Compiler
+    ) -> str:
+        return self._front_end.launch_key(kind, code, message, compiler)
 
-    Raises:
-        InfrastructureError: this Triton cannot be started here.
-    """
-    sent = {**capture_request(code, target, limits).message(), "kernels": list(kernels)}
-    key = launch_key("check", code, sent, triton)
-    async with bench.once(key):
-        kept = bench.find("check", key, Interpretation)
-        if kept is None or not is_unchanged(kept.value.reads, _environment(triton)):
-            kept = await _run(bench, key, sent, triton)
-    return kept.value
+    def environment(self, compiler: Compiler) -> Mapping[str, str]:
+        return {**self._front_end.child_environment(compiler), "TRITON_INTERPRET": "1"}
 
+    async def run_with_values(
+        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
+    ) -> JobResult:
+        return await self._work(bench, "handing", compiler, folder, limits)
 
-async def _run(
-    bench: Workbench, key: str, sent: dict[str, Any], triton: Compiler
-) -> Kept[Interpretation]:
-    request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
-    folder, end = await _interpreter(bench, "compare_configs", request, triton)
-    value = _read(folder, end)
-    bench.hub.drop_folder(folder)
-    timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
-    if value.error or timed_out:
-        return Kept(value=value, key=key, artifacts={}, cached=False)
-    return bench.keep("check", key, value, {})
+    async def run_reference(
+        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
+    ) -> JobResult:
+        return await self._work(bench, "referring", compiler, folder, limits)
 
+    async def _work(
+        self,
+        bench: Workbench,
+        module: str,
+        compiler: Compiler,
+        folder: Path,
+        limits: ResourceLimits,
+    ) -> JobResult:
+        """Have `main` of a module for children work in a folder, by a fork of the server."""
+        name = f"{self._front_end.module}.launches.{module}"
+        # The module confines itself to the folder.
+        asked = {"module": name, "place": str(folder), "confined": False}
+        message = {"op": "compile", "capture": asked, "limits": limits.message()}
+        return await self._front_end.sessions_of(bench).on_server(compiler, message)
 
-def _environment(triton: Compiler) -> dict[str, str]:
-    return {**child_environment(triton), "TRITON_INTERPRET": "1"}
+    async def compare_configs(
+        self,
+        bench: Workbench,
+        code: LaunchCode,
+        *,
+        kernels: Sequence[str],
+        target: Target,
+        compiler: Compiler,
+    ) -> Interpretation:
+        sent = {**capture_request(code, target).message(), "kernels": list(kernels)}
+        key = self.launch_key("check", code, sent, compiler)
+        async with bench.once(key):
+            kept = bench.find("check", key, Interpretation)
+            if kept is not None and is_unchanged(kept.value.reads, self.environment(compiler)):
+                return kept.value
+            folder, end = await self._interpret(bench, "compare_configs", compiler, sent)
+            value = _read(folder, end)
+            bench.hub.drop_folder(folder)
+            timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
+            if not (value.error or timed_out):
+                bench.keep("check", key, value, {})
+        return value
 
+    async def compare_variants(
+        self,
+        bench: Workbench,
+        original: LaunchCode,
+        others: Sequence[LaunchCode],
+        *,
+        target: Target,
+        compiler: Compiler,
+    ) -> list[Departure]:
+        variants = [
+            {"overrides": dict(code.overrides), "injected": dict(code.injected)}
+            for code in (original, *others)
+        ]
+        sent = {**capture_request(original, target).message(), "variants": variants}
+        key = self.launch_key("operations", original, sent, compiler)
+        async with bench.once(key):
+            environment = self.environment(compiler)
+            kept = bench.find("operations", key, Operations)
+            if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
+                return kept.value.variants
+            folder, end = await self._interpret(bench, "compare_variants", compiler, sent)
+            try:
+                found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)
+            except (OSError, msgspec.MsgspecError):
+                said = _said(folder, end)
+                found = Operations(variants=[Departure(error=said) for _ in others])
+            bench.hub.drop_folder(folder)
+            if not any(each.error for each in found.variants):
+                bench.keep("operations", key, found, {})
+        return found.variants
 
-async def _interpreter(
-    bench: Workbench, module: str, request: dict[str, Any], triton: Compiler
-) -> tuple[Path, ProcessEnd]:
-    """Have one of our modules answer a request in its interpreter; the folder is the caller's."""
-    require_confinement()
-    folder = bench.hub.new_folder("check")
-    with scratch_disk():
-        (folder / "request.json").write_text(json.dumps(request))
-    argv = [sys.executable, "-m", f"{_CHILD}.{module}", str(folder)]
-    # Its forks are its own affair, and as many as there are workers.
-    async with bench.slot(alone=True):
-        end = await bench.hub.execute(
-            argv, folder=folder, limits=bench.limits, env=_environment(triton)
-        )
-    bench.cpu_seconds += end.cpu
-    return folder, end
+    async def _interpret(
+        self, bench: Workbench, module: str, compiler: Compiler, sent: Mapping[str, Any]
+    ) -> tuple[Path, ProcessEnd]:
+        """Have a module for children answer a request in its interpreter; the folder is ours."""
+        require_confinement()
+        folder = bench.hub.new_folder("check")
+        request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
+        with scratch_disk():
+            (folder / "request.json").write_text(json.dumps(request))
+        argv = [sys.executable, "-m", f"{self._front_end.module}.{module}", str(folder)]
+        env = dict(self.environment(compiler))
+        # Its forks are its own affair, and as many as there are workers.
+        async with bench.slot(alone=True):
+            end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
+        bench.cpu_seconds += end.cpu
+        return folder, end
 
 
 def _read(folder: Path, end: ProcessEnd) -> Interpretation:
@@ -109,46 +162,3 @@ def _said(folder: Path, end: ProcessEnd) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
     said = f": {lines[-1][:300]}" if lines else ""
     return f"the interpreter's process {end.words}{said}"
-
-
-async def interpret_variants(
-    bench: Workbench,
-    original: LaunchCode,
-    others: Sequence[LaunchCode],
-    *,
-    target: Target,
-    triton: Compiler,
-    limits: Limits,
-) -> list[Departure]:
-    """Compare what a launch returns with what each of its variants does, on the same inputs.
-
-    Variants differ in overrides and in injected configs. What was found is kept by content, unless
-    a variant could not be compared.
-
-    Raises:
-        InfrastructureError: this Triton cannot be started here.
-    """
-    codes = [original, *others]
-    sent = {
-        **capture_request(original, target, limits).message(),
-        "variants": [
-            {"overrides": dict(code.overrides), "injected": dict(code.injected)} for code in codes
-        ],
-    }
-    key = launch_key("operations", original, sent, triton)
-    async with bench.once(key):
-        kept = bench.find("operations", key, Operations)
-        environment = _environment(triton)
-        if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
-            return kept.value.variants
-        request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
-        folder, end = await _interpreter(bench, "compare_variants", request, triton)
-        try:
-            found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)
-        except (OSError, msgspec.MsgspecError):
-            said = _said(folder, end)
-            found = Operations(variants=[Departure(error=said) for _ in others])
-        bench.hub.drop_folder(folder)
-        if not any(each.error for each in found.variants):
-            bench.keep("operations", key, found, {})
-    return found.variants

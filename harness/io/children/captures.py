@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,13 @@ class CaptureSession:
         self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 
 
+def leave(result: Mapping[str, Any], folder: Path) -> None:
+    """Write what came of a job, whole: a reader finds all of it or nothing."""
+    partial = folder / "result.json.tmp"
+    partial.write_text(dumps(result))
+    partial.rename(folder / "result.json")
+
+
 def run_for_error(ask: Message, log: Path) -> dict[str, Any] | None:
     """Run launch code; what it raised, described, or None. `log` has what it said to stderr."""
     try:
@@ -112,12 +120,12 @@ def last_line(log: Path) -> str:
 def serve_captures(
     session: Callable[[Message], Callable[[], None]],
     ready: Message,
-    compile_file: Callable[[Message, Path], None] | None = None,
+    compile_file: Callable[[Message, Path], None],
 ) -> None:
     """Say hello to the socket and by the name in `sys.argv`; fork sessions until it is closed.
 
-    `compile_file` runs a file that stands alone, as a capture asks for it, and compiles its first
-    kernel, all in one fork.
+    `compile_file` runs a file that stands alone, as the `capture` in a message asks for it, and
+    compiles its first kernel, all in one fork.
     """
     path, name = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -128,7 +136,6 @@ def serve_captures(
         supervisor.fork(message["id"], body, JobLimits.of(message))
 
     def compile_alone(message: Message) -> None:
-        assert compile_file is not None
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))
 
@@ -136,12 +143,11 @@ def serve_captures(
             redirect(*streams)
             if message["capture"]["confined"]:
                 settle(str(folder))
-            compile_file(message["capture"], folder)
+            compile_file(message, folder)
 
         supervisor.fork(message["id"], body, JobLimits.of(message), streams)
 
     supervisor.handle("open", open_session)
-    if compile_file:
-        supervisor.handle("compile", compile_alone)
+    supervisor.handle("compile", compile_alone)
     supervisor.send({"ready": ready})
     supervisor.serve()

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from harness.cells.places import CapturePlace, CompileOptions, Run, RunProgress, work_off
+from harness.cells.places import CompileOptions, Run, RunProgress, work_off
+from harness.frontends.base import CapturePlace
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import OpenSessions
 from harness.io.files.own_code import program_sha256

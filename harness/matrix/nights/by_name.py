@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.cells.places import CapturePlace
 from harness.cells.repros.find import find_kernels
-from harness.frontends.base import PlannedLaunch, Selection
+from harness.frontends.base import CapturePlace, PlannedLaunch, Selection
 from harness.frontends.bench.bench import content_key
 from harness.frontends.launch_code import launch_sha256
 from harness.frontends.registry import back_end, front_end

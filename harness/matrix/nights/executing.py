@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from harness.cells.places import CapturePlace, Run
-from harness.cells.plan import plan_launch
-from harness.frontends.base import PlannedCell
+from harness.cells.places import Run
+from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.bench.bench import TimeIsUpError
-from harness.frontends.registry import front_end
+from harness.frontends.registry import front_end, plan_launch
 from harness.matrix.nights.steering import MatrixSteering, coordinates_of
 from harness.run.executing import Executed, keep_execution
 from harness.run.gpu.evaluating import OnGpu
@@ -73,7 +72,11 @@ async def _each(
 
 def _is_executable(place: CapturePlace) -> bool:
     repro = place.selection.repro
-    return not repro.ptx and place.variant is None and front_end(repro.front_end).interprets
+    return (
+        not repro.ptx
+        and place.variant is None
+        and front_end(repro.front_end).interpreter is not None
+    )
 
 
 async def _execute(run: Run, steering: MatrixSteering, place: CapturePlace) -> None:
@@ -87,8 +90,7 @@ async def _execute(run: Run, steering: MatrixSteering, place: CapturePlace) -> N
             ptxas=(None,),
         )
     )
-    small = selection.launches[0]
-    plan = await plan_launch(bench, selection, place.target, place.compiler, small)
+    plan = await plan_launch(bench, selection.place())
     cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
     same = SameInputs(bench=bench, selection=selection, tell=run.progress.capturing)
     run.progress.planned(len(cells))
@@ -118,8 +120,7 @@ async def _launch(
     )
     if not selection.repro.ptx:
         selection = SameInputs.small(selection)
-    launch = selection.launches[0]
-    plan = await plan_launch(bench, selection, place.target, place.compiler, launch)
+    plan = await plan_launch(bench, selection.place())
     cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
     launched = OnGpu(
         bench=bench,

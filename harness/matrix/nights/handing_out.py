@@ -27,7 +27,7 @@ from harness.values.errors import InfrastructureError, UsageError
 from harness.values.row import Row
 
 if TYPE_CHECKING:
-    from harness.cells.places import CapturePlace
+    from harness.frontends.base import CapturePlace
     from harness.matrix.nights.plan import MatrixPlan
     from harness.matrix.nights.steering import MatrixSteering
     from harness.store.sqlite.records import ResultRecord

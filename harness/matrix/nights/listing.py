@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from harness.cells.places import CapturePlace, RunProgress, stored_place
-from harness.frontends.base import PlannedCell
+from harness.cells.places import RunProgress, stored_place
+from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.registry import front_end
 from harness.matrix.nights.night import MatrixOptions, Matter, matrix_bench, open_matter
 from harness.matrix.nights.plan import MatrixPlan

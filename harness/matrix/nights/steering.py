@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from harness.cells.places import CapturePlace, RunProgress, Steering, Treatment
+from harness.cells.places import RunProgress, Steering, Treatment
 from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label
-from harness.frontends.base import Plan, PlannedCell
+from harness.frontends.base import CapturePlace, Plan, PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import ResourceLimits

@@ -19,9 +19,8 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.one_file import StandaloneError
+from harness.frontends.registry import form_of
 from harness.frontends.source_form import Lowered
-from harness.frontends.triton.compile_file import lower_text
-from harness.frontends.triton.one_file import read_standalone
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.executed.case import ExecutedCase
@@ -37,7 +36,7 @@ from harness.run.same_inputs import SameInputs
 from harness.run.schedules import read_schedules, trials_of
 from harness.values.execution import LaunchVariant, RunRow, RunVerdict
 from harness.values.outcome import ProcessEnd
-from harness.values.standalone import FileLaunch
+from harness.values.standalone import FileLaunch, FileLayout
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
@@ -77,13 +76,14 @@ class SourceForm:
     """
 
     launch: FileLaunch
+    layout: FileLayout
     suffix: str = ".py"
     options: Mapping[str, object] = field(default_factory=dict)
 
     def is_possible(self, text: str) -> bool:
         """Whether it says of its arguments what the launch will say."""
         try:
-            launch = read_standalone(text).launch
+            launch = self.layout.read(text).launch
         except StandaloneError:
             return False
         wanted = {p: w for p, w in self.launch.attributes.items() if p[0] in launch.signature}
@@ -194,7 +194,7 @@ class ExecutedOracle:
         options: Mapping[str, object],
         limits: ResourceLimits,
     ) -> Lowered | Reaction:
-        lowered = await lower_text(
+        lowered = await form_of(launch.compiler.kind).compile(
             self.bench,
             launch,
             text,

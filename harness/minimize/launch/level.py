@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from harness.cells.evaluate import Evaluated, evaluate
-from harness.cells.plan import plan_launch
 from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.conditions import row_fields
 from harness.judging.ptxas.flags import FlagChange
@@ -166,7 +166,8 @@ class LaunchLevel:
         """
         launch = replace(self.launch, overrides=settings.overrides)
         target = self.cell.cell.target
-        return await plan_launch(self.bench, self.selection, target, triton, launch)
+        place = self.selection.place(target=target, compiler=triton, launch=launch)
+        return await plan_launch(self.bench, place)
 
     def _pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:
         """The cell of these settings; None where there is none."""

@@ -6,27 +6,14 @@ from collections.abc import Callable
 
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import front_end
-from harness.frontends.source_form import FileForm, SyntaxForm
+from harness.frontends.registry import form_of
+from harness.frontends.source_form import FileForm
 from harness.minimize.python.order import reduce_source
 from harness.minimize.python.tree import PythonFile
 from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.texts import DocumentDriver
 from harness.values.errors import UsageError
 from harness.values.standalone import Standalone
-
-
-def form_of(kind: str) -> FileForm:
-    """How a kind of compiler writes its kernels as files.
-
-    Raises:
-        UsageError: it does not.
-    """
-    end = front_end(kind)
-    form = end.source_form
-    if form is None or isinstance(form, SyntaxForm):
-        raise UsageError(f"kernels of {end.title} cannot be written as one file of Python")
-    return form
 
 
 async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:

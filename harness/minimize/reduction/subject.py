@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.places import record_of
-from harness.cells.plan import plan_launch
 from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import plan_launch
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.ask_ptxas import Question
@@ -155,8 +155,7 @@ def _chosen(
 
 
 async def _plan(bench: Workbench, selection: Selection) -> Plan:
-    launch, target = selection.launches[0], selection.targets[0]
-    return await plan_launch(bench, selection, target, selection.compilers[0], launch)
+    return await plan_launch(bench, selection.place())
 
 
 def _why_not(rows: Sequence[Row], search: SubjectSearch) -> str:

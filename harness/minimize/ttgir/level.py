@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.triton.ir_text import read_triton_ir
-from harness.frontends.triton.lower import lower
+from harness.frontends.registry import front_end
+from harness.frontends.texts.ir_text import read_triton_ir
 from harness.minimize.reduction.ask_compiler import CompilerOracle
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.result import Size, Uninteresting
@@ -81,7 +81,9 @@ async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
     """
     if cell.launch is None or cell.record is None:
         raise UsageError(f"{cell.cell.kernel}: raw PTX has no IR of Triton's")
-    lowering = await lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
+    lowering = await front_end(cell.compiler.kind).lower(
+        bench, cell.launch, cell.record, ptxas=cell.ptxas
+    )
     metadata = lowering.value.metadata
     known = {**cell.record.config, **metadata}
     options = {n: known[n] for n in _OPTIONS if known.get(n) is not None}

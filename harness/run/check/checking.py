@@ -7,18 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.cells.places import CompileOptions, open_bench
-from harness.cells.plan import plan_launch
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
-from harness.frontends.registry import front_end
-from harness.frontends.triton.interpreter import interpret
+from harness.frontends.registry import front_end, interpreter_for, plan_launch
 from harness.io.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.check import Agreement, CheckRow, Interpretation, LaunchComparison, SameProgram
 from harness.values.errors import EmptySelectionError, TriageError, UsageError
-from harness.values.limits import limits_of
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
@@ -80,7 +77,7 @@ async def _check_one(check: _Check, selection: Selection) -> list[CheckRow]:
     if selection.repro.ptx:
         raise UsageError(f"{selection.repro.name}: PTX has no source that could be interpreted")
     end = front_end(selection.repro.front_end)
-    if not end.interprets:
+    if end.interpreter is None:
         raise UsageError(
             f"{selection.repro.name}: {end.title} has no interpreter that could run it"
         )
@@ -97,21 +94,19 @@ async def _check_launch(
 ) -> list[CheckRow]:
     """The configs of the launch as it is, each with what a small one of its kind says of it."""
     # One row a config: ptxas has no part in this.
-    plan = await plan_launch(check.bench, replace(selection, ptxas=(None,)), target, triton, launch)
+    place = replace(selection, ptxas=(None,)).place(target=target, compiler=triton, launch=launch)
+    plan = await plan_launch(check.bench, place)
     check.notes += plan.notes
     if plan.session:
         await check.bench.sessions.close(plan.session)
     repro = selection.repro
-    limits = limits_of(target.capability)
-    assert limits is not None, "the selection refuses targets without limits"
     small = small_launch(selection, launch)
-    found = await interpret(
+    found = await interpreter_for(triton).compare_configs(
         check.bench,
         fetch_launch_code(repro, launch.spec, small.overrides),
         kernels=check.together[repro.file],
         target=target,
-        triton=triton,
-        limits=limits,
+        compiler=triton,
     )
     cells: dict[tuple[str, str], PlannedCell] = {}
     for cell in plan.cells:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
-from harness.cells.plan import plan_launch
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import plan_launch
 from harness.judging.ptxas.flags import level_change
 from harness.run.evidence import Trusted
 from harness.run.gpu.trip import REPEATS, KeptTrusted, Trip, TripCase, TripLaunch
@@ -145,9 +145,7 @@ async def gather_ptx(
     launch = gathering.launch(raw.launch)
     cells: list[tuple[PlannedCell, bool]] = []
     for target in selection.targets:
-        plan = await plan_launch(
-            bench, selection, target, selection.compilers[0], selection.launches[0]
-        )
+        plan = await plan_launch(bench, selection.place(target=target))
         for cell in plan.cells:
             cells += leveled(replace(cell, cell=raw.named(cell.cell)), levels)
     await add_cells(bench, gathering, cells, [launch] * len(cells))

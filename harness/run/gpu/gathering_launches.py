@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpu_emulator.values import Budget
-from harness.cells.plan import plan_launch
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import front_end
+from harness.frontends.registry import front_end, plan_launch
 from harness.run.executing import run_evidence
 from harness.run.gpu.gathering import Gathering, add_cells, kept, leveled
 from harness.run.gpu.trip import TripLaunch
@@ -38,7 +37,7 @@ async def gather_launches(
         TriageError: nothing could be captured.
     """
     end = front_end(selection.repro.front_end)
-    if not end.interprets:
+    if end.interpreter is None:
         raise UsageError(
             f"{selection.repro.name}: launches of {end.title} cannot be run with values"
         )
@@ -63,7 +62,9 @@ async def _place(
 ) -> None:
     """Add the cells of one launch on one target with one compiler."""
     launch, target, compiler = place
-    plan = await plan_launch(bench, selection, target, compiler, launch)
+    plan = await plan_launch(
+        bench, selection.place(target=target, compiler=compiler, launch=launch)
+    )
     try:
         cells: list[tuple[PlannedCell, bool]] = []
         launches: list[int | str] = []

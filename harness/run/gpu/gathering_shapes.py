@@ -14,8 +14,7 @@ import msgspec
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import with_flags
-from harness.cells.plan import plan_launch
-from harness.frontends.registry import front_end
+from harness.frontends.registry import front_end, plan_launch
 from harness.judging.ptxas.flags import level_change
 from harness.run.gpu.gathering import Gathering, add_cells
 from harness.run.gpu.patterns import pattern
@@ -101,13 +100,15 @@ async def gather_shapes(
         TriageError: nothing could be captured.
     """
     end = front_end(selection.repro.front_end)
-    if not end.interprets:
+    if end.interpreter is None:
         raise UsageError(f"{selection.repro.name}: launches of {end.title} are not captured")
     for launch in selection.launches:
         for target in selection.targets:
             for compiler in selection.compilers:
                 tell(f"{selection.repro.name}: {launch.label} on {target}")
-                plan = await plan_launch(bench, selection, target, compiler, launch)
+                plan = await plan_launch(
+                    bench, selection.place(target=target, compiler=compiler, launch=launch)
+                )
                 try:
                     await _add(bench, plan.cells, levels, gathering)
                 finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from harness.frontends.triton.written_kernels import WrittenFunction, written_functions
+from harness.frontends.texts.written_kernels import WrittenFunction, written_functions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.frontends.registry import front_end
-from harness.frontends.triton.source_copy import read_source
+from harness.frontends.texts.source_copy import read_source
 from harness.tables.survivors import common_reason
 from harness.values.errors import TriageError
 from harness.values.kernel import Config

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.cells.compile import compile_selections
-from harness.cells.places import CapturePlace, CompileOptions, RunProgress, Steering
-from harness.frontends.base import Plan, PlannedCell, Selection
+from harness.cells.places import CompileOptions, RunProgress, Steering
+from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.launch_code import import_root
-from harness.frontends.triton.source_copy import read_source
+from harness.frontends.texts.source_copy import read_source
 from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.kernel import Repro

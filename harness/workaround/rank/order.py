@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from harness.frontends.triton.config_source import OPTIONS
+from harness.frontends.texts.config_source import OPTIONS
 from harness.values.row import Row
 from harness.workaround.rank.model import MODEL, Model, costs
 from harness.workaround.rank.result import RankedConfig

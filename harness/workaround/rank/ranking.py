@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import CompileOptions, in_parallel, open_bench, record_of
-from harness.cells.plan import plan_launch
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.assemble import Inspection
 from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import Hub
 from harness.judging.ptxas.loops import loops_of
 from harness.judging.ptxas.sass import code_sections
@@ -90,7 +90,9 @@ async def _compiled(
     for launch in selection.launches:
         for target in selection.targets:
             for compiler in selection.compilers:
-                plan = await plan_launch(bench, selection, target, compiler, launch)
+                plan = await plan_launch(
+                    bench, selection.place(target=target, compiler=compiler, launch=launch)
+                )
                 tell(f"{selection.repro.name}: {len(plan.cells)} configs on {target}")
                 async with bench.closing(plan.session):
                     done = await in_parallel(evaluate(bench, cell) for cell in plan.cells)

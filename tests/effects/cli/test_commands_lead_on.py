@@ -8,6 +8,9 @@ import pytest
 from acted_line import BAD, NEW, OLD, Line
 from printed_commands import parse, printed_commands
 
+from harness.frontends.base import CapturePlace, Plan
+from harness.frontends.bench.bench import Workbench
+
 pytest_plugins = ("acted_fixtures",)
 
 AROUND = ("--pass-env", "MY_TOKEN")
@@ -165,11 +168,13 @@ def test_every_verb_says_once_that_launch_code_lacks_a_variable(
 ) -> None:
     said = "kernel.acted: the launch code reads TOKEN, which was not passed: --pass-env TOKEN"
     planned = line.stage.acted.stored_plan
-    monkeypatch.setattr(
-        line.stage.acted,
-        "stored_plan",
-        lambda *args, **words: replace(planned(*args, **words), warnings=(said,)),
-    )
+
+    def warned(bench: Workbench, place: CapturePlace) -> Plan:
+        plan = planned(bench, place)
+        assert plan
+        return replace(plan, warnings=(said,))
+
+    monkeypatch.setattr(line.stage.acted, "stored_plan", warned)
     line.stage.acted.act = lambda *_: f"{BAD}=ice *=ok"
     line(verb, *ONE)
     assert line.err.count(said) == 1, line.err

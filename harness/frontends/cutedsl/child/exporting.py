@@ -15,8 +15,6 @@ import inspect
 import re
 import sys
 import textwrap
-from json import dumps
-from pathlib import Path
 from typing import Any
 
 import cutlass
@@ -36,18 +34,12 @@ _TENSOR = re.compile(
 _DYNAMIC = re.compile(r"\?(?:\{(?:i(\d+))? ?(?:div=(\d+))?\})?")
 
 
-def export_to(record: Any, folder: Path, target: str) -> None:
-    """Leave in `folder` a `result.json`: the export, or in words why there is none."""
-    try:
-        result: dict[str, Any] = {**_export(record, target), "error": None}
-    except ExportError as error:
-        result = {"export": None, "error": str(error)}
-    partial = folder / "result.json.tmp"
-    partial.write_text(dumps(result))
-    partial.rename(folder / "result.json")
+def export(record: Any, target: str) -> dict[str, Any]:
+    """The export of a record, and what its file needs to know besides.
 
-
-def _export(record: Any, target: str) -> dict[str, Any]:
+    Raises:
+        ExportError: something of it cannot be written down.
+    """
     launched = record.launched
     if launched is None:
         message = "no function that launches it was seen"

@@ -14,6 +14,7 @@ from typing import Any
 
 from harness.frontends.cutedsl.child.host_code import dynamic_shared
 from harness.frontends.cutedsl.child.recording import DUMP
+from harness.io.children.captures import leave
 from harness.io.children.launch_code import describe_error
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -46,9 +47,7 @@ def lower(record: Any, folder: Path, target: str) -> None:
     if result["error"]:
         result["error"]["message"] = _COLOURS.sub("", result["error"]["message"])
     result["seconds"] = {result["stage"]: time.perf_counter() - started}
-    partial = folder / "result.json.tmp"
-    partial.write_text(dumps(result))
-    partial.rename(folder / "result.json")
+    leave(result, folder)
 
 
 def _lowered(record: Any, folder: Path, target: str) -> dict[str, Any]:

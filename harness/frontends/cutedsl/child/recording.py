@@ -9,9 +9,8 @@ too.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
@@ -21,14 +20,12 @@ import cutlass.utils
 from cutlass._mlir import ir
 from cutlass.base_dsl.dsl import BaseDSL
 
-from harness.frontends.pretend.device_facts import UnknownFactError
-from harness.frontends.pretend.gpu import NeedsValuesError
+from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced, label_of
 from harness.io.children.launch_code import describe_error
 
 DUMP = "/triage-dump/kernel"
 """Stands in a pipeline for the path that PTX is written to."""
 
-_LIMIT = 5000
 # Options that decide what is generated, as they are given.
 _OPTIONS = {
     "OptLevel": "--opt-level",
@@ -37,8 +34,6 @@ _OPTIONS = {
     "GenerateLineInfo": "--generate-line-info",
 }
 _MOST_SAID = 10_000
-# What only a GPU could answer is not a fault of the kernel.
-_OURS = (NeedsValuesError, UnknownFactError)
 
 
 @dataclass(frozen=True)
@@ -55,16 +50,14 @@ class Launched:
     states: dict[int, dict[str, Any]]
 
 
-@dataclass
-class FunctionRecord:
+@dataclass(kw_only=True)
+class FunctionRecord(Record):
     """One GPU function: the module that holds it, or what kept that from being traced.
 
     `symbol` is its name in the module and in the PTX, `pipeline` what CuTe DSL would run, and
     `launched` the function that launches it.
     """
 
-    kernel: str
-    file: str
     arch: str = ""
     symbol: str = ""
     module: Any = None
@@ -73,21 +66,7 @@ class FunctionRecord:
     ptxas_options: str = ""
     provider: Any = None
     error: dict[str, Any] | None = None
-    key: str = ""
     launched: Launched | None = None
-
-    def describe(self) -> dict[str, Any]:
-        """What a capture tells of it."""
-        return {
-            "key": self.key,
-            "kernel": self.kernel,
-            "config": {},
-            "autotuned": False,
-            "arguments": [],
-            "grid": None,
-            "file": self.file,
-            "suspect": "",
-        }
 
     def sign(self) -> None:
         """Set the key: a hash of all that decides what comes of it."""
@@ -96,27 +75,19 @@ class FunctionRecord:
         self.key = hashlib.sha256(dumps(parts).encode()).hexdigest()
 
 
-class FunctionRecorder:
-    """Collects records while `active()`; equal ones are kept once.
-
-    `device` describes the GPU, `log` is where this process writes its errors. `dropped` counts what
-    was over the limit.
-    """
+class FunctionRecorder(Recorder):
+    """Collects GPU functions; `device` describes the GPU, `log` is where errors are written."""
 
     def __init__(self, device: Mapping[str, Any], log: Path) -> None:
-        self.records: list[FunctionRecord] = []
-        self.dropped = 0
+        super().__init__()
         self._device = device
         self._log = log
-        self._known: set[str] = set()
         # The GPU functions that the tracing under way has come to, in order.
         self._traced: list[Any] = []
         self._launched: Launched | None = None
         self._unread: Exception | None = None
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """Replace CuTe DSL's ends for the time of the `with` block."""
+    def replaced(self) -> Replaced:
         replaced: list[tuple[Any, str, Any]] = []
         for kind in _family(BaseDSL):
             for name, put in (
@@ -131,14 +102,7 @@ class FunctionRecorder:
             (BaseDSL, "_preprocess_and_replace_code", staticmethod(self._reading(read))),
             (cutlass.utils, "HardwareInfo", _hardware_info(self._device)),
         ]
-        saved = [(place, name, vars(place)[name]) for place, name, _ in replaced]
-        for place, name, value in replaced:
-            setattr(place, name, value)
-        try:
-            yield
-        finally:
-            for place, name, value in saved:
-                setattr(place, name, value)
+        return replaced
 
     def _compiling(self, _: Any) -> Callable[..., Any]:
         """In place of a compilation: note what would be compiled."""
@@ -169,8 +133,9 @@ class FunctionRecorder:
                     provider=dsl.compiler_provider,
                     launched=self._launched,
                 )
-                self._keep(record)
-            return NotCompiled(_label(body) if body is not None else "kernel")
+                record.sign()
+                self.keep(record)
+            return NotCompiled(label_of(body) if body is not None else "kernel")
 
         return note
 
@@ -189,7 +154,7 @@ class FunctionRecorder:
                 if unread is not None:
                     raise unread
                 return original(dsl, body, *args, **kwargs)
-            except _OURS:
+            except OURS:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
                 named = self._traced[-1] if self._traced else body
@@ -200,11 +165,11 @@ class FunctionRecorder:
                     log.seek(before)
                     described["message"] += f"\n{log.read(_MOST_SAID)}"
                 launched = self._launched
-                label = _label(named)
-                self._keep(
-                    FunctionRecord(kernel=label, file=file, error=described, launched=launched)
-                )
-                return NotCompiled(_label(body))
+                label = label_of(named)
+                record = FunctionRecord(kernel=label, file=file, error=described, launched=launched)
+                record.sign()
+                self.keep(record)
+                return NotCompiled(label_of(body))
 
         return trace
 
@@ -221,7 +186,7 @@ class FunctionRecorder:
         def read(function: Any) -> None:
             try:
                 original(function)
-            except _OURS:
+            except OURS:
                 raise
             except Exception as error:
                 if ir.Context.current is not None:
@@ -235,17 +200,7 @@ class FunctionRecorder:
         fits = [each for each in self._traced if f"_{each.__name__}_" in f"{symbol}_"]
         if not fits:
             return symbol
-        return _label(max(fits, key=lambda each: len(each.__name__)))
-
-    def _keep(self, record: FunctionRecord) -> None:
-        record.sign()
-        if record.key in self._known:
-            return
-        if len(self.records) >= _LIMIT:
-            self.dropped += 1
-            return
-        self._known.add(record.key)
-        self.records.append(record)
+        return label_of(max(fits, key=lambda each: len(each.__name__)))
 
 
 class NotCompiled:
@@ -310,11 +265,6 @@ def _kernels_of(module: Any) -> list[str]:
             if "gpu.kernel" in attributes or inner.operation.name == "cuda.kernel":
                 found.append(str(ir.StringAttr(attributes["sym_name"]).value))
     return found
-
-
-def _label(function: Any) -> str:
-    """As Python names it, without the functions that it is defined in."""
-    return str(function.__qualname__).rpartition("<locals>.")[2]
 
 
 def _file_of(function: Any) -> str:

@@ -14,8 +14,6 @@ import enum
 import inspect
 import sys
 import typing
-from json import dumps
-from pathlib import Path
 from typing import Any
 
 import cuda.tile
@@ -29,18 +27,12 @@ _BROUGHT = "cuda.tile"
 _BY_PLACE = ("dtype", "ndim", "element", "items")
 
 
-def export_to(record: Any, folder: Path, gpu: str) -> None:
-    """Leave in `folder` a `result.json`: the export, or in words why there is none."""
-    try:
-        result: dict[str, Any] = {**_export(record, gpu), "error": None}
-    except ExportError as error:
-        result = {"export": None, "error": str(error)}
-    partial = folder / "result.json.tmp"
-    partial.write_text(dumps(result))
-    partial.rename(folder / "result.json")
+def export(record: Any, gpu: str) -> dict[str, Any]:
+    """The export of a record, and what its file needs to know besides.
 
-
-def _export(record: Any, gpu: str) -> dict[str, Any]:
+    Raises:
+        ExportError: something of it cannot be written down.
+    """
     definitions = _Definitions(record.function.pyfunc)
     definitions.add(record.function.pyfunc)
     names = list(inspect.signature(record.function.pyfunc).parameters)

@@ -15,6 +15,7 @@ from typing import Any
 
 import cuda.tile._compile as compiling
 
+from harness.io.children.captures import leave
 from harness.io.children.launch_code import describe_error
 
 # What cuTile's own IR is written out by.
@@ -83,13 +84,6 @@ def lower(record: Any, folder: Path, target: str, bytecode: str) -> None:
             result["stage"] = "tileir"
     result["seconds"] = {result["stage"]: time.perf_counter() - started}
     leave(result, folder)
-
-
-def leave(result: dict[str, Any], folder: Path) -> None:
-    """Write what came of a job, whole."""
-    partial = folder / "result.json.tmp"
-    partial.write_text(dumps(result))
-    partial.rename(folder / "result.json")
 
 
 def _level(options: Any, gpu: str) -> int:

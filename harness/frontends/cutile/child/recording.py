@@ -18,7 +18,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps
@@ -31,47 +31,35 @@ import cuda.tile.tune
 from cuda.tile import compilation
 
 from harness.frontends.cutile.child.lowering import lowered, newest_bytecode
-from harness.frontends.pretend.device_facts import UnknownFactError
-from harness.frontends.pretend.gpu import NeedsValuesError
+from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced, label_of
 from harness.io.children.supervisor import split, wait_until
 
-_LIMIT = 5000
 # For what takes a fraction of a second: time of the processor, so that a busy machine counts alike.
 _CPU_SECONDS = 5
 _SECONDS = 120
-# What only a GPU could answer is not a fault of the kernel.
-_OURS = (NeedsValuesError, UnknownFactError)
 
 
-@dataclass
-class LaunchRecord:
+@dataclass(kw_only=True)
+class LaunchRecord(Record):
     """One kernel with one config, as it was launched.
 
     `signature` is what cuTile makes of the arguments; its symbol is the kernel's name from then on.
     """
 
-    kernel: str
-    file: str
     function: Any
     signature: Any
     options: Any
     grid: tuple[int, ...]
     config: dict[str, Any] = field(default_factory=dict)
     autotuned: bool = False
-    key: str = ""
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of it."""
-        return {
-            "key": self.key,
-            "kernel": self.kernel,
-            "config": self.config,
-            "autotuned": self.autotuned,
-            "arguments": [],
-            "grid": list(self.grid),
-            "file": self.file,
-            "suspect": "",
-        }
+        return {**super().describe(), "autotuned": self.autotuned, "grid": list(self.grid)}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.config
 
     def sign(self, content: str) -> None:
         """Set the key: a hash of all that decides what comes of it, `content` among it."""
@@ -99,34 +87,30 @@ def _note_signature(_kernel: Any, signature: Any, *_: Any, **__: Any) -> None:
     raise _NotedError(signature)
 
 
-class LaunchRecorder:
-    """Collects records while `active()`; equal ones are kept once.
+class LaunchRecorder(Recorder):
+    """Collects launches.
 
     `gpu` is the target as cuTile spells it, and `folder` is for our files. `injected` are
     configs (options, and arguments by name) in place of those that launch code or a tuner has.
-    Without a folder, records have no key. `dropped` counts what was over the limit.
+    Without a folder, nothing is lowered for a record's key.
     """
 
     def __init__(
         self, gpu: str, folder: Path | None, injected: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> None:
-        self.records: list[LaunchRecord] = []
-        self.dropped = 0
+        super().__init__()
         self._gpu = gpu
         self._folder = folder
         self._injected = injected
-        self._known: set[tuple[str, str]] = set()
         # With the function, whose place no other may take.
         self._contents: dict[tuple[int, str, str], tuple[Any, str]] = {}
         self._config: dict[str, Any] | None = None
         self._real = cuda.tile.launch
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """Replace cuTile's ends for the time of the `with` block."""
+    def replaced(self) -> Replaced:
         tune = cuda.tile.tune
         exporting = sys.modules[compilation.export_kernel.__module__]
-        replaced: list[tuple[Any, str, Any]] = [
+        return [
             (compilation, "export_kernel", self._export),
             (exporting, "export_kernel", self._export),
             (cuda.tile.kernel, "_compile", _note_signature),
@@ -135,14 +119,6 @@ class LaunchRecorder:
             (tune, "exhaustive_search", self._search),
             (sys.modules[tune.exhaustive_search.__module__], "exhaustive_search", self._search),
         ]
-        saved = [(place, name, getattr(place, name)) for place, name, _ in replaced]
-        for place, name, value in replaced:
-            setattr(place, name, value)
-        try:
-            yield
-        finally:
-            for place, name, value in saved:
-                setattr(place, name, value)
 
     def _launch(self, _stream: Any, grid: Any, kernel: Any, args: Any, /, **_: Any) -> None:
         """In place of a launch: note it, with each of the configs that are asked for."""
@@ -155,7 +131,7 @@ class LaunchRecorder:
             for config in self._configs(kernel):
                 own, given, label = _with(config, kernel, signature.parameters)
                 changed = dataclasses.replace(signature, parameters=given)
-                self._keep(own, changed, (), label)
+                self._keep_launch(own, changed, (), label)
 
     def _configs(self, kernel: Any) -> Sequence[Mapping[str, Any]]:
         for pattern, configs in self._injected.items():
@@ -168,9 +144,9 @@ class LaunchRecorder:
         try:
             self._real(0, grid, kernel, args)
         except _NotedError as noted:
-            self._keep(kernel, noted.signature, grid, config)
+            self._keep_launch(kernel, noted.signature, grid, config)
 
-    def _keep(self, kernel: Any, signature: Any, grid: Any, config: dict[str, Any]) -> None:
+    def _keep_launch(self, kernel: Any, signature: Any, grid: Any, config: dict[str, Any]) -> None:
         """Note a kernel, with what cuTile makes of its arguments."""
         function = kernel._annotated_function  # noqa: SLF001 - there is no public name
         record = LaunchRecord(
@@ -190,14 +166,7 @@ class LaunchRecorder:
         if known not in self._contents:
             self._contents[known] = function, self._content(record)
         record.sign(self._contents[known][1])
-        name = (record.key, dumps(record.config))
-        if name in self._known:
-            return
-        if len(self.records) >= _LIMIT:
-            self.dropped += 1
-            return
-        self._known.add(name)
-        self.records.append(record)
+        self.keep(record)
 
     def _content(self, record: LaunchRecord) -> str:
         """What cuTile makes of a record, as a hash; empty where it dies or does not end.
@@ -242,7 +211,7 @@ class LaunchRecorder:
                 own = kernel if hasattr(kernel, "_pyfunc") else kernel(config)
                 own = own.replace_hints(**hints_fn(config)) if hints_fn else own
                 self._launch(stream, grid_fn(config), own, args_fn(config))
-            except _OURS:
+            except OURS:
                 raise
             except Exception as error:  # noqa: BLE001 - as cuTile does: the next config
                 failures.append((config, type(error), str(error)))
@@ -275,8 +244,7 @@ def _measured(kind: Any, config: Any) -> Any:
 
 
 def _name(kernel: Any) -> str:
-    """As Python names it, without the functions that it is defined in."""
-    return str(kernel._pyfunc.__qualname__).rpartition("<locals>.")[2]  # noqa: SLF001
+    return label_of(kernel._pyfunc)  # noqa: SLF001 - there is no public name
 
 
 def _plain_config(config: Any) -> dict[str, Any]:

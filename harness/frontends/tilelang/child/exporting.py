@@ -10,8 +10,6 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
-from json import dumps
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,18 +20,12 @@ from harness.io.children.definitions import Definitions, ExportError
 _BROUGHT = {"tilelang", "tvm", "torch", *sys.stdlib_module_names}
 
 
-def export_to(record: Any, folder: Path, target: str) -> None:
-    """Leave in `folder` a `result.json`: the export, or in words why there is none."""
-    try:
-        result: dict[str, Any] = {"export": _export(record, target), "error": None}
-    except ExportError as error:
-        result = {"export": None, "error": str(error)}
-    partial = folder / "result.json.tmp"
-    partial.write_text(dumps(result))
-    partial.rename(folder / "result.json")
+def export(record: Any, target: str) -> dict[str, Any]:
+    """The export of a record.
 
-
-def _export(record: Any, target: str) -> dict[str, Any]:
+    Raises:
+        ExportError: something of it cannot be written down.
+    """
     if record.built_by is None:
         message = "no call of a decorated function builds it, one that returns a kernel"
         raise ExportError(message)

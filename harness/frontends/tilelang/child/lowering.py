@@ -18,6 +18,8 @@ import tilelang
 import tilelang.contrib.nvcc
 import tvm
 
+from harness.io.children.captures import leave
+
 
 def lower(record: Any, folder: Path, target: str) -> None:
     """Lower `record` for `target` in this (forked) process; everything is left in `folder`.
@@ -45,9 +47,7 @@ def lower(record: Any, folder: Path, target: str) -> None:
                 "traceback": "".join(traceback.format_exception(error))[-100_000:],
             }
     result["seconds"] = {result["stage"]: time.perf_counter() - started}
-    partial = folder / "result.json.tmp"
-    partial.write_text(dumps(result))
-    partial.rename(folder / "result.json")
+    leave(result, folder)
 
 
 def _lowered(record: Any, folder: Path, arch: str) -> dict[str, Any]:

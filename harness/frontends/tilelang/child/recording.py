@@ -8,12 +8,11 @@ would be compiled (`cached`), and where its tuner would time what it compiled (`
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import sys
 import traceback
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps
@@ -24,47 +23,36 @@ import tilelang.profiler
 import tvm
 from tilelang.autotuner import AutoTuner
 
-from harness.frontends.pretend.device_facts import UnknownFactError
-from harness.frontends.pretend.gpu import NeedsValuesError
+from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced
 from harness.frontends.tilelang.child.stand_in import NotLowered, StandIn
 
 # `import tilelang.jit as x` gives the function of that name.
 _JIT = sys.modules["tilelang.jit"]
-_LIMIT = 5000
-# What only a GPU could answer is not a fault of the kernel.
-_OURS = (NeedsValuesError, UnknownFactError)
 
 
-@dataclass
-class KernelRecord:
+@dataclass(kw_only=True)
+class KernelRecord(Record):
     """One kernel with one config: what TileLang would compile, or what kept it from being built.
 
     `built_by` is the function that returned it, with its arguments, where its call was seen.
     """
 
-    kernel: str
     config: dict[str, Any]
     autotuned: bool
-    file: str
     function: Any = None
     pass_configs: dict[str, Any] = field(default_factory=dict)
     target: str | None = None
     error: dict[str, Any] | None = None
     built_by: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
-    key: str = ""
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of it."""
-        return {
-            "key": self.key,
-            "kernel": self.kernel,
-            "config": self.config,
-            "autotuned": self.autotuned,
-            "arguments": self._arguments(),
-            "grid": None,
-            "file": self.file,
-            "suspect": "",
-        }
+        more = {"autotuned": self.autotuned, "arguments": self._arguments()}
+        return {**super().describe(), **more}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.config
 
     def _arguments(self) -> list[dict[str, Any]]:
         found = []
@@ -89,27 +77,23 @@ def _text(function: Any) -> str | None:
     return None if function is None else str(tvm.ir.save_json(function))
 
 
-class KernelRecorder:
-    """Collects records while `active()`; equal ones of one config are kept once.
+class KernelRecorder(Recorder):
+    """Collects kernels.
 
     `injected` configs, by the name of a kernel or of the function that builds it, take the place of
-    those that its tuner lists. `dropped` counts what was over the limit.
+    those that its tuner lists.
     """
 
     def __init__(self, injected: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        self.records: list[KernelRecord] = []
-        self.dropped = 0
+        super().__init__()
         self._injected = injected
-        self._known: set[tuple[str, str]] = set()
         self._config: dict[str, Any] | None = None
         self._building: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """Replace TileLang's ends for the time of the `with` block."""
+    def replaced(self) -> Replaced:
         calls = _JIT.JITImpl.__call__
         places = [_JIT, sys.modules["tilelang.cache"], tilelang]
-        replaced: list[tuple[Any, str, Any]] = [
+        return [
             *((place, "cached", self._cached) for place in places if hasattr(place, "cached")),
             *((place, "par_compile", _one_by_one) for place in (_JIT, tilelang)),
             (tilelang, "lower", self._lowered),
@@ -117,14 +101,6 @@ class KernelRecorder:
             (AutoTuner, "run", self._tuning()),
             (tilelang.profiler, "do_bench", _bench_once),
         ]
-        saved = [(place, name, getattr(place, name)) for place, name, _ in replaced]
-        for place, name, value in replaced:
-            setattr(place, name, value)
-        try:
-            yield
-        finally:
-            for place, name, value in saved:
-                setattr(place, name, value)
 
     def _cached(
         self,
@@ -153,7 +129,8 @@ class KernelRecorder:
             target=_other_target(target),
             built_by=_builder(*self._building) if self._building else None,
         )
-        self._keep(record)
+        record.sign()
+        self.keep(record)
         return StandIn(record.kernel, func, out_idx)
 
     def _lowered(self, func_or_mod: Any, target: Any = None, *_: Any, **__: Any) -> NotLowered:
@@ -170,7 +147,7 @@ class KernelRecorder:
             around, self._building = self._building, (impl, args, dict(kwargs))
             try:
                 return original(impl, *args, **kwargs)
-            except _OURS:
+            except OURS:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
                 code = getattr(function, "__code__", None)
@@ -196,7 +173,8 @@ class KernelRecorder:
             file=file,
             error=described,
         )
-        self._keep(record)
+        record.sign()
+        self.keep(record)
 
     def _tuning(self) -> Any:
         """In place of a tuner at work: build its function with each config, and time nothing."""
@@ -219,7 +197,7 @@ class KernelRecorder:
                 recorder._config = {name: _plain(value) for name, value in config.items()}
                 try:
                     kernels.append(build(**config))
-                except _OURS:
+                except OURS:
                     raise
                 except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
                     code = getattr(fn, "__code__", None)
@@ -240,17 +218,6 @@ class KernelRecorder:
                 return list(configs)
         listed = tuner.configs
         return list(listed() if callable(listed) else listed)
-
-    def _keep(self, record: KernelRecord) -> None:
-        record.sign()
-        name = (record.key, dumps(record.config))
-        if name in self._known:
-            return
-        if len(self.records) >= _LIMIT:
-            self.dropped += 1
-            return
-        self._known.add(name)
-        self.records.append(record)
 
 
 def _builder(

@@ -79,7 +79,7 @@ class SourceRecord:
             "file": self.source.fn.fn.__code__.co_filename,
         }
 
-    def compile(self, run: Any) -> Any:  # noqa: ARG002 - launches are compiled by it, this is not
+    def compile(self, run: Any) -> Any:
         """Compile it for the target of the capture."""
         target = driver.active.get_current_target()
         return _COMPILE(self.source, target=target, options=dict(self.options))

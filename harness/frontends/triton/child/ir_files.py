@@ -43,7 +43,7 @@ class IrRecord:
             "file": self.path,
         }
 
-    def compile(self, run: Any) -> Any:  # noqa: ARG002 - a launch is compiled by it, a file is not
+    def compile(self, run: Any) -> Any:
         """Go on from the file to the end."""
         target = GPUTarget("cuda", self.capability, 32)
         return triton.compile(self.path, target=target, options=dict(self.options))

@@ -6,7 +6,7 @@ aborts takes nothing with it, and this process never holds state that a kernel c
 `python -m harness.frontends.triton.child SOCKET NAME`
 """
 
-# ruff: noqa: ANN401 - values of Triton and the user have types that we cannot name
+# ruff: noqa: ANN401 - records hold values of Triton
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from typing import Any
 import torch  # noqa: F401 - so that every fork has it
 import triton
 
+from harness.frontends.pretend import pretend_driver
 from harness.frontends.triton.child.exporting import export_to
 from harness.frontends.triton.child.ir_files import is_ir, read_ir
 from harness.frontends.triton.child.lowering import lower, picked_ptxas
 from harness.frontends.triton.child.postponed import postpone_torch
-from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
 from harness.frontends.triton.child.whole_file import compile_standalone
 from harness.io.children.captures import CaptureSession, run_for_error, serve_captures
@@ -44,15 +44,19 @@ _IMPORTED_LATE = (
 )
 
 
-class Session(CaptureSession):
-    """One capture, kept alive so that its records can be compiled one by one."""
+class _Session(CaptureSession):
+    """One capture: what is compiled of it later sees the same pretended GPU."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__(message)
+        self._run: Any = None
+        self._mode: Any = None
 
     def capture(self, ask: Message) -> Message:
-        """Run the launch code, or read a file of Triton's IR."""
         stand_aside(ask)
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         recorder = Recorder(injected=ask["injected"])
-        self._mode = pretend_triton(ask["device"])
+        self._mode = pretend_driver.pretend_triton(ask["device"])
         self._run = recorder.original_run
         capability = ask["device"]["capability"]
         found: Any = {"error": None, "pruned": {}, "dropped": 0, "reads": {}}
@@ -74,12 +78,10 @@ class Session(CaptureSession):
         }
 
     def lower(self, record: Any, folder: Path, asked: Message) -> None:
-        """Compile one record; `lower` says what it leaves."""
         with self._mode:
             lower(record, self._run, folder, asked["ptxas"], dump=asked["dump"])
 
     def export(self, record: Any, folder: Path) -> None:
-        """Tell all that one record is made of."""
         with self._mode:
             export_to(record, self._run, folder)
 
@@ -102,20 +104,21 @@ def _warm_up(version: str) -> None:
     gc.enable()
 
 
-def _alone(ask: Message, folder: Path) -> None:
+def _alone(message: Message, folder: Path) -> None:
     """Compile a file that stands alone; or have a module work in Triton's interpreter mode.
 
     Triton's decorators read the mode from the environment during the import, so Triton is imported
     again; torch, which takes longer, is not. Triton's native library stays: it cannot be loaded
     twice and has no modes.
     """
+    ask = message["capture"]
     if "module" not in ask:
-        compile_standalone(ask, folder)
+        compile_standalone(message, folder)
         return
     os.environ["TRITON_INTERPRET"] = "1"
-    ours = __name__.rpartition(".")[0]
+    ours = (f"{__name__.rpartition('.')[0]}.", f"{pretend_driver.__name__}.")
     for name in list(sys.modules):
-        if f"{name}.".startswith(("triton.", f"{ours}.")) and not name.startswith("triton._C"):
+        if f"{name}.".startswith(("triton.", *ours)) and not name.startswith("triton._C"):
             del sys.modules[name]
     os.chdir(ask["place"])
     importlib.import_module(ask["module"]).main(ask["place"])
@@ -124,5 +127,5 @@ def _alone(ask: Message, folder: Path) -> None:
 def main() -> None:
     """Say hello, fork sessions until the caller hangs up."""
     _warm_up(triton.__version__)
-    where = str(Path(triton.__file__).parent)
-    serve_captures(Session, {"triton": triton.__version__, "path": where}, _alone)
+    ready = {"triton": triton.__version__, "path": str(Path(triton.__file__).parent)}
+    serve_captures(_Session, ready, _alone)

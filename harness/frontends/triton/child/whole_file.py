@@ -12,9 +12,9 @@ from typing import Any, ClassVar, NoReturn
 
 from triton.runtime.jit import JITFunction
 
+from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.triton.child.ir_files import is_ir, read_ir
 from harness.frontends.triton.child.lowering import lower
-from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.frontends.triton.child.recording import Recorder
 from harness.io.children.launch_code import run_launch, stand_aside
 
@@ -26,12 +26,13 @@ class _Nothing:
     first_stage: ClassVar[str] = "capture"
     error: BaseException
 
-    def compile(self, run: Any) -> NoReturn:  # noqa: ARG002 - as of any record
+    def compile(self, run: Any) -> NoReturn:
         raise self.error
 
 
-def compile_standalone(ask: Mapping[str, Any], folder: Path) -> None:
+def compile_standalone(message: Mapping[str, Any], folder: Path) -> None:
     """Lower the first kernel of a file in this (forked) process: `lower` says what it leaves."""
+    ask = message["capture"]
     mode = pretend_triton(ask["device"])
     if is_ir(ask["file"]):
         record: Any = read_ir(ask["file"], ask["overrides"], ask["device"]["capability"])
@@ -44,7 +45,7 @@ def compile_standalone(ask: Mapping[str, Any], folder: Path) -> None:
         with mode, recorder.active():
             record = _first_record(recorder, ask)
     with mode:
-        lower(record, run, folder, ask["ptxas"], until=ask["until"])
+        lower(record, run, folder, message["ptxas"], until=message["until"])
 
 
 def _first_record(recorder: Recorder, ask: Mapping[str, Any]) -> Any:

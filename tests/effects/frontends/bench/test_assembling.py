@@ -16,8 +16,8 @@ import pytest
 
 from harness.frontends.bench.assemble import PtxInput, assemble, inspect_cubin
 from harness.frontends.bench.bench import Workbench, has_died, still_valid
-from harness.frontends.triton.ptx_reading import read_stored_ptx
-from harness.frontends.triton.sessions import TritonSessions
+from harness.frontends.readings import read_stored
+from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.judging.ptxas.cubin import Cubin, read_cubin
 from harness.store.files.artifacts import DamagedArtifactError
@@ -69,7 +69,7 @@ class Bench:
                     bench = Workbench(
                         hub=hub,
                         store=store,
-                        sessions=TritonSessions(hub, capture_timeout=10),
+                        sessions=TRITON_FRONT_END.open_sessions(hub, timeout=10, memory=0),
                         jobs=2,
                         limits=self.limits,
                         use_cache=self.use_cache,
@@ -92,7 +92,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
 
 def stored(bench: Workbench, text: str, target: str | None = None) -> PtxInput:
     sha256 = bench.store.artifacts.put(text.encode())
-    reading = read_stored_ptx(bench, sha256, None)
+    reading = read_stored(bench, sha256)
     assert reading.value.facts
     return PtxInput(
         sha256=sha256,

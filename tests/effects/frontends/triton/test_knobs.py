@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
-from harness.frontends.triton.settings import knobs
 from harness.io.toolchains.bundled import installed_package, installed_triton
 from harness.values.toolchain import Compiler
+
+knobs = TRITON_FRONT_END.user_settings
 
 
 def test_settings_of_the_compiler_are_keyed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,8 @@ from harness.frontends import sessions
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.capture_request import CaptureRequest
-from harness.frontends.triton.lower import capture, lower
-from harness.frontends.triton.sessions import TritonSessions
-from harness.frontends.triton.settings import knobs
+from harness.frontends.sessions import LaunchSessions
+from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.bundled import installed_triton
 from harness.io.toolchains.describe import describe_ptxas
@@ -27,7 +27,7 @@ from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.limits import limits_of
 from harness.values.outcome import Reads
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, Compiler
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
@@ -42,13 +42,30 @@ ROOMY = ResourceLimits(timeout=120, memory=4 << 30)
 CAPTURE_SECONDS = 60.0
 
 
+open_sessions = partial(TRITON_FRONT_END.open_sessions, timeout=CAPTURE_SECONDS, memory=0)
+
+
+def lower(
+    sessions: LaunchSessions,
+    key: str,
+    triton: Compiler,
+    request: CaptureRequest,
+    *,
+    record: str,
+    limits: ResourceLimits,
+) -> Coroutine[Any, Any, JobResult]:
+    """Compile one record as far as PTX, with the ptxas that this Triton picks."""
+    asked = {"op": "lower", "key": record, "limits": limits.message()}
+    return sessions.on_record(key, triton, request, {**asked, "ptxas": None, "dump": False})
+
+
 @dataclass
 class Children:
     """One hub, and one server, for all tests of this module; it lives in a loop of its own."""
 
     loop: asyncio.AbstractEventLoop
     hub: Hub
-    sessions: TritonSessions
+    sessions: LaunchSessions
 
     def do(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(300)
@@ -84,8 +101,8 @@ class Children:
         records = self.capture(file, function, capability).records
         return [
             self.do(
-                self.sessions.lower(
-                    key, installed_triton(), request, record=each.key, ptxas=None, limits=limits
+                lower(
+                    self.sessions, key, installed_triton(), request, record=each.key, limits=limits
                 )
             )
             for each in records
@@ -98,7 +115,7 @@ def children() -> Iterator[Children]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     hub = Hub()
-    made = Children(loop, hub, TritonSessions(hub, capture_timeout=CAPTURE_SECONDS))
+    made = Children(loop, hub, open_sessions(hub))
     made.do(hub.__aenter__())
     yield made
     made.do(hub.__aexit__())
@@ -148,7 +165,7 @@ def test_injected_configs_take_the_place_of_the_tuners_own(children: Children) -
     }  # fmt: skip
     assert record.grid == [32]
     done = children.do(
-        sessions.lower("injected", triton, request, record=record.key, ptxas=None, limits=ROOMY)
+        lower(sessions, "injected", triton, request, record=record.key, limits=ROOMY)
     )
     assert ".maxnreg 64" in ptx_of(done)
     # The next capture knows nothing of it.
@@ -283,7 +300,7 @@ def test_launch_code_that_takes_its_process_down(
 def test_launch_code_that_never_ends_or_eats_memory(children: Children) -> None:
     request = children.request("trouble.py", "launch_loop", 80)
     server = children.sessions._servers
-    small = TritonSessions(children.hub, capture_timeout=3, capture_memory=900 << 20)
+    small = TRITON_FRONT_END.open_sessions(children.hub, timeout=3, memory=900 << 20)
     small._servers = server
     with pytest.raises(CaptureError, match="did not end within 3 s"):
         children.do(small.capture("loop", installed_triton(), request))
@@ -306,7 +323,7 @@ def test_a_compilation_that_hangs_or_eats_memory_costs_only_itself(children: Chi
     async def together() -> list[JobResult]:
         triton = installed_triton()
         jobs = [
-            children.sessions.lower(key, triton, request, record=r.key, ptxas=None, limits=limit)
+            lower(children.sessions, key, triton, request, record=r.key, limits=limit)
             for r, limit in zip(records, limits, strict=True)
         ]
         return list(await asyncio.gather(*jobs))
@@ -350,11 +367,15 @@ def test_neighbours_of_a_config_that_kills_the_compiler_keep_their_results(
         limits = limits_of(80)
         assert limits
         target, triton = Target.parse("sm_80"), installed_triton()
-        captured = await capture(bench, code, target=target, triton=triton, limits=limits)
+        captured = await TRITON_FRONT_END.capture(bench, code, target, triton)
         records = captured.capture.value.records
         ptxas = describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
-        made = await asyncio.gather(*(lower(bench, captured, r, ptxas=ptxas) for r in records))
-        again = await asyncio.gather(*(lower(bench, captured, r, ptxas=ptxas) for r in records))
+        made = await asyncio.gather(
+            *(TRITON_FRONT_END.lower(bench, captured, r, ptxas=ptxas) for r in records)
+        )
+        again = await asyncio.gather(
+            *(TRITON_FRONT_END.lower(bench, captured, r, ptxas=ptxas) for r in records)
+        )
         assert [kept.cached for kept in made] == [False] * 6
         assert [kept.cached for kept in again] == [True] * 6
         assert [kept.artifacts for kept in made] == [kept.artifacts for kept in again]
@@ -380,12 +401,12 @@ def test_a_launch_that_is_no_longer_made_is_our_trouble(children: Children) -> N
     request = children.request("plain.py", "launch", 80)
     with pytest.raises(InfrastructureError, match="no longer makes this launch"):
         children.do(
-            children.sessions.lower(
+            lower(
+                children.sessions,
                 "plain.py::launch@80",
                 installed_triton(),
                 request,
                 record="0" * 64,
-                ptxas=None,
                 limits=ROOMY,
             )
         )
@@ -416,20 +437,20 @@ def test_a_launch_that_differs_for_no_reason_that_is_seen_is_captured_again(
             bench = Workbench(
                 hub=children.hub, store=store, sessions=children.sessions, jobs=1, limits=ROOMY
             )
-            first = await capture(bench, code, target=target, triton=triton, limits=limits)
+            first = await TRITON_FRONT_END.capture(bench, code, target, triton)
             ptxas = describe_ptxas(Path(first.capture.value.ptxas), BUNDLED)
             await children.sessions.close(first.capture.key)
-            stored = await capture(bench, code, target=target, triton=triton, limits=limits)
+            stored = await TRITON_FRONT_END.capture(bench, code, target, triton)
             assert (stored.capture.cached, stored.capture.value) == (True, first.capture.value)
             (record,) = stored.capture.value.records
             with pytest.raises(
                 InfrastructureError, match=r"no longer makes this launch.*run again"
             ):
-                await lower(bench, stored, record, ptxas=ptxas)
-            again = await capture(bench, code, target=target, triton=triton, limits=limits)
+                await TRITON_FRONT_END.lower(bench, stored, record, ptxas=ptxas)
+            again = await TRITON_FRONT_END.capture(bench, code, target, triton)
             (new,) = again.capture.value.records
             assert new.key != record.key
-            lowered = await lower(bench, again, new, ptxas=ptxas)
+            lowered = await TRITON_FRONT_END.lower(bench, again, new, ptxas=ptxas)
             assert lowered.value.stage
 
     children.do(work())
@@ -484,14 +505,12 @@ def test_the_users_environment_reaches_the_child_but_cannot_break_it(
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "0")
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
-    assert knobs(installed_triton())["TRITON_DEFAULT_FP_FUSION"] == "0"
-    assert "TRITON_INTERPRET" not in knobs(installed_triton())
+    assert TRITON_FRONT_END.user_settings(installed_triton())["TRITON_DEFAULT_FP_FUSION"] == "0"
+    assert "TRITON_INTERPRET" not in TRITON_FRONT_END.user_settings(installed_triton())
 
     async def work() -> None:
         async with Hub() as hub:
-            children = Children(
-                asyncio.get_running_loop(), hub, TritonSessions(hub, capture_timeout=60)
-            )
+            children = Children(asyncio.get_running_loop(), hub, open_sessions(hub))
             request = children.request(beside / "mine.py", "launch", 80)
             triton = installed_triton()
             found = await children.sessions.capture("mine", triton, request)
@@ -499,8 +518,8 @@ def test_the_users_environment_reaches_the_child_but_cannot_break_it(
             assert str(path / "extra_of_the_user.py") in found.reads.files
             assert str(beside / "harness" / "__init__.py") in found.reads.files
             (record,) = found.records
-            result = await children.sessions.lower(
-                "mine", triton, request, record=record.key, ptxas=None, limits=ROOMY
+            result = await lower(
+                children.sessions, "mine", triton, request, record=record.key, limits=ROOMY
             )
             assert ".entry double(" in ptx_of(result)
             assert result.result is not None

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from test_sessions import KERNELS, ROOMY, Children
 
-from harness.frontends.triton.sessions import TritonSessions
+from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.confinement import confinement_words, held_parts
 from harness.io.processes.hub import Hub, run_tool
 from harness.io.toolchains.bundled import installed_triton
@@ -48,7 +48,7 @@ def children() -> Iterator[Children]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     hub = Hub()
-    made = Children(loop, hub, TritonSessions(hub, capture_timeout=60))
+    made = Children(loop, hub, TRITON_FRONT_END.open_sessions(hub, timeout=60, memory=0))
     made.do(hub.__aenter__())
     made.capture("hostile.py", "launch_own_folder")
     os.environ.clear()

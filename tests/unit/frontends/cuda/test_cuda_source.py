@@ -147,7 +147,7 @@ def test_its_own_check_is_told_apart() -> None:
 
 
 def test_partners_follow_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
-    from harness.frontends.cuda import nvcc
+    from harness.frontends import pins
     from harness.io.packages.index import Release
 
     offered = {
@@ -164,14 +164,17 @@ def test_partners_follow_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
             for each in offered[name]
         ]
 
-    monkeypatch.setattr(nvcc, "wheels", wheels)
-    assert list(map(str, nvcc.available_nvcc())) == ["13.0.88", "13.1.80", "13.4.59"]
+    monkeypatch.setattr(pins, "wheels", wheels)
+    nvcc = pins.PINS["nvcc"]
+    assert list(map(str, nvcc.available())) == ["13.0.88", "13.1.80", "13.4.59"]
     for version, partners in (
         ("13.1.80", ["13.1.80", "13.1.80", "13.1.90", "13.1.78"]),
         ("13.0.88", ["13.0.88", "13.0.88", "13.0.88", "13.0.85"]),
         ("13.4.59", ["13.4.59", "13.4.59", "13.4.49", "13.3.4.2.1"]),
     ):
-        pins = nvcc.environment_of(version).pins
-        assert [pin.version for pin in pins] == [version, *partners]
-    with pytest.raises(UsageError, match=r"there is no nvcc 13\.5\.1; there are 13\.0\.88"):
-        nvcc.environment_of("13.5.1")
+        found = nvcc.environment(version).pins
+        assert [pin.version for pin in found] == [version, *partners]
+    with pytest.raises(
+        UsageError, match=r"there is no nvcc 13\.5\.1 that works here; there are 13\.0\.88"
+    ):
+        nvcc.environment("13.5.1")

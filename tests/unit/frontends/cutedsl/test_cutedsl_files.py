@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from harness.frontends.cutedsl.one_file import DIALECT, read_standalone, render, with_arguments
-from harness.frontends.cutedsl.source_form import CUTEDSL_FORM
+from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
+from harness.frontends.cutedsl.source import CuteDslForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
 from harness.minimize.python.launch_passes import Arguments, Numbers
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export, Standalone
+
+CUTEDSL_FORM = CuteDslForm(CUTEDSL_FRONT_END)
+DIALECT, read_standalone, render = CUTEDSL_FORM.dialect, CUTEDSL_FORM.read, CUTEDSL_FORM.render
 
 KERNEL = """@dsl.kernel
 def scaled_kernel(x: dsl.Tensor, size: cutlass.Constexpr):
@@ -46,7 +49,7 @@ CALLS = {
 @pytest.fixture
 def made() -> Standalone:
     plain = inline(EXPORT, DIALECT)
-    return replace(plain, launch=with_arguments(plain.launch, CALLS))
+    return replace(plain, launch=CUTEDSL_FORM.completed(plain.launch, {"arguments": CALLS}))
 
 
 def test_what_is_written_is_read_back(made: Standalone) -> None:

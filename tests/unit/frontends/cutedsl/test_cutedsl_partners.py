@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from harness.frontends.cutedsl import versions
+from harness.frontends import pins as versions
+from harness.frontends.pins import PINS
 from harness.io.packages.index import Release
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -39,16 +40,16 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
 def test_its_libraries_and_a_ptxas_like_the_one_inside(
     offered: object, version: str, libraries: int
 ) -> None:
-    pins = [str(pin) for pin in versions.declared_environment(version).pins]
+    pins = [str(pin) for pin in PINS["cutedsl"].environment(version).pins]
     assert pins[0] == f"nvidia-cutlass-dsl=={version}"
     assert [each.endswith(f"=={version}") for each in pins].count(True) == 1 + libraries
     assert "nvidia-cuda-nvcc-cu12==12.9.86" in pins
 
 
 def test_what_is_not_offered(offered: dict[str, tuple[str, ...]]) -> None:
-    assert Version("4.3.5") not in versions.available()
+    assert Version("4.3.5") not in PINS["cutedsl"].available()
     with pytest.raises(UsageError, match=r"there is no CuTe DSL 4\.3\.5 that works here"):
-        versions.declared_environment("4.3.5")
+        PINS["cutedsl"].environment("4.3.5")
     offered["protobuf"] = ()
     with pytest.raises(InfrastructureError, match="no protobuf, which goes with CuTe DSL"):
-        versions.declared_environment("4.5.2")
+        PINS["cutedsl"].environment("4.5.2")

@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from harness.frontends.cutile.one_file import DIALECT, read_standalone, render, with_constraints
-from harness.frontends.cutile.source_form import CUTILE_FORM
+from harness.frontends.cutile.front_end import CUTILE_FRONT_END
+from harness.frontends.cutile.source import CuTileForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
 from harness.minimize.python.launch_passes import Arguments, Numbers, Options
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export, Standalone
+
+CUTILE_FORM = CuTileForm(CUTILE_FRONT_END)
+DIALECT, read_standalone, render = CUTILE_FORM.dialect, CUTILE_FORM.read, CUTILE_FORM.render
 
 SOURCE = """def scaled(x, alpha, size: tile.Constant[int]):
     i = tile.bid(0)
@@ -54,7 +57,8 @@ KEYWORDS = {"x": {**ALWAYS, "stride_constant": "(1,)", "base_addr_divisible_by":
 @pytest.fixture
 def made() -> Standalone:
     plain = inline(EXPORT, DIALECT)
-    return replace(plain, launch=with_constraints(plain.launch, CALLS, KEYWORDS))
+    told = {"parameters": CALLS, "keywords": KEYWORDS}
+    return replace(plain, launch=CUTILE_FORM.completed(plain.launch, told))
 
 
 def test_what_is_written_is_read_back(made: Standalone) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from harness.frontends.pretend.device_facts import (
     DriverProperties,
     UnknownFactError,
 )
-from harness.frontends.triton.lower import launch_key
+from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.values.limits import Limits, limits_of
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -80,16 +81,15 @@ def test_a_correction_of_the_device_table_is_another_capture(fact: str) -> None:
     target = Target.parse("sm_90a")
     told = capture_request(CODE, target, _limits(90)).message()
     corrected = capture_request(CODE, target, replace(_limits(90), **correction)).message()
-    assert launch_key("capture", CODE, told, TRITON) == launch_key("capture", CODE, told, TRITON)
-    assert launch_key("capture", CODE, told, TRITON) != launch_key(
-        "capture", CODE, corrected, TRITON
-    )
+    key = partial(TRITON_FRONT_END.launch_key, "capture", CODE, compiler=TRITON)
+    assert key(told) == key(told)
+    assert key(told) != key(corrected)
 
 
 def test_another_module_path_or_setting_is_another_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     def key() -> str:
         request = capture_request(CODE, Target.parse("sm_90a"), _limits(90))
-        return launch_key("capture", CODE, request.message(), TRITON)
+        return TRITON_FRONT_END.launch_key("capture", CODE, request.message(), TRITON)
 
     keys = {key()}
     for name, value in (

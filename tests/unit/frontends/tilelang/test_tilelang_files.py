@@ -8,12 +8,16 @@ import pytest
 
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
-from harness.frontends.tilelang.one_file import DIALECT, read_standalone, render
-from harness.frontends.tilelang.source_form import TILELANG_FORM
+from harness.frontends.pins import Pinned
+from harness.frontends.tilelang.front_end import TILELANG_FRONT_END
+from harness.frontends.tilelang.source import TileLangForm
 from harness.minimize.python.passes import Statements, branches, parameters
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export
 from harness.values.toolchain import NOTHING
+
+TILELANG_FORM = TileLangForm(TILELANG_FRONT_END)
+DIALECT, read_standalone, render = TILELANG_FORM.dialect, TILELANG_FORM.read, TILELANG_FORM.render
 
 SOURCE = """def build(n, dtype) -> torch.Tensor:
     shape = (n, WIDTH)
@@ -60,10 +64,11 @@ def test_what_is_written_is_read_back() -> None:
 
 
 def test_what_is_needed_comes_without_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "harness.frontends.tilelang.source_form.pins_without_nvcc",
-        lambda version: (f"tilelang=={version}", "apache-tvm-ffi==0.1.9"),
-    )
+    def pins(_: Pinned, version: str, *, without: str) -> tuple[str, ...]:
+        assert without == "nvcc"
+        return f"tilelang=={version}", "apache-tvm-ffi==0.1.9"
+
+    monkeypatch.setattr(Pinned, "pins", pins)
     install = TILELANG_FORM.install("0.1.8", NOTHING)
     assert install.lines == [
         "pip install ml_dtypes numpy torch",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from harness.frontends.cuda import nvcc
-from harness.frontends.tilelang import versions
+from harness.frontends import pins as versions
+from harness.frontends.pins import PINS
 from harness.io.packages.index import Release
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -37,7 +37,6 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
         ]
 
     monkeypatch.setattr(versions, "wheels", wheels)
-    monkeypatch.setattr(nvcc, "wheels", wheels)
     return found
 
 
@@ -46,7 +45,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[str, ...]]:
     [("0.1.8", "0.1.9"), ("0.1.10", "0.1.11"), ("0.1.12", "0.1.11"), ("0.1.15", "0.1.12")],
 )
 def test_the_ffi_that_works(offered: object, version: str, ffi: str) -> None:
-    pins = {pin.name: pin.version for pin in versions.declared_environment(version).pins}
+    pins = {pin.name: pin.version for pin in PINS["tilelang"].environment(version).pins}
     assert pins["tilelang"] == version
     assert pins["apache-tvm-ffi"] == ffi
     assert pins["z3-solver"] == "4.15.4.0"
@@ -54,9 +53,9 @@ def test_the_ffi_that_works(offered: object, version: str, ffi: str) -> None:
 
 
 def test_what_is_not_offered(offered: dict[str, tuple[str, ...]]) -> None:
-    assert Version("0.1.7") not in versions.available()
+    assert Version("0.1.7") not in PINS["tilelang"].available()
     with pytest.raises(UsageError, match=r"there is no TileLang 0\.1\.7 that works here"):
-        versions.declared_environment("0.1.7")
+        PINS["tilelang"].environment("0.1.7")
     offered["apache-tvm-ffi"] = ("0.1.13",)
     with pytest.raises(InfrastructureError, match=r"no apache-tvm-ffi==0\.1\.9, which goes with"):
-        versions.declared_environment("0.1.8")
+        PINS["tilelang"].environment("0.1.8")

@@ -12,8 +12,12 @@ from hypothesis import strategies as st
 
 from harness.frontends.inline import inline as inline_as
 from harness.frontends.one_file import StandaloneError, without_argument
-from harness.frontends.triton.one_file import DIALECT, read_standalone, render
+from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.triton.source import TritonForm
 from harness.values.standalone import Binding, Constant, Definition, Export, FileLaunch, Standalone
+
+TRITON_FORM = TritonForm(TRITON_FRONT_END)
+DIALECT, read_standalone, render = TRITON_FORM.dialect, TRITON_FORM.read, TRITON_FORM.render
 
 inline = partial(inline_as, dialect=DIALECT)
 TL = {"tl": Binding(module="triton.language")}

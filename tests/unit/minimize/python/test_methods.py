@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import asyncio
 
-from harness.frontends.cutedsl.source_form import CUTEDSL_FORM
+from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
+from harness.frontends.cutedsl.source import CuteDslForm
 from harness.minimize.python.order import reduce_source
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import FileLaunch, Standalone
+
+CUTEDSL_FORM = CuteDslForm(CUTEDSL_FRONT_END)
 
 CODE = """
 class Many:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.frontends.triton.compile_file import TRITON_FORM
+from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.triton.source import TritonForm
 from harness.minimize.python.launch_passes import Arguments, Numbers, Options
 from harness.minimize.python.order import PASSES, reduce_source
 from harness.minimize.python.passes import (
@@ -30,6 +31,8 @@ from harness.minimize.reduction.driver import Reduction, ReductionProgress
 from harness.minimize.reduction.patient import MarkedPass
 from harness.minimize.reduction.tests import Effort
 from harness.values.standalone import FileLaunch, Standalone
+
+TRITON_FORM = TritonForm(TRITON_FRONT_END)
 
 CODE = '''
 import triton.language as tl

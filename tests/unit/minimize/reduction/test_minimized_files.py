@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from harness.frontends.triton.compile_file import TRITON_FORM
+from harness.frontends.triton.front_end import TRITON_FRONT_END
+from harness.frontends.triton.source import TritonForm
 from harness.judging.conditions import parse_condition
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction
 from harness.minimize.reduction.result import (
@@ -26,6 +27,8 @@ from harness.minimize.reduction.words import folder_files, pattern_words
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import NOTHING
 from harness.values.verdict import Signature, Stage, VerdictKind
+
+TRITON_FORM = TritonForm(TRITON_FRONT_END)
 
 HOSTILE = "it's `bad` | $(touch x) *so* <b> \n## heading; ```rm -rf```"
 

@@ -29,6 +29,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
+from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.triton.child.bfloat16 import mend_bfloat16
 from harness.frontends.triton.child.compare_configs import SEED
 from harness.frontends.triton.child.describing import (
@@ -48,7 +49,6 @@ from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
 from harness.frontends.triton.child.launches.assertions import Following
 from harness.frontends.triton.child.launches.kernels import CompiledLaunch, GivenKernel
 from harness.frontends.triton.child.launches.snapshots import Snapshots
-from harness.frontends.triton.child.pretend_driver import pretend_triton
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 from harness.io.children.reads import ReadsWatch

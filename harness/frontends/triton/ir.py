@@ -1,12 +1,13 @@
-"""What Triton's IR before optimisation says of a kernel: whether it does anything. Pure."""
+"""What Triton's IR says: whether a kernel does anything, and which pass did it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
+from harness.frontends.readings import Promises
 
 _EFFECT_OPS = re.compile(
     r"\btt\.(?:store|atomic_(?:rmw|cas|store)|(?:experimental_)?descriptor_(?:store|reduce|scatter)"
@@ -68,3 +69,47 @@ def _assembly(ttir: str) -> Iterator[list[str]]:
     """The opcodes of each piece of inline assembly."""
     for found in _INLINE_ASM.finditer(ttir):
         yield [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", found[1]))]
+
+
+def promises(ir: str, ptx: str) -> Promises:
+    """What a kernel's IR says that the kernel does, beside the PTX that it became."""
+    effects = read_effects(ir)
+    return Promises(
+        effects=effects.count,
+        has_trap=effects.has_trap,
+        unknown_effects=effects.unknown,
+        lost_assembly=lost_assembly(ir, ptx),
+    )
+
+
+# The lines that `MLIR_ENABLE_DUMP` makes Triton print; nothing is kept of them.
+_HEADER = re.compile(r"// -----// IR Dump Before (\S+)(?: \(([\w.-]{1,200})\))?")
+_TRAP = re.compile(r"^\s*(?:%\S+ = )?\"?(?:[a-z]\w*\.)*trap\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTrail:
+    """`last` is the pass that was entered last: where a compiler died, the one it died in.
+
+    `trapping` is the pass whose output is the first to hold a trap; None where there is none, or
+    where the kernel came with one.
+    """
+
+    last: str | None
+    trapping: str | None
+
+
+def follow_passes(lines: Iterable[str]) -> PassTrail:
+    """Follow the passes through a dump."""
+    before: str | None = None
+    current: str | None = None
+    trapping: str | None = None
+    has_trap = False
+    for line in lines:
+        header = _HEADER.match(line)
+        if header:
+            before, current = current, header[2] or header[1].rstrip(":")
+        elif not has_trap and _TRAP.match(line):
+            # What is printed before `current` is what the pass before it made.
+            trapping, has_trap = before, True
+    return PassTrail(last=current, trapping=trapping)

@@ -9,16 +9,19 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from harness.frontends.pretend.gpu import pretend_cuda
-
-__all__ = ["passing_over_triton", "pretend_cuda"]
+from harness.frontends.pretend import gpu
 
 _KINDS: list[Any] = []
+pretend = gpu.pretend_cuda
+"""Shows torch, and Triton where there is one, a GPU that is not there."""
 with contextlib.suppress(ImportError):
     from triton.runtime.autotuner import Autotuner, Heuristics
     from triton.runtime.jit import JITFunction
 
+    from harness.frontends.pretend.pretend_driver import pretend_triton
+
     _KINDS += [JITFunction, Autotuner, Heuristics]
+    pretend = pretend_triton
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ class PretendDriver:
     def set_current_device(self, device: int) -> None:
         """Only one device exists."""
 
-    def get_current_stream(self, device: int | None = None) -> int:  # noqa: ARG002
+    def get_current_stream(self, device: int | None = None) -> int:
         """The default one."""
         return 0
 
@@ -62,7 +62,7 @@ class PretendDriver:
         """The module that stands for it in torch."""
         return torch.cuda
 
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:  # noqa: ARG002
+    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
         """Major and minor."""
         major, minor = divmod(self._properties["capability"], 10)
         return int(major), int(minor)

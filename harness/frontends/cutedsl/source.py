@@ -1,0 +1,152 @@
+"""A kernel of CuTe DSL and its launch as the text of one Python file, and back.
+
+`python FILE` compiles the function that launches the kernel as far as PTX, which it prints, on a
+machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harness.frontends.captured_form import CapturedForm
+from harness.frontends.captured_front_end import read_lowering
+from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.cutedsl.wordings import only_its_ptxas_failed
+from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
+from harness.frontends.pins import PINS
+from harness.frontends.readings import read_text
+from harness.frontends.source_form import Lowered
+from harness.values.outcome import Lowering
+from harness.values.standalone import Dialect, FileLaunch, SourceInstall
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
+
+if TYPE_CHECKING:
+    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.sessions import JobResult
+
+FILES = {"mlir": "kernel.mlir", "ptx": "kernel.ptx"}
+"""What a job leaves, by stage."""
+# Where its modules lie, up to 4.5 and from 4.6 on: a file of the package tells Python.
+_BELOW = ("nvidia_cutlass_dsl/python_packages", "nvidia_cutlass_dsl/dsl_packages")
+# The ptxas is inside.
+_PTXAS = "nvidia-cuda-nvcc-cu12"
+_ROOTS = frozenset({"cutlass", "cute", "runtime"})
+_CONSTANT = '"argument"'
+# What every file asks for: PTX for this target.
+_OPTIONS = "--gpu-arch {} --keep-ptx"
+
+
+class CuteDslForm(CapturedForm):
+    """See `harness.frontends.source_form.FileForm`."""
+
+    imports = ("import cutlass", "from cutlass import cute", "from cutlass.cute import runtime")
+    roots = _ROOTS
+    dialect = Dialect(always=frozenset(imports))
+    spaced = ("@", "def ", "class ")
+
+    def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
+        entries = [
+            line for name, kind in launch.signature.items() for line in _entry(launch, name, kind)
+        ]
+        yield from ["arguments = {", *entries, "}"] if entries else ["arguments = {}"]
+        words = [_OPTIONS.format(launch.target[0]), *map(ast.literal_eval, launch.options.values())]
+        yield f"options = {spelled(repr(' '.join(words)))}"
+        yield f"compiled = cute.compile({launch.kernel}, *arguments.values(), options=options)"
+        yield "print(compiled.__ptx__)"
+
+    def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
+        arguments = must_be(ast.Dict, values["arguments"])
+        given = {
+            str(must_be(ast.Constant, key or arguments).value): value
+            for key, value in zip(arguments.keys, arguments.values, strict=True)
+        }
+        gpu, arch, _, *words = str(ast.literal_eval(values["options"])).split(" ", 3)
+        if gpu != _OPTIONS.split(" ", maxsplit=1)[0]:
+            raise ValueError(f"its options begin with {gpu}")
+        compiled = must_be(ast.Call, values["compiled"])
+        return FileLaunch(
+            kernel=must_be(ast.Name, compiled.args[0]).id,
+            signature={
+                name: spelled_node(value) if _is_made(value) else _CONSTANT
+                for name, value in given.items()
+            },
+            constants={
+                (name,): spelled_node(value) for name, value in given.items() if not _is_made(value)
+            },
+            attributes={},
+            options={"options": spelled(repr(words[0]))} if words else {},
+            target=(arch,),
+        )
+
+    def completed(self, launch: FileLaunch, answer: Mapping[str, Any]) -> FileLaunch:
+        """The launch with what stands for arguments that are no constants: a call for each."""
+        calls = msgspec.convert(answer.get("arguments", {}), dict[str, str])
+        made = {name: spelled(text) for name, text in calls.items()}
+        return replace(launch, signature={**launch.signature, **made})
+
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:
+        pins = PINS["cutedsl"]
+        return SourceInstall(
+            title=pins.title,
+            module="cutlass",
+            packages=tuple(map(str, pins.pins(version, without=_PTXAS))),
+            needs=("numpy", "typing_extensions"),
+            has_pins=True,
+            cache="CUTE_DSL_CACHE_DIR",
+            below=_BELOW,
+        )
+
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+    ) -> Lowered | None:
+        lowering = evidence_of(launch, done)
+        if not lowering.end.ok or lowering.error or lowering.stage != "ptx":
+            return Lowered(lowering=lowering)
+        if until is not None and until.value not in ("ptx", "cubin"):
+            return None
+        program = (done.folder / FILES["ptx"]).read_bytes()
+        entry = lowering.metadata.get("entry")
+        reading = read_text(program.decode(errors="replace"), entry=str(entry) if entry else None)
+        return Lowered(lowering=lowering, program=program, reading=reading)
+
+
+def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
+    """An argument: its value, or what stands for one that has none."""
+    value = launch.constants.get((name,), kind)
+    line = f'    "{name}": {value},'
+    call = ast.parse(value, mode="eval").body
+    if len(line) <= LINE - 4 or not isinstance(call, ast.Call):
+        yield line
+        return
+    words = [f"{each.arg}={spelled_node(each.value)}" for each in call.keywords]
+    yield f'    "{name}": {spelled_node(call.func)}('
+    yield from filled([*map(spelled_node, call.args), *words], "        ")
+    yield "    ),"
+
+
+def _is_made(value: ast.expr) -> bool:
+    """Whether it stands for data: that is a call of what the file's imports give."""
+    root = value.func if isinstance(value, ast.Call) else None
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    return isinstance(root, ast.Name) and root.id in _ROOTS
+
+
+def evidence_of(launch: CapturedLaunch, done: JobResult) -> Lowering:
+    """The evidence that a job left; its stage is `ptx` where there is PTX to assemble."""
+    lowering = read_lowering(done, "mlir")
+    has_ptx = (done.folder / FILES["ptx"]).is_file()
+    if lowering.error and has_ptx and only_its_ptxas_failed(lowering.error):
+        # What the PTX is worth is for the assembler to say, which is asked again.
+        lowering = replace(lowering, error=None)
+    if lowering.error or not has_ptx:
+        return lowering
+    own = str((done.result or {}).get("ptxas_options", "")).split()
+    target = str(launch.request.settings["target"])
+    return replace(lowering, stage="ptx", flags=("-v", f"--gpu-name={target}", *own))

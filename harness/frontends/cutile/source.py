@@ -1,0 +1,184 @@
+"""A kernel of cuTile and its launch as the text of one Python file, and back.
+
+`python FILE` compiles the kernel as far as a cubin, with the tileiras beside that cuTile, on a
+machine without a GPU.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from packaging.version import Version
+
+from harness.frontends.captured_form import CapturedForm
+from harness.frontends.captured_front_end import read_lowering
+from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
+from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
+from harness.frontends.pins import PINS, partner_of
+from harness.frontends.readings import PtxReading
+from harness.frontends.source_form import Lowered
+from harness.values.environment import PackagePin
+from harness.values.outcome import Lowering
+from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
+
+if TYPE_CHECKING:
+    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.sessions import JobResult
+
+PROGRAM = "kernel.tileir"
+"""What tileiras takes, in the folder of a job."""
+FILES = {"cutile": "kernel.cutile", "tileir": PROGRAM}
+"""What a job leaves, by stage."""
+# Brings the ptxas that tileiras calls: in an environment of ours a script stands in its place.
+_NVCC = "nvidia-cuda-nvcc"
+# What each constraint must say, as it is for tensors that do not overlap.
+_REQUIRED = {
+    "ArrayConstraint": {
+        "index_dtype": "ct.int32",
+        "stride_lower_bound_incl": "0",
+        "alias_groups": "()",
+        "may_alias_internally": "False",
+    },
+    "ListConstraint": {"alias_groups": "()", "elements_may_alias": "False"},
+}
+_CONSTANT = '"argument"'
+
+
+class CuTileForm(CapturedForm):
+    """See `harness.frontends.source_form.FileForm`."""
+
+    imports = ("import os", "import cuda.tile as ct", "from cuda.tile import compilation")
+    roots = frozenset({"os", "ct", "compilation"})
+    dialect = Dialect(always=frozenset(imports))
+    spaced = ("@", "def ")
+
+    def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
+        entries = [
+            line for name, kind in launch.signature.items() for line in _entry(launch, name, kind)
+        ]
+        yield from ["parameters = {", *entries, "}"] if entries else ["parameters = {}"]
+        yield f"convention = compilation.CallingConvention.{launch.source_class}()"
+        yield "signature = compilation.KernelSignature(parameters.values(), convention)"
+        hints = ", ".join(f"{name}={value}" for name, value in launch.options.items())
+        yield f"kernel = {launch.kernel}" + (f".replace_hints({hints})" if hints else "")
+        yield f'gpu_code = "{launch.target[0]}"'
+        yield "compilation.export_kernel("
+        yield '    kernel, [signature], os.devnull, gpu_code=gpu_code, output_format="cubin"'
+        yield ")"
+
+    def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
+        signature: dict[str, str] = {}
+        constants: dict[Path, str] = {}
+        attributes: dict[Path, str] = {}
+        parameters = must_be(ast.Dict, values["parameters"])
+        for key, value in zip(parameters.keys, parameters.values, strict=True):
+            name = str(must_be(ast.Constant, key or parameters).value)
+            if not isinstance(value, ast.Call):
+                signature[name], constants[(name,)] = _CONSTANT, spelled_node(value)
+                continue
+            required = _required(value)
+            words = {str(each.arg): spelled_node(each.value) for each in value.keywords}
+            attributes |= {(name, k): v for k, v in words.items() if required.get(k) != v}
+            signature[name] = spelled_node(ast.Call(func=value.func, args=value.args, keywords=[]))
+        kernel = values["kernel"]
+        options = {}
+        if isinstance(kernel, ast.Call):
+            options = {str(each.arg): spelled_node(each.value) for each in kernel.keywords}
+            kernel = must_be(ast.Attribute, kernel.func).value
+        convention = must_be(ast.Call, values["convention"]).func
+        return FileLaunch(
+            kernel=must_be(ast.Name, kernel).id,
+            signature=signature,
+            constants=constants,
+            attributes=attributes,
+            options=options,
+            target=(str(ast.literal_eval(values["gpu_code"])),),
+            source_class=must_be(ast.Attribute, convention).attr,
+        )
+
+    def completed(self, launch: FileLaunch, answer: Mapping[str, Any]) -> FileLaunch:
+        """The launch with what is assumed of its arguments: for each a call, and its keywords."""
+        calls = msgspec.convert(answer.get("parameters", {}), dict[str, str])
+        keywords = msgspec.convert(answer.get("keywords", {}), dict[str, dict[str, str]])
+        attributes: dict[Path, str] = {}
+        for name, text in calls.items():
+            required = _required(must_be(ast.Call, ast.parse(text, mode="eval").body))
+            words = {key: spelled(value) for key, value in keywords[name].items()}
+            attributes |= {(name, k): v for k, v in words.items() if required.get(k) != v}
+        signature = {**launch.signature, **{name: spelled(text) for name, text in calls.items()}}
+        return replace(launch, signature=signature, attributes=attributes)
+
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:
+        pins = [
+            PackagePin(name=PINS["cutile"].package, version=version),
+            # All that it needs to come to a cubin with this tileiras.
+            *PINS["tileiras"].pins(assembler.version),
+            PackagePin(name=_NVCC, version=str(partner_of(_NVCC, Version(assembler.version)))),
+        ]
+        return SourceInstall(
+            title=PINS["cutile"].title,
+            module="cuda.tile",
+            packages=tuple(map(str, pins)),
+            needs=("typing_extensions",),
+            has_pins=True,
+            cache="CUDA_TILE_CACHE_DIR",
+            died="Return code -{}",
+        )
+
+    def asked(
+        self, launch: CapturedLaunch, ptxas: Assembler | None, until: Stage | None
+    ) -> dict[str, object]:
+        own = TILEIRAS_BACK_END.brought_along(tileiras_in(launch.compiler))
+        return self.front_end.asked(ptxas or own)
+
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+    ) -> Lowered | None:
+        own = str(tileiras_in(launch.compiler))
+        lowering, program = evidence_of(done), done.folder / PROGRAM
+        if not lowering.end.ok or lowering.error or not program.is_file():
+            return Lowered(lowering=lowering, picked_ptxas=own)
+        if until is not None and until.value in FILES:
+            return None
+        kernel = str(lowering.metadata["entry"])
+        reading = PtxReading(facts=None, body_sha256="", kernel=kernel)
+        return Lowered(
+            lowering=lowering, program=program.read_bytes(), reading=reading, picked_ptxas=own
+        )
+
+
+def evidence_of(done: JobResult) -> Lowering:
+    """The evidence that a job left, with the options that tileiras is to get."""
+    options = tuple((done.result or {}).get("options", ()))
+    return replace(read_lowering(done, "cutile"), flags=options)
+
+
+def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
+    """What is known of an argument: its value, or what is assumed of it."""
+    value = launch.constants.get((name,))
+    if value is not None:
+        yield f'    "{name}": {value},'
+        return
+    call = must_be(ast.Call, ast.parse(kind, mode="eval").body)
+    mine = {str(path[1]): text for path, text in launch.attributes.items() if path[0] == name}
+    words = [f"{key}={value}" for key, value in {**_required(call), **mine}.items()]
+    given = [*map(spelled_node, call.args), *words]
+    line = f'    "{name}": {spelled_node(call.func)}({", ".join(given)}),'
+    if len(line) <= LINE - 4:
+        yield line
+        return
+    yield f'    "{name}": {spelled_node(call.func)}('
+    yield from filled(given, "        ")
+    yield "    ),"
+
+
+def _required(call: ast.Call) -> dict[str, str]:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return _REQUIRED.get(name, {})

@@ -1,0 +1,268 @@
+"""Which packages go with which version of a compiler, in one table.
+
+Wheels often ask for partners that they do not work with, or for none: a plain `pip install` of
+TileLang 0.1.8 cannot be imported today, and nvcc without its cicc cannot compile. So each partner
+is pinned here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from harness.io.packages.index import wheels
+from harness.values.environment import Environment, PackagePin
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.toolchain import NVCC
+
+# From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
+_CCCL_MINOR_AT = 2
+
+Fits = str | tuple[tuple[str | None, str], ...]
+"""A specifier, or one for each last version of the compiler; that of None is for what is newer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partner:
+    """A package that goes with a compiler, or (of the table) another compiler with its partners.
+
+    `picks` one of those that fit: the compiler's own version (`same`), or the newest of its release
+    of CUDA that is no newer (`release`). `since` is the first compiler that needs it.
+    """
+
+    name: str
+    fits: Fits = ""
+    picks: Literal["newest", "oldest", "same", "release"] = "newest"
+    since: str = "0"
+
+    def spec(self, wanted: Version) -> str:
+        """Which versions fit one of the compiler's."""
+        if isinstance(self.fits, str):
+            return self.fits
+        return next(spec for last, spec in self.fits if last is None or wanted <= Version(last))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """One compiler: its package, and what goes with it.
+
+    Versions before `oldest` do not work here. `whole` are partners without which a version is not
+    offered. `shared` are packages of triage's own environment, and `imports` what has to work.
+    """
+
+    kind: str
+    title: str
+    package: str
+    partners: tuple[Partner, ...]
+    oldest: str = "0"
+    whole: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        """The versions that can be installed here, oldest first.
+
+        Raises:
+            UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
+        """
+        there = (
+            {each.version for each in wheels(name, prereleases=prereleases)}
+            for name in (self.package, *self.whole)
+        )
+        return sorted(each for each in set.intersection(*there) if each >= Version(self.oldest))
+
+    def environment(self, version: str) -> Environment:
+        """The packages of one version.
+
+        Raises:
+            UsageError: there is no such version.
+            OfflineError, InfrastructureError: the index cannot be asked, or lacks a partner.
+        """
+        return Environment(
+            kind=self.kind,
+            version=str(Version(version)),
+            pins=self.pins(version),
+            shared=self.shared,
+            imports=self.imports,
+        )
+
+    def pins(self, version: str, *, without: str = "") -> tuple[PackagePin, ...]:
+        """The packages of one version, itself first, and all partners but one.
+
+        Raises:
+            UsageError: there is no such version.
+            OfflineError, InfrastructureError: the index cannot be asked, or lacks a partner.
+        """
+        wanted, known = Version(version), self.available(prereleases=True)
+        if wanted not in known:
+            near = ", ".join(map(str, known))
+            raise UsageError(
+                f"there is no {self.title} {version} that works here; there are {near}"
+            )
+        return (PackagePin(name=self.package, version=str(wanted)), *self._with(wanted, without))
+
+    def _with(self, wanted: Version, without: str) -> Iterator[PackagePin]:
+        for each in self.partners:
+            if wanted < Version(each.since) or each.name == without:
+                continue
+            if each.picks == "same":
+                yield PackagePin(name=each.name, version=str(wanted))
+            elif each.picks == "release":
+                yield PackagePin(name=each.name, version=str(partner_of(each.name, wanted)))
+            else:
+                yield from self._chosen(each, wanted)
+
+    def _chosen(self, partner: Partner, wanted: Version) -> Iterator[PackagePin]:
+        beside = PINS.get(partner.name)
+        known = beside.available() if beside else [each.version for each in wheels(partner.name)]
+        spec = partner.spec(wanted)
+        fits = [each for each in known if SpecifierSet(spec).contains(each, prereleases=False)]
+        if not fits:
+            name = beside.package if beside else partner.name
+            raise InfrastructureError(
+                f"the package index has no {name}{spec}, which goes with {self.title} {wanted}"
+            )
+        chosen = str(max(fits) if partner.picks == "newest" else min(fits))
+        if beside:
+            yield from beside.pins(chosen)
+        else:
+            yield PackagePin(name=partner.name, version=chosen)
+
+
+def partner_of(name: str, cuda: Version) -> Version:
+    """The newest version of the same minor release that is no newer, or else the oldest of it.
+
+    Raises:
+        OfflineError, InfrastructureError: the index cannot be asked, or has none.
+    """
+    known = [each.version for each in wheels(name)]
+    same = sorted(each for each in known if _release_of(each) == cuda.release[:2])
+    if not same:
+        raise InfrastructureError(f"the package index has no {name} for nvcc {cuda}")
+    older = [each for each in same if each <= cuda or len(each.release) > len(cuda.release)]
+    return older[-1] if older else same[0]
+
+
+def _release_of(version: Version) -> tuple[int, ...]:
+    """The release of CUDA that a package belongs to, as (major, minor)."""
+    numbers = version.release
+    if len(numbers) <= _CCCL_MINOR_AT + 1:
+        return numbers[:2]
+    return numbers[0], numbers[_CCCL_MINOR_AT]
+
+
+_NVVM = "nvidia-nvvm"
+_CRT = "nvidia-cuda-crt"
+_DSL = "nvidia-cutlass-dsl"
+PINS = {
+    each.kind: each
+    for each in (
+        Pinned(
+            kind=NVCC,
+            title=NVCC,
+            package="nvidia-cuda-nvcc",
+            # Wheels of 12.x hold ptxas and no nvcc; those of 13.0.48 put cicc where its nvcc does
+            # not look.
+            oldest="13.0.88",
+            whole=(_NVVM, _CRT),
+            partners=(
+                Partner(name=_NVVM, picks="same"),
+                Partner(name=_CRT, picks="same"),
+                Partner(name="nvidia-cuda-runtime", picks="release"),
+                Partner(name="nvidia-cuda-cccl", picks="release"),
+            ),
+        ),
+        Pinned(
+            kind="nvrtc",
+            title="NVRTC",
+            package="nvidia-cuda-nvrtc-cu12",
+            partners=(
+                Partner(name="nvidia-cuda-nvcc-cu12", picks="release"),
+                Partner(name="nvidia-cuda-runtime-cu12", picks="release"),
+                Partner(name="nvidia-cuda-cccl-cu12", picks="release"),
+            ),
+        ),
+        Pinned(
+            kind="tilelang",
+            title="TileLang",
+            package="tilelang",
+            # Older ones cannot be imported where there is no libcuda and no libnvrtc.
+            oldest="0.1.8",
+            partners=(
+                # The newest that each works with (imported, and kernels lowered); what is newer, as
+                # TileLang declares it from there on.
+                Partner(
+                    name="apache-tvm-ffi",
+                    fits=(("0.1.9", "==0.1.9"), ("0.1.12", "==0.1.11"), (None, ">=0.1.11,<0.1.13")),
+                ),
+                # As TileLang 0.1.8 to 0.1.15 declare them.
+                Partner(name="z3-solver", fits=">=4.13.0,<4.15.5"),
+                Partner(name="torch-c-dlpack-ext"),
+                Partner(name="cloudpickle"),
+                Partner(name="psutil"),
+                Partner(name="tqdm", fits=">=4.62.3"),
+                Partner(name=NVCC, picks="oldest"),
+            ),
+            shared=("ml-dtypes", "numpy", "torch", "triton"),
+            imports=("tilelang",),
+        ),
+        Pinned(
+            kind="cutedsl",
+            title="CuTe DSL",
+            package=_DSL,
+            # Older ones want a driver before they generate anything.
+            oldest="4.4.0",
+            partners=(
+                # Until 4.5 one package held the libraries.
+                Partner(name=f"{_DSL}-libs-base", picks="same"),
+                Partner(name=f"{_DSL}-libs-core", picks="same", since="4.6.0"),
+                Partner(name=f"{_DSL}-libs-cu12", picks="same", since="4.6.0"),
+                # The ptxas inside the libraries for CUDA 12 is 12.9.83, whatever NVVM they have
+                # (12.9 up to 4.5, 13.3 up to 4.7, then 13.4). The next wheel of its release
+                # generates the same machine code.
+                Partner(name="nvidia-cuda-nvcc-cu12", fits=">=12.9.83,<12.10", picks="oldest"),
+                Partner(name="cuda-bindings", fits=">=12.8"),
+                Partner(name="cuda-pathfinder"),
+                Partner(name="protobuf"),
+                # Declared by no version; launch code that passes torch's tensors directly needs it.
+                Partner(name="apache-tvm-ffi", fits=">=0.1.11"),
+            ),
+            shared=("ml-dtypes", "numpy", "torch", "triton", "typing-extensions"),
+            imports=("cutlass", "cutlass.cute"),
+        ),
+        Pinned(
+            kind="cutile",
+            title="cuTile",
+            package="cuda-tile",
+            # Older ones have no way to compile what is not launched (`cuda.tile.compilation`).
+            oldest="1.3.0",
+            partners=(
+                # As each declares it (the extra `tileiras`).
+                Partner(
+                    name="tileiras",
+                    fits=(
+                        ("1.3.0", ">=13.2,<13.3"),
+                        ("1.5.0", ">=13.2,<13.4"),
+                        ("1.7.0", ">=13.2,<13.5"),
+                        (None, ">=13.2"),
+                    ),
+                ),
+            ),
+            shared=("numpy", "torch", "triton", "typing-extensions"),
+            imports=("cuda.tile",),
+        ),
+        Pinned(
+            kind="tileiras",
+            title="tileiras",
+            package="nvidia-cuda-tileiras",
+            # 13.1.80 looks for libNVVM where no wheel has it, and compiles nothing.
+            oldest="13.2",
+            partners=(Partner(name=_NVVM, picks="release"),),
+        ),
+    )
+}
+"""By kind: each front end that is packages, and the assembler that is one."""

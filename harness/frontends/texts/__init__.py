@@ -1,0 +1,1 @@
+"""What users and compilers write, as text: read, spelled and copied. No compiler is run."""

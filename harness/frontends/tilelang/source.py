@@ -1,0 +1,154 @@
+"""A kernel of TileLang and its launch as the text of one Python file, and back.
+
+`python FILE` lowers the kernel to CUDA C++, on a machine without a GPU and without nvcc. From there
+nvcc goes on, as TileLang would call it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from harness.frontends.captured_form import CapturedForm
+from harness.frontends.captured_front_end import read_lowering
+from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.cuda.running import NvccRun, run_nvcc
+from harness.frontends.one_file import (
+    LINE,
+    filled,
+    mapping_lines,
+    must_be,
+    quoted,
+    spelled_node,
+    texts_of,
+)
+from harness.frontends.pins import PINS
+from harness.frontends.readings import read_text
+from harness.frontends.source_form import Lowered
+from harness.frontends.tilelang.wordings import NVCC_STAGE
+from harness.values.outcome import Lowering
+from harness.values.standalone import Dialect, FileLaunch, SourceInstall
+from harness.values.toolchain import NVCC, Assembler
+from harness.values.verdict import Stage
+
+if TYPE_CHECKING:
+    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.sessions import JobResult
+
+# As TileLang 0.1.8 to 0.1.15 call nvcc, besides the options that they choose.
+FLAGS = ("-O3", "-lineinfo")
+"""The options of nvcc that do not depend on the kernel."""
+FILES = {"tir": "kernel.tir", "device": "kernel.device", "cuda": "kernel.cu"}
+"""What a job leaves, by stage."""
+# Of what is shared with triage: modules that it imports.
+_NEEDS = ("ml_dtypes", "numpy", "torch")
+
+
+class TileLangForm(CapturedForm):
+    """See `harness.frontends.source_form.FileForm`."""
+
+    imports = ("import tilelang", "import tilelang.language as T", "from tilelang import tvm")
+    roots = frozenset({"tilelang", "T", "tvm"})
+    dialect = Dialect(always=frozenset(imports))
+
+    def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
+        given = [f"{path[0]}={value}" for path, value in launch.constants.items()]
+        line = f"kernel = {launch.kernel}({', '.join(given)})"
+        if len(line) <= LINE - 4:
+            yield line
+        else:
+            yield f"kernel = {launch.kernel}("
+            yield from filled(given, "    ")
+            yield ")"
+        kind, arch = launch.target
+        yield f'target = tvm.target.Target({{"kind": "{kind}", "arch": "{arch}"}})'
+        yield from mapping_lines("options = ", quoted(launch.options), end="")
+        yield "with tvm.transform.PassContext(opt_level=3, config=options), target:"
+        yield "    lowered = tilelang.lower(kernel, target=target)"
+        yield "print(lowered.kernel_source)"
+
+    def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
+        kernel = must_be(ast.Call, values["kernel"])
+        words = ast.literal_eval(must_be(ast.Call, values["target"]).args[0])
+        return FileLaunch(
+            kernel=must_be(ast.Name, kernel.func).id,
+            signature=dict.fromkeys([str(each.arg) for each in kernel.keywords], '"argument"'),
+            constants={(str(each.arg),): spelled_node(each.value) for each in kernel.keywords},
+            attributes={},
+            options=texts_of(values["options"]),
+            target=(words["kind"], words["arch"]),
+        )
+
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:
+        pins = PINS["tilelang"]
+        return SourceInstall(
+            title=pins.title,
+            module=pins.package,
+            # It lowers a kernel to CUDA C++.
+            packages=tuple(map(str, pins.pins(version, without=NVCC))),
+            needs=_NEEDS,
+            has_pins=True,
+            cache="TILELANG_CACHE_DIR",
+        )
+
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+    ) -> Lowered | None:
+        lowering = read_lowering(done, "tir")
+        has_code = (done.folder / FILES["cuda"]).is_file()
+        if not lowering.end.ok or lowering.error or not has_code:
+            return Lowered(lowering=lowering)
+        if until is not None and until.value in FILES:
+            return None
+        run = await compile_code(bench, launch, done, keeps=False)
+        lowering = with_nvcc(launch, done, lowering, run)
+        if run.text is None:
+            return Lowered(lowering=lowering)
+        return Lowered(lowering=lowering, program=run.text.encode(), reading=read_text(run.text))
+
+
+async def compile_code(
+    bench: Workbench,
+    launch: CapturedLaunch,
+    done: JobResult,
+    *,
+    alone: bool = False,
+    keeps: bool = True,
+) -> NvccRun:
+    """Run nvcc on the code that a job left, as TileLang would; `keeps`: its PTX is kept.
+
+    Raises:
+        InfrastructureError: it cannot be started.
+    """
+    words = [*FLAGS, *(each for each in _options(done) if not each.startswith("--ptxas-options"))]
+    code = done.folder / FILES["cuda"]
+    return await run_nvcc(bench, launch.compiler, code, words, alone=alone, keeps=keeps)
+
+
+def _options(done: JobResult) -> list[str]:
+    """Of nvcc, as TileLang chooses them."""
+    return list((done.result or {}).get("options", []))
+
+
+def with_nvcc(
+    launch: CapturedLaunch, done: JobResult, lowering: Lowering, run: NvccRun
+) -> Lowering:
+    """The evidence of a job, and of the run of nvcc that went on from it."""
+    flags = _flags_for_ptxas(_options(done), str(launch.request.settings["target"]))
+    return replace(
+        lowering,
+        end=replace(run.end, wall=run.end.wall + done.end.wall, cpu=run.end.cpu + done.end.cpu),
+        stage=NVCC_STAGE if run.ptx is None and run.text is None else "ptx",
+        flags=tuple(flags),
+        log=run.log,
+    )
+
+
+def _flags_for_ptxas(options: list[str], target: str) -> list[str]:
+    """What nvcc would hand to ptxas: the target, and what is meant for ptxas alone."""
+    named = (each.partition("=")[2] for each in options if each.startswith("-arch="))
+    arch = next(named, target)
+    own = [each.partition("=")[2] for each in options if each.startswith("--ptxas-options=")]
+    return ["-v", f"--gpu-name={arch}", *own]

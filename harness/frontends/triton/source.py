@@ -1,0 +1,232 @@
+"""A kernel of Triton and its launch as the text of one Python file, and back.
+
+`python FILE` compiles the kernel, on a machine without a GPU; nothing but Triton is imported.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING
+
+from harness.frontends.captured_form import CapturedForm
+from harness.frontends.captured_front_end import read_lowering
+from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.one_file import (
+    LINE,
+    commas,
+    entries_of,
+    filled,
+    mapping_lines,
+    must_be,
+    quoted,
+    spelled_node,
+    spelled_words,
+    texts_of,
+)
+from harness.frontends.readings import read_text
+from harness.frontends.source_form import Lowered
+from harness.frontends.triton.ir import promises
+from harness.values.outcome import Lowering
+from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
+from harness.values.toolchain import Assembler
+from harness.values.verdict import Stage
+
+if TYPE_CHECKING:
+    from harness.frontends.bench.bench import Workbench
+    from harness.frontends.sessions import JobResult
+
+# As Triton 3.2 - 3.9 say it of a ptxas that a signal has ended (`make_cubin` of its backend).
+_PTXAS_DIED = "`ptxas` failed with error code -{}"
+# A stub is made by Triton, but PTX shows it, and only ptxas' consent makes it one.
+_BEFORE_LLVM = ("ttir", "ttgir")
+_IMPORTS = {
+    "triton": "import triton",
+    "GPUTarget": "from triton.backends.compiler import GPUTarget",
+    "ASTSource": "from triton.compiler import ASTSource",
+    "GluonASTSource": "from triton.experimental.gluon._runtime import GluonASTSource",
+}
+# Triton 3.2 takes an object in place of the attributes by path: arguments by property.
+_FOR_3_2 = """\
+if hasattr(triton.backends.compiler, "AttrsDescriptor"):  # Triton 3.2
+    properties = {}
+    for (index,), words in attrs.items():
+        for name, _ in words:
+            properties.setdefault(name, []).append(index)
+    described = {"cls": "AttrsDescriptor", "arg_properties": properties}
+    attrs = triton.backends.compiler.AttrsDescriptor.from_dict(described)
+""".splitlines()
+
+
+class TritonForm(CapturedForm):
+    """See `harness.frontends.source_form.FileForm`."""
+
+    imports = tuple(_IMPORTS.values())
+    roots = frozenset({"triton"})
+    dialect = Dialect(
+        always=frozenset({"import triton"}), constant=("tl.constexpr", "triton.language")
+    )
+
+    def imports_of(self, launch: FileLaunch) -> Sequence[str]:
+        return [_IMPORTS[name] for name in ("triton", "GPUTarget", launch.source_class)]
+
+    def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
+        # The same for every Triton: by position, because 3.2 has another name for constants.
+        if launch.attributes:
+            yield from _attributes(launch)
+            yield from _FOR_3_2
+        yield f"source = {launch.source_class}("
+        yield f"    {launch.kernel},"
+        yield from mapping_lines("    ", quoted(launch.signature))
+        yield from mapping_lines("    ", _paths(launch, launch.constants))
+        yield from ["    attrs,"] if launch.attributes else []
+        yield ")"
+        yield f"target = GPUTarget({commas(launch.target)})"
+        yield from mapping_lines("options = ", quoted(launch.options), end="")
+        yield "compiled = triton.compile(source, target=target, options=options)"
+        yield "print(compiled.metadata)"
+
+    def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
+        source = must_be(ast.Call, values["source"])
+        kernel, signature, constants = source.args[:3]
+        return FileLaunch(
+            kernel=must_be(ast.Name, kernel).id,
+            signature=texts_of(signature),
+            constants={_read_path(key): spelled_node(each) for key, each in entries_of(constants)},
+            attributes=dict(_read_attributes(values.get("attrs"))),
+            options=texts_of(values["options"]),
+            target=tuple(map(ast.literal_eval, must_be(ast.Call, values["target"]).args)),
+            source_class=must_be(ast.Name, source.func).id,
+        )
+
+    def install(self, version: str, assembler: Assembler) -> SourceInstall:
+        return SourceInstall(
+            title="Triton",
+            module="triton",
+            packages=(f"triton=={version}",),
+            cache="TRITON_CACHE_DIR",
+            ptxas=("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"),
+            died=_PTXAS_DIED,
+        )
+
+    def asked(
+        self, launch: CapturedLaunch, ptxas: Assembler | None, until: Stage | None
+    ) -> dict[str, object]:
+        return {
+            # Triton sees this one, or the one that it picks itself.
+            "ptxas": str(ptxas.path) if ptxas else None,
+            "until": until.value if until and until.value in _BEFORE_LLVM else None,
+        }
+
+    async def lowered(
+        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+    ) -> Lowered | None:
+        if done.result and done.result.get("is_past"):
+            return None
+        texts = {
+            stage: file.read_text(encoding="utf-8", errors="replace")
+            for stage in ("source", "ttir", "ttgir", "ptx")
+            if (file := stage_file(done, stage))
+        }
+        lowering = evidence_of(done)
+        if not lowering.end.ok or lowering.error or "ptx" not in texts:
+            return Lowered(lowering=lowering)
+        # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
+        ir = next((texts[stage] for stage in ("source", "ttir", "ttgir") if stage in texts), None)
+        command = (done.result or {}).get("ptxas_command") or {}
+        return Lowered(
+            lowering=lowering,
+            program=texts["ptx"].encode(),
+            reading=read_text(texts["ptx"], ir, promises=promises),
+            picked_ptxas=command.get("executable"),
+        )
+
+
+def evidence_of(done: JobResult) -> Lowering:
+    """The evidence that a job left, with the flags that Triton would give ptxas."""
+    command = (done.result or {}).get("ptxas_command") or {}
+    return replace(read_lowering(done, "ttir"), flags=tuple(command.get("flags", ())))
+
+
+def stage_file(done: JobResult, stage: str) -> FilePath | None:
+    """What Triton stored of one stage, where it came so far."""
+    # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
+    return next(iter(sorted(done.folder.glob(f"cache/*/*.{stage}"))), None)
+
+
+def _paths(launch: FileLaunch, values: Mapping[Path, str]) -> list[str]:
+    return [f"{_path(launch, path)}: {value}" for path, value in values.items()]
+
+
+def _path(launch: FileLaunch, path: Path) -> str:
+    """An argument by its name; an item of a tuple by positions, as Triton wants it."""
+    name, *rest = path
+    if not rest:
+        return f'"{name}"'
+    return f"({_index(launch, name)}, {', '.join(map(str, rest))})"
+
+
+def _index(launch: FileLaunch, name: object) -> str:
+    return f'{launch.kernel}.arg_names.index("{name}")'
+
+
+def _by_words(launch: FileLaunch) -> dict[str, list[str]]:
+    """Whole arguments by what Triton knows of them."""
+    found: dict[str, list[str]] = {}
+    for path, words in launch.attributes.items():
+        if len(path) == 1:
+            found.setdefault(words, []).append(str(path[0]))
+    return found
+
+
+def _attributes(launch: FileLaunch) -> Iterator[str]:
+    """What Triton knows of arguments, by path."""
+    groups = _by_words(launch)
+    nested = {path: words for path, words in launch.attributes.items() if len(path) > 1}
+    is_one = len(groups) == 1 and not nested
+    yield "attrs = {"
+    for words, names in groups.items():
+        yield from [] if is_one else ["    **{"]
+        indent = " " * (4 if is_one else 8)
+        yield f"{indent}({launch.kernel}.arg_names.index(name),): {words}"
+        yield from _loop(names, indent)
+        yield from [] if is_one else ["    },"]
+    yield from (f"    {_path(launch, path)}: {words}," for path, words in nested.items())
+    yield "}"
+
+
+def _loop(names: Sequence[str], indent: str) -> Iterator[str]:
+    """The end of a comprehension over names of arguments."""
+    strings = [f'"{name}"' for name in names]
+    line = f"{indent}for name in [{', '.join(strings)}]"
+    if len(line) <= LINE - 4:
+        yield line
+        return
+    yield f"{indent}for name in ["
+    yield from filled(strings, f"{indent}    ")
+    yield f"{indent}]"
+
+
+def _read_path(key: ast.expr) -> Path:
+    if isinstance(key, ast.Constant):
+        return (str(key.value),)
+    index, *rest = must_be(ast.Tuple, key).elts
+    name = index.args[0].value  # type: ignore[attr-defined]
+    return (str(name), *(ast.literal_eval(item) for item in rest))
+
+
+def _read_attributes(node: ast.expr | None) -> Iterator[tuple[Path, str]]:
+    if node is None:
+        return
+    if isinstance(node, ast.DictComp):
+        for name in ast.literal_eval(node.generators[0].iter):
+            yield (name,), spelled_words(ast.literal_eval(node.value))
+    else:
+        entries = must_be(ast.Dict, node)
+        for key, value in zip(entries.keys, entries.values, strict=True):
+            if key is None:
+                yield from _read_attributes(value)
+            else:
+                yield _read_path(key), spelled_words(ast.literal_eval(value))
