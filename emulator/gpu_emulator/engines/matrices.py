@@ -330,12 +330,10 @@ def _field(value: int, low: int, width: int) -> int:
 def wgmma_descriptor(value: int) -> MatrixDescriptor:
     """Take apart the 64 bits of a descriptor of wgmma."""
     return MatrixDescriptor(
-        start=_field(value, 0, 14) << 4,
-        leading=_field(value, 16, 14) << 4,
-        stride=_field(value, 32, 14) << 4,
-        base_offset=_field(value, 49, 3),
+        start=_field(value, 0, 14) << 4, leading=_field(value, 16, 14) << 4,
+        stride=_field(value, 32, 14) << 4, base_offset=_field(value, 49, 3),
         swizzle=_WGMMA_SWIZZLES[_field(value, 62, 2)],
-    )
+    )  # fmt: skip
 
 
 def tcgen05_descriptor(value: int) -> MatrixDescriptor:
@@ -354,12 +352,9 @@ def tcgen05_descriptor(value: int) -> MatrixDescriptor:
     if swizzle is None:
         raise ValueError(f"matrix descriptor {value:#018x} has an unknown swizzle")
     return MatrixDescriptor(
-        start=_field(value, 0, 14) << 4,
-        leading=_field(value, 16, 14) << 4,
-        stride=_field(value, 32, 14) << 4,
-        base_offset=_field(value, 49, 3),
-        swizzle=swizzle,
-    )
+        start=_field(value, 0, 14) << 4, leading=_field(value, 16, 14) << 4,
+        stride=_field(value, 32, 14) << 4, base_offset=_field(value, 49, 3), swizzle=swizzle,
+    )  # fmt: skip
 
 
 @cache
@@ -399,27 +394,17 @@ def pieces(
         (rows, k_bytes / 16), or (K, rows * width / 128) where `mn_major`.
     """
     offsets = _relative(
-        descriptor.leading,
-        descriptor.stride,
-        descriptor.swizzle,
-        rows=rows,
-        k_bytes=k_bytes,
-        width=width,
-        mn_major=mn_major,
-    )
+        descriptor.leading, descriptor.stride, descriptor.swizzle, rows=rows, k_bytes=k_bytes,
+        width=width, mn_major=mn_major,
+    )  # fmt: skip
     swizzle = SWIZZLES[descriptor.swizzle]
     return swizzle(descriptor.start + offsets, descriptor.base_offset)
 
 
 def read_matrix(
-    shared: Bits,
-    descriptor: MatrixDescriptor,
-    *,
-    rows: int,
-    k_bytes: int,
-    width: int,
+    shared: Bits, descriptor: MatrixDescriptor, *, rows: int, k_bytes: int, width: int,
     mn_major: bool,
-) -> Bits:
+) -> Bits:  # fmt: skip
     """The codes of a matrix of rows x K elements.
 
     Args:

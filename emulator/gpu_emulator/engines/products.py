@@ -137,14 +137,9 @@ def decode(codes: Bits, name: str) -> Float64:
 
 
 def product(
-    a: Float64,
-    b: Float64,
-    c: Bits | None,
-    *,
-    c_type: str,
-    d_type: str,
+    a: Float64, b: Float64, c: Bits | None, *, c_type: str, d_type: str,
     order: Order | Accumulation | None = None,
-) -> Bits:
+) -> Bits:  # fmt: skip
     """A @ B + C, rounded to nearest even.
 
     Args:
@@ -236,21 +231,14 @@ _FOUR_SHIFT = 2
 """In its byte, e2m1 has bits 2 to 5; e3m2 and e2m3 have bits 0 to 5."""
 
 SHAPES = {
-    "f64": ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"),
-    "tf32": ("m16n8k4", "m16n8k8"),
-    "f16": ("m16n8k8", "m16n8k16"),
-    "bf16": ("m16n8k8", "m16n8k16"),
-    "e4m3": ("m16n8k16", "m16n8k32"),
-    "e5m2": ("m16n8k16", "m16n8k32"),
-    "e3m2": ("m16n8k32",),
-    "e2m3": ("m16n8k32",),
-    "e2m1": ("m16n8k32", "m16n8k64"),
-    "s8": ("m8n8k16", "m16n8k16", "m16n8k32"),
-    "u8": ("m8n8k16", "m16n8k16", "m16n8k32"),
-    "s4": ("m8n8k32", "m16n8k32", "m16n8k64"),
-    "u4": ("m8n8k32", "m16n8k32", "m16n8k64"),
+    "f64": ("m8n8k4", "m16n8k4", "m16n8k8", "m16n8k16"), "tf32": ("m16n8k4", "m16n8k8"),
+    "f16": ("m16n8k8", "m16n8k16"), "bf16": ("m16n8k8", "m16n8k16"),
+    "e4m3": ("m16n8k16", "m16n8k32"), "e5m2": ("m16n8k16", "m16n8k32"), "e3m2": ("m16n8k32",),
+    "e2m3": ("m16n8k32",), "e2m1": ("m16n8k32", "m16n8k64"),
+    "s8": ("m8n8k16", "m16n8k16", "m16n8k32"), "u8": ("m8n8k16", "m16n8k16", "m16n8k32"),
+    "s4": ("m8n8k32", "m16n8k32", "m16n8k64"), "u4": ("m8n8k32", "m16n8k32", "m16n8k64"),
     "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
-}
+}  # fmt: skip
 """By type of A. m8n8k4 on f16 (sm_70) is not here: its fragments follow another rule."""
 
 
@@ -260,22 +248,11 @@ def _codes(held: Bits, name: str, width: int) -> Bits:
 
 
 def mma_sync(
-    shape: str,
-    a: Bits,
-    b: Bits,
-    c: Bits,
-    *,
-    a_type: str,
-    b_type: str,
-    c_type: str,
-    d_type: str,
-    saturate: bool = False,
-    operation: str = "xor",
-    scale_a: Bits | None = None,
-    scale_b: Bits | None = None,
-    scale_type: str = "ue8m0",
+    shape: str, a: Bits, b: Bits, c: Bits, *, a_type: str, b_type: str, c_type: str, d_type: str,
+    saturate: bool = False, operation: str = "xor", scale_a: Bits | None = None,
+    scale_b: Bits | None = None, scale_type: str = "ue8m0",
     order: Order | Accumulation | None = None,
-) -> Bits:
+) -> Bits:  # fmt: skip
     """D = A x B + C for each warp.
 
     Args:
@@ -408,20 +385,10 @@ def shared_operand(
 
 
 def wgmma(
-    a: Bits,
-    b: Bits,
-    d: Bits,
-    *,
-    a_type: str,
-    b_type: str,
-    d_type: str,
-    accumulate: Bits,
-    negate_a: bool = False,
-    negate_b: bool = False,
-    saturate: bool = False,
-    operation: str = "and",
+    a: Bits, b: Bits, d: Bits, *, a_type: str, b_type: str, d_type: str, accumulate: Bits,
+    negate_a: bool = False, negate_b: bool = False, saturate: bool = False, operation: str = "and",
     order: Order | Accumulation | None = None,
-) -> Bits:
+) -> Bits:  # fmt: skip
     """D = A x B, or A x B + D.
 
     Args:

@@ -187,14 +187,9 @@ class Allocator:
 
 _NARROW = {0: "e4m3", 1: "e5m2", 3: "e2m3", 4: "e3m2", 5: "e2m1"}
 _FORMATS = {
-    "f16": {0: "f16", 1: "bf16"},
-    "tf32": {2: "tf32"},
-    "f8f6f4": _NARROW,
-    "mxf8f6f4": _NARROW,
-    "mxf4": {1: "e2m1"},
-    "mxf4nvf4": {1: "e2m1"},
-    "i8": {0: "u8", 1: "s8"},
-}
+    "f16": {0: "f16", 1: "bf16"}, "tf32": {2: "tf32"}, "f8f6f4": _NARROW, "mxf8f6f4": _NARROW,
+    "mxf4": {1: "e2m1"}, "mxf4nvf4": {1: "e2m1"}, "i8": {0: "u8", 1: "s8"},
+}  # fmt: skip
 """Types of A and B by kind and the three bits of the descriptor."""
 _ACCUMULATORS = {0: "f16", 1: "f32", 2: "s32"}
 _K = {"f16": 16, "tf32": 8, "f8f6f4": 32, "mxf8f6f4": 32, "i8": 32, "mxf4": 64, "mxf4nvf4": 64}
@@ -251,22 +246,13 @@ def decode_instruction(kind: str, descriptor: int) -> MatrixInstruction:
     if types[0] is None or types[1] is None or d_type is None:
         raise ValueError(f"instruction descriptor {descriptor:#010x} has a type that {kind} lacks")
     return MatrixInstruction(
-        kind=kind,
-        m=bits(24, 5) << 4,
-        n=bits(17, 6) << 3,
-        k=_K[kind],
-        a_type=types[0],
-        b_type=types[1],
-        d_type=d_type,
-        a_mn_major=bool(bits(15, 1)),
-        b_mn_major=bool(bits(16, 1)),
-        negate_a=bool(bits(13, 1)),
-        negate_b=bool(bits(14, 1)),
+        kind=kind, m=bits(24, 5) << 4, n=bits(17, 6) << 3, k=_K[kind], a_type=types[0],
+        b_type=types[1], d_type=d_type, a_mn_major=bool(bits(15, 1)), b_mn_major=bool(bits(16, 1)),
+        negate_a=bool(bits(13, 1)), negate_b=bool(bits(14, 1)),
         saturate=bool(not scaled and bits(3, 1)),
         scale_type=("ue4m3", "ue8m0")[bits(23, 1)] if scaled else None,
-        a_scale_byte=bits(29, 2) if scaled else 0,
-        b_scale_byte=bits(4, 2) if scaled else 0,
-    )
+        a_scale_byte=bits(29, 2) if scaled else 0, b_scale_byte=bits(4, 2) if scaled else 0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -386,13 +372,10 @@ def operand_from_shared(
     is_a = which == "a"
     name = instruction.a_type if is_a else instruction.b_type
     codes = read_matrix(
-        shared,
-        descriptor,
-        rows=(instruction.m if is_a else instruction.n) // ctas,
-        k_bytes=K_BYTES,
-        width=_width(name),
+        shared, descriptor, rows=(instruction.m if is_a else instruction.n) // ctas,
+        k_bytes=K_BYTES, width=_width(name),
         mn_major=instruction.a_mn_major if is_a else instruction.b_mn_major,
-    )
+    )  # fmt: skip
     whole = codes.reshape(*codes.shape[:-3], -1, codes.shape[-1])
     return _unpacked(whole, instruction, name)
 
@@ -468,20 +451,10 @@ def enabled_lanes(masks: list[int], where: Placement) -> Bits:
 
 
 def multiply(
-    memory: Bits,
-    a: Bits,
-    b: Bits,
-    instruction: MatrixInstruction,
-    lane: int,
-    column: int,
-    *,
-    accumulate: bool,
-    ws: bool = False,
-    scales: Scales | None = None,
-    scale_input: int = 0,
-    disabled: list[int] | None = None,
-    order: Order | Accumulation | None = None,
-) -> tuple[tuple[Index, Index, Index], Bits]:
+    memory: Bits, a: Bits, b: Bits, instruction: MatrixInstruction, lane: int, column: int, *,
+    accumulate: bool, ws: bool = False, scales: Scales | None = None, scale_input: int = 0,
+    disabled: list[int] | None = None, order: Order | Accumulation | None = None,
+) -> tuple[tuple[Index, Index, Index], Bits]:  # fmt: skip
     """D = A x B, or A x B + D: which cells of tensor memory get which values.
 
     Args:

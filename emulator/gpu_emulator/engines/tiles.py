@@ -42,18 +42,11 @@ _DIMENSIONS = 5
 _LAYOUT = struct.Struct("<Q6B2x5Q4Q5I5B")
 # Where each field of `replace` starts, and the struct code of one element.
 _FIELDS = {
-    "global_address": (0, "Q"),
-    "rank": (8, "B"),
-    "elemtype": (9, "B"),
-    "interleave_layout": (10, "B"),
-    "swizzle_mode": (11, "B"),
-    "swizzle_atomicity": (12, "B"),
-    "fill_mode": (13, "B"),
-    "global_dim": (16, "Q"),
-    "global_stride": (56, "Q"),
-    "box_dim": (88, "I"),
-    "element_stride": (108, "B"),
-}
+    "global_address": (0, "Q"), "rank": (8, "B"), "elemtype": (9, "B"),
+    "interleave_layout": (10, "B"), "swizzle_mode": (11, "B"), "swizzle_atomicity": (12, "B"),
+    "fill_mode": (13, "B"), "global_dim": (16, "Q"), "global_stride": (56, "Q"),
+    "box_dim": (88, "I"), "element_stride": (108, "B"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +125,12 @@ class TileMap:
             return [*values, *[0] * (count - len(values))]
 
         packed = _LAYOUT.pack(
-            self.address,
-            self.rank - 1,
-            ELEMENTS.index(self.element),
-            _INTERLEAVES.index(self.interleave),
-            _SWIZZLES.index(self.swizzle),
-            _ATOMS.index(self.atom),
-            int(self.nan_fill),
-            *filled(self.sizes, _DIMENSIONS),
-            *filled(self.strides, _DIMENSIONS - 1),
-            *filled(self.box, _DIMENSIONS),
+            self.address, self.rank - 1, ELEMENTS.index(self.element),
+            _INTERLEAVES.index(self.interleave), _SWIZZLES.index(self.swizzle),
+            _ATOMS.index(self.atom), int(self.nan_fill), *filled(self.sizes, _DIMENSIONS),
+            *filled(self.strides, _DIMENSIONS - 1), *filled(self.box, _DIMENSIONS),
             *filled(self.element_strides, _DIMENSIONS),
-        )
+        )  # fmt: skip
         return packed.ljust(MAP_BYTES, b"\0")
 
     @classmethod
@@ -166,17 +153,11 @@ class TileMap:
         if not known:
             raise ValueError("these 128 bytes are no tensor map")
         return cls(
-            address=address,
-            element=ELEMENTS[element],
-            sizes=tuple(sizes[:count]),
-            strides=tuple(strides[: count - 1]),
-            box=tuple(box[:count]),
-            element_strides=tuple(steps[:count]),
-            interleave=_INTERLEAVES[interleave],
-            swizzle=_SWIZZLES[swizzle],
-            atom=_ATOMS[atom],
-            nan_fill=bool(fill),
-        )
+            address=address, element=ELEMENTS[element], sizes=tuple(sizes[:count]),
+            strides=tuple(strides[: count - 1]), box=tuple(box[:count]),
+            element_strides=tuple(steps[:count]), interleave=_INTERLEAVES[interleave],
+            swizzle=_SWIZZLES[swizzle], atom=_ATOMS[atom], nan_fill=bool(fill),
+        )  # fmt: skip
 
 
 def replace(raw: bytes, field: str, value: int, ordinal: int = 0) -> bytes:

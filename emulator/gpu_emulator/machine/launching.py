@@ -446,11 +446,9 @@ class _Machine:
             batch = self._batch(coordinates, ran)
             try:
                 run_batch(
-                    self._program,
-                    batch,
-                    self._limits.max_instructions - self._executed,
+                    self._program, batch, self._limits.max_instructions - self._executed,
                     lambda executed: heard(self._executed + executed),
-                )
+                )  # fmt: skip
             except Fallen as fallen:
                 faults.append(fallen.fault)
             except Trouble as trouble:
@@ -460,16 +458,12 @@ class _Machine:
             if faults:
                 break
         return Outcome(
-            allocations=self._arena.allocations(),
-            faults=tuple(faults),
+            allocations=self._arena.allocations(), faults=tuple(faults),
             races=self._watched.races.all() if self._watched else (),
-            uninitialised=self._findings.uninitialised(),
-            printed=self._findings.printed(),
-            executed=self._executed,
-            ctas=ran,
-            ctas_of=total,
+            uninitialised=self._findings.uninitialised(), printed=self._findings.printed(),
+            executed=self._executed, ctas=ran, ctas_of=total,
             is_sample=total > self._limits.max_ctas,
-        )
+        )  # fmt: skip
 
     def _batches(self) -> Iterator[Array]:
         """Coordinates of the CTAs that run together: whole clusters, as many as memory allows."""

@@ -127,16 +127,9 @@ def _quickly(bits: Bits, to: str, source: str, rounding: str | None) -> Bits | N
 
 
 def convert(
-    bits: Bits,
-    to: str,
-    source: str,
-    *,
-    rounding: str | None = None,
-    ftz: bool = False,
-    sat: bool = False,
-    satfinite: bool = False,
-    relu: bool = False,
-) -> Bits:
+    bits: Bits, to: str, source: str, *, rounding: str | None = None, ftz: bool = False,
+    sat: bool = False, satfinite: bool = False, relu: bool = False,
+) -> Bits:  # fmt: skip
     """Convert elements as `cvt{.rounding}{.ftz}{.sat|.satfinite}{.relu}.to.source` does.
 
     Args:

@@ -23,11 +23,8 @@ from gpu_emulator.numbers.formats import Bits, Float64, canonical_nan, odd_sum, 
 _LOW, _HIGH = 2.0**-400, 2.0**400
 """Operands between these leave every error term of an fma normal."""
 _TO_WHOLE: dict[str, Callable[[Fraction], int]] = {
-    "rn": round,
-    "rz": math.trunc,
-    "rm": math.floor,
-    "rp": math.ceil,
-}
+    "rn": round, "rz": math.trunc, "rm": math.floor, "rp": math.ceil,
+}  # fmt: skip
 
 
 def quiet(bits: Bits) -> Bits:
@@ -63,12 +60,9 @@ def _round(value: Fraction, rounding: str) -> float:
 
 
 def _through_fractions(
-    nearest: Float64,
-    exact: Callable[..., Fraction],
-    rounding: str,
-    *operands: Float64,
+    nearest: Float64, exact: Callable[..., Fraction], rounding: str, *operands: Float64,
     sums: bool = False,
-) -> Float64:
+) -> Float64:  # fmt: skip
     """Round exact results one by one; where an operand is not finite, `nearest` is right.
 
     `sums`: an exact zero comes from numbers that cancel each other.

@@ -113,27 +113,17 @@ def _ieee(name: str, width: int, mantissa: int) -> Format:
     exponent = width - 1 - mantissa
     infinity = ((1 << exponent) - 1) << mantissa
     return Format(
-        name=name,
-        width=width,
-        mantissa=mantissa,
-        exponent_min=2 - (1 << (exponent - 1)),
-        top=infinity - 1,
-        infinity=True,
-        nan=(1 << (width - 1)) - 1,
-    )
+        name=name, width=width, mantissa=mantissa, exponent_min=2 - (1 << (exponent - 1)),
+        top=infinity - 1, infinity=True, nan=(1 << (width - 1)) - 1,
+    )  # fmt: skip
 
 
 def _narrow(name: str, width: int, mantissa: int, exponent_min: int, *, nan: int | None) -> Format:
     top = (1 << (width - 1)) - 1 if nan is None else nan - 1
     return Format(
-        name=name,
-        width=width,
-        mantissa=mantissa,
-        exponent_min=exponent_min,
-        top=top,
-        infinity=False,
-        nan=nan,
-    )
+        name=name, width=width, mantissa=mantissa, exponent_min=exponent_min, top=top,
+        infinity=False, nan=nan,
+    )  # fmt: skip
 
 
 FORMATS = {
@@ -359,13 +349,10 @@ def _nearest(values: Float64, name: str, *, satfinite: bool) -> Bits | None:
         if not form.signed:
             return None
         return narrow_nearest(
-            values,
-            mantissa=form.mantissa,
-            exponent_min=form.exponent_min,
+            values, mantissa=form.mantissa, exponent_min=form.exponent_min,
             top=form.top + (form.infinity and not satfinite),
-            nan=form.top if form.nan is None else form.nan,
-            sign_shift=form.sign_shift,
-        )
+            nan=form.top if form.nan is None else form.nan, sign_shift=form.sign_shift,
+        )  # fmt: skip
     if satfinite:
         return None
     if name == "bf16":
@@ -374,14 +361,9 @@ def _nearest(values: Float64, name: str, *, satfinite: bool) -> Bits | None:
 
 
 def from_float64(
-    values: Float64,
-    name: str,
-    rounding: str = "rn",
-    *,
-    satfinite: bool = False,
-    sat: bool = False,
+    values: Float64, name: str, rounding: str = "rn", *, satfinite: bool = False, sat: bool = False,
     relu: bool = False,
-) -> Bits:
+) -> Bits:  # fmt: skip
     """Bits of values rounded once to a format, as `cvt` does (PTX ISA 9.7.9.21).
 
     Args:

@@ -62,11 +62,9 @@ def _hold(
         return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived{of}"
 
     frame.hold(
-        here,
-        lambda: (barriers.phase[:, name] != phase)[:, None],
-        why,
+        here, lambda: (barriers.phase[:, name] != phase)[:, None], why,
         then if watch is None else onwards,
-    )
+    )  # fmt: skip
 
 
 @opcode(
@@ -379,14 +377,9 @@ def _over(memory: Memory, index: Array, phase: Array) -> Callable[[], Array]:
 
 
 def _mbarriers_hold(
-    frame: Frame,
-    slot: int,
-    waiting: Array,
-    over: Callable[[], Array],
-    index: Array,
-    *,
+    frame: Frame, slot: int, waiting: Array, over: Callable[[], Array], index: Array, *,
     is_test: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Wait; who only tests is let go, with the answer no, where nothing else can go on."""
     batch = frame.batch
     patience = batch.patience

@@ -342,11 +342,8 @@ def at_rank(address: Array, rank: int | None) -> Array:
 )  # fmt: skip
 def _bulk_load(line: Binder) -> Step:
     to, origin, count, barrier = (
-        line.address(0),
-        line.address(1),
-        line.read(2, "u32"),
-        line.address(3),
-    )
+        line.address(0), line.address(1), line.read(2, "u32"), line.address(3),
+    )  # fmt: skip
     ranks = line.read(4, "u16") if line.parts.get("multicast") else None
     from_global, place = line.parts["source"] == "global", line.line.place
 

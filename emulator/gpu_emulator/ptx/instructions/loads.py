@@ -198,11 +198,9 @@ _VECTORS = (
     "{op:add|min|max}.noftz%s.{vec:v2|v4}.{type:f16x2|bf16x2}",
 )
 _EXCHANGES = (
-    "{op:exch}%s.{type:b32|b64}",
-    "{op:exch}%s.{type:b128}",
-    "{op:cas}.{type:b16|b32|b64|b128}",
+    "{op:exch}%s.{type:b32|b64}", "{op:exch}%s.{type:b128}", "{op:cas}.{type:b16|b32|b64|b128}",
     "{op:cas}%s.{type:b32|b64}",
-)
+)  # fmt: skip
 
 
 def _atomics_templates(base: str, operations: Sequence[str]) -> list[str]:

@@ -245,15 +245,9 @@ def _tensor_store(line: Binder) -> Step:
 
 
 def _tile_from_shared(
-    frame: Frame,
-    column: int,
-    tile: TileMap,
-    rows: Array,
-    start: Array,
-    place: Place,
-    *,
+    frame: Frame, column: int, tile: TileMap, rows: Array, start: Array, place: Place, *,
     is_scatter: bool,
-) -> Array:
+) -> Array:  # fmt: skip
     count = tile_bytes(tile, rows=4 if is_scatter else 1) // tile.element_bytes
     places = _tile_places(frame, tile, rows, start, count)
     watched(frame, column, places, tile.element_bytes, place, writes=False)
@@ -261,17 +255,9 @@ def _tile_from_shared(
 
 
 def _tile_write(
-    frame: Frame,
-    tile: TileMap,
-    corners: Array,
-    operation: str,
-    rows: Array,
-    column: int,
-    place: Place,
-    data: Array,
-    *,
-    is_scatter: bool,
-) -> None:
+    frame: Frame, tile: TileMap, corners: Array, operation: str, rows: Array, column: int,
+    place: Place, data: Array, *, is_scatter: bool,
+) -> None:  # fmt: skip
     memory: Memory = frame.batch.memories["global"]
     address, inside = _elements(tile, corners, is_gather=is_scatter)
     size = tile.element_bytes

@@ -363,11 +363,9 @@ def _multiply_scaled(line: Binder) -> Step:
 
 
 def _issued(
-    readers: Sequence[Reader],
-    one: Callable[[Frame, Array, Sequence[int], int], None],
-    ctas: int,
+    readers: Sequence[Reader], one: Callable[[Frame, Array, Sequence[int], int], None], ctas: int,
     place: Place,
-) -> Step:
+) -> Step:  # fmt: skip
     """A step that has each active thread issue an operation of its CTA, or of its pair."""
 
     def run(registers: Registers) -> None:

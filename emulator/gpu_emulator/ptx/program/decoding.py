@@ -580,24 +580,15 @@ def _section(
             dead = []
     branch = block.branch
     return Section(
-        whole=tuple(whole),
-        part=tuple(part),
-        places=tuple(places),
-        reads=tuple(reads),
-        writes=tuple(writes),
-        count=len(block.lines) + (branch is not None),
-        targets=tuple(block.targets),
-        following=block.next,
-        predicate=draft.predicate,
-        is_negated=bool(branch and branch.is_negated),
-        table=draft.table,
+        whole=tuple(whole), part=tuple(part), places=tuple(places), reads=tuple(reads),
+        writes=tuple(writes), count=len(block.lines) + (branch is not None),
+        targets=tuple(block.targets), following=block.next, predicate=draft.predicate,
+        is_negated=bool(branch and branch.is_negated), table=draft.table,
         leaves=bool(branch and branch.opcode.split(".", 1)[0] in ("ret", "exit")),
-        meeting=draft.meeting,
-        number=number,
-        meets_at=meets_at,
+        meeting=draft.meeting, number=number, meets_at=meets_at,
         branch=branch.place if branch else None,
         aligned=next((each.place for each in block.lines if _is_aligned(each.opcode)), None),
-    )
+    )  # fmt: skip
 
 
 def _is_aligned(opcode: str) -> bool:

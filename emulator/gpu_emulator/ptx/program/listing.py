@@ -31,16 +31,9 @@ MOST_BYTES = 1 << 30
 
 # Bytes of one element of each fundamental type.
 SIZES = {
-    **{f"{letter}{bits}": bits // 8 for letter in "busf" for bits in (16, 32, 64)},
-    "b8": 1,
-    "u8": 1,
-    "s8": 1,
-    "b128": 16,
-    "f16x2": 4,
-    "bf16": 2,
-    "bf16x2": 4,
-    "pred": 1,
-}
+    **{f"{letter}{bits}": bits // 8 for letter in "busf" for bits in (16, 32, 64)}, "b8": 1,
+    "u8": 1, "s8": 1, "b128": 16, "f16x2": 4, "bf16": 2, "bf16x2": 4, "pred": 1,
+}  # fmt: skip
 _VARIABLE = re.compile(
     r"(?P<front>(?:\.\w+(?:\s+[0-9]+)?\s+|\.align\s+[0-9]+\s+)*)"
     r"(?P<name>[\w$%]+)\s*(?P<counts>(?:\[[^\]]*\]\s*)*)(?:=\s*(?P<init>.*))?\Z",
@@ -514,11 +507,9 @@ class _Reader:
                 guard = one.instruction.guard.removeprefix("@")
                 line = PtxLine(
                     one.instruction.opcode,
-                    tuple(renamed(each) for each in one.instruction.operands),
-                    at,
-                    renamed(guard.removeprefix("!")),
-                    guard.startswith("!"),
-                )
+                    tuple(renamed(each) for each in one.instruction.operands), at,
+                    renamed(guard.removeprefix("!")), guard.startswith("!"),
+                )  # fmt: skip
                 self._line(line, prefix)
             elif one.kind is not Kind.CLOSE and one.kind is not Kind.OPEN:
                 raise NotExecutable(f"PTX line {self._ptx_lines[place]} cannot be read: {one.code}")

@@ -75,13 +75,10 @@ def read_head(code: str) -> Head | None:
             return None
         parameters.append(PtxParameter(text, name[1]))
     return Head(
-        front=tuple(found["front"].split()),
-        what=found["what"],
-        results=found["results"] or "",
-        name=found["name"],
-        parameters=tuple(parameters),
+        front=tuple(found["front"].split()), what=found["what"], results=found["results"] or "",
+        name=found["name"], parameters=tuple(parameters),
         directives=tuple(text.strip() for text in _DIRECTIVES.findall(found["directives"])),
-    )
+    )  # fmt: skip
 
 
 # How deep braces may nest inside one statement: an initialiser of a three-dimensional array.

@@ -262,17 +262,12 @@ def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
     body = _LOC.sub(" ", _FILE.sub(" ", clean[chosen.opening : chosen.end]))
     counts, columns, always_traps = _survey(body)
     return PtxFacts(
-        version=version[1],
-        target=target[1],
-        entry=chosen.name,
-        entries=names,
-        threads=_threads(clean[chosen.head : chosen.opening]),
-        tmem_columns=columns,
+        version=version[1], target=target[1], entry=chosen.name, entries=names,
+        threads=_threads(clean[chosen.head : chosen.opening]), tmem_columns=columns,
         instructions=sum(counts.values()),
         effects=sum(count for opcode, count in counts.items() if writes_outside(opcode)),
-        traps=counts["trap"],
-        always_traps=always_traps,
-    )
+        traps=counts["trap"], always_traps=always_traps,
+    )  # fmt: skip
 
 
 def writes_outside(opcode: str) -> bool:
