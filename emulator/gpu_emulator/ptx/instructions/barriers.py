@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.barriers import arrive, initialised, parity, still_to_come
 from gpu_emulator.state.frame import Frame, Memory, Trouble, locate
 from gpu_emulator.state.happens_before import HappensBefore
@@ -140,17 +140,15 @@ def _thread_fence(line: Binder) -> Step:
     return Step(run)
 
 
-@opcode(
+without_effect(
     "fence?{proxy:proxy.async::generic}.acquire.sync_restrict::shared::cluster.cluster",
     "fence?{proxy:proxy.async::generic}.release.sync_restrict::shared::cta.cluster",
     "fence.mbarrier_init.release.cluster", "fence.proxy.alias", "membar.proxy.alias",
     f"fence.proxy.tensormap::generic.{{sem:release}}.{{scope:{_SCOPE}}}",
-    f"fence.proxy.tensormap::generic.{{sem:acquire}}.{{scope:{_SCOPE}}}", pure=True,
+    f"fence.proxy.tensormap::generic.{{sem:acquire}}.{{scope:{_SCOPE}}}",
+    "griddepcontrol.{what:launch_dependents|wait}", "nanosleep.u32", "pmevent?{mask:mask}", "brkpt",
+    "setmaxnreg.{what:inc|dec}.sync.aligned.u32",
 )  # fmt: skip
-def _fence(line: Binder) -> Step:
-    """Memory here is coherent at once."""
-    del line
-    return Step(lambda _: None, (), is_pure=True)
 
 
 @opcode(
@@ -168,15 +166,6 @@ def _proxy_fence(line: Binder) -> Step:
             frame.batch.watch.fence(frame, frame.active())
 
     return Step(run)
-
-
-@opcode(
-    "griddepcontrol.{what:launch_dependents|wait}", "nanosleep.u32", "pmevent?{mask:mask}", "brkpt",
-    "setmaxnreg.{what:inc|dec}.sync.aligned.u32", pure=True,
-)  # fmt: skip
-def _nothing(line: Binder) -> Step:
-    del line
-    return Step(lambda _: None, (), is_pure=True)
 
 
 @opcode("trap")

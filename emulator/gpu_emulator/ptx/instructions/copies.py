@@ -110,26 +110,37 @@ def _byte_by_byte(
     return octets.view(kind)[..., 0]
 
 
-@opcode("cp.async.commit_group")
-def _commit(line: Binder) -> Step:
-    del line
+def commits(template: str, *kinds: str) -> None:
+    """A row that ends the current group of operations of each kind."""
 
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        frame.batch.asynchrony.groups(frame, KIND).commit()
+    @opcode(template)
+    def make(line: Binder) -> Step:
+        del line
 
-    return Step(run)
+        def run(registers: Registers) -> None:
+            for kind in kinds:
+                registers[0].batch.asynchrony.groups(registers[0], kind).commit()
+
+        return Step(run)
 
 
-@opcode("cp.async.{what:wait_group|wait_all}")
-def _wait(line: Binder) -> Step:
-    pending = line.pending(0) if line.parts["what"] == "wait_group" else -1
+def waits(template: str, *kinds: str) -> None:
+    """A row that waits until few groups are pending; for the first kind alone if it says `read`."""
 
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        frame.batch.asynchrony.groups(frame, KIND).wait(pending)
+    @opcode(template)
+    def make(line: Binder) -> Step:
+        pending = -1 if line.parts.get("what") == "wait_all" else line.pending(0)
+        chosen = kinds[:1] if line.parts.get("read") else kinds
 
-    return Step(run)
+        def run(registers: Registers) -> None:
+            for kind in chosen:
+                registers[0].batch.asynchrony.groups(registers[0], kind).wait(pending)
+
+        return Step(run)
+
+
+commits("cp.async.commit_group", KIND)
+waits("cp.async.{what:wait_group|wait_all}", KIND)
 
 
 @opcode(f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
@@ -468,27 +479,5 @@ def stored(
     asynchrony.groups(frame, _SEEN).issue(visible, place)
 
 
-@opcode("cp.async.bulk.commit_group")
-def _bulk_commit(line: Binder) -> Step:
-    del line
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        frame.batch.asynchrony.groups(frame, _READ).commit()
-        frame.batch.asynchrony.groups(frame, _SEEN).commit()
-
-    return Step(run)
-
-
-@opcode("cp.async.bulk.wait_group?{read:read}")
-def _bulk_wait(line: Binder) -> Step:
-    pending = line.pending(0)
-    only_read = bool(line.parts["read"])
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        frame.batch.asynchrony.groups(frame, _READ).wait(pending)
-        if not only_read:
-            frame.batch.asynchrony.groups(frame, _SEEN).wait(pending)
-
-    return Step(run)
+commits("cp.async.bulk.commit_group", _READ, _SEEN)
+waits("cp.async.bulk.wait_group?{read:read}", _READ, _SEEN)

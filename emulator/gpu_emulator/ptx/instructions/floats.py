@@ -84,7 +84,9 @@ def _arithmetic(line: Binder) -> Step:
     return _elementwise(line, partial(function), kind, count, options)
 
 
-def _within_bounds(name: str, a: Array, b: Array, c: Array, **options: Any) -> Array:  # noqa: ANN401
+def _within_bounds(
+    name: str, a: Array, b: Array, c: Array, **options: Any  # noqa: ANN401
+) -> Array:  # fmt: skip
     """`fma.oob`: zero where a factor is what lies out of bounds."""
     lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
     return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **options))

@@ -12,7 +12,7 @@ from functools import partial
 import numpy as np
 
 from gpu_emulator.numbers import arithmetic
-from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     Frame,
     Semantics,
@@ -146,21 +146,19 @@ def _joined(values: list[Array], wide: int) -> Array:
 _LEVELS = "L1|L2|L2::evict_last|L2::evict_normal"
 
 
-@opcode(
+without_effect(
     f"prefetch?{{space:global|local}}.{{level:{_LEVELS}}}", "prefetch?{tensor:tensormap}",
     "prefetch.{space:param|const}.tensormap", "prefetchu.L1",
     "applypriority?{space:global}.L2::evict_normal", "discard?{space:global}.L2",
     "cp.async.bulk.prefetch.L2.global?{hint:L2::cache_hint}",
-    "cp.async.bulk.prefetch.tensor.{dim:1d|2d|3d|4d|5d}.L2.global?{mode:tile|im2col}?{hint:L2::cache_hint}",
-    pure=True,
+    "cp.async.bulk.prefetch.tensor.{dim:1d|2d|3d|4d|5d}.L2.global?{mode:tile|im2col}"
+    "?{hint:L2::cache_hint}",
 )  # fmt: skip
-def _nothing(line: Binder) -> Step:
-    del line
-    return Step(lambda _: None, (), is_pure=True)
 
 
 @opcode(
-    "createpolicy.fractional.{primary:L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged}"
+    "createpolicy.fractional.{primary:L2::evict_last|L2::evict_normal"
+    "|L2::evict_first|L2::evict_unchanged}"
     "?{secondary:L2::evict_first|L2::evict_unchanged}.b64",
     "createpolicy.cvt.L2.b64",
     "createpolicy.range?{space:global}"

@@ -25,8 +25,9 @@ from gpu_emulator.engines.products import (
     shared_operand,
     wgmma,
 )
+from gpu_emulator.ptx.instructions.copies import commits, waits
 from gpu_emulator.ptx.instructions.warps import warps_of
-from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import Frame, Trouble, alike, gather, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
@@ -70,7 +71,8 @@ def _all_of(line: Binder, number: int, kind: str) -> list[Reader]:
 
 
 @opcode(
-    f"ldmatrix.sync.aligned.m8n8.{{count:x1|x2|x4}}?{{trans:trans}}?{{space:{_SHARED}}}.{{type:b16}}",
+    f"ldmatrix.sync.aligned.m8n8.{{count:x1|x2|x4}}?{{trans:trans}}"
+    f"?{{space:{_SHARED}}}.{{type:b16}}",
     f"ldmatrix.sync.aligned.m16n16.{{count:x1|x2}}.{{trans:trans}}?{{space:{_SHARED}}}.{{type:b8}}",
 )  # fmt: skip
 def _load_matrix(line: Binder) -> Step:
@@ -110,8 +112,10 @@ def _rows(registers: Registers, space: str, address: Array, rows: int, place: Pl
 
 
 @opcode(
-    f"stmatrix.sync.aligned.m8n8.{{count:x1|x2|x4}}?{{trans:trans}}?{{space:{_SHARED}}}.{{type:b16}}",
-    f"stmatrix.sync.aligned.m16n8.{{count:x1|x2|x4}}.{{trans:trans}}?{{space:{_SHARED}}}.{{type:b8}}",
+    f"stmatrix.sync.aligned.m8n8.{{count:x1|x2|x4}}?{{trans:trans}}"
+    f"?{{space:{_SHARED}}}.{{type:b16}}",
+    f"stmatrix.sync.aligned.m16n8.{{count:x1|x2|x4}}.{{trans:trans}}"
+    f"?{{space:{_SHARED}}}.{{type:b8}}",
 )  # fmt: skip
 def _store_matrix(line: Binder) -> Step:
     address, place = line.address(0), line.line.place
@@ -247,8 +251,10 @@ _WARPGROUPS_HEAD = "wgmma.mma_async.sync.aligned"
     f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(16)}}}.{{d:f32}}.{{a:bf16}}.{{b:bf16}}",
     f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(8)}}}.{{d:f32}}.{{a:tf32}}.{{b:tf32}}",
     f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(32)}}}.{{d:f16|f32}}.{{a:e4m3|e5m2}}.{{b:e4m3|e5m2}}",
-    f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(32)}}}?{{sat:satfinite}}.{{d:s32}}.{{a:s8|u8}}.{{b:s8|u8}}",
-    f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(256)}}}.{{d:s32}}.{{a:b1}}.{{b:b1}}.{{operation:and}}.popc",
+    f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(32)}}}?{{sat:satfinite}}.{{d:s32}}"
+    f".{{a:s8|u8}}.{{b:s8|u8}}",
+    f"{_WARPGROUPS_HEAD}.{{shape:{_shapes(256)}}}.{{d:s32}}.{{a:b1}}.{{b:b1}}"
+    f".{{operation:and}}.popc",
 )  # fmt: skip
 def _warpgroups_multiply(line: Binder) -> Step:
     """Operands: D, A or its descriptor, that of B, scale-d, then signs and transpositions."""
@@ -373,29 +379,8 @@ class _Product:
                 watch.block(warp, spots, 16, self._place, writes=False)
 
 
-@opcode("wgmma.fence.sync.aligned", pure=True)
-def _fence(line: Binder) -> Step:
-    del line
-    return Step(lambda _: None, (), is_pure=True)
+without_effect("wgmma.fence.sync.aligned")
 
 
-@opcode("wgmma.commit_group.sync.aligned")
-def _commit(line: Binder) -> Step:
-    del line
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        frame.batch.asynchrony.groups(frame, KIND).commit()
-
-    return Step(run)
-
-
-@opcode("wgmma.wait_group.sync.aligned")
-def _wait(line: Binder) -> Step:
-    pending = line.pending(0)
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        frame.batch.asynchrony.groups(frame, KIND).wait(pending)
-
-    return Step(run)
+commits("wgmma.commit_group.sync.aligned", KIND)
+waits("wgmma.wait_group.sync.aligned", KIND)

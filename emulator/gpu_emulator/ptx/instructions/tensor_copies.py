@@ -324,7 +324,8 @@ def _bytes_of_map(frame: Frame, space: str, row: int, place: int) -> tuple[Memor
 
 
 @opcode(
-    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.{scope:cta|cluster|gpu|sys}"
+    "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release"
+    ".{scope:cta|cluster|gpu|sys}"
     ".sync.aligned",
 )  # fmt: skip
 def _copy_map(line: Binder) -> Step:

@@ -32,7 +32,7 @@ from gpu_emulator.engines.tcgen05 import (
 )
 from gpu_emulator.ptx.instructions.barriers import signal
 from gpu_emulator.ptx.instructions.matrix import held, whole_warps
-from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     CLUSTER_SHIFT,
     Frame,
@@ -286,10 +286,7 @@ def _troubled(action: Callable[[], None]) -> None:
         raise Trouble(f"tensor memory: {error}") from None
 
 
-@opcode("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync", pure=True)
-def _fence(line: Binder) -> Step:
-    del line
-    return Step(lambda _: None, (), is_pure=True)
+without_effect("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
 
 
 @opcode(

@@ -48,7 +48,8 @@ _SPECIAL = re.compile(
     r"|laneid|warpid|nwarpid|smid|nsmid|gridid|is_explicit_cluster|cluster_ctarank"
     r"|cluster_nctarank|lanemask_(?:eq|le|lt|ge|gt)|clock|clock_hi|clock64|globaltimer"
     r"|globaltimer_lo|globaltimer_hi|dynamic_smem_size|total_smem_size|aggr_smem_size"
-    r"|current_graph_exec|envreg[0-9]+|pm[0-9]+(?:_64)?|reserved_smem_offset_(?:begin|end|cap|[01]))\Z"
+    r"|current_graph_exec|envreg[0-9]+|pm[0-9]+(?:_64)?"
+    r"|reserved_smem_offset_(?:begin|end|cap|[01]))\Z"
 )
 # Special registers that are not the same whenever they are read.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
@@ -464,6 +465,11 @@ def opcode(
         return make
 
     return enter
+
+
+def without_effect(*templates: str) -> None:
+    """Rows of opcodes that change nothing here: memory is coherent at once, time does not pass."""
+    opcode(*templates, pure=True)(lambda _: Step(lambda _: None, is_pure=True))
 
 
 def computed(
