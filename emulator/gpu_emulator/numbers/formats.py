@@ -11,7 +11,7 @@ because a float32 has at least two bits more than what it is rounded to (Boldo a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -109,20 +109,23 @@ class Format:
         return self.width - 1
 
 
-def _ieee(name: str, width: int, mantissa: int) -> Format:
+def _ieee(name: str, width: int, mantissa: int, nan: int | None = None) -> Format:
     exponent = width - 1 - mantissa
     infinity = ((1 << exponent) - 1) << mantissa
     return Format(
         name=name, width=width, mantissa=mantissa, exponent_min=2 - (1 << (exponent - 1)),
-        top=infinity - 1, infinity=True, nan=(1 << (width - 1)) - 1,
+        top=infinity - 1, infinity=True, nan=(1 << (width - 1)) - 1 if nan is None else nan,
     )  # fmt: skip
 
 
-def _narrow(name: str, width: int, mantissa: int, exponent_min: int, *, nan: int | None) -> Format:
+def _narrow(
+    name: str, width: int, mantissa: int, exponent_min: int, *, nan: int | None,
+    signed: bool = True,
+) -> Format:  # fmt: skip
     top = (1 << (width - 1)) - 1 if nan is None else nan - 1
     return Format(
         name=name, width=width, mantissa=mantissa, exponent_min=exponent_min, top=top,
-        infinity=False, nan=nan,
+        infinity=False, nan=nan, signed=signed,
     )  # fmt: skip
 
 
@@ -133,50 +136,16 @@ FORMATS = {
         _ieee("bf16", 16, 7),
         _ieee("f32", 32, 23),
         # f64 alone keeps the payload of a NaN (see `double`); this one comes from numbers.
-        Format(
-            name="f64",
-            width=64,
-            mantissa=52,
-            exponent_min=-1022,
-            top=0x7FEF_FFFF_FFFF_FFFF,
-            infinity=True,
-            nan=0xFFF8_0000_0000_0000,
-        ),
+        _ieee("f64", 64, 52, nan=0xFFF8_0000_0000_0000),
         # 19 bits that a 32-bit register holds on the left: an f32 whose low 13 bits do not count.
-        Format(
-            name="tf32",
-            width=32,
-            mantissa=10,
-            exponent_min=-126,
-            top=0x7F7F_E000,
-            infinity=True,
-            nan=0x7FFF_E000,
-        ),
+        replace(_ieee("f32", 32, 23, nan=0x7FFF_E000), name="tf32", mantissa=10, top=0x7F7F_E000),
         _ieee("e5m2", 8, 2),
         _narrow("e4m3", 8, 3, -6, nan=0x7F),
         _narrow("e3m2", 6, 2, -2, nan=None),
         _narrow("e2m3", 6, 3, 0, nan=None),
         _narrow("e2m1", 4, 1, 0, nan=None),
-        Format(
-            name="ue4m3",
-            width=8,
-            mantissa=3,
-            exponent_min=-6,
-            top=0x7E,
-            infinity=False,
-            nan=0x7F,
-            signed=False,
-        ),
-        Format(
-            name="ue8m0",
-            width=8,
-            mantissa=0,
-            exponent_min=-127,
-            top=0xFE,
-            infinity=False,
-            nan=0xFF,
-            signed=False,
-        ),
+        _narrow("ue4m3", 8, 3, -6, nan=0x7F, signed=False),
+        _narrow("ue8m0", 8, 0, -127, nan=0xFF, signed=False),
     )
 }
 """By PTX name. e4m3 has no infinity; e3m2, e2m3 and e2m1 have neither infinity nor NaN."""

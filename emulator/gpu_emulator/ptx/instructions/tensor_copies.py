@@ -72,18 +72,13 @@ class _Tensor:
 
 def _decoded(frame: Frame, addresses: Array) -> list[TileMap]:
     """The maps at generic addresses."""
-    found: dict[int, TileMap] = {}
-    for address in np.unique(addresses).tolist():
-        found[address] = _map_at(frame, address)
+    found = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
     return [found[each] for each in addresses.tolist()]
 
 
 def _map_at(frame: Frame, address: int) -> TileMap:
-    space = (
-        "param"
-        if address >= frame.batch.windows["param"] and address < 0x4000_0000_0000
-        else "global"
-    )
+    is_parameter = frame.batch.windows["param"] <= address < 0x4000_0000_0000
+    space = "param" if is_parameter else "global"
     memory: Memory = frame.batch.memories[space]
     offset = address - frame.batch.windows[space] - memory.base
     where = np.array([[offset]])
@@ -210,43 +205,24 @@ def _tensor_store(line: Binder) -> Step:
         where, coordinates = tensor.read(registers)
         values = [origin(registers), where, *coordinates]
         for column, rows in issuers(frame):
-            source, maps, *corner = (taken_by(each, frame, rows, column) for each in values)
-            corners = np.stack(corner, axis=1)
+            source, maps, *axes = (taken_by(each, frame, rows, column) for each in values)
+            corners = np.stack(axes, axis=1)
             tiles = _decoded(frame, maps)
             for tile in dict.fromkeys(tiles):
                 same = np.array([each == tile for each in tiles])
-                stored(
-                    frame,
-                    partial(
-                        _tile_from_shared,
-                        frame,
-                        column,
-                        tile,
-                        rows[same],
-                        source[same],
-                        place,
-                        is_scatter=is_scatter,
-                    ),
-                    partial(
-                        _tile_write,
-                        frame,
-                        tile,
-                        corners[same],
-                        operation,
-                        rows[same],
-                        column,
-                        place,
-                        is_scatter=is_scatter,
-                    ),
-                    place,
+                own, start, corner = rows[same], source[same], corners[same]
+                read = partial(
+                    _tile_from_shared, frame, column, tile, own, start, place, is_scatter
                 )
+                write = partial(_tile_write, frame, tile, corner, operation, own, column, place)
+                stored(frame, read, partial(write, is_scatter=is_scatter), place)
 
     return Step(run)
 
 
 def _tile_from_shared(
-    frame: Frame, column: int, tile: TileMap, rows: Array, start: Array, place: Place, *,
-    is_scatter: bool,
+    frame: Frame, column: int, tile: TileMap, rows: Array, start: Array, place: Place,
+    is_scatter: bool,  # noqa: FBT001
 ) -> Array:  # fmt: skip
     count = tile_bytes(tile, rows=4 if is_scatter else 1) // tile.element_bytes
     places = _tile_places(frame, tile, rows, start, count)
