@@ -20,8 +20,8 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed
 from harness.judging.judge import judge
 from harness.judging.ptxas.flags import single_changes
-from harness.minimize.reduction.ask_ptxas import reaction_of
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.oracles import reaction_of
 from harness.values.row import Row
 from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind

@@ -9,22 +9,28 @@ from typing import Generic, TypeVar
 
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import back_end, front_end
-from harness.minimize.launch.level import open_launch, size_of_command
-from harness.minimize.reduction.ask_compiler import AssemblerOracle, CompilerOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
-from harness.minimize.reduction.folder import MinimizedFolder
-from harness.minimize.reduction.held import Driver, HeldReduction
-from harness.minimize.reduction.interest import AnyTool, Interest, Oracle
-from harness.minimize.reduction.progress import STARTED_OVER, Reducing
-from harness.minimize.reduction.references import (
+from harness.minimize.reduction.interest import (
+    AnyTool,
     AtHand,
+    Interest,
+    Oracle,
     Shelf,
     ask_installed,
     assembler_shelf,
     compiler_shelf,
     walk_the_index,
 )
+from harness.minimize.reduction.oracles import AssemblerOracle, CompilerOracle
 from harness.minimize.reduction.result import Minimization, Size, Uninteresting
+from harness.minimize.reduction.work import (
+    STARTED_OVER,
+    Driver,
+    HeldReduction,
+    MinimizedFolder,
+    Reducing,
+)
+from harness.minimize.settings import open_launch, size_of_command
 from harness.minimize.sources import read_source_of
 from harness.minimize.ttgir.level import find_ir, ir_driver, ir_oracle, size_of_module
 from harness.values.errors import InfrastructureError, OfflineError, UsageError

@@ -6,26 +6,81 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub
-from harness.minimize.keeping import keep_reproducer
 from harness.minimize.levels import minimize_config, minimize_source, minimize_ttgir
 from harness.minimize.ptx.level import minimize_ptx
-from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
+from harness.minimize.reduction.work import MinimizeOptions, Reducing, Watch
 from harness.store.store import Store
+from harness.values.bug import REPRODUCER, KeptReproducer, reproducer_key
 from harness.values.errors import UsageError
 from harness.values.target import Target
-from harness.values.toolchain import PTX
+from harness.values.toolchain import PTX, PTXAS, compiler_name
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
-    from harness.minimize.executing import Executing
-    from harness.minimize.measuring import MeasuredCase
+    from harness.minimize.executed.gpu import MeasuredCase
+    from harness.minimize.executed.source import Executing
+
+
+_LONGEST = 200_000
+
+
+def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
+    """Keep what is left, unless something smaller is known; a condition is not of a bug.
+
+    Raises:
+        StorageError: the store cannot be read or written.
+    """
+    signature = found.fingerprint.signature
+    text = found.shown_text
+    if signature is None or len(text) > _LONGEST:
+        return
+    key = reproducer_key(signature, found.kernel)
+    known = store.get_evidence(REPRODUCER, key)
+    if known:
+        try:
+            kept = msgspec.json.decode(known.body, type=KeptReproducer)
+        except msgspec.MsgspecError:
+            kept = None  # written by another version of this program
+        if kept and len(kept.text) < len(text):
+            return
+    before, after = found.original, found.minimized
+    sizes = [
+        ("instructions", before.instructions, after.instructions),
+        ("lines", before.lines, after.lines),
+        ("bytes", before.bytes, after.bytes),
+    ]
+    is_ptxas = found.level == "ptx" and not found.is_executed
+    store.put_evidence(
+        REPRODUCER,
+        key,
+        msgspec.json.encode(
+            KeptReproducer(
+                kernel=found.kernel,
+                target=found.target,
+                tool=f"{PTXAS} {found.ptxas}"
+                if is_ptxas
+                else compiler_name(found.kind, found.triton),
+                level=found.level,
+                name=found.shown_file,
+                text=text,
+                sizes=tuple((n, a, b) for n, a, b in sizes if a is not None and b is not None),
+                ablation=tuple((each.instruction, each.words) for each in found.ablation),
+                not_ablated=found.not_ablated,
+                is_minimal=found.is_minimal,
+                command=command,
+            )
+        ),
+        {},
+    )
 
 
 _LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninteresting]]] = {
@@ -117,11 +172,11 @@ def _executing(
 ) -> Executing | MeasuredCase | None:
     """What executes candidates, where they are executed."""
     if options.on_gpu:
-        from harness.minimize.measuring import MeasuredCase  # noqa: PLC0415 - as below
+        from harness.minimize.executed.gpu import MeasuredCase  # noqa: PLC0415 - as below
 
         return MeasuredCase.of(bench, selection, options)
     if options.run:
-        from harness.minimize.executing import Executing  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.minimize.executed.source import Executing  # noqa: PLC0415 - the emulator: 0.2 s
 
         return Executing.of(bench, selection, options, watch)
     return None

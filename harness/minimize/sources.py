@@ -10,8 +10,8 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import form_of, front_end
 from harness.frontends.source_form import FileForm, SyntaxForm
 from harness.minimize.python.level import export_source, source_driver, source_sizes
-from harness.minimize.reduction.held import Driver
 from harness.minimize.reduction.result import Size
+from harness.minimize.reduction.work import Driver
 from harness.minimize.syntax.drive import syntax_driver, syntax_sizes
 
 

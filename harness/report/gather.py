@@ -29,8 +29,8 @@ from harness.frontends.registry import front_end
 from harness.io.files.locations import home_dir
 from harness.judging.conditions import Condition, spell
 from harness.minimize.minimizing import can_be_reduced, minimize
-from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.work import MinimizeOptions, Watch
 from harness.report.case import check_blamed, check_upstream, find_case, only
 from harness.report.dossier import Dossier, KnownWorkaround, Missing, Upstream
 from harness.report.facts import environment_of, log_of, origin_of, ptxas_facts, version_on_axis

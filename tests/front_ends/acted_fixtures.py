@@ -13,7 +13,7 @@ from packaging.version import Version
 from harness.blame import pairs
 from harness.frontends import ptxas_back_end, registry
 from harness.io.toolchains import install
-from harness.minimize.reduction import references
+from harness.minimize.reduction import interest as references
 from harness.store.store import Store
 from harness.values.toolchain import name_kind
 

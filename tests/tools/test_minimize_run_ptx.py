@@ -19,7 +19,7 @@ from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.io.processes.hub import Hub
-from harness.minimize.executing_ptx import RawCase, hold
+from harness.minimize.executed.ptx import RawCase, hold
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.predicate import Said
 from harness.run.ptx_launch import read_launch

@@ -36,8 +36,6 @@ from harness.cli.running import (
 from harness.frontends.base import Selection
 from harness.judging.conditions import parse_condition
 from harness.minimize.minimizing import LEVELS, minimize
-from harness.minimize.reduction.folder import MinimizedFolder
-from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
 from harness.minimize.reduction.words import (
     folder_files,
@@ -45,6 +43,7 @@ from harness.minimize.reduction.words import (
     minimization_said,
     nothing_document,
 )
+from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, Watch
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.toolchain import GPU

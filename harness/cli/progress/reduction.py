@@ -11,9 +11,9 @@ from rich.live import Live
 from rich.table import Table
 
 from harness.cli.pulse import doing
-from harness.minimize.reduction.progress import ReductionStep, Watch
 from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.words import MEASURES
+from harness.minimize.reduction.work import ReductionStep, Watch
 
 _FRAMES = 8
 

@@ -23,10 +23,9 @@ from harness.frontends.registry import form_of
 from harness.frontends.source_form import Lowered
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
-from harness.minimize.executed.case import ExecutedCase
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.run.emulating import Emulation, Once, emulate_once
-from harness.run.evidence import Trusted
+from harness.run.evidence import RunEvidence, Trusted
 from harness.run.executing import run_evidence
 from harness.run.jobs import Ran, RunTrial
 from harness.run.judging import Judgement, judge
@@ -92,6 +91,21 @@ class SourceForm:
     def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
         """As it is: Triton knows the source's arguments."""
         return metadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutedCase:
+    """PTX that goes wrong: what it was executed with, and what came of it."""
+
+    text: str
+    emulation: Emulation
+    evidence: RunEvidence
+    judgement: Judgement
+
+    @property
+    def trusted(self) -> tuple[Trusted, ...]:
+        """What says what is right, where something does."""
+        return self.evidence.trusted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,11 @@ from harness.minimize.ptx.references import (
 )
 from harness.minimize.ptx.report import ptx_report
 from harness.minimize.ptx.work import PtxDriver, PtxWork, size_of
-from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
-from harness.minimize.reduction.held import HeldReduction
-from harness.minimize.reduction.interest import Interest
-from harness.minimize.reduction.progress import STARTED_OVER, Reducing
-from harness.minimize.reduction.references import AtHand
+from harness.minimize.reduction.interest import AtHand, Interest
+from harness.minimize.reduction.oracles import PtxOracle
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
+from harness.minimize.reduction.work import STARTED_OVER, HeldReduction, Reducing
 from harness.values.row import Row
 from harness.values.toolchain import Assembler
 from harness.values.verdict import VerdictKind

@@ -14,25 +14,38 @@ from functools import lru_cache
 from typing import overload
 
 from gpu_emulator.ptx.text.document import Document, parse
-from harness.minimize.ptx.defined import Guarded, completed, undeclared, undefined_registers
-from harness.minimize.ptx.defining import define
-from harness.minimize.ptx.passes_renaming import Collapsing, Renaming, bypasses, mergers, undefined
-from harness.minimize.ptx.passes_rewriting import (
+from harness.minimize.ptx.defined import Guarded, completed, define, undeclared, undefined_registers
+from harness.minimize.ptx.passes import (
+    Collapsing,
+    Functions,
+    Heads,
     Modifiers,
+    Renaming,
     Swapping,
+    Tidying,
+    bypasses,
+    declarations,
     definitions,
     deletions,
     guards,
     halves,
     immediates,
+    mergers,
     narrowest,
     offsets,
+    returns,
+    tidied,
+    undefined,
 )
-from harness.minimize.ptx.passes_structure import Functions, Heads, declarations, returns
-from harness.minimize.ptx.passes_tidying import Tidying, tidied
 from harness.minimize.ptx.weight import Ballast, ballasts, pump
-from harness.minimize.reduction.driver import Reducer, ReductionProgress, Transformation
-from harness.minimize.reduction.tests import UNLIMITED, Effort, PassCount
+from harness.minimize.reduction.driver import (
+    UNLIMITED,
+    Effort,
+    PassCount,
+    Reducer,
+    ReductionProgress,
+    Transformation,
+)
 
 _Passes = tuple[Transformation[Document], ...]
 

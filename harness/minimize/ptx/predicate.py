@@ -14,11 +14,9 @@ from harness.io.processes.hub import ResourceLimits
 from harness.minimize.ptx.report import ptx_report
 from harness.minimize.ptx.work import PtxDriver, PtxWork, size_of
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction
-from harness.minimize.reduction.held import HeldReduction
-from harness.minimize.reduction.interest import Interest
-from harness.minimize.reduction.progress import STARTED_OVER, Reducing
-from harness.minimize.reduction.references import AtHand
+from harness.minimize.reduction.interest import AtHand, Interest
 from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.work import STARTED_OVER, HeldReduction, Reducing
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage, VerdictKind

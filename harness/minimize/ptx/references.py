@@ -10,7 +10,6 @@ from gpu_emulator.ptx.text.facts import retarget
 from harness.bisect.neighbours import known_targets
 from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.install import install_ptxas
-from harness.minimize.reduction.ask_ptxas import PtxOracle
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Fingerprint,
@@ -18,7 +17,7 @@ from harness.minimize.reduction.fingerprint import (
     accepting_neighbours,
     lower_versions,
 )
-from harness.minimize.reduction.references import (
+from harness.minimize.reduction.interest import (
     AtHand,
     Shelf,
     ask_installed,
@@ -26,6 +25,7 @@ from harness.minimize.reduction.references import (
     try_on,
     walk_the_index,
 )
+from harness.minimize.reduction.oracles import PtxOracle
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Assembler

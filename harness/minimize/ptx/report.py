@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.minimize.ptx.work import PtxWork, size_of, undefined_count
-from harness.minimize.reduction.progress import Reducing
 from harness.minimize.reduction.result import Minimization
+from harness.minimize.reduction.work import Reducing
 from harness.values.toolchain import BUNDLED, Assembler
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from gpu_emulator.ptx.text.document import parse
 from harness.minimize.ptx.defined import undefined_registers
 from harness.minimize.ptx.order import count_instructions, reduce_ptx, single_deletions
+from harness.minimize.reduction.driver import Effort
 from harness.minimize.reduction.fingerprint import Fingerprint, Reaction
-from harness.minimize.reduction.held import Driven, HeldReduction
 from harness.minimize.reduction.interest import Oracle
 from harness.minimize.reduction.result import Ablation, Ending, Size
-from harness.minimize.reduction.tests import Effort
+from harness.minimize.reduction.work import Driven, HeldReduction
 from harness.values.toolchain import Assembler
 
 # How many instructions are taken away singly; fewer where the budget ended it.
@@ -37,7 +37,7 @@ def undefined_count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxDriver:
-    """Reduces PTX; see `harness.minimize.reduction.held.Driver`.
+    """Reduces PTX; see `harness.minimize.reduction.work.Driver`.
 
     `is_defined`: what comes out reads no more registers that nothing wrote; with `is_always`, no
     candidate does.

@@ -8,7 +8,7 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import form_of
 from harness.frontends.source_form import FileForm
-from harness.minimize.python.order import reduce_source
+from harness.minimize.python.passes import reduce_source
 from harness.minimize.python.tree import PythonFile
 from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.texts import DocumentDriver

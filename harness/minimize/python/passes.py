@@ -6,19 +6,33 @@ Each transformation only says what it could do. An edit names the node by its po
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from harness.frontends.one_file import without_argument
 from harness.minimize.python.tree import (
     PythonFile,
     PythonFunction,
     Replacement,
+    expression,
     loads,
     names_in,
     names_of_launch,
+    preorder,
     stores,
 )
-from harness.minimize.reduction.driver import Edit
+from harness.minimize.reduction.driver import (
+    UNLIMITED,
+    Edit,
+    Effort,
+    MarkedPass,
+    Reducer,
+    Reduction,
+    ReductionProgress,
+    reduce_patiently,
+    sweep_coarsely,
+)
 
 Change = Callable[[ast.AST], Replacement]
 
@@ -335,3 +349,444 @@ def _shorter(node: ast.AST) -> Replacement:
     assert isinstance(node, ast.Call)
     node.args = node.args[:-1]
     return node
+
+
+# What may go from the launch of a standalone file, and from the code with it.
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Arguments of the kernel that are not read, and those that a constant can stand in for.
+
+    They leave the launch too. A number at run time may be any number: 1 will do.
+    """
+
+    is_inlining: bool
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return "inlined arguments" if self.is_inlining else "unused arguments"
+
+    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+        """Names."""
+        kernel = document.kernel
+        read = names_in(kernel.node.body)
+        if not self.is_inlining:
+            return [name for name in kernel.parameters if name not in read]
+        values = {name: _value(document, name) for name in kernel.parameters if name in read}
+        changed = {name for each in kernel.statements for name in stores(each)}
+        return [name for name, value in values.items() if value and name not in changed]
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:  # noqa: ARG002
+        """What the edit names."""
+        return edit
+
+    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+        """Without these arguments."""
+        names = {str(name) for name in chosen}
+        launch = document.launch
+        for name in names:
+            launch = without_argument(launch, name)
+        changes: dict[int, Change] = {}
+        inside = set(map(id, preorder(document.kernel.node)))
+        for position, node in enumerate(document.nodes):
+            if id(node) not in inside:
+                continue
+            if isinstance(node, ast.arguments):
+                changes[position] = lambda old: _without_parameters(old, names)
+            elif isinstance(node, ast.Name) and node.id in names and self.is_inlining:
+                text = _value(document, node.id)
+                changes[position] = lambda _, text=text: expression(text)  # type: ignore[misc]
+        return document.rewrite(changes, launch)
+
+
+def _value(source: PythonFile, name: str) -> str | None:
+    """A constant that can stand in for an argument."""
+    constant = source.launch.constants.get((name,))
+    if constant is not None:
+        return constant
+    kind = source.launch.signature.get(name, "").strip('"')
+    if kind.startswith(("i", "u")):
+        return "1"
+    return "1.0" if kind.startswith(("fp", "bf")) else None
+
+
+def _without_parameters(node: ast.AST, names: set[str]) -> ast.AST:
+    assert isinstance(node, ast.arguments)
+    positional = [*node.posonlyargs, *node.args]
+    defaults = dict(zip(reversed(positional), reversed(node.defaults), strict=False))
+    keyword_defaults = dict(zip(node.kwonlyargs, node.kw_defaults, strict=True))
+    node.posonlyargs = [each for each in node.posonlyargs if each.arg not in names]
+    node.args = [each for each in node.args if each.arg not in names]
+    node.kwonlyargs = [each for each in node.kwonlyargs if each.arg not in names]
+    kept = [*node.posonlyargs, *node.args]
+    node.defaults = [defaults[each] for each in kept if each in defaults]
+    node.kw_defaults = [keyword_defaults[each] for each in node.kwonlyargs]
+    return node
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options and attributes of the launch, each back to what Triton takes by itself."""
+
+    name: str = "launch"
+
+    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+        """What is named in the launch."""
+        launch = document.launch
+        return [("attribute", path) for path in launch.attributes] + [
+            ("option", name) for name in launch.options
+        ]
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:  # noqa: ARG002
+        """What the edit names."""
+        return edit
+
+    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+        """Without these."""
+        gone = set(chosen)
+        launch = document.launch
+        options = {n: v for n, v in launch.options.items() if ("option", n) not in gone}
+        attributes = {p: v for p, v in launch.attributes.items() if ("attribute", p) not in gone}
+        return document.rewrite({}, replace(launch, options=options, attributes=attributes))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Whole numbers, halved wherever they stand: a block size has the same value in many places."""
+
+    name: str = "halved numbers"
+
+    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+        """Values in the code, and constants and options of the launch by name."""
+        values = {
+            node.value
+            for node in document.nodes
+            if isinstance(node, ast.Constant) and _can_be_halved(node.value)
+        }
+        launch = document.launch
+        return (
+            [("value", value) for value in sorted(values, key=str)]
+            + [("constant", p) for p, text in launch.constants.items() if _number(text)]
+            + [("option", n) for n, text in launch.options.items() if _number(text)]
+        )
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
+        """What the edit names, and the number that it is now."""
+        assert isinstance(edit, tuple)
+        kind, name = edit
+        launch = document.launch
+        numbers = {"constant": launch.constants.get(name), "option": launch.options.get(name)}
+        return edit, numbers.get(kind)
+
+    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+        """With these halved."""
+        picked = set(chosen)
+        launch = document.launch
+        constants = {
+            path: _halved(text) if ("constant", path) in picked else text
+            for path, text in launch.constants.items()
+        }
+        options = {
+            name: _halved(text) if ("option", name) in picked else text
+            for name, text in launch.options.items()
+        }
+        changes: dict[int, Change] = {
+            position: lambda _, value=node.value: ast.Constant(value // 2)  # type: ignore[misc]
+            for position, node in enumerate(document.nodes)
+            if isinstance(node, ast.Constant)
+            and _can_be_halved(node.value)
+            and ("value", node.value) in picked
+        }
+        return document.rewrite(changes, replace(launch, constants=constants, options=options))
+
+
+def _can_be_halved(value: object) -> bool:
+    return type(value) is int and value > 1
+
+
+def _number(text: str) -> bool:
+    return text.isdigit() and int(text) > 1
+
+
+def _halved(text: str) -> str:
+    return str(int(text) // 2)
+
+
+# What may go with a variable: it is what it was set to, or another one, or a number.
+
+_SHORT = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """A number in place of a variable, wherever it is read; what sets it goes."""
+
+    value: float
+
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return f"{self.value} for a variable"
+
+    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+        """Functions and variables by name."""
+        return [
+            (place, name)
+            for place, function in document.functions.items()
+            for name in dict.fromkeys(
+                name for each in function.statements for name in sorted(_only_sets(each))
+            )
+        ]
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
+        """All that sets it, in words."""
+        assert isinstance(edit, tuple)
+        function = document.functions[edit[0]]
+        found = (each for each in function.statements if edit[1] in stores(each))
+        return edit, tuple(ast.unparse(each).partition("\n")[0] for each in found)
+
+    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+        """Without these variables."""
+        positions = positions_of(document)
+        changes: dict[int, Change] = {}
+        for place, function in document.functions.items():
+            names = {name for name in _locals(function) if (place, name) in chosen}
+            for statement in function.statements:
+                if _only_sets(statement) & names:
+                    changes[positions[id(statement)]] = nothing
+            for node in _reads(function):
+                if node.id in names:
+                    changes[positions[id(node)]] = lambda _: ast.Constant(self.value)
+        return document.rewrite(changes)
+
+
+def _only_sets(statement: ast.stmt) -> set[str]:
+    """The variable of an assignment to one; the loop's own is not set by an assignment."""
+    return stores(statement) if isinstance(statement, ast.Assign | ast.AugAssign) else set()
+
+
+def _locals(function: PythonFunction) -> set[str]:
+    return {name for each in function.statements for name in stores(each)}
+
+
+def _reads(function: PythonFunction) -> Iterator[ast.Name]:
+    for node in ast.walk(function.node):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """A variable that was set before, in the same way but from others, in place of one."""
+
+    name: str = "twins"
+
+    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+        """Positions of the later assignments."""
+        positions = positions_of(document)
+        return [
+            positions[id(later)]
+            for function in document.functions.values()
+            for later, _ in _twins(function)
+        ]
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
+        """The assignment in words."""
+        return document.words(edit_position(edit))
+
+    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+        """With the earlier variables alone."""
+        gone = {id(document.nodes[edit_position(edit)]) for edit in chosen}
+        positions = positions_of(document)
+        changes: dict[int, Change] = dict.fromkeys(map(edit_position, chosen), nothing)
+        for function in document.functions.values():
+            texts = {
+                _target(later): _target(earlier)
+                for later, earlier in _twins(function)
+                if id(later) in gone
+            }
+            changes |= _in_place(function, texts, positions)
+        return document.rewrite(changes)
+
+
+def _twins(function: PythonFunction) -> Iterator[tuple[ast.Assign, ast.Assign]]:
+    """Assignments, and the nearest one before that looks the same but for the names in it."""
+    counts = Counter(name for each in function.statements for name in stores(each))
+    before: dict[str, ast.Assign] = {}
+    for each in function.statements:
+        if not isinstance(each, ast.Assign) or not isinstance(each.targets[0], ast.Name):
+            continue
+        if counts[_target(each)] > 1 or _target(each) in function.parameters:
+            continue
+        if not isinstance(each.value, ast.Call):
+            continue
+        look = _nameless(each.value)
+        if look in before:
+            yield each, before[look]
+        before[look] = each
+
+
+def _nameless(node: ast.expr) -> str:
+    """An expression with the names of variables left out; what is called keeps its name."""
+    parts = []
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute):
+            parts.append(f".{each.attr}")
+        elif isinstance(each, ast.Constant):
+            parts.append(repr(each.value))
+        else:
+            parts.append(type(each).__name__)
+    return " ".join(parts)
+
+
+def _in_place(
+    function: PythonFunction, texts: Mapping[str, str], positions: Mapping[int, int]
+) -> dict[int, Change]:
+    """Changes that write expressions in place of variables."""
+    changes: dict[int, Change] = {}
+    for node in _reads(function):
+        if node.id in texts:
+            text = _resolved(node.id, texts)
+            changes[positions[id(node)]] = lambda _, text=text: expression(text)  # type: ignore[misc]
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class Propagations:
+    """What a variable was set to, in place of the variable: names and numbers, short expressions.
+
+    Only where it is set once, and an expression only where it is read once.
+    """
+
+    name: str = "propagations"
+
+    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+        """Positions of the assignments."""
+        positions = positions_of(document)
+        return [
+            positions[id(statement)]
+            for function in document.functions.values()
+            for statement in _set_once(function)
+        ]
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
+        """The assignment in words."""
+        return document.words(edit_position(edit))
+
+    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+        """Without these assignments."""
+        gone = {id(document.nodes[edit_position(position)]) for position in chosen}
+        positions = positions_of(document)
+        changes: dict[int, Change] = {positions[statement]: nothing for statement in gone}
+        for function in document.functions.values():
+            texts = {
+                _target(each): ast.unparse(each.value)
+                for each in _set_once(function)
+                if id(each) in gone
+            }
+            changes |= _in_place(function, texts, positions)
+        return document.rewrite(changes)
+
+
+def _set_once(function: PythonFunction) -> Iterator[ast.Assign]:
+    counts = Counter(name for each in function.statements for name in stores(each))
+    reads = Counter(
+        node.id
+        for node in ast.walk(function.node)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    )
+    for each in function.statements:
+        if not isinstance(each, ast.Assign) or not isinstance(each.targets[0], ast.Name):
+            continue
+        name, value = _target(each), each.value
+        if counts[name] > 1 or name in function.parameters or name in loads(each):
+            continue
+        if any(counts[read] > 1 for read in loads(each)):
+            continue
+        is_plain = isinstance(value, ast.Name | ast.Constant)
+        is_short = reads[name] == 1 and len(ast.unparse(value)) <= _SHORT
+        if is_plain or is_short:
+            yield each
+
+
+def _target(statement: ast.Assign) -> str:
+    target = statement.targets[0]
+    assert isinstance(target, ast.Name)
+    return target.id
+
+
+def _resolved(name: str, texts: Mapping[str, str]) -> str:
+    """The expression for a variable, in which no variable is left that goes too."""
+    tree = ast.parse(texts[name], mode="eval")
+    inner = {
+        node.id: _resolved(node.id, texts)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and node.id in texts
+    }
+
+    class _Inner(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return expression(inner[node.id]) if node.id in inner else node
+
+    return ast.unparse(_Inner().visit(tree)) if inner else texts[name]
+
+
+# Reduces a standalone file: what is large goes first, what is fine last.
+#
+# Statements go with all that depends on them, so that candidates fail for a reason, not for a name
+# that is missing. Expressions are looked at once the statements are few.
+
+_STRUCTURE: tuple[MarkedPass[PythonFile], ...] = (
+    Unused(),
+    Methods(),
+    Statements(),
+    branches("body"),
+    branches("else"),
+)
+PASSES: tuple[MarkedPass[PythonFile], ...] = (
+    Arguments(is_inlining=False),
+    parameters(),
+    Options(),
+    keywords(),
+    plain_assignments(),
+    Variables(0),
+    Variables(1.0),
+    Unused(),
+    operands(0),
+    operands(1),
+    operands(2),
+    *_STRUCTURE,
+    Twins(),
+    trailing_arguments(),
+    constants(1.0),
+    constants(0),
+    bare_expressions(),
+    Unused(),
+    Propagations(),
+    Numbers(),
+    Arguments(is_inlining=True),
+)
+
+
+async def reduce_source(
+    document: PythonFile,
+    is_interesting: Callable[[PythonFile], Awaitable[bool]],
+    *,
+    effort: Effort = UNLIMITED,
+    watch: Callable[[ReductionProgress[PythonFile]], None] = lambda _: None,
+) -> Reduction[PythonFile]:
+    """Reduce until nothing more can go; the arguments are those of `reduction.Reducer`."""
+    reducer = Reducer(
+        document,
+        is_interesting,
+        size=lambda source: source.size,
+        key=lambda source: source.text,
+        effort=effort,
+        watch=watch,
+    )
+    await sweep_coarsely(reducer, _STRUCTURE, smallest=8)
+    await sweep_coarsely(reducer, PASSES, smallest=4)
+    await reduce_patiently(reducer, PASSES)
+    return reducer.reduction(is_minimal=True)

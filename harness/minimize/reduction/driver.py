@@ -12,6 +12,7 @@ in which they were asked for: so a seed and a number of jobs make one result, wh
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -19,9 +20,115 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from harness.minimize.reduction.tests import UNLIMITED, Effort, PassCount, ReductionTest, Tests
+# The tests of a reduction: questions, answers and costs.
 
 D = TypeVar("D")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassCount:
+    """What one pass cost, and what it brought."""
+
+    tests: int = 0
+    accepted: int = 0
+    removed: int = 0
+
+
+class ReductionTest:
+    """A test that was started. It may be heard more than once."""
+
+    __slots__ = ("_pending", "said")
+
+    def __init__(self, pending: Awaitable[bool] | None) -> None:
+        self._pending = pending
+        self.said = None if pending else True
+
+    async def hear(self) -> bool:
+        """What it said, when it has said it."""
+        if self.said is None and self._pending:
+            self.said = bool(await self._pending)
+        return bool(self.said)
+
+    def abandon(self) -> None:
+        """End a test that is not needed any more: a task is cancelled, a coroutine is closed."""
+        stop = getattr(self._pending, "cancel", None) or getattr(self._pending, "close", None)
+        if self.said is None and stop:
+            stop()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """What a reduction may spend, and how.
+
+    `jobs` candidates are on their way at a time. `seed` says where chunks are cut; 0 cuts them in
+    the middle. `max_tests` is how many tests it may make; `is_time_up` is asked before every one.
+    """
+
+    jobs: int = 1
+    seed: int = 0
+    max_tests: int | None = None
+    is_time_up: Callable[[], bool] = lambda: False
+
+
+UNLIMITED = Effort()
+
+
+class Tests(Generic[D]):
+    """All that was asked, what it said and cost, and what may still be asked."""
+
+    def __init__(
+        self,
+        is_interesting: Callable[[D], Awaitable[bool]],
+        key: Callable[[D], str],
+        effort: Effort,
+    ) -> None:
+        self.count = 0
+        self.is_over = False
+        self.ledger: dict[str, PassCount] = {}
+        self._is_interesting = is_interesting
+        self._key = key
+        self._effort = effort
+        self._known: dict[bytes, ReductionTest] = {}
+
+    def begin(self, name: str, document: D) -> ReductionTest | None:
+        """The test of a document, started unless it was before; None if nothing may be spent."""
+        digest = self._digest(document)
+        if digest not in self._known:
+            if self.is_spent():
+                return None
+            self.count += 1
+            self.enter(name, tests=1)
+            self._known[digest] = ReductionTest(self._is_interesting(document))
+        return self._known[digest]
+
+    def is_known(self, document: D) -> bool:
+        """Whether this document was tested before."""
+        return self._digest(document) in self._known
+
+    def take_for_granted(self, document: D) -> None:
+        """Enter a document as interesting without a test."""
+        self._known[self._digest(document)] = ReductionTest(None)
+
+    def is_spent(self) -> bool:
+        """Whether no further test may be started."""
+        if not self.is_over:
+            most = self._effort.max_tests
+            self.is_over = (most is not None and self.count >= most) or self._effort.is_time_up()
+        return self.is_over
+
+    def enter(self, name: str, *, tests: int = 0, accepted: int = 0, removed: int = 0) -> None:
+        """Enter something into the ledger."""
+        before = self.ledger.get(name, PassCount())
+        self.ledger[name] = PassCount(
+            tests=before.tests + tests,
+            accepted=before.accepted + accepted,
+            removed=before.removed + removed,
+        )
+
+    def _digest(self, document: D) -> bytes:
+        return hashlib.sha256(self._key(document).encode(errors="surrogatepass")).digest()
+
+
 Edit = Hashable
 
 
@@ -343,3 +450,84 @@ async def reduce(
     while await reducer.sweep(passes):
         pass
     return reducer.reduction(is_minimal=True)
+
+
+# A reduction that does not ask again for what was refused, until nothing else is left.
+#
+# Where a test takes a second, most of a reduction would go into edits that were refused before and
+# look no different now. They are asked for once more at the end: only that tells that nothing can
+# go.
+
+
+class MarkedPass(Transformation[D], Protocol[D]):
+    """A transformation that knows its edits again when the document has changed elsewhere."""
+
+    def mark(self, document: D, edit: Edit) -> Hashable:
+        """What an edit would change, in words: the same for the same change."""
+
+
+@dataclass(slots=True)
+class _Patient(Generic[D]):
+    """A pass without the edits that were refused."""
+
+    inner: MarkedPass[D]
+    refused: set[Hashable] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def opportunities(self, document: D) -> Sequence[Edit]:
+        return [
+            edit
+            for edit in self.inner.opportunities(document)
+            if self.inner.mark(document, edit) not in self.refused
+        ]
+
+    def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
+        return self.inner.apply(document, chosen)
+
+    def marks(self, document: D) -> set[Hashable]:
+        """All that could be asked for."""
+        found = self.inner.opportunities(document)
+        return {self.inner.mark(document, edit) for edit in found}
+
+
+async def sweep_coarsely(
+    reducer: Reducer[D], passes: Sequence[Transformation[D]], *, smallest: int
+) -> None:
+    """One round of each pass, in chunks of `smallest` at least; each begins with everything."""
+    for each in passes:
+        await _round(reducer, each, smallest=smallest)
+
+
+async def _round(
+    reducer: Reducer[D], transformation: Transformation[D], *, smallest: int = 1
+) -> bool:
+    # What is offered now has little to do with how much went in the last round.
+    largest = len(transformation.opportunities(reducer.best))
+    return await reducer.round(transformation, smallest=smallest, largest=max(1, largest))
+
+
+async def reduce_patiently(reducer: Reducer[D], passes: Sequence[MarkedPass[D]]) -> None:
+    """Sweep until no pass brings anything; single edits are tried all along."""
+    patient = [_Patient(each) for each in passes]
+    while True:
+        while await _sweep(reducer, patient):
+            pass
+        # What was refused long ago may have a chance now.
+        if not await reducer.sweep(passes):
+            return
+
+
+async def _sweep(reducer: Reducer[D], passes: Sequence[_Patient[D]]) -> bool:
+    brought = False
+    for each in passes:
+        is_taken = True
+        while is_taken:
+            before = each.marks(reducer.best)
+            is_taken = await _round(reducer, each)
+            brought |= is_taken
+            # What a taken edit made possible is new, and was not asked for.
+            each.refused |= before & each.marks(reducer.best)
+    return brought

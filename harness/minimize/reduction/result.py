@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from harness.minimize.reduction.driver import PassCount
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Fingerprint,
     Reaction,
     accepting_neighbours,
 )
-from harness.minimize.reduction.tests import PassCount
 from harness.values.execution import RunRow
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name

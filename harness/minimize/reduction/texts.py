@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from harness.minimize.reduction.driver import Reduction, ReductionProgress
-from harness.minimize.reduction.held import Driven
-from harness.minimize.reduction.tests import Effort
+from harness.minimize.reduction.driver import Effort, Reduction, ReductionProgress
+from harness.minimize.reduction.work import Driven
 
 D = TypeVar("D")
 
@@ -27,7 +26,7 @@ class _Reduce(Protocol[D]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentDriver(Generic[D]):
-    """Reduces a text as the document that it is; see `harness.minimize.reduction.held.Driver`."""
+    """Reduces a text as the document that it is; see `harness.minimize.reduction.work.Driver`."""
 
     read: Callable[[str], D]
     text_of: Callable[[D], str]

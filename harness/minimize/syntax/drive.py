@@ -7,7 +7,7 @@ from collections.abc import Callable
 from harness.frontends.syntax import Syntax
 from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.texts import DocumentDriver
-from harness.minimize.syntax.order import reduce_by_syntax
+from harness.minimize.syntax.passes import reduce_by_syntax
 from harness.minimize.syntax.tree import SourceTree
 
 

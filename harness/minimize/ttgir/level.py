@@ -9,12 +9,11 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.texts.ir_text import read_triton_ir
-from harness.minimize.reduction.ask_compiler import CompilerOracle
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.oracles import CompilerOracle
 from harness.minimize.reduction.result import Size, Uninteresting
 from harness.minimize.reduction.texts import DocumentDriver
-from harness.minimize.ttgir.module import IrModule
-from harness.minimize.ttgir.passes import reduce_ir
+from harness.minimize.ttgir.passes import IrModule, reduce_ir
 from harness.values.errors import UsageError
 from harness.values.verdict import Stage
 

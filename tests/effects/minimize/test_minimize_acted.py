@@ -12,10 +12,9 @@ from acted_front_end import Stage
 from bug_checker import check_store
 
 from harness.matrix.bugs.list import reproducer_of
-from harness.minimize.keeping import keep_reproducer
-from harness.minimize.minimizing import minimize
-from harness.minimize.reduction.progress import MinimizeOptions, ReductionStep, Watch
+from harness.minimize.minimizing import keep_reproducer, minimize
 from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
+from harness.minimize.reduction.work import MinimizeOptions, ReductionStep, Watch
 from harness.values.errors import EmptySelectionError, UsageError
 
 pytest_plugins = ("acted_fixtures",)

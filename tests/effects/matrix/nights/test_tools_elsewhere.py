@@ -26,8 +26,8 @@ from harness.matrix.nights.at_worker import workshop
 from harness.matrix.nights.tool_tasks import ToolAnswer
 from harness.matrix.nights.tools_elsewhere import ToolsElsewhere
 from harness.minimize.minimizing import minimize
-from harness.minimize.reduction.progress import MinimizeOptions, Watch
 from harness.minimize.reduction.result import Ending, Minimization
+from harness.minimize.reduction.work import MinimizeOptions, Watch
 from harness.run.emulating import Emulation, Once, emulate_once
 from harness.run.jobs import JobBuffer, Passed
 from harness.run.schedules import DEFAULT, read_schedules, trials_of

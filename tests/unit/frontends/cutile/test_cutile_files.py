@@ -10,7 +10,7 @@ from harness.frontends.cutile.front_end import CUTILE_FRONT_END
 from harness.frontends.cutile.source import CuTileForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
-from harness.minimize.python.launch_passes import Arguments, Numbers, Options
+from harness.minimize.python.passes import Arguments, Numbers, Options
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export, Standalone
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harness.frontends.registry import front_end
-from harness.minimize.reduction import scripts
+from harness.minimize.reduction import words as scripts
 from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.result import Ending, Minimization, Size
 

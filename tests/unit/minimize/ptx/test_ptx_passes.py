@@ -13,20 +13,27 @@ from ptx_texts import FILES, MODULE, mutated
 from gpu_emulator.ptx.text.document import Document, parse
 from gpu_emulator.ptx.text.registers import undefined_reads, without_scopes
 from harness.minimize.ptx.defined import completed, undefined_registers
-from harness.minimize.ptx.passes_renaming import Renaming, bypasses, mergers, undefined
-from harness.minimize.ptx.passes_rewriting import (
+from harness.minimize.ptx.passes import (
+    Functions,
+    Heads,
     Modifiers,
+    Renaming,
     Swapping,
+    Tidying,
+    bypasses,
+    declarations,
     definitions,
     deletions,
     guards,
     halves,
     immediates,
+    mergers,
     narrowest,
     offsets,
+    returns,
+    tidied,
+    undefined,
 )
-from harness.minimize.ptx.passes_structure import Functions, Heads, declarations, returns
-from harness.minimize.ptx.passes_tidying import Tidying, tidied
 from harness.minimize.reduction.driver import Transformation
 
 PASSES: list[Transformation[Document]] = [

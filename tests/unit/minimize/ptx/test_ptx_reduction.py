@@ -19,8 +19,7 @@ from harness.minimize.ptx.order import (
     reduce_ptx,
     single_deletions,
 )
-from harness.minimize.reduction.driver import ReductionProgress
-from harness.minimize.reduction.tests import Effort
+from harness.minimize.reduction.driver import Effort, ReductionProgress
 
 BODY = [
     "ld.param.u64 %rd1, [a];",

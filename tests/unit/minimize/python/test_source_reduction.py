@@ -13,23 +13,26 @@ from hypothesis import strategies as st
 
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
-from harness.minimize.python.launch_passes import Arguments, Numbers, Options
-from harness.minimize.python.order import PASSES, reduce_source
 from harness.minimize.python.passes import (
+    PASSES,
+    Arguments,
+    Numbers,
+    Options,
+    Propagations,
     Statements,
+    Twins,
     Unused,
+    Variables,
     branches,
     constants,
     keywords,
     operands,
     plain_assignments,
+    reduce_source,
     trailing_arguments,
 )
 from harness.minimize.python.tree import PythonFile, undefined
-from harness.minimize.python.variables import Propagations, Twins, Variables
-from harness.minimize.reduction.driver import Reduction, ReductionProgress
-from harness.minimize.reduction.patient import MarkedPass
-from harness.minimize.reduction.tests import Effort
+from harness.minimize.reduction.driver import Effort, MarkedPass, Reduction, ReductionProgress
 from harness.values.standalone import FileLaunch, Standalone
 
 TRITON_FORM = TritonForm(TRITON_FRONT_END)

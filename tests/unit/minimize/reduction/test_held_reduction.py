@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 from harness.io.processes.hub import ResourceLimits
-from harness.minimize.reduction.driver import ReductionProgress, reduce
+from harness.minimize.reduction.driver import Effort, ReductionProgress, reduce
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
-from harness.minimize.reduction.folder import MinimizedFolder
-from harness.minimize.reduction.held import HeldReduction
-from harness.minimize.reduction.interest import Interest
-from harness.minimize.reduction.progress import Watch, Work
-from harness.minimize.reduction.references import AtHand, Shelf, ask_installed, walk_the_index
+from harness.minimize.reduction.interest import (
+    AtHand,
+    Interest,
+    Shelf,
+    ask_installed,
+    walk_the_index,
+)
 from harness.minimize.reduction.result import Ending, Size
-from harness.minimize.reduction.tests import Effort
 from harness.minimize.reduction.texts import DocumentDriver
+from harness.minimize.reduction.work import HeldReduction, MinimizedFolder, Watch, Work
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import Signature, VerdictKind

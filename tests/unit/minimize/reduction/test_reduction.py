@@ -12,8 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.minimize.reduction.driver import Edit, Reducer, Reduction, ReductionProgress, reduce
-from harness.minimize.reduction.tests import Effort
+from harness.minimize.reduction.driver import (
+    Edit,
+    Effort,
+    Reducer,
+    Reduction,
+    ReductionProgress,
+    reduce,
+)
 
 Document = tuple[int, ...]
 Predicate = Callable[[Document], bool]

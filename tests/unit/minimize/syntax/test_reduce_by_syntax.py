@@ -11,7 +11,7 @@ pytest.importorskip("tree_sitter_cuda", reason="a dependency that this environme
 
 from harness.frontends.cuda.syntax import CUDA_SYNTAX
 from harness.minimize.reduction.driver import Reduction
-from harness.minimize.syntax.order import reduce_by_syntax
+from harness.minimize.syntax.passes import reduce_by_syntax
 from harness.minimize.syntax.tree import SourceTree, SyntaxChange
 
 TEXT = """\

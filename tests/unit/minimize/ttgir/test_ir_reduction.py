@@ -10,10 +10,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.minimize.reduction.driver import Reduction
-from harness.minimize.reduction.patient import MarkedPass
-from harness.minimize.ttgir.module import IrModule
-from harness.minimize.ttgir.passes import IR_PASSES, reduce_ir
+from harness.minimize.reduction.driver import MarkedPass, Reduction
+from harness.minimize.ttgir.passes import IR_PASSES, IrModule, reduce_ir
 
 # As Triton 3.6 prints one, with locations, aliases, a loop and a reduction.
 TEXT = """\

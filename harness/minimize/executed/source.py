@@ -16,6 +16,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import form_of, front_end
+from harness.minimize.executed.ir import minimize_executed_ir
 from harness.minimize.executed.launch_file import (
     LaunchForm,
     NoLaunchFileError,
@@ -23,13 +24,11 @@ from harness.minimize.executed.launch_file import (
     recorded_name,
 )
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_of
-from harness.minimize.executing_ir import minimize_executed_ir
-from harness.minimize.executing_ptx import RawCase, as_npy, executed_case, minimize_executed_ptx
+from harness.minimize.executed.ptx import RawCase, as_npy, executed_case, minimize_executed_ptx
 from harness.minimize.levels import Level, along_compilers, minimize_level
 from harness.minimize.python.level import export_source, source_driver, source_sizes
-from harness.minimize.reduction.folder import MinimizedFolder
-from harness.minimize.reduction.progress import MinimizeOptions, Reducing, Watch
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
+from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, Reducing, Watch
 from harness.run.raw_ptx import RawInputs
 from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError, UsageError

@@ -18,15 +18,13 @@ from harness.bisect.variations import other_targets
 from harness.cells.selection import for_target
 from harness.frontends.registry import front_end
 from harness.minimize.executed.oracle import ExecutedOracle, oracle_of
-from harness.minimize.executing_ptx import hold, launch_files
+from harness.minimize.executed.ptx import hold, launch_files
 from harness.minimize.levels import Level, along_compilers, minimize_level
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.reduction.folder import MinimizedFolder
-from harness.minimize.reduction.progress import Reducing
 from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.work import MinimizedFolder, Reducing
 from harness.minimize.ttgir.level import IrText, ir_driver, ir_texts, size_of_module
-from harness.minimize.ttgir.module import IrModule
-from harness.minimize.ttgir.passes import argument_names
+from harness.minimize.ttgir.passes import IrModule, argument_names
 from harness.run.ptx_launch import LAUNCH_INPUTS
 from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError

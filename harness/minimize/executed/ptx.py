@@ -1,0 +1,553 @@
+"""`triage minimize --run --level ptx`: the least PTX that goes wrong when the emulator executes it.
+
+What a candidate computes has no meaning of its own: nothing says what it ought to be. So a wrong
+value is held to its bits. Of one element, every schedule must leave the very bytes that the
+original leaves, the wrong ones and the right ones. What is left then computes this one value, as
+wrong as before. For a fault, a race, a hang and a read of what nothing wrote the emulator itself
+is the judge: the same verdict and signature, the same address of a fault; and no race that the
+original has not, so that no barrier goes that still orders something.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gpu_emulator.values import Budget
+from harness.cells.evaluate import Evaluated
+from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import front_end
+from harness.minimize.executed.oracle import ExecutedCase, reaction_of_run
+from harness.minimize.ptx.defined import count_unwritten
+from harness.minimize.ptx.predicate import Said, minimize_by
+from harness.minimize.reduction.fingerprint import Answer
+from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.work import MinimizedFolder, Reducing
+from harness.run.emulating import Emulation, Once, emulate, emulate_once
+from harness.run.entry import Entry, EntryError, read_entry
+from harness.run.evidence import RunEvidence, Trusted
+from harness.run.executing import run_evidence
+from harness.run.faults import race_words
+from harness.run.jobs import Ran, RunTrial
+from harness.run.judging import Judgement, judge, schedule_words
+from harness.run.launching import NotRunError, emulation_of
+from harness.run.numbers.comparing import as_tensor, near
+from harness.run.numbers.scalars import ELEMENTS
+from harness.run.ptx_launch import LAUNCH_INPUTS, LaunchBuffer, PtxLaunch
+from harness.run.raw_ptx import RawInputs, RawLaunch, raw_launch
+from harness.run.rows import result_of, row_of
+from harness.run.same_inputs import SameInputs
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.values.errors import UsageError
+from harness.values.execution import Argument, RunVerdict
+from harness.values.toolchain import EMULATOR
+
+_MOST = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongElement:
+    """An element that differs: a tensor of one element, where it is in its own tensor, both values.
+
+    `expected` are its bytes as they must be.
+    """
+
+    tensor: Argument
+    where: tuple[int, ...]
+    expected: bytes
+    actual: float
+    right: float
+
+    @property
+    def words(self) -> str:
+        """Where it is, and both values."""
+        place = ", ".join(map(str, self.where))
+        return f"[{place}] of {self.tensor.name}: {self.actual:.6g} in place of {self.right:.6g}"
+
+
+def find_elements(evidence: RunEvidence, trusted: Trusted) -> list[WrongElement]:
+    """Elements that differ from what they must be, of each tensor and schedule, the worst first.
+
+    None that holds zero or what it held before: such a value needs no instruction to come about.
+    """
+    found = [
+        each
+        for ran in evidence.runs
+        for tensor in evidence.tensors
+        if trusted.buffers[tensor.buffer] is not None and tensor.dtype in ELEMENTS
+        for each in _differing(evidence, ran.buffers[tensor.buffer], tensor, trusted)
+    ]
+    return found[:_MOST]
+
+
+def _differing(
+    evidence: RunEvidence, after_name: str, tensor: Argument, trusted: Trusted
+) -> Iterator[WrongElement]:
+    kind = ELEMENTS[tensor.dtype]
+    before = as_tensor(tensor, evidence.contents[evidence.before[tensor.buffer]])
+    after = as_tensor(tensor, evidence.contents[after_name])
+    expected = as_tensor(tensor, trusted.buffers[tensor.buffer] or b"")
+    if kind.kind in "iub":
+        bad = after != expected
+        apart = np.where(bad, 1.0, 0.0)
+    elif kind.kind == "c":
+        return
+    else:
+        bad = ~near(after, expected, evidence.allowed(tensor))
+        with np.errstate(invalid="ignore"):
+            right = expected.astype(np.float64)
+            apart = np.abs(after.astype(np.float64) - right)
+            apart = apart / np.maximum(np.abs(right), np.finfo(np.float64).tiny)
+        apart = np.where(bad & np.isfinite(apart), apart, np.where(bad, 0.0, -1.0))
+    for place in np.argsort(-apart, axis=None, kind="stable")[: _MOST * _MOST]:
+        where = tuple(int(each) for each in np.unravel_index(int(place), after.shape))
+        bits = after[where].tobytes()
+        if not bad[where] or not any(bits) or bits == before[where].tobytes():
+            continue
+        step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
+        offset = tensor.offset + kind.itemsize * (step if tensor.strides else where[0])
+        yield WrongElement(
+            tensor=replace(tensor, offset=offset, shape=(1,), strides=(1,)),
+            where=where,
+            expected=expected[where].tobytes(),
+            actual=float(after[where]),
+            right=float(expected[where]),
+        )
+
+
+_FAULTS = frozenset({RunVerdict.MEMORY_FAULT, RunVerdict.HANG, RunVerdict.LAUNCH_FAILED})
+_BY_VALUE = frozenset({RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What one text does under the default schedules.
+
+    `values` are the bytes of the element that is held, by schedule; `faults` what runs that differ
+    in garbage alone say; `races` are pairs of lines by their kinds.
+    """
+
+    judgement: Judgement
+    values: Mapping[str, bytes] = field(default_factory=dict)
+    faults: tuple[str, ...] = ()
+    races: Counter[tuple[str, bool]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True, kw_only=True)
+class EmulatedPtx:
+    """A `PtxPredicate`: executes a text on the inputs of a launch.
+
+    `files` are the sha256 of the buffers' bytes, which `contents` has. `entry` is the one that is
+    meant, where a text has it. `wanted` is what the original does, once it was observed;
+    `unwritten` how many registers it reads that nothing may have written, None where any number
+    will do. `formal` is as in `RunEvidence`.
+    """
+
+    bench: Workbench
+    launch: PtxLaunch
+    files: Sequence[str | None]
+    contents: Mapping[str, bytes]
+    budget: Budget
+    entry: str | None = None
+    wanted: Observed | None = None
+    unwritten: int | None = None
+    formal: bool = False
+
+    def is_possible(self, text: str) -> bool:
+        """Whether its entry takes what the launch gives."""
+        entry = self._entry(text)
+        if entry is None or not self.launch.fits(entry):
+            return False
+        return self.unwritten is None or count_unwritten(text) <= self.unwritten
+
+    async def ask(self, text: str) -> Said:
+        """Whether it goes wrong as the original does.
+
+        Raises:
+            InfrastructureError: the emulator cannot be started.
+        """
+        assert self.wanted is not None, "the original was observed"
+        if not self.is_possible(text):
+            return Said(
+                answer=Answer.UNTOLD, reason="its entry does not take what the launch gives"
+            )
+        early = await self._glance(text, self.wanted)
+        if early:
+            return early
+        found = await self.observe(text)
+        return compared(found, self.wanted)
+
+    async def observe(self, text: str) -> Observed:
+        """All that a text does.
+
+        Raises:
+            InfrastructureError: the emulator cannot be started.
+        """
+        trials = trials_of(read_schedules(DEFAULT), races=True)
+        once = await self._run(text, trials)
+        judgement = self._judge(once)
+        faults: tuple[str, ...] = ()
+        if judgement.verdict in _FAULTS:
+            faults = _fault_words(once.emulated.runs)
+            failed = once.emulated.runs[-1].trial
+            garbage = replace(failed, schedule=replace(failed.schedule, garbage=1))
+            faults += _fault_words((await self._run(text, (garbage,))).emulated.runs)
+        return Observed(
+            judgement=judgement,
+            values={} if faults else self._values(once),
+            faults=faults,
+            races=_pairs(once.emulated.runs),
+        )
+
+    async def _glance(self, text: str, wanted: Observed) -> Said | None:
+        """A refusal that one run is enough for; None where there is none."""
+        if wanted.judgement.verdict not in _BY_VALUE:
+            return None
+        [schedule] = read_schedules((wanted.judgement.schedule or DEFAULT).partition(",")[0])
+        once = await self._run(text, (RunTrial(schedule=schedule),))
+        values = self._values(once)
+        name = schedule_words(schedule)
+        if values.get(name) == wanted.values.get(name):
+            return None
+        return Said(answer=Answer.OTHER, reason=self._other_value(once))
+
+    def _other_value(self, once: Once) -> str:
+        judgement = self._judge(once)
+        if judgement.verdict in (*_FAULTS, RunVerdict.NOT_RUN):
+            return f"{judgement.verdict.value}: {judgement.reason}"
+        return "another value comes out"
+
+    def _judge(self, once: Once) -> Judgement:
+        emulated = once.emulated
+        evidence = self.launch.evidence(
+            self.files, emulated.runs, {"": b"", **once.contents}, emulated.problem
+        )
+        return judge(replace(evidence, formal=self.formal))
+
+    async def _run(self, text: str, trials: Sequence[RunTrial]) -> Once:
+        entry = self._entry(text)
+        assert entry is not None, "the text was looked at before"
+        wanted = self.launch.emulation(entry.name, self.files, trials, self.budget)
+        return await emulate_once(self.bench, wanted, text, self.contents)
+
+    def _values(self, once: Once) -> dict[str, bytes]:
+        """The bytes of the element that is held, after each run."""
+        if len(self.launch.tensors) != 1:
+            return {}
+        [tensor] = self.launch.tensors
+        size = ELEMENTS[tensor.dtype].itemsize
+        return {
+            _named(ran): once.contents[ran.buffers[tensor.buffer]][
+                tensor.offset : tensor.offset + size
+            ]
+            for ran in once.emulated.runs
+            if len(ran.buffers) > tensor.buffer and not ran.faults
+        }
+
+    def _entry(self, text: str) -> Entry | None:
+        for name in dict.fromkeys((self.entry, None)):
+            try:
+                return read_entry(text, name)
+            except (EntryError, ValueError):
+                continue
+        return None
+
+
+def compared(found: Observed, wanted: Observed) -> Said:
+    """Whether two texts do the same, as far as a reduction is about it."""
+    mine, asked = found.judgement, wanted.judgement
+    if mine.verdict is RunVerdict.NOT_RUN:
+        return Said(answer=Answer.UNTOLD, reason=f"{mine.verdict.value}: {mine.reason}")
+    if mine.verdict in (RunVerdict.RIGHT, RunVerdict.RAN):
+        return Said(answer=Answer.ACCEPTS, reason=f"{mine.verdict.value}: {mine.reason}")
+    keys = [each.signature.key if each.signature else None for each in (mine, asked)]
+    if mine.verdict is not asked.verdict or keys[0] != keys[1]:
+        return Said(answer=Answer.OTHER, reason=f"{mine.verdict.value}: {mine.reason}")
+    if asked.verdict in _BY_VALUE and found.values != wanted.values:
+        return Said(answer=Answer.OTHER, reason="another value comes out under some schedule")
+    if asked.verdict is RunVerdict.MEMORY_FAULT and not set(found.faults) <= set(wanted.faults):
+        return Said(answer=Answer.OTHER, reason=f"another address: {found.faults[0]}")
+    if len(set(found.faults)) > 1:
+        return Said(answer=Answer.OTHER, reason="how it fails depends on what nothing wrote")
+    more = found.races - wanted.races
+    if more:
+        [(words, _), *_] = more
+        return Said(answer=Answer.OTHER, reason=f"it has a race that the original has not: {words}")
+    return Said(answer=Answer.SAME, reason=mine.reason)
+
+
+def _fault_words(runs: Sequence[Ran]) -> tuple[str, ...]:
+    """What faults say, apart from how many threads they meet; that nothing failed is said too."""
+    words = [fault.what.partition(" is out of bounds")[0] for ran in runs for fault in ran.faults]
+    return tuple(words) or ("no fault",)
+
+
+def _pairs(runs: Sequence[Ran]) -> Counter[tuple[str, bool]]:
+    """How many pairs of lines race, by what they are."""
+    lines = {
+        ((race_words(race), race.formal), race.first.ptx_line, race.second.ptx_line)
+        for ran in runs
+        for race in ran.races
+    }
+    return Counter(kind for kind, *_ in lines)
+
+
+def _named(ran: Ran) -> str:
+    garbage = " with other garbage" if ran.trial.schedule.garbage else ""
+    return schedule_words(ran.trial.schedule) + garbage
+
+
+# What a candidate may execute beside what the original did; one that loops without end ends there.
+_MORE = 8
+_LEAST_INSTRUCTIONS = 1_000_000
+# What hangs is cut off early: it would take its whole budget each time.
+_HANGING = 2_000_000
+
+
+@dataclass(slots=True, kw_only=True)
+class RawCase:
+    """A file of PTX as a cell that is executed on inputs that the user names."""
+
+    bench: Workbench
+    raw: RawLaunch
+    formal: bool = False
+    case: ExecutedCase | None = None
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, bench: Workbench, selection: Selection, inputs: RawInputs) -> RawCase:
+        """The file of a selection.
+
+        Raises:
+            UsageError: it is not PTX, or the inputs do not fit its parameters.
+        """
+        repro = selection.repro
+        assert repro.ptx is not None, "it is a file of PTX"
+        raw = raw_launch(repro.ptx, repro.kernel, inputs, bench.store)
+        return cls(bench=bench, raw=raw, formal=selection.formal)
+
+    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+        """Execute it and judge it.
+
+        Raises:
+            UsageError: the inputs do not fit its parameters.
+            InfrastructureError: the emulator cannot be started.
+        """
+        budget = Budget(max_instructions=INSTRUCTIONS)
+        trials = trials_of(read_schedules(DEFAULT), races=True)
+        emulation, notes = self.raw.prepare(trials, budget)
+        self.notes = tuple(notes)
+        kept = await emulate(bench, emulation)
+        found, _ = self.raw.evidence(kept.value.runs, kept.value.problem)
+        evidence = replace(found, formal=self.formal)
+        judgement = judge(evidence)
+        self.case = ExecutedCase(
+            text=bench.store.artifacts.get(emulation.ptx).decode(),
+            emulation=emulation,
+            evidence=evidence,
+            judgement=judgement,
+        )
+        row = row_of(cell.cell, judgement, kept.value.runs, ptx_sha256=emulation.ptx)
+        named = self.raw.inputs_named(cell.cell, emulation)
+        result = result_of(row, named, compiler=None, ptx_body_sha256=None, cached=kept.cached)
+        return Evaluated(row=result, evidence={"run": kept.key}, signature=judgement.signature)
+
+
+async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -> ExecutedCase:
+    """A cell of a kernel with the inputs that were recorded for it.
+
+    Raises:
+        UsageError: only some of its programs are executed.
+        TriageError: it cannot be executed.
+    """
+    assert cell.launch is not None
+    assert cell.record is not None
+    lowering = await front_end(cell.compiler.kind).lower(
+        bench, cell.launch, cell.record, ptxas=cell.ptxas
+    )
+    variant = await same.variant(cell.record)
+    try:
+        emulation = emulation_of(bench, lowering, variant, same.trials, same.budget)
+    except NotRunError as error:
+        raise UsageError(str(error)) from error
+    kept = await emulate(bench, emulation)
+    text = bench.store.artifacts.get(emulation.ptx).decode(errors="replace")
+    found = await same.trusted(cell, variant, text)
+    runs = kept.value.runs
+    if any(ran.is_sample for ran in runs):
+        raise UsageError("only some programs of its grid are executed: --set a smaller launch")
+    evidence = run_evidence(
+        bench.store.artifacts.get,
+        variant,
+        runs,
+        found,
+        text,
+        kept.value.problem,
+        formal=same.selection.formal,
+    )
+    return ExecutedCase(
+        text=text, emulation=emulation, evidence=evidence, judgement=judge(evidence)
+    )
+
+
+async def minimize_executed_ptx(
+    reducing: Reducing, case: ExecutedCase
+) -> Minimization | Uninteresting:
+    """Reduce PTX that goes wrong when it is executed; the launch goes with what is left.
+
+    Raises:
+        UsageError: the folder is taken.
+        TriageError: the machine failed before the reduction began.
+    """
+    reducing.watch.stage("executing the original on its own")
+    held = await hold(reducing.bench, case)
+    if isinstance(held, str):
+        return Uninteresting(reason=f"{reducing.subject.row.reason}; {held}")
+    predicate, words = held
+    assert predicate.wanted is not None
+    judgement = predicate.wanted.judgement
+    assert judgement.signature is not None, "it goes wrong"
+    is_defined = reducing.options.is_defined or judgement.verdict is RunVerdict.UNINITIALISED
+    if judgement.verdict is RunVerdict.UNINITIALISED:
+        predicate.unwritten = count_unwritten(case.text)
+    files = launch_files(predicate.launch, predicate.files, predicate.contents)
+    found = await minimize_by(
+        reducing,
+        predicate,
+        case.text,
+        signature=judgement.signature.key,
+        by=EMULATOR,
+        is_defined=is_defined,
+        terms={"launch": msgspec.to_builtins(predicate.launch)},
+    )
+    if isinstance(found, Uninteresting):
+        return found
+    folder = MinimizedFolder(path=Path(found.path))
+    for name, data in files.items():
+        folder.write_bytes(name, data)
+    return replace(
+        found,
+        reason=judgement.reason,
+        reaction=reaction_of_run(judgement),
+        notes=(words, *found.notes),
+        run_command=f"triage run min.ptx --inputs {LAUNCH_INPUTS}",
+        run_files=files,
+    )
+
+
+async def hold(bench: Workbench, case: ExecutedCase) -> tuple[EmulatedPtx, str] | str:
+    """A predicate that says whether a text goes wrong as the case does, and what it holds.
+
+    A sentence, where there is nothing to hold candidates to.
+    """
+    verdict = case.judgement.verdict
+    if verdict not in _BY_VALUE:
+        predicate = _predicate(bench, case, None)
+        predicate.wanted = await predicate.observe(case.text)
+        if predicate.wanted.judgement.verdict is not verdict:
+            found = predicate.wanted.judgement
+            return f"alone it gives {found.verdict.value}: {found.reason}"
+        return (
+            predicate,
+            f"what is held: {verdict.value}, as the emulator says it of every candidate",
+        )
+    for element in find_elements(case.evidence, _right(case)):
+        predicate = _predicate(bench, case, element)
+        predicate.wanted = await predicate.observe(case.text)
+        if predicate.wanted.judgement.verdict is verdict:
+            words = f"what is held: element {element.words}, to the bit, under every schedule"
+            return predicate, words
+    return (
+        "no element that differs was written with a value that can be followed: all hold zero, or "
+        "what was there before"
+    )
+
+
+def _right(case: ExecutedCase) -> Trusted:
+    """What the wrong values are compared with; another schedule, where schedules disagree."""
+    if case.judgement.verdict is RunVerdict.WRONG_RESULT:
+        return next(each for each in case.trusted if each.words == case.judgement.reference)
+    first = case.evidence.runs[0]
+    buffers = tuple(case.evidence.contents[sha256] for sha256 in first.buffers)
+    words = f"the schedule {schedule_words(first.trial.schedule)}"
+    return Trusted(words=words, buffers=buffers)
+
+
+def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | None) -> EmulatedPtx:
+    emulation, evidence = case.emulation, case.evidence
+    is_wrong = element is not None and case.judgement.verdict is RunVerdict.WRONG_RESULT
+    launch = replace(
+        written_launch(case.text, emulation),
+        tensors=(element.tensor,) if element else tuple(evidence.tensors),
+        types=() if element else tuple(sorted(evidence.types)),
+        expected=element.expected.hex() if element and is_wrong else None,
+        expected_by=_right(case).words if is_wrong else "",
+    )
+    files = [each.file for each in emulation.buffers]
+    contents = {name: bench.store.artifacts.get(name) for name in files if name}
+    return EmulatedPtx(
+        bench=bench,
+        launch=launch,
+        files=files,
+        contents=contents,
+        budget=_budget(case),
+        entry=emulation.entry,
+        formal=case.evidence.formal,
+    )
+
+
+def written_launch(text: str, emulation: Emulation) -> PtxLaunch:
+    """What a PTX is launched with, as it is written down: with names for the buffers' files."""
+    entry = read_entry(text, emulation.entry)
+    return PtxLaunch(
+        parameters=tuple(each.type for each in entry.parameters),
+        grid=emulation.grid,
+        block=emulation.block,
+        cluster=emulation.cluster,
+        shared=emulation.dynamic_shared,
+        buffers=tuple(
+            LaunchBuffer(
+                name=each.name,
+                size=each.size,
+                file=f"buffer-{number}.npy" if each.file else None,
+                unwritten=each.unwritten,
+            )
+            for number, each in enumerate(emulation.buffers)
+        ),
+        arguments=emulation.arguments,
+        tensors=(),
+    )
+
+
+def _budget(case: ExecutedCase) -> Budget:
+    runs = (*case.evidence.runs, *case.evidence.garbage)
+    executed = max((ran.executed for ran in runs), default=0)
+    most = max(_LEAST_INSTRUCTIONS, _MORE * executed)
+    if case.judgement.verdict is RunVerdict.HANG:
+        most = min(most, _HANGING)
+    budget = case.emulation.budget
+    return replace(budget, max_instructions=min(most, budget.max_instructions))
+
+
+def launch_files(
+    launch: PtxLaunch, files: Sequence[str | None], contents: Mapping[str, bytes]
+) -> Mapping[str, bytes]:
+    """The launch, and the bytes of its buffers, as they go beside the result."""
+    document = msgspec.json.format(msgspec.json.encode(launch), indent=2)
+    pairs = zip(launch.buffers, files, strict=True)
+    buffers = {each.file: as_npy(contents[name]) for each, name in pairs if each.file and name}
+    return {LAUNCH_INPUTS: document + b"\n", **buffers}
+
+
+def as_npy(data: bytes) -> bytes:
+    """Bytes as a file of numpy's."""
+    stream = io.BytesIO()
+    np.save(stream, np.frombuffer(data, np.uint8), allow_pickle=False)
+    return stream.getvalue()

@@ -1,1 +1,0 @@
-"""The reduction of a launch's settings."""

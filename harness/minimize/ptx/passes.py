@@ -1,0 +1,652 @@
+"""Passes over a PTX module: they say what may be simpler, never whether it may. Pure.
+
+Most are functions from a document to swaps: an instruction's guard, opcode or operand for a simpler
+one, or the instruction for nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gpu_emulator.ptx.text.document import (
+    Document,
+    Function,
+    Head,
+    Statement,
+    StatementKind,
+    read_head,
+    statement,
+)
+from gpu_emulator.ptx.text.facts import NAME, Instruction, names_in, split_operands
+from gpu_emulator.ptx.text.registers import (
+    Registers,
+    declared_registers,
+    declared_variable,
+    read_registers,
+    renamed,
+    type_finder,
+    without_scopes,
+)
+from harness.minimize.reduction.driver import Edit
+
+DELETED, ALL, GUARD, OPCODE = -4, -3, -2, -1
+_WIDTH = re.compile(r"([xv])(1|2|4|8|16|32|64|128)")
+_IMMEDIATE = re.compile(r"[-+]?[0-9][\w.]*")
+_OFFSET = re.compile(r"(?<=[\w$%])\s*[+]\s*-?\w+(?=\s*\])")
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """`text` in the place of one part of an instruction.
+
+    `part` is `DELETED`, `ALL`, `GUARD`, `OPCODE`, or the number of an operand.
+    """
+
+    place: int
+    part: int
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Swapping:
+    """A pass whose opportunities are swaps."""
+
+    name: str
+    find: Callable[[Document], Iterable[Swap]]
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """What the function finds."""
+        return list(self.find(document))
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document with these swaps; those of one instruction are made one after another."""
+        changes: dict[int, Sequence[Statement]] = {}
+        for swap in chosen:
+            assert isinstance(swap, Swap)
+            present = changes.get(swap.place, [document.statements[swap.place]])
+            changes[swap.place] = _swapped(present[0], swap) if present else ()
+        return document.replaced(changes) if changes else None
+
+
+def _swapped(one: Statement, swap: Swap) -> Sequence[Statement]:
+    if swap.part == DELETED:
+        return ()
+    if swap.part == ALL:
+        return [statement(one.kind, swap.text, one.before)]
+    old = one.instruction
+    if old is None:
+        return [one]
+    if swap.part == GUARD:
+        new = replace(old, guard=swap.text)
+    elif swap.part == OPCODE:
+        new = replace(old, opcode=swap.text)
+    else:
+        operands = list(old.operands)
+        operands[swap.part] = swap.text
+        new = replace(old, operands=tuple(operands))
+    return [statement(one.kind, str(new), one.before)]
+
+
+@dataclass(frozen=True)
+class Modifiers:
+    """Drops modifiers of opcodes; all instructions with the same opcode go together."""
+
+    name: str = "modifiers"
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """Each modifier of each opcode, by its number."""
+        found = dict.fromkeys(instruction.opcode for _, instruction in document.instructions)
+        return [(opcode, n) for opcode in found for n in range(1, opcode.count(".") + 1)]
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document without these modifiers."""
+        dropped = set(chosen)
+        changes: dict[int, Sequence[Statement]] = {}
+        for place, old in document.instructions:
+            words = old.opcode.split(".")
+            kept = [word for n, word in enumerate(words) if (old.opcode, n) not in dropped]
+            if len(kept) < len(words):
+                new = replace(old, opcode=".".join(kept))
+                before = document.statements[place].before
+                changes[place] = [statement(StatementKind.INSTRUCTION, str(new), before)]
+        return document.replaced(changes)
+
+
+def deletions(document: Document) -> Iterable[Swap]:
+    """Every instruction may go."""
+    return (Swap(place, DELETED) for place, _ in document.instructions)
+
+
+def guards(document: Document) -> Iterable[Swap]:
+    """Every guard may go."""
+    return (Swap(place, GUARD) for place, one in document.instructions if one.guard)
+
+
+def immediates(document: Document) -> Iterable[Swap]:
+    """Every constant may be 0."""
+    for place, one in document.instructions:
+        for number, operand in enumerate(one.operands):
+            if _IMMEDIATE.fullmatch(operand) and operand != "0":
+                yield Swap(place, number, "0")
+
+
+def offsets(document: Document) -> Iterable[Swap]:
+    """Every address may be without its offset."""
+    for place, one in document.instructions:
+        for number, operand in enumerate(one.operands):
+            plain = _OFFSET.sub("", operand)
+            if plain != operand:
+                yield Swap(place, number, plain)
+
+
+def definitions(document: Document) -> Iterable[Swap]:
+    """Every result may come from the thread's number instead, or be 0 where that has no type."""
+    type_of = type_finder(document)
+    for place, one in document.instructions:
+        if one.results and len(one.writes) == 1 and one.writes == [one.operands[0]]:
+            source = _plainest(type_of(place, one.writes[0]))
+            if source and one.base != "mov":
+                text = Instruction(one.guard, source[0], (one.writes[0], source[1]))
+                yield Swap(place, ALL, str(text))
+
+
+def _plainest(kind: str | None) -> tuple[str, str] | None:
+    """Opcode and operand of the plainest way to give a register of this type a value."""
+    if kind in (".b32", ".u32", ".s32"):
+        return "mov.u32", "%tid.x"
+    if kind in (".b16", ".b64", ".u16", ".s16", ".u64", ".s64"):
+        return f"mov{kind}", "0"
+    if kind in (".f32", ".f64"):
+        return f"mov{kind}", "0f00000000" if kind == ".f32" else "0d0000000000000000"
+    return ("setp.eq.u32", "%tid.x, 0") if kind == ".pred" else None
+
+
+def narrowest(document: Document) -> Iterable[Swap]:
+    """Every vector may be one element."""
+    return _narrowed(document, to_one=True)
+
+
+def halves(document: Document) -> Iterable[Swap]:
+    """Every vector may be half as long."""
+    return _narrowed(document, to_one=False)
+
+
+def _narrowed(document: Document, *, to_one: bool) -> Iterable[Swap]:
+    for place, one in document.instructions:
+        new = _narrow(one, to_one=to_one)
+        if new:
+            yield Swap(place, ALL, str(new))
+
+
+def _narrow(one: Instruction, *, to_one: bool) -> Instruction | None:
+    """The instruction with its width, and all its vectors, divided by the same number."""
+    words = one.opcode.split(".")
+    at = next((n for n, word in enumerate(words) if n and _WIDTH.fullmatch(word)), None)
+    if at is None:
+        return None
+    letter, width = words[at][0], int(words[at][1:])
+    part = width if to_one else 2
+    if width == 1:
+        return None
+    narrow = [f"{letter}{width // part}"] if letter == "x" or width > part else []
+    is_bare = letter == "v" and width == part
+    operands = [_shortened(operand, part, is_bare=is_bare) for operand in one.operands]
+    return replace(
+        one, opcode=".".join([*words[:at], *narrow, *words[at + 1 :]]), operands=tuple(operands)
+    )
+
+
+def _shortened(operand: str, part: int, *, is_bare: bool) -> str:
+    """The first elements of a vector, one in `part`; any other operand as it is."""
+    elements = split_operands(operand[1:-1]) if operand.startswith("{") else ()
+    if not elements or len(elements) % part:
+        return operand
+    kept = elements[: len(elements) // part]
+    return kept[0] if is_bare and len(kept) == 1 else "{" + ", ".join(kept) + "}"
+
+
+# What is not computation: functions, heads, declarations, branches.
+
+# What says which compiler and which GPU a module is for is not up for reduction.
+_KEPT = re.compile(r"\.(?:version|target)\b")
+_ALIGNMENT = re.compile(r"\.align\s+\d+\s+")
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Drops functions and entries whole."""
+
+    name: str = "functions"
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """Each function, by its number, where there are several."""
+        count = len(document.functions)
+        return list(range(count)) if count > 1 else []
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document without them."""
+        functions = [one for number, one in enumerate(document.functions) if number in set(chosen)]
+        return document.without(
+            {place for one in functions for place in range(one.head, one.closing + 1)}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One part of a head: `front`, `parameters` or `directives`, and its number."""
+
+    place: int
+    kind: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Drops what stands in the heads of functions: linkage, parameters, `.reqntid` and its kin."""
+
+    name: str = "heads"
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """Each part of each head."""
+        return [
+            _Part(place, kind, number)
+            for place, head in _heads(document)
+            for kind in ("front", "parameters", "directives")
+            for number in range(len(getattr(head, kind)))
+        ]
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document without these parts."""
+        dropped = [part for part in chosen if isinstance(part, _Part)]
+        changes: dict[int, Sequence[Statement]] = {}
+        for place, head in _heads(document):
+            new = _without(head, [part for part in dropped if part.place == place])
+            if new != head:
+                changes[place] = [
+                    statement(StatementKind.HEAD, str(new), document.statements[place].before)
+                ]
+        return document.replaced(changes) if changes else None
+
+
+def _without(head: Head, parts: Collection[_Part]) -> Head:
+    gone = {(part.kind, part.number) for part in parts}
+    return replace(
+        head,
+        front=tuple(one for n, one in enumerate(head.front) if ("front", n) not in gone),
+        parameters=tuple(
+            one for n, one in enumerate(head.parameters) if ("parameters", n) not in gone
+        ),
+        directives=tuple(
+            one for n, one in enumerate(head.directives) if ("directives", n) not in gone
+        ),
+    )
+
+
+def _heads(document: Document) -> Iterable[tuple[int, Head]]:
+    for place, one in enumerate(document.statements):
+        if one.kind is StatementKind.HEAD and (head := read_head(one.code)):
+            yield place, head
+
+
+def declarations(document: Document) -> Iterable[Swap]:
+    """Every declaration and directive may go, or its alignment; not the version and the target."""
+    for place, one in enumerate(document.statements):
+        if one.kind in (StatementKind.DECLARATION, StatementKind.DIRECTIVE) and not _KEPT.match(
+            one.code
+        ):
+            # The alignment first: what is gone after it has none.
+            if (plain := _ALIGNMENT.sub("", one.code)) != one.code:
+                yield Swap(place, ALL, plain)
+            yield Swap(place, DELETED)
+
+
+def returns(document: Document) -> Iterable[Swap]:
+    """Every branch may leave the function instead."""
+    for place, one in document.instructions:
+        if one.base in ("bra", "brx"):
+            yield Swap(place, ALL, f"{one.guard} ret;".lstrip())
+
+
+# Other names for registers: one for all undefined ones, a source for its copy.
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """In a function (by its number), one name for another; the statement at `gone` goes with it."""
+
+    function: int
+    old: str
+    new: str
+    gone: int | None = None
+
+
+@dataclass(frozen=True)
+class Renaming:
+    """A pass whose opportunities are renamings. A chain of them is followed to its end."""
+
+    name: str
+    find: Callable[[Document], Iterable[Rename]]
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """What the function finds."""
+        return list(self.find(document))
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document with these names."""
+        changes: dict[int, Sequence[Statement]] = {}
+        for number, function in enumerate(document.functions):
+            renames = [r for r in chosen if isinstance(r, Rename) and r.function == number]
+            names = {rename.old: rename.new for rename in renames}
+            for place in function.body if names else ():
+                one = document.statements[place]
+                if one.kind is not StatementKind.DECLARATION:
+                    new = renamed(one, partial(_follow, names))
+                    if new is not one:
+                        changes[place] = [new]
+            changes.update((rename.gone, ()) for rename in renames if rename.gone is not None)
+        return document.replaced(changes) if changes else None
+
+
+@dataclass(frozen=True)
+class Collapsing:
+    """Deletes instructions, and hands what they read on to those that read their results.
+
+    So a value stays as various as it was, which a deletion alone would end.
+    """
+
+    name: str = "collapse"
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """Every instruction, by its place."""
+        return [place for place, _ in document.instructions]
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document without these instructions."""
+        gone = set(chosen)
+        changes: dict[int, Sequence[Statement]] = dict.fromkeys(
+            (place for place, _ in document.instructions if place in gone), ()
+        )
+        for function in document.functions:
+            registers = read_registers(document, function)
+            inside = [
+                (place, one) for place, one in document.instructions if place in function.body
+            ]
+            writers = Counter(name for _, one in inside for name in one.writes)
+            names: dict[str, str] = {}
+            for place, one in inside:
+                if place in gone:
+                    names.update(_heirs(one, registers, writers))
+            for place in function.body if names else ():
+                line = document.statements[place]
+                if place not in gone and line.kind is not StatementKind.DECLARATION:
+                    new = renamed(line, partial(_follow, names))
+                    if new is not line:
+                        changes[place] = [new]
+        return document.replaced(changes)
+
+
+def _heirs(one: Instruction, registers: Registers, writers: Counter[str]) -> dict[str, str]:
+    """For each register that only this instruction writes, one of the same type that it reads."""
+    sources: dict[str, list[str]] = {}
+    for operand in one.operands[one.results :]:
+        for name in names_in(operand):
+            sources.setdefault(registers.type_of(name) or "", []).append(name)
+    heirs = {}
+    for number, name in enumerate(one.writes):
+        kind = registers.type_of(name)
+        others = [source for source in sources.get(kind or "", []) if source not in one.writes]
+        if kind and others and writers[name] == 1:
+            heirs[name] = others[number % len(others)]
+    return heirs
+
+
+def _follow(names: dict[str, str], name: str) -> str:
+    seen = {name}
+    while name in names and names[name] not in seen:
+        name = names[name]
+        seen.add(name)
+    return name
+
+
+def undefined(document: Document) -> Iterable[Rename]:
+    """Every register that nothing writes may be the first such one of its type."""
+    for number, function in enumerate(document.functions):
+        registers = read_registers(document, function)
+        inside = [one for place, one in document.instructions if place in function.body]
+        written = {name for one in inside for name in one.writes}
+        first: dict[str, str] = {}
+        for name in dict.fromkeys(name for one in inside for name in one.reads):
+            kind = registers.type_of(name)
+            if kind and name not in written and first.setdefault(kind, name) != name:
+                yield Rename(number, name, first[kind])
+
+
+def mergers(document: Document) -> Iterable[Rename]:
+    """Every register may be the one of its type that came before it."""
+    for number, function in enumerate(document.functions):
+        registers = read_registers(document, function)
+        last: dict[str, str] = {}
+        names = (
+            name
+            for place, one in document.instructions
+            if place in function.body
+            for name in (*one.reads, *one.writes)
+        )
+        for name in dict.fromkeys(names):
+            kind = registers.type_of(name)
+            if kind:
+                if kind in last:
+                    yield Rename(number, name, last[kind])
+                last.setdefault(kind, name)
+
+
+def bypasses(document: Document) -> Iterable[Rename]:
+    """Every instruction may go whose result can be one of its own operands, of the same type."""
+    for number, function in enumerate(document.functions):
+        registers = read_registers(document, function)
+        inside = [(place, one) for place, one in document.instructions if place in function.body]
+        writers = Counter(name for _, one in inside for name in one.writes)
+        for place, one in inside:
+            if not one.results or len(one.writes) != 1 or writers[one.writes[0]] != 1:
+                continue
+            result = one.writes[0]
+            kind = registers.type_of(result)
+            sources = (name for operand in one.operands[1:] for name in names_in(operand))
+            for source in dict.fromkeys(sources):
+                if source != result and registers.type_of(source) == kind:
+                    yield Rename(number, result, source, place)
+
+
+# What makes a module plainer and leaves its program as it is.
+#
+# Each step is a function from a document to a document. They are tried all at once: ptxas does not
+# see most of them, and one test so takes a third of a module away.
+
+_DEBUG = re.compile(r"\.(?:loc|file|section)\b")
+_BLANKS_INSIDE = re.compile(r"(?<=[\[({])\s+|\s+(?=[\])}])")
+_NO_OFFSET = re.compile(r"\s*\+\s*0(?=[\],])")
+_ANY_OFFSET = re.compile(r"\s*\+\s*(?=\w)")
+# What the registers of a type are called; those of any other type are called after it.
+_PREFIXES = {
+    ".pred": "p",
+    ".b16": "rs",
+    ".b32": "r",
+    ".b64": "rd",
+    ".f32": "f",
+    ".f64": "fd",
+    ".b128": "rq",
+}
+_LIKE_A_REGISTER = re.compile(r"(?:_\w*[a-z]|p|r|rs|rd|rq|f|fd)[0-9]+")
+
+
+@dataclass(frozen=True)
+class Tidying:
+    """All steps, each as one opportunity."""
+
+    name: str = "tidy"
+
+    def opportunities(self, document: Document) -> Sequence[Edit]:
+        """The steps that would change this document."""
+        return [step for step in _STEPS if step(document) != document]
+
+    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+        """The document after these steps, in their own order."""
+        result = document
+        for step in _STEPS:
+            if step in chosen:
+                result = step(result)
+        return result if result != document else None
+
+
+def tidied(document: Document) -> Document:
+    """The document after all steps."""
+    for step in _STEPS:
+        document = step(document)
+    return document
+
+
+def _plain(document: Document) -> Document:
+    """One statement on a line, without comments, in one way to write it."""
+    lines = [
+        statement(one.kind, _plain_code(one), "\n" if place else "")
+        for place, one in enumerate(document.statements)
+    ]
+    return Document(tuple(lines), "\n")
+
+
+def _plain_code(one: Statement) -> str:
+    instruction = one.instruction
+    if instruction is None:
+        return one.code
+    operands = (_BLANKS_INSIDE.sub("", operand) for operand in instruction.operands)
+    plain = (_ANY_OFFSET.sub("+", _NO_OFFSET.sub("", operand)) for operand in operands)
+    return str(replace(instruction, operands=tuple(plain)))
+
+
+def _without_debug(document: Document) -> Document:
+    return document.without(
+        [
+            place
+            for place, one in enumerate(document.statements)
+            if one.kind is StatementKind.DIRECTIVE and _DEBUG.match(one.code)
+        ]
+    )
+
+
+def _without_unused(document: Document) -> Document:
+    """No labels and variables that nothing names."""
+    used = _uses(document)
+    unused = [
+        place
+        for place, one in enumerate(document.statements)
+        if (name := one.label or _variable(one)) and used[name] == 1
+    ]
+    return document.without(unused) if unused else document
+
+
+def _uses(document: Document) -> Counter[str]:
+    return Counter(name for one in document.statements for name in NAME.findall(one.code))
+
+
+def _without_unused_parameters(document: Document) -> Document:
+    """No parameters of entries that nothing names."""
+    used = _uses(document)
+    changes: dict[int, Sequence[Statement]] = {}
+    for place, one in enumerate(document.statements):
+        if one.kind is StatementKind.HEAD and (head := read_head(one.code)) and head.is_entry:
+            kept = [each for each in head.parameters if used[each.name] > 1]
+            if len(kept) < len(head.parameters):
+                changes[place] = [_as_head(one, replace(head, parameters=tuple(kept)))]
+    return document.replaced(changes) if changes else document
+
+
+def _as_head(one: Statement, head: Head) -> Statement:
+    return statement(StatementKind.HEAD, str(head), one.before)
+
+
+def _variable(one: Statement) -> str | None:
+    return declared_variable(one.code) if one.kind is StatementKind.DECLARATION else None
+
+
+def _numbered_registers(document: Document) -> Document:
+    """Registers numbered in the order of their use, and declared in one place."""
+    changes: dict[int, Sequence[Statement]] = {}
+    for function in document.functions:
+        if not any(place in document.scopes for place in function.body):
+            changes.update(_renumbered(document, function))
+    return document.replaced(changes) if changes else document
+
+
+def _renumbered(document: Document, function: Function) -> dict[int, Sequence[Statement]]:
+    registers = read_registers(document, function)
+    # The sign in front is a custom; it is left out unless something else has such a name.
+    sign = "%" * any(_LIKE_A_REGISTER.fullmatch(name) for name, _ in _named(document))
+    names: dict[str, str] = {}
+    counts: dict[tuple[str, str], int] = {}
+    changes: dict[int, Sequence[Statement]] = {}
+    for place in function.body:
+        one = document.statements[place]
+        if one.kind is StatementKind.DECLARATION and any(declared_registers(one.code)):
+            changes[place] = ()
+            continue
+        for name in NAME.findall(one.code):
+            kind = registers.type_of(name)
+            if kind and name not in names:
+                prefix = sign + (_PREFIXES.get(kind) or kind.replace(".", "_"))
+                number = counts.get((kind, prefix), 0)
+                names[name] = f"{prefix}{number}"
+                counts[kind, prefix] = number + 1
+        new = renamed(one, lambda name: names.get(name, name))
+        if new is not one:
+            changes[place] = [new]
+    opening = document.statements[function.opening]
+    lines = [
+        statement(StatementKind.DECLARATION, f".reg {kind} {prefix}<{count}>;")
+        for (kind, prefix), count in counts.items()
+    ]
+    return {**changes, function.opening: [opening, *lines]}
+
+
+def _short_names(document: Document) -> Document:
+    """Entries, parameters, variables and labels called by a letter and a number."""
+    letters = dict(_named(document))
+    used = {name for one in document.statements for name in NAME.findall(one.code)}
+    others = used - set(letters)
+    numbers = {letter: itertools.count() for letter in letters.values()}
+    names = {
+        old: next(new for n in numbers[letter] if (new := f"{letter}{n}") not in others)
+        for old, letter in letters.items()
+    }
+    return Document(
+        tuple(renamed(one, lambda name: names.get(name, name)) for one in document.statements),
+        document.tail,
+    )
+
+
+def _named(document: Document) -> Iterator[tuple[str, str]]:
+    """Every name that a module or a function declares, registers apart, and its letter."""
+    for one in document.statements:
+        if one.label:
+            yield one.label, "L"
+        elif variable := _variable(one):
+            yield variable, "v"
+        elif one.kind is StatementKind.HEAD and (head := read_head(one.code)):
+            yield head.name, "k"
+            for each in head.parameters:
+                yield each.name, "a"
+
+
+_STEPS: tuple[Callable[[Document], Document], ...] = (
+    _without_debug,
+    _plain,
+    without_scopes,
+    _without_unused,
+    _without_unused_parameters,
+    _numbered_registers,
+    _short_names,
+)

@@ -1,0 +1,582 @@
+"""A reduction under way: its folder, the best so far, the log, and the versions that hold it.
+
+What is written last is never half there, so that a reduction that was killed can be resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from harness.cells.places import CompileOptions
+from harness.frontends.base import Selection
+from harness.frontends.bench.bench import Workbench
+from harness.io.files.locations import create_folder, storage_error
+from harness.io.files.regular_files import read_regular
+from harness.io.files.whole_folders import write_atomically
+from harness.io.machines.seam import MachinesGoneError
+from harness.judging.conditions import Condition, spell
+from harness.minimize.reduction.driver import Effort, PassCount
+from harness.minimize.reduction.fingerprint import Fingerprint, Reaction, drifted
+from harness.minimize.reduction.interest import AnyTool, AtHand, Interest, ask_all
+from harness.minimize.reduction.result import Ending, Size, VersionLine
+from harness.minimize.reduction.subject import Subject
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.row import Row
+
+if TYPE_CHECKING:
+    from harness.run.raw_ptx import RawInputs
+
+
+LOG = "log.jsonl"
+_MAX_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimizedFolder:
+    """A folder that one original is reduced in.
+
+    `suffix` is that of its two texts: `original` and `min`. `begun` is what an earlier run left as
+    the best, `tests`, `calls` and `seconds` what it used, `passes` what each pass did.
+    `finished_terms` are the terms on which it came to its end; None where it did not.
+    `is_minimal` is what it found out then.
+    """
+
+    path: Path
+    suffix: str = ".ptx"
+    begun: str | None = None
+    tests: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    passes: Mapping[str, PassCount] = field(default_factory=dict)
+    finished_terms: Mapping[str, object] | None = None
+    is_minimal: bool | None = None
+
+    @property
+    def best(self) -> Path:
+        """Where the best so far is."""
+        return self.path / f"min{self.suffix}"
+
+    @property
+    def original(self) -> Path:
+        """Where the text is that is reduced."""
+        return self.path / f"original{self.suffix}"
+
+    def check(self, *, resume: bool) -> None:
+        """See early whether the folder can be used.
+
+        Raises:
+            UsageError: there is something else in it, or nothing to go on from.
+            StorageError: it cannot be read.
+        """
+        path = self.path
+        try:
+            if resume and not (self.original.is_file() and self.best.is_file()):
+                raise UsageError(f"--resume: {path} holds no reduction to go on from")
+            if not resume and path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise UsageError(
+                    f"{path} is there already; --resume goes on from it, --out names another"
+                )
+        except OSError as error:
+            raise storage_error(error, path, "read") from error
+
+    def open(self, original: str, *, resume: bool) -> MinimizedFolder:
+        """Begin in an empty folder, or go on in one that holds this original.
+
+        Raises:
+            UsageError: there is something else in it, or nothing to go on from.
+            StorageError: it cannot be read or written.
+        """
+        self.check(resume=resume)
+        if resume:
+            return self._resumed(original)
+        create_folder(self.path)
+        self.write(self.original.name, original)
+        self.keep(original)
+        return self
+
+    def _resumed(self, original: str) -> MinimizedFolder:
+        try:
+            kept = read_regular(self.original, _MAX_BYTES)
+            begun = read_regular(self.best, _MAX_BYTES)
+            records = _records(self.path / LOG)
+        except OSError as error:
+            raise storage_error(error, self.path, "read") from error
+        if kept != original.encode():
+            raise UsageError(
+                f"--resume: {self.original} is not what would be reduced; "
+                "leave --resume out and name another folder by --out"
+            )
+        last = records[-1] if records else _Record()
+        terms = [record.terms for record in records if record.event == "begun"]
+        return replace(
+            self,
+            begun=begun.decode(errors="replace"),
+            tests=last.tests,
+            calls=last.calls,
+            seconds=last.seconds,
+            passes=next((record.passes for record in reversed(records) if record.passes), {}),
+            finished_terms=terms[-1] if terms and last.event == "finished" else None,
+            is_minimal=last.is_minimal,
+        )
+
+    def keep(self, text: str) -> None:
+        """This is the best so far.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        self.write(self.best.name, text)
+
+    def write(self, name: str, text: str, *, executable: bool = False) -> None:
+        """Write one file whole.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        self.write_bytes(name, text.encode())
+        if executable:
+            (self.path / name).chmod(0o755)
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write one file whole.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        write_atomically(self.path / name, data)
+
+    def log(self, record: Mapping[str, object]) -> None:
+        """Add a line to the log.
+
+        Raises:
+            StorageError: the disk is full or read-only.
+        """
+        try:
+            with (self.path / LOG).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+        except OSError as error:
+            raise storage_error(error, self.path / LOG, "write") from error
+
+
+class _Record(msgspec.Struct, frozen=True):
+    """A line of the log, as far as a later run wants to know it."""
+
+    event: str = ""
+    tests: int = 0
+    calls: int = 0
+    seconds: float = 0.0
+    terms: dict[str, Any] | None = None
+    passes: dict[str, PassCount] = {}
+    is_minimal: bool | None = None
+
+
+def _records(path: Path) -> list[_Record]:
+    """The whole lines of a log; a run that was killed may leave half a line."""
+    text = read_regular(path, _MAX_BYTES) if path.exists() else b""
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(msgspec.json.decode(line, type=_Record))
+    return found
+
+
+STARTED_OVER = "the saved result no longer reproduces; starting over"
+
+# Accepted texts are kept to go back to, up to this many bytes.
+_MAX_HISTORY = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinimizeOptions:
+    """What to look for and how long.
+
+    `condition` or `script` say what a candidate has to show, else it is the failure that is found.
+    `folder_of` names the output folder by the row that is reduced. `seconds` and `tests` bound this
+    run with those that it goes on from. With `run`, what is followed is what the PTX computes when
+    it is executed; `inputs` are what a file of PTX is launched with. With `on_gpu`, cubins are
+    launched there: what the first ptxas makes of it at `gpu_level` (-O); `runner` is a command that
+    reaches the GPU.
+    """
+
+    folder_of: Callable[[Row], Path]
+    resume: bool = False
+    condition: Condition | None = None
+    script: str | None = None
+    level: str = "auto"
+    seconds: float | None = None
+    tests: int | None = None
+    seed: int = 0
+    is_defined: bool = False
+    run: bool = False
+    inputs: RawInputs | None = None
+    on_gpu: bool = False
+    gpu_level: int = 3
+    runner: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReductionStep:
+    """One test, as a live view wants it: the size of the best so far, tests per second."""
+
+    pass_name: str
+    is_accepted: bool
+    tests: int
+    accepted: int
+    best: Size
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What a reduction reports while it works."""
+
+    tell: Callable[[str], None] = lambda line: None  # noqa: ARG005
+    stage: Callable[[str], None] = lambda words: None  # noqa: ARG005
+    began: Callable[[str, str, Size], None] = lambda name, level, size: None  # noqa: ARG005
+    step: Callable[[ReductionStep], None] = lambda step: None  # noqa: ARG005
+
+
+@dataclass(slots=True, kw_only=True)
+class Work:
+    """The best text so far and how it came to be.
+
+    `deadline` is by `time.monotonic`; `jobs`, `seed` and `max_tests` are those of an `Effort`.
+    `history` are texts that were accepted, oldest first; the first is the one that this run began
+    with. `calls` counts the runs of a compiler.
+    """
+
+    folder: MinimizedFolder
+    watch: Watch
+    best: str
+    size_of: Callable[[str], Size]
+    started: float
+    deadline: float | None = None
+    jobs: int = 1
+    seed: int = 0
+    max_tests: int | None = None
+    tests: int = 0
+    accepted: int = 0
+    calls: int = 0
+    ending: Ending = Ending.FINISHED
+    trouble: str | None = None
+    passes: dict[str, PassCount] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
+    size: Size = field(init=False)
+    _before: int = 0
+    _began: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.size = self.size_of(self.best)
+        self.history.append(self.best)
+        self.passes.update(self.folder.passes)
+
+    @property
+    def all_tests(self) -> int:
+        """Of this run and of those that it goes on from."""
+        return self.folder.tests + self.tests
+
+    @property
+    def all_calls(self) -> int:
+        """How often a compiler was run for them."""
+        return self.folder.calls + self.calls
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of this run and of those that it goes on from."""
+        return self.folder.seconds + time.monotonic() - self.started
+
+    @property
+    def effort(self) -> Effort:
+        """What this run may still spend."""
+        left = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
+        return Effort(jobs=self.jobs, seed=self.seed, max_tests=left, is_time_up=self.is_time_up)
+
+    def is_time_up(self) -> bool:
+        """Whether the time of this run is spent."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
+    def begin(self) -> None:
+        """A driver starts to count from nothing."""
+        self._before, self._began = self.tests, time.monotonic()
+
+    def heard(self, pass_name: str, tests: int, *, text: str | None) -> None:
+        """One test was answered, the driver's `tests`-th; `text` is the new best, if it is."""
+        self.tests = self._before + tests
+        if text is not None:
+            self.accepted += 1
+            self.take(text)
+            self.log("accepted", {"pass": pass_name})
+        self.watch.step(
+            ReductionStep(
+                pass_name=pass_name,
+                is_accepted=text is not None,
+                tests=self.tests,
+                accepted=self.accepted,
+                best=self.size,
+                rate=tests / max(time.monotonic() - self._began, 1e-3),
+            )
+        )
+
+    def end(self, ledger: Mapping[str, PassCount], tests: int, *, is_finished: bool) -> None:
+        """A driver is done."""
+        self.tests = self._before + tests
+        for name, count in ledger.items():
+            old = self.passes.get(name, PassCount())
+            self.passes[name] = PassCount(
+                tests=old.tests + count.tests,
+                accepted=old.accepted + count.accepted,
+                removed=old.removed + count.removed,
+            )
+        if not is_finished:
+            self.ending = Ending.BUDGET
+
+    def take(self, text: str) -> None:
+        """This is the best now: on disk before anything else is tried."""
+        if text == self.best:
+            return
+        self.best, self.size = text, self.size_of(text)
+        self.folder.keep(text)
+        self.history.append(text)
+        if sum(map(len, self.history)) > _MAX_HISTORY:
+            self.history[1:-1:2] = []
+
+    def finish(self, *, is_minimal: bool | None) -> None:
+        """The last line of the log: how it ended, and what a later run can go on from."""
+        passes = {name: asdict(count) for name, count in self.passes.items()}
+        self.log(self.ending.value, {"is_minimal": is_minimal, "passes": passes})
+
+    def note(self, words: str) -> None:
+        """Tell something now, and in the report."""
+        self.notes.append(words)
+        self.watch.tell(words)
+
+    def log(self, event: str, more: Mapping[str, object] | None = None) -> None:
+        """A line of the log: what happened, and where it stands."""
+        self.folder.log(
+            {
+                "event": event,
+                **(more or {}),
+                "instructions": self.size.instructions,
+                "lines": self.size.lines,
+                "bytes": self.size.bytes,
+                "tests": self.all_tests,
+                "calls": self.all_calls,
+                "seconds": round(self.seconds, 2),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reducing:
+    """What is to be reduced, and with what."""
+
+    bench: Workbench
+    selection: Selection
+    subject: Subject
+    how: CompileOptions
+    options: MinimizeOptions
+    watch: Watch
+    started: float
+
+    def folder(self, suffix: str) -> MinimizedFolder:
+        """The folder that is named for it, before anything is in it.
+
+        Raises:
+            UsageError: there is something else in it, or nothing to go on from.
+            StorageError: it cannot be read.
+        """
+        folder = MinimizedFolder(path=self.options.folder_of(self.subject.row), suffix=suffix)
+        folder.check(resume=self.options.resume)
+        return folder
+
+    def work(self, folder: MinimizedFolder, text: str, size_of: Callable[[str], Size]) -> Work:
+        """The work on a text in an opened folder."""
+        options = self.options
+        return Work(
+            folder=folder,
+            watch=self.watch,
+            best=text,
+            size_of=size_of,
+            started=self.started,
+            # What earlier runs spent is spent.
+            deadline=self.started + options.seconds - folder.seconds if options.seconds else None,
+            jobs=self.how.workers,
+            seed=options.seed,
+            max_tests=options.tests,
+        )
+
+    def begin(self, work: Work, level: str, fingerprint: Fingerprint, **more: object) -> bool:
+        """Say what begins; whether an earlier run has finished the same, so that nothing is left.
+
+        `more` is what else decides what comes out.
+        """
+        row, folder = self.subject.row, work.folder
+        self.watch.began(row.kernel, level, work.size)
+        condition = fingerprint.condition
+        terms = {
+            "level": level,
+            "fails": fingerprint.bad,
+            "signature": fingerprint.signature,
+            "while": spell(condition) if condition else None,
+            "script": fingerprint.script,
+            "guards": (*fingerprint.checks[1:], *filter(None, (fingerprint.held_for,))),
+            "seed": self.options.seed,
+            **more,
+        }
+        work.log("begun", {"kernel": row.short, "jobs": self.how.workers, "terms": terms})
+        same = json.loads(json.dumps(terms)) == folder.finished_terms
+        return same and work.best == folder.begun
+
+
+T = TypeVar("T", bound=AnyTool)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driven:
+    """What one run of a driver came to; see `harness.minimize.reduction.driver.Reduction`."""
+
+    text: str
+    tests: int
+    is_finished: bool
+    is_minimal: bool | None
+    ledger: Mapping[str, PassCount]
+
+
+class Driver(Protocol):
+    """Reduces a text of one level; the arguments are those of `reduction.Reducer`."""
+
+    async def __call__(
+        self,
+        text: str,
+        is_interesting: Callable[[str], Awaitable[bool]],
+        *,
+        effort: Effort,
+        watch: Callable[[str, int, str | None], None],
+    ) -> Driven:
+        """`watch` hears of each test: the pass, how many there were, the new best if there is."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HeldReduction(Generic[T]):
+    """One text, what is interesting about it, and the versions that hold the failure in place.
+
+    `name` is that of the compiler whose versions they are. With `keeps_refusals`, a version that
+    refuses the original in another way has to go on doing so. `versions` is the table of original
+    against result once it is known.
+    """
+
+    name: str
+    work: Work
+    interest: Interest[T]
+    at_hand: AtHand[T]
+    driver: Driver
+    keeps_refusals: bool = False
+    versions: tuple[VersionLine, ...] = ()
+    is_minimal: bool | None = None
+
+    async def run(
+        self, *, is_done: bool = False, then: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Reduce until nothing is left to try or to spend; Ctrl-C and trouble keep the best.
+
+        With `is_done`, an earlier run has reduced it: only the versions are asked. `then` looks
+        closer at the result.
+        """
+        work = self.work
+        try:
+            if is_done:
+                self.is_minimal = work.folder.is_minimal
+            else:
+                await self._reduce()
+            while diverged := self._diverged(now := await self._ask_all()):
+                if set(diverged) <= set(self.interest.fingerprint.checks):
+                    break  # They were asked, and answer differently from run to run.
+                await self._go_back(diverged)
+                await self._reduce()
+            self.versions = self._lines(now)
+            if then:
+                await then()
+        except asyncio.CancelledError:
+            work.ending = Ending.INTERRUPTED
+        except (InfrastructureError, MachinesGoneError) as error:
+            work.ending, work.trouble = Ending.TROUBLE, str(error)
+        if not self.versions:
+            self.versions = self._lines({})
+
+    async def _reduce(self) -> None:
+        work = self.work
+        work.begin()
+        done = await self.driver(
+            work.best, self.interest.begin, effort=work.effort, watch=self._heard
+        )
+        work.take(done.text)
+        work.end(done.ledger, done.tests, is_finished=done.is_finished)
+        self.is_minimal = done.is_minimal if done.is_finished else None
+
+    def _heard(self, pass_name: str, tests: int, text: str | None) -> None:
+        self.work.calls = self.interest.calls
+        self.work.heard(pass_name, tests, text=text)
+
+    async def _ask_all(self) -> dict[str, Reaction]:
+        """What every installed version does; with a script, none is asked."""
+        if self.interest.fingerprint.script:
+            return {}
+        self.work.watch.stage(f"asking every installed {self.name}")
+        return await ask_all(self.interest.oracle, self.work.best, self.at_hand.tools.values())
+
+    def _diverged(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
+        """Versions that answered otherwise for the original; numbers are asked of one only."""
+        fingerprint = self.interest.fingerprint
+        if fingerprint.signature is None:
+            return ()
+        answers = {version: fingerprint.answer(each) for version, each in now.items()}
+        original = self.at_hand.answers(fingerprint)
+        return drifted(original, answers, keeps_refusals=self.keeps_refusals)
+
+    async def _go_back(self, diverged: tuple[str, ...]) -> None:
+        """Return to the last step that had not diverged, and ask these versions from there on."""
+        interest = self.interest
+        interest.fingerprint = interest.fingerprint.with_guards(
+            self.at_hand.answers(interest.fingerprint), diverged
+        )
+        history = self.work.history
+        first, last = 0, len(history) - 1
+        while last - first > 1:
+            middle = (first + last) // 2
+            if await interest.holds(history[middle]):
+                first = middle
+            else:
+                last = middle
+        names = ", ".join(diverged)
+        self.work.note(f"{self.name} {names} differed from the original: from there on asked, too")
+        text = history[first]
+        del history[first + 1 :]
+        self.work.take(text)
+        self.work.log("went back", {"versions": diverged})
+
+    def _lines(self, now: Mapping[str, Reaction]) -> tuple[VersionLine, ...]:
+        fingerprint = self.interest.fingerprint
+        lines = []
+        for version, answer in self.at_hand.answers(fingerprint).items():
+            mine = now.get(version)
+            lines.append(
+                VersionLine(
+                    version=version,
+                    original=answer,
+                    original_words=fingerprint.described(self.at_hand.reactions[version]),
+                    minimized=fingerprint.answer(mine) if mine else None,
+                    minimized_words=fingerprint.described(mine) if mine else "",
+                    minimized_kind=mine.verdict if mine else None,
+                )
+            )
+        return tuple(lines)
