@@ -22,8 +22,7 @@ from selenium import webdriver
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
 from harness.store.store import Store
-from harness.workaround.rank.again import rank_again
-from harness.workaround.rank.keeping import keep_ranks
+from harness.workaround.rank.ranking import keep_ranks, rank_again
 
 ROOT = Path(__file__).parents[1]
 MEASURED = ROOT / "tests" / "data" / "gpu" / "ranks-h200.json.xz"

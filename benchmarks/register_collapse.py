@@ -26,9 +26,8 @@ from harness.judging.ptxas.occupancy import theoretical_occupancy
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.thresholds import DEFAULT_THRESHOLDS
 from harness.values.toolchain import Assembler
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import DEFAULT_THRESHOLDS, VerdictKind
 
 OPTION = ["--minnctapersm", "1"]
 _SECONDS = 600.0

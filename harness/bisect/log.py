@@ -12,10 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.bisect.confidence import Tally
 from harness.bisect.ir_difference import StageStory
-from harness.bisect.report import ProbeEvidence
-from harness.bisect.search import Probe
+from harness.bisect.search import Probe, Tally
+from harness.bisect.words import ProbeEvidence
 from harness.io.files.locations import storage_error
 from harness.io.files.regular_files import read_regular
 from harness.judging.conditions import parse_condition, spell

@@ -19,7 +19,7 @@ from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
-from harness.judging.ptxas.flags import single_changes
+from harness.judging.ptxas.options import single_changes
 from harness.store.sqlite.records import ResultRecord
 from harness.store.store import Store
 from harness.values.errors import CaptureError, EmptySelectionError, UsageError

@@ -9,10 +9,61 @@ that fails, passes and fails again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from harness.judging.answers import VerdictAnswer
+
+# How often a thing must be run before one believes what was seen.
+
+DOUBT = 0.01
+"""How likely a version that fails now and then may be to pass for one that works."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Of `runs`, how many showed the failure that is looked for."""
+
+    failures: int = 0
+    runs: int = 0
+
+    @property
+    def rate(self) -> float:
+        """The share that failed; 1 where nothing was run: a failure is taken to be steady."""
+        return self.failures / self.runs if self.runs else 1.0
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether it failed sometimes."""
+        return 0 < self.failures < self.runs
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(failures=self.failures + other.failures, runs=self.runs + other.runs)
+
+
+def runs_to_trust(bad: Tally, *, doubt: float = DOUBT) -> int:
+    """How many runs without a failure show that a version works.
+
+    One that fails as often as `bad` does would pass n runs with the probability (1 - rate)**n;
+    n is the least for which that is below `doubt`. 1 for a failure that always comes.
+    """
+    if bad.rate >= 1:
+        return 1
+    if bad.rate <= 0:
+        raise ValueError("a failure that was never seen has no rate")
+    return math.ceil(math.log(doubt) / math.log1p(-bad.rate))
+
+
+def confidence(bad: Tally, good: Tally) -> float:
+    """How sure it is that the good side works, and did not only get away: 1 - (1 - rate)**runs.
+
+    `rate` is how often the bad side fails. 0 where the good side failed too, or a side was not run.
+    """
+    if not bad.failures or not good.runs or good.failures:
+        return 0.0
+    return float(1 - (1 - bad.rate) ** good.runs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,3 +305,118 @@ def _segments(size: int, known: Mapping[int, Probe]) -> Iterator[Segment]:
         first = index if is_first else first
         if known.get(index + 1) != known[index]:
             yield Segment(first=first, last=index, probe=known[index])
+
+
+# What the versions of one tool say of a failure: where it began and ended.
+#
+# `triage bisect` says it of one cell, `triage bugs` of all cells that ever had the failure: the
+# same
+# sentences, from the same `Finding`.
+
+_MOST_LISTED = 12
+
+
+class VersionHistory(Protocol):
+    """The versions of one tool that exist, oldest first, and what those that were tried say."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """All that exist, oldest first."""
+
+    @property
+    def finding(self) -> Finding:
+        """What the answers say, by index in `versions`."""
+
+    @property
+    def has_all(self) -> bool:
+        """Whether `versions` are all that there are, or may be those of some results only."""
+
+    def said(self, index: int) -> str:
+        """The reason of a version's answer, in words."""
+
+    def is_clean_end(self, index: int) -> bool:
+        """Whether a version comes to an end of its own, with a reason: no limit cut it."""
+
+
+def bounds_said(line: VersionHistory, tool: str) -> list[str]:
+    """Where the failure began, where it ended, and what lies between; it was seen at least once."""
+    return [_begin(line, tool), _end(line, tool), *_between(line)]
+
+
+def bound_words(line: VersionHistory, boundary: Boundary) -> str:
+    """The version, or all that it may be."""
+    if boundary.exact:
+        return line.versions[boundary.after]
+    return f"any of {listed(line, boundary.candidates)}"
+
+
+def listed(line: VersionHistory, indices: Collection[int]) -> str:
+    """The versions by name, oldest first; of very many, the outermost and their number."""
+    names = [line.versions[index] for index in sorted(indices)]
+    if len(names) > _MOST_LISTED:
+        return f"{names[0]}, ..., {names[-1]} ({len(names)} versions)"
+    return ", ".join(names)
+
+
+def _begin(line: VersionHistory, tool: str) -> str:
+    finding = line.finding
+    if finding.regression is not None:
+        good = line.versions[finding.regression.before]
+        return f"First bad: {tool} {bound_words(line, finding.regression)}. Last good: {good}."
+    assert finding.oldest_bad is not None
+    oldest = line.versions[finding.oldest_bad]
+    if finding.appears is None:
+        return f"Present in the oldest {tool} {_reach(line, 0)}, {oldest}."
+    older = finding.appears.before
+    if not line.is_clean_end(older):
+        return f"Present in the oldest testable {tool}, {oldest}."
+    return (
+        f"First seen: {tool} {bound_words(line, finding.appears)}. No older one that was tried "
+        f"works: {line.versions[older]} ends with: {_plain(line.said(older))}."
+    )
+
+
+def _end(line: VersionHistory, tool: str) -> str:
+    finding = line.finding
+    if finding.fix is not None:
+        return f"First fixed: {bound_words(line, finding.fix)}."
+    assert finding.newest_bad is not None
+    newest = line.versions[finding.newest_bad]
+    if finding.vanishes is None:
+        return f"Still present in the newest {tool} {_reach(line, -1)}, {newest}."
+    newer = finding.vanishes.after
+    if not line.is_clean_end(newer):
+        return (
+            f"Still present in {newest}, the newest testable {tool}; {line.versions[newer]} ends "
+            f"with: {_plain(line.said(newer))}."
+        )
+    gone = bound_words(line, finding.vanishes)
+    return f"Gone from {gone} on, which ends with: {_plain(line.said(newer))}."
+
+
+def _plain(reason: str) -> str:
+    """A reason as the end of a sentence."""
+    return reason.rstrip(".")
+
+
+def _reach(line: VersionHistory, end: int) -> str:
+    """Whether the last version in this direction is the last of all, or of those tried."""
+    bad = line.finding.oldest_bad if end == 0 else line.finding.newest_bad
+    assert bad is not None
+    is_outermost = bad == range(len(line.versions))[end]
+    return "there is" if is_outermost and line.has_all else "that was tried"
+
+
+def _between(line: VersionHistory) -> list[str]:
+    """What lies inside the boundaries that are named: they are exact only without it."""
+    named = [each for each in (line.finding.regression, line.finding.fix) if each]
+    if not named:
+        return []
+    parts = []
+    for words, indices in (
+        ("Untestable between", {index for each in named for index in each.holes}),
+        ("Not tried between", {index for each in named for index in each.unprobed}),
+    ):
+        if indices or words.startswith("Untestable"):
+            parts.append(f"{words}: {listed(line, indices) or 'none'}.")
+    return parts

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.bisect.axes import Axis
-from harness.bisect.confidence import Tally, runs_to_trust
 from harness.bisect.log import BisectLog
-from harness.bisect.search import Finding, Probe, conclude
+from harness.bisect.search import Finding, Probe, Tally, conclude, runs_to_trust
 from harness.cells.elsewhere import Elsewhere
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.frontends.base import PlannedCell

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
+from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants, read_ptx
 from harness.bisect.collapse.lifting import lift_collapse
-from harness.blame.columns import Columns, choose_columns
-from harness.blame.grid import Grid
+from harness.blame.grid import Grid, PairTrial, Varied
 from harness.blame.lines import (
+    Columns,
     Made,
     Study,
+    as_seen,
     assemble_all,
+    choose_columns,
     distinct,
     followed,
+    known_versions,
     lines_of,
     look_along,
     make_all,
 )
-from harness.blame.pairs import as_users_pair, remedy_of
-from harness.blame.trials import Pair, run_trials
 from harness.blame.words import BlameReport, blame
+from harness.cells.evaluate import cell_evidence
 from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.assemble import PtxInput, assemble
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.readings import PtxReading
+from harness.frontends.registry import front_end
+from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.hub import Hub
-from harness.judging.answers import VerdictAnswer
+from harness.io.toolchains.install import available_ptxas, install_ptxas
+from harness.io.toolchains.installed import installed_versions
+from harness.judging.answers import VerdictAnswer, works
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank, severity
+from harness.judging.judge import judge
+from harness.judging.ptxas.options import single_changes
+from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.oracles import reaction_of
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import (
@@ -39,8 +53,206 @@ from harness.values.errors import (
     TriageError,
 )
 from harness.values.row import Row
-from harness.values.toolchain import Compiler, compiler_name
+from harness.values.toolchain import TRITON, Assembler, Compiler, compiler_name
 from harness.values.verdict import VerdictKind
+from harness.workaround.paste import ptxas_environment
+
+# Versions that do not go together: the pair as a user would run it, and how to set up one.
+
+# Each one lowers the kernel again.
+_MOST_PAIRS = 8
+
+
+async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -> list[Made]:
+    """The case's Triton pointed at another ptxas, the nearest newer one with which it works.
+
+    Pointed at a ptxas, Triton writes the PTX version of that one: the PTX that it writes for its
+    own ptxas may be too old for the target as well as too new for a ptxas. Empty where the case
+    works with a ptxas already, where there is no Triton, or where no pair works.
+    """
+    if case.launch is None or case.bundled is None:
+        return []
+    own = case.launch.compiler.version
+    mine = (row for each in made if each.triton == own for row in each.all_rows())
+    if any(works(VerdictKind(row.verdict), row.stage) for row in mine):
+        return []
+    candidates = await _newer_ptxas(study, Version(case.bundled.version))
+    try:
+        cells = (await study.plan(case.launch.compiler, ptxas=candidates)).cells
+    except (CaptureError, InfrastructureError):
+        return []
+    for cell in (cell for cell in cells if followed(cell) == followed(case)):
+        row = await study.row(cell)
+        if works(VerdictKind(row.verdict), row.stage):
+            return [as_seen(cell, row)]
+    return []
+
+
+async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Assembler, ...]:
+    versions = known_versions(study.selection, "assembler", study.troubles)
+    minors = newest_of_minor(versions, installed_versions("ptxas"))
+    newer = [version for version in minors if version > bundled][:_MOST_PAIRS]
+    found = []
+    for version in newer:
+        try:
+            found.append(await asyncio.to_thread(install_ptxas, version))
+        except InfrastructureError as error:
+            study.troubles.append(f"ptxas {version}: {error}")
+    return tuple(found)
+
+
+def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ...]:
+    """What a user types: the combination that works, with the case's compiler if it has one."""
+    fitting = [line for line in grid.lines if line.has(VerdictAnswer.OK)]
+    mine = [line for line in fitting if triton in line.tritons]
+    if triton is not None and mine:
+        line = next((each for each in mine if each.made_for), mine[0])
+        version = line.made_for or line.ptxas(VerdictAnswer.OK)[-1]
+        return _pointed_at(version)
+    if triton is not None and fitting:
+        newest = max((name for line in fitting for name in line.tritons), key=Version)
+        return (front_end(kind or TRITON).install_line(newest),)
+    return ()
+
+
+def _pointed_at(version: str) -> tuple[str, ...]:
+    try:
+        packages = {str(each): name for each, name in available_ptxas()}
+    except InfrastructureError:
+        packages = {}
+    if version not in packages:
+        return (f"export TRITON_PTXAS_PATH=...  # ptxas {version}",)
+    return tuple(ptxas_environment(packages[version], version))
+
+
+# Small experiments beside a blame's grid: one pair of PTX and ptxas again, with something varied.
+#
+# What must not matter (the entry's name, line information), the flags, and the level of
+# optimisation.
+
+_AGAIN = "again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A PTX on a ptxas, and its result; `flags` are others worth a try, with their name."""
+
+    cell: PlannedCell
+    row: Row
+    ptxas: Assembler
+    outcome: VerdictAnswer
+    flags: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variant:
+    what: str
+    varied: Varied
+    text: str
+    entry: str | None
+    flags: tuple[str, ...]
+
+
+async def run_trials(
+    bench: Workbench, failing: Pair | None, working: Pair | None, focus: Followed
+) -> tuple[PairTrial, ...]:
+    """Vary the failing pair and a working neighbour; nothing where PTX or ptxas has no part."""
+    if failing is None or failing.row.ptx_sha256 is None:
+        return ()
+    if focus.stage != "cubin" or focus.kind is VerdictKind.UNSUPPORTED:
+        return ()
+    trials: list[PairTrial] = []
+    for pair in filter(None, (failing, working)):
+        trials += await _trials(bench, pair, focus, is_failing=pair is failing)
+    return tuple(trials)
+
+
+async def _trials(
+    bench: Workbench, pair: Pair, focus: Followed, *, is_failing: bool
+) -> Sequence[PairTrial]:
+    assert pair.row.ptx_sha256 is not None
+    text = bench.store.artifacts.get(pair.row.ptx_sha256).decode(errors="replace")
+    variants = list(_variants(text, pair, is_failing=is_failing))
+    reactions = await asyncio.gather(*(_react(bench, pair, variant) for variant in variants))
+    # Judged as the others are: without what Triton said of its launch.
+    baseline = next(
+        reaction
+        for variant, reaction in zip(variants, reactions, strict=True)
+        if variant.varied is Varied.NOTHING
+    )
+    if baseline is None:
+        return []
+    is_alike = baseline.verdict is focus.kind and baseline.key is not None
+    mine = replace(focus, signature=baseline.key if is_alike else focus.signature)
+    before = _outcome(mine, baseline)
+    return [
+        PairTrial(
+            what=variant.what,
+            varied=variant.varied,
+            triton=pair.row.compiler_version,
+            ptxas=pair.ptxas.version,
+            before=pair.outcome if variant.varied is Varied.NOTHING else before,
+            after=_outcome(mine, reaction),
+            verdict=reaction.verdict.value,
+            reason=reaction.reason,
+        )
+        for variant, reaction in zip(variants, reactions, strict=True)
+        if reaction is not None
+    ]
+
+
+def _outcome(focus: Followed, reaction: Reaction) -> VerdictAnswer:
+    stage = reaction.stage.value if reaction.stage else None
+    return focus.outcome(reaction.verdict, stage, reaction.key, reaction.fields, reaction.reason)
+
+
+def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
+    flags = pair.row.ptxas_flags
+    entry = read_ptx(text, pair.cell.entry).entry
+    yield _Variant(what=_AGAIN, varied=Varied.NOTHING, text=text, entry=entry, flags=flags)
+    for what, varied_text, name in harmless_variants(text, entry):
+        yield _Variant(
+            what=what, varied=Varied.NAME_OR_LINES, text=varied_text, entry=name, flags=flags
+        )
+    if not is_failing:
+        return
+    for change in single_changes(flags):
+        is_level = change.label.startswith("-O")
+        if is_level or not change.added:
+            yield _Variant(
+                what=change.label,
+                varied=Varied.LEVEL if is_level else Varied.FLAGS,
+                text=text,
+                entry=entry,
+                flags=change.apply(flags),
+            )
+    for others, what in pair.flags:
+        yield _Variant(what=what, varied=Varied.FLAGS, text=text, entry=entry, flags=others)
+
+
+async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | None:
+    """The result of a variant; None where it is no longer PTX."""
+    try:
+        facts = read_ptx(variant.text, variant.entry)
+    except PtxError:
+        return None
+    sha256 = bench.store.artifacts.put(variant.text.encode())
+    target = pair.cell.cell.target
+    other = target.suffix and facts.target != str(target) and pair.cell.launch
+    # By its bytes, not by its program: line information is what is varied.
+    source = PtxInput(
+        sha256=sha256,
+        body_sha256=f"bytes {sha256}",
+        version=facts.version,
+        target=str(target) if other else None,
+    )
+    kept = await assemble(bench, source, ptxas=pair.ptxas, flags=variant.flags)
+    reading = PtxReading(facts=facts, body_sha256=body_sha256(variant.text))
+    evidence = cell_evidence(
+        target=target, limits=pair.cell.limits, reading=reading, assembly=kept.value
+    )
+    return reaction_of(judge(evidence), evidence)
+
 
 # The rank from which on a row does not show what is asked about.
 _NOT_MEANT = 3

@@ -16,27 +16,93 @@ from harness.bisect.axes import plan_cells
 from harness.bisect.stages import tell_stages
 from harness.bisect.variations import other_options, other_targets
 from harness.blame.blaming import BlameOptions, find_case
-from harness.blame.crossed import cross
 from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
-from harness.blame.lines import Made, Study, followed, lines_of, make_all
+from harness.blame.lines import (
+    Made,
+    Study,
+    assemble_all,
+    choose_columns,
+    followed,
+    lines_of,
+    look_along,
+    make_all,
+)
 from harness.blame.words import BlameReport, blame
-from harness.cells.evaluate import Evaluated
+from harness.cells.evaluate import Evaluated, with_flags
 from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import front_end
+from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.registry import form_of, front_end
+from harness.frontends.texts.config_source import OPTIONS
+from harness.frontends.texts.ir_text import read_triton_ir
 from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank
+from harness.judging.ptxas.options import level_change
+from harness.run.gpu.evaluating import OnGpu
+from harness.run.gpu.places import place_of
+from harness.run.raw_ptx import inputs_of
 from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError, TriageError, UsageError
 from harness.values.kernel import ConfigFilter
+from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, compiler_name
 from harness.values.verdict import VerdictKind
+
+# What one version of the compiler came to at a stage, lowered on by another version.
+
+# Which arguments the entry takes is decided where the source is read, and stays from there on.
+_OF_THE_SOURCE = ("signature", "constants", "tensordesc_meta")
+
+
+async def cross(
+    bench: Workbench, maker: PlannedCell, taker: PlannedCell, stage: str
+) -> Kept[Lowering] | str:
+    """The PTX that the compiler of `taker` generates from the IR of `maker` at this stage.
+
+    Where there is none, the reason: one version cannot always read what another wrote.
+
+    Raises:
+        InfrastructureError: the child could not be kept alive.
+    """
+    if maker.launch is None or maker.record is None or taker.launch is None:
+        return "it was never IR"
+    own = await front_end(maker.compiler.kind).lower(
+        bench, maker.launch, maker.record, ptxas=maker.ptxas
+    )
+    artifact = own.artifacts.get(stage)
+    if artifact is None:
+        return f"it has no {stage}"
+    text = bench.store.artifacts.get(artifact).decode(errors="replace")
+    facts = read_triton_ir(text)
+    known = {**maker.record.config, **own.value.metadata}
+    options = {
+        name: known[name]
+        for name in OPTIONS
+        if known.get(name) is not None and getattr(facts, name, None) is None
+    }
+    lowered = await form_of(taker.launch.compiler.kind).compile(
+        bench,
+        taker.launch,
+        text,
+        ptxas=taker.ptxas,
+        limits=bench.limits,
+        suffix=f".{stage}",
+        options=options,
+    )
+    if lowered is None or lowered.program is None:
+        error = lowered.lowering.error if lowered else None
+        said = error.message if error else "it comes to no PTX"
+        return next(iter(said.strip().splitlines()), "")[:200]
+    source = {name: own.value.metadata.get(name) for name in _OF_THE_SOURCE}
+    lowered.lowering.metadata.update(source)
+    ptx = bench.store.artifacts.put(lowered.program)
+    return Kept(value=lowered.lowering, key="", artifacts={"ptx": ptx}, cached=False)
+
 
 # The rank from which on a row does not show what is asked about.
 _NOT_MEANT = 3
@@ -256,3 +322,115 @@ async def _cross(case: _Case, bad: Made, good: Made) -> None:
     for (stage, maker, taker), row in zip(jobs, rows, strict=True):
         words = f"the {stage.upper()} of {maker.compiler.name}, lowered by {taker.compiler.name}"
         case.keep(words, Varied.STAGE, taker.compiler.version, row)
+
+
+# `triage blame --run --on gpu`: who made cubins that compute the wrong thing on a GPU.
+#
+# Each PTX is given to several ptxas, byte for byte, and launched on the same inputs; one that goes
+# wrong at every optimisation level, too. What one PTX does on one and not on the other is ptxas';
+# what only one Triton's PTX does is Triton's, or LLVM's; what all do alike is the kernel's, or that
+# of what it is compared with.
+
+# The rank from which on a row does not show what is asked about.
+_NOT_LAUNCHED = 3
+_LEVELS = (0, 1, 2, 3)
+
+
+async def find_measured_blame(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    options: BlameOptions,
+    tell: Callable[[str, str], None],
+    runner: str | None,
+) -> BlameReport:
+    """Follow the first cell whose cubin computes the wrong thing; `tell` hears of each result.
+
+    Raises:
+        UsageError: the kernel has no inputs.
+        EmptySelectionError: no config matches.
+        InfrastructureError: there is no GPU.
+        TriageError: where the question begins, nothing could be tried.
+    """
+    if selection.repro.ptx is None:
+        selection = SameInputs.small(selection)
+    run_id = store.begin_run(how.command)
+    async with Hub() as hub:
+        bench = open_bench(hub, store, how)
+        launched = OnGpu(
+            bench=bench,
+            selection=selection,
+            inputs=inputs_of(selection.repro),
+            destination=place_of(runner),
+            tell=lambda text: tell("the GPU", text),
+            command=how.command,
+        )
+        study = Study(
+            bench=bench,
+            run=run_id,
+            selection=selection,
+            budget=options.budget,
+            tell=tell,
+            evaluate=launched.evaluate,
+        )
+        study.notes += launched.notes
+        asked = Followed(signature=options.signature)
+        case, row, others = await find_case(study, asked)
+        if options.looks_further and not others and rank(row, asked) in (1, _NOT_LAUNCHED):
+            found = await look_along(study, case, row, lambda each: rank(each, asked) == 0)
+            case, row = found or (case, row)
+        grid = Grid(lines=(), ptxas=(), focus=follow(row))
+        if rank(row, asked) < _NOT_LAUNCHED:
+            grid = await _grid_of_cubins(study, case, row)
+            grid = replace(grid, device=launched.device)
+    store.finish_run(run_id)
+    return BlameReport(
+        case=row,
+        cell=case.cell,
+        grid=grid,
+        blame=blame(grid),
+        others=others,
+        remedy=(),
+        troubles=tuple(dict.fromkeys(study.troubles)),
+        notes=tuple(dict.fromkeys(study.notes)),
+    )
+
+
+async def _grid_of_cubins(study: Study, case: PlannedCell, row: Row) -> Grid:
+    """What each Triton's PTX computes on each ptxas, and the failing one at each level."""
+    focus = follow(row)
+    made = await make_all(study, case, row, focus)
+    bundled = [each.cell.ptxas for each in made if each.cell]
+    columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
+    await assemble_all(study, made, columns, focus)
+    lines = lines_of(made, focus)
+    used = {version for line in lines for version in line.cells}
+    return Grid(
+        lines=lines,
+        ptxas=tuple(sorted(used, key=Version)),
+        focus=focus,
+        trials=await _at_levels(study, case, row, focus),
+    )
+
+
+async def _at_levels(
+    study: Study, case: PlannedCell, row: Row, focus: Followed
+) -> tuple[PairTrial, ...]:
+    """The PTX of the case on its ptxas at each level, in one trip."""
+    changes = [level_change(level) for level in _LEVELS]
+    rows = await asyncio.gather(
+        *(study.row(with_flags(case, change), kept=False) for change in changes)
+    )
+    return tuple(
+        PairTrial(
+            what=change.label,
+            varied=Varied.LEVEL,
+            triton=row.compiler_version,
+            ptxas=case.ptxas.version,
+            before=VerdictAnswer.SAME,
+            after=focus.of(found),
+            verdict=found.verdict,
+            reason=found.reason,
+        )
+        for change, found in zip(changes, rows, strict=True)
+    )

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
-from harness.blame.executed_sentences import executed_sentences
-from harness.blame.grid import Grid
+from harness.blame.grid import Cell, Grid, Line
 from harness.blame.ground import Culprit, Ground, culprit_of, ground_of
-from harness.blame.measured_sentences import measured_sentences
-from harness.blame.sentences import sentences
+from harness.blame.sentences import executed_sentences, measured_sentences, sentences
+from harness.judging.answers import VerdictAnswer
+from harness.tables.said import (
+    BLANK,
+    Block,
+    GridColumn,
+    SaidGrid,
+    SaidLine,
+    Tone,
+    say,
+    verdict_said,
+)
 from harness.values.cell import CellId
-from harness.values.row import Row
-from harness.values.toolchain import TRITON, compiler_name
+from harness.values.row import SCHEMA, Row
+from harness.values.toolchain import PTXAS, TRITON, compiler_name
 
 
 class Wanted(StrEnum):
@@ -107,3 +118,144 @@ class BlameReport:
     troubles: tuple[str, ...]
     notes: tuple[str, ...]
     executed: tuple[Row, ...] = ()
+
+
+# A blame as text, the small grid and what it says, and as a document.
+
+_UNTRIED = "-"
+
+
+def blame_said(grid: Grid, blame: Blame) -> list[Block]:
+    """The grid, the culprit, and the evidence."""
+    lines: list[Block] = [grid_said(grid), BLANK] if grid.lines else []
+    lines.append(say(blame.headline, Tone.HEAD))
+    return [*lines, *(say(f"  {reason}") for reason in blame.reasons)]
+
+
+def grid_said(grid: Grid) -> SaidGrid:
+    """A line for each program, by Triton; neighbouring ptxas under which all lines agree as one."""
+    lines = grid.by_triton()
+    columns = _folded(lines, grid.ptxas)
+    has_version = grid.tool == PTXAS
+    titles = [grid.title, *(["PTX"] if has_version else [])]
+    titles += ["program"] if grid.is_assembled else []
+    titles += ["\n- ".join(dict.fromkeys((run[0], run[-1]))) for run in columns]
+    stops = any(each.stopped for each in lines)
+    rows = []
+    for each in lines:
+        cells = [say(", ".join(each.tritons) or each.title)]
+        cells += [say(_ptx_words(each))] if has_version else []
+        cells += [say((each.body or _UNTRIED)[:8])] if grid.is_assembled else []
+        cells += [_run_said(each, run, grid) for run in columns]
+        if stops:
+            cells.append(_cell_said(each.stopped, grid) if each.stopped else BLANK)
+        rows.append(tuple(cells))
+    titles += [grid.early if grid.is_assembled else "result"] * stops
+    return SaidGrid(columns=tuple(GridColumn(title=each) for each in titles), rows=tuple(rows))
+
+
+def _ptx_words(line: Line) -> str:
+    words = line.version or _UNTRIED
+    return f"{words} for {line.made_for}" if line.made_for else words
+
+
+def _folded(lines: Sequence[Line], columns: Sequence[str]) -> list[list[str]]:
+    """Runs of columns in which no line says two things."""
+    runs: list[list[str]] = []
+    for version in columns:
+        if runs and all(len(_said(line, [*runs[-1], version])) < 2 for line in lines):
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    return runs
+
+
+def _said(line: Line, run: Sequence[str]) -> set[tuple[VerdictAnswer, str]]:
+    cells = (line.cells.get(version) for version in run)
+    return {(cell.outcome, cell.verdict) for cell in cells if cell}
+
+
+def _run_said(program: Line, run: Sequence[str], grid: Grid) -> SaidLine:
+    """What a line says in a run, and in how many of its columns where not in all."""
+    tried = [program.cells[version] for version in run if version in program.cells]
+    said = _cell_said(tried[0] if tried else None, grid)
+    if 0 < len(tried) < len(run):
+        said += say(f" {len(tried)}/{len(run)}", Tone.FAINT)
+    return said
+
+
+def _cell_said(cell: Cell | None, grid: Grid) -> SaidLine:
+    if cell is None:
+        return say(_UNTRIED, Tone.FAINT)
+    if not cell.verdict:
+        return say(cell.outcome.value, Tone.FAINT)
+    said = verdict_said(cell.verdict)
+    # Of the same kind, but not this failure.
+    if cell.outcome is VerdictAnswer.OTHER and cell.verdict == grid.focus.kind.value:
+        said += say(" (another)", Tone.FAINT)
+    return said
+
+
+def blame_document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
+    """As `--json` prints it; `would_tell` are the commands that would determine more."""
+    grid, blame = report.grid, report.blame
+    return {
+        "schema": SCHEMA,
+        "blame": _component(report),
+        "ground": blame.ground.value,
+        "reasons": list(blame.reasons),
+        "cell": report.case.cell,
+        "config": report.cell.config.as_dict(),
+        "signature": report.case.signature,
+        "followed": grid.focus.words,
+        "verdict": report.case.verdict,
+        "reason": report.case.reason,
+        "grid": [entry for line in grid.lines for entry in _entries(line)],
+        "probes": [
+            {
+                "probe": trial.what,
+                "triton": trial.triton,
+                "ptxas": trial.ptxas,
+                "before": trial.before.value,
+                "outcome": trial.after.value,
+                "verdict": trial.verdict,
+                "changed": trial.changed,
+            }
+            for trial in grid.trials
+        ],
+        "remedy": list(report.remedy),
+        "would_tell": would_tell,
+        "notes": list(report.notes),
+        "troubles": list(report.troubles),
+    }
+
+
+def _component(report: BlameReport) -> str | None:
+    """Who is at fault: a compiler and an assembler by their kinds."""
+    culprit = report.blame.culprit
+    if culprit is Culprit.TRITON:
+        return report.case.compiler or TRITON
+    if culprit is Culprit.PTXAS:
+        return report.case.assembler
+    return culprit.value if culprit else None
+
+
+def _entries(line: Line) -> Iterator[dict[str, Any]]:
+    """One entry for each Triton and ptxas; what came to no PTX has no ptxas."""
+    cells: list[tuple[str | None, Cell]] = list(line.cells.items())
+    if line.stopped:
+        cells.append((None, line.stopped))
+    for triton in line.tritons or (None,):
+        for ptxas, cell in cells:
+            yield {
+                "triton": triton,
+                "made_for": line.made_for,
+                "ptx_body_sha256": line.body,
+                "ptx_version": line.version,
+                "ptxas_flags": list(line.flags),
+                "ptxas": ptxas,
+                "verdict": cell.verdict or None,
+                "reason": cell.reason,
+                "signature": cell.signature,
+                "outcome": cell.outcome.value,
+            }

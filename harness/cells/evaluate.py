@@ -13,14 +13,13 @@ from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
 from harness.judging.judge import CellEvidence, judge
-from harness.judging.ptxas.flags import FlagChange
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
+from harness.judging.ptxas.options import FlagChange
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits
-from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd
-from harness.values.resources import Resources
+from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd, Resources
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON, compiler_name

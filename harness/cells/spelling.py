@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from harness.values.cell import LaunchLabel
 from harness.values.change import Facts
 from harness.values.kernel import Config
-from harness.values.launch_label import LaunchLabel
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, EMULATOR, GPU, assembler_words, compiler_words
 

@@ -105,8 +105,8 @@ async def hubs_of(
     if where is None:
         yield how, Hub
         return
-    from harness.matrix.nights.at_worker import run_tool_task  # noqa: PLC0415 - only where it is wanted
-    from harness.matrix.nights.tools_elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415
+    from harness.matrix.nights.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415
+    from harness.matrix.nights.workers import run_tool_task  # noqa: PLC0415 - only where it is wanted
 
     async with open_machines(where, run_tool_task) as machines:
         mine = at_once(machines, how)

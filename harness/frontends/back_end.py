@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from harness.values.outcome import Assembly
-from harness.values.resources import Resources
+from harness.values.outcome import Assembly, Resources
 from harness.values.toolchain import Assembler, Tool
 from harness.values.verdict import Verdict
 

@@ -15,17 +15,15 @@ from typing import TYPE_CHECKING
 
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.io.packages.versions import select
-from harness.values.cell import CellId
+from harness.values.cell import CellId, LaunchLabel
 from harness.values.check import Departure, Interpretation
-from harness.values.environment import Environment
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, ConfigFilter, LaunchSpec, Repro, Scalar
-from harness.values.launch_label import LaunchLabel
 from harness.values.limits import Limits
 from harness.values.matrix import MatrixVariant
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
-from harness.values.toolchain import Assembler, Compiler, Tool
+from harness.values.toolchain import Assembler, Compiler, Environment, Tool
 from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from harness.frontends.sessions import JobResult
     from harness.frontends.source_form import FileForm, SyntaxForm
     from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.judging.ptxas.flags import FlagChange
+    from harness.judging.ptxas.options import FlagChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

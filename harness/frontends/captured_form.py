@@ -16,7 +16,7 @@ import msgspec
 
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.one_file import GUARD, StandaloneError, code_before, values_of
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.outcome import LaunchFacts
 from harness.values.standalone import Dialect, Export, FileLaunch, SourceInstall, Standalone

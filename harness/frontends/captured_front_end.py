@@ -30,9 +30,9 @@ from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.io.files.own_code import code_sha256
 from harness.io.files.regular_files import read_regular
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import is_confined
-from harness.io.processes.environment import plain_environment
+from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.environments import is_installed
 from harness.values.errors import ConfigurationError, InfrastructureError
 from harness.values.outcome import Capture, Lowering, RaisedError

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.bench.once import Assembled
 from harness.values.errors import UsageError
-from harness.values.outcome import Assembly, ProcessEnd
-from harness.values.resources import Resources
+from harness.values.outcome import Assembly, ProcessEnd, Resources
 from harness.values.toolchain import NO_ASSEMBLER, NOTHING, Assembler, Tool, assembler_name
 from harness.values.verdict import Verdict
 

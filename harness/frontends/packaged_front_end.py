@@ -15,9 +15,8 @@ from harness.io.toolchains.environments import (
     install_environment,
     planned_environment,
 )
-from harness.values.environment import Environment
 from harness.values.outcome import Lowering
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import Compiler, Environment
 
 if TYPE_CHECKING:
     from packaging.version import Version

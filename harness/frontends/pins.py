@@ -15,9 +15,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from harness.io.packages.index import wheels
-from harness.values.environment import Environment, PackagePin
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.toolchain import NVCC
+from harness.values.toolchain import NVCC, Environment, PackagePin
 
 # From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
 _CCCL_MINOR_AT = 2

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.io.files.regular_files import read_regular
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import is_confined, require_confinement
-from harness.io.processes.environment import plain_environment
+from harness.io.processes.machine import plain_environment
 from harness.values.errors import ConfigurationError
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Compiler

@@ -10,8 +10,9 @@ from gpu_emulator.ptx.text.facts import retarget
 from harness.frontends.bench.assemble import PtxInput, assemble, inspect_cubin
 from harness.frontends.bench.once import assemble_text
 from harness.io.packages.versions import LATEST
-from harness.io.toolchains.describe import describe_ptxas
+from harness.io.toolchains.bundled import describe_ptxas
 from harness.io.toolchains.install import (
+    available_ptxas,
     find_nvdisasm,
     install_ptxas,
     installed_nvdisasm,
@@ -19,12 +20,10 @@ from harness.io.toolchains.install import (
     select_ptxas,
 )
 from harness.io.toolchains.installed import installed_versions
-from harness.io.toolchains.offered import available_ptxas
 from harness.judging.judge import judge_ptxas
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.outcome import Assembly
-from harness.values.resources import Resources
+from harness.values.outcome import Assembly, Resources
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Tool
 from harness.values.verdict import Verdict
 

@@ -23,9 +23,8 @@ from harness.judging.conditions import (
 )
 from harness.values.kernel import Scalar
 from harness.values.row import Row
-from harness.values.thresholds import DEFAULT_THRESHOLDS, Thresholds
 from harness.values.toolchain import EMULATOR
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import DEFAULT_THRESHOLDS, Stage, Thresholds, VerdictKind
 
 PAIRING = "pairing"
 """Who is at fault where no component is, but the choice of versions."""

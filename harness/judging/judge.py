@@ -7,26 +7,315 @@ only tell failures of one kind apart, since compilers print the same words when 
 
 from __future__ import annotations
 
+import signal as signals
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import PtxFacts
-from harness.judging.failures import failed
-from harness.judging.judge_ptxas import judge_assembly
-from harness.judging.judge_triton import judge_lowering
-from harness.judging.messages import llvm_error
+from harness.judging.messages import (
+    LLVM_FATAL,
+    LLVM_UNKNOWN_PROCESSOR,
+    LLVM_UNSUPPORTED,
+    PASS_FAILED,
+    PTXAS_FILE_TROUBLE,
+    PTXAS_NO_MEMORY,
+    PTXAS_UNSUPPORTED,
+    TRITON_OTHER_RELEASE,
+    TRITON_OVERFLOW,
+    TRITON_UNKNOWN_CAPABILITY,
+    TRITON_UNKNOWN_KEYWORD,
+    TRITON_UNSUPPORTED,
+    crash_words,
+    essence,
+    first_error,
+    is_crash,
+    is_generic,
+    is_internal,
+    is_option,
+    is_parser_error,
+    is_refusal,
+    last_words,
+    line_of,
+    llvm_error,
+    without_name,
+    worst,
+)
+from harness.judging.ptxas.log import overflow_of
+from harness.judging.signature import failing_pass, make_signature
 from harness.values.limits import Limits
-from harness.values.outcome import Assembly, Lowering
-from harness.values.resources import Resources
+from harness.values.outcome import (
+    Assembly,
+    Lowering,
+    ProcessEnd,
+    RaisedError,
+    Resources,
+    signal_name,
+)
 from harness.values.target import Target
-from harness.values.thresholds import DEFAULT_THRESHOLDS, Thresholds
 from harness.values.toolchain import TRITON, compiler_name
-from harness.values.verdict import Stage, Verdict, VerdictKind
+from harness.values.verdict import DEFAULT_THRESHOLDS, Stage, Thresholds, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.judging.ptxas.log import PtxasLog
+    from harness.judging.ptxas.log import Message, PtxasLog
     from harness.judging.ptxas.occupancy import Occupancy
+
+
+# How a failure becomes a verdict, and what the end of a compiler's process means.
+
+# Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
+# most often from the system, for lack of memory.
+_OWN_SIGNALS = frozenset(
+    {
+        signals.SIGILL,
+        signals.SIGTRAP,
+        signals.SIGABRT,
+        signals.SIGBUS,
+        signals.SIGFPE,
+        signals.SIGSEGV,
+        signals.SIGSYS,
+        signals.SIGXCPU,
+    }
+)
+_SHELL_SIGNAL = 128
+
+
+def failed(
+    kind: VerdictKind,
+    stage: Stage,
+    reason: str,
+    *,
+    message: str | None = None,
+    code: str | None = None,
+    log: str = "",
+) -> Verdict:
+    """A verdict on a failure, with its signature.
+
+    `message` is what says the failure apart from others, where that is not the whole `reason`.
+    """
+    signature = None
+    if not kind.tells_nothing or kind is VerdictKind.UNSUPPORTED:
+        signature = make_signature(
+            stage=stage, kind=kind, message=message or reason, code=code, log=log
+        )
+    return Verdict(kind=kind, reason=reason, stage=stage, code=code, signature=signature)
+
+
+def stopped(end: ProcessEnd, stage: Stage, who: str) -> Verdict | None:
+    """The verdict where the compiler did not end by itself."""
+    if end.timed_out:
+        return failed(
+            VerdictKind.TIMEOUT, stage, f"{who} was {end.words}", message=f"{who} timed out"
+        )
+    if end.over_memory:
+        return failed(
+            VerdictKind.OUT_OF_MEMORY,
+            stage,
+            f"{who} was {end.words}",
+            message=f"{who} out of memory",
+        )
+    if end.flooded:
+        return failed(
+            VerdictKind.PTXAS_ERROR if stage is Stage.CUBIN else VerdictKind.PASS_FAILURE,
+            stage,
+            f"{who} was {end.words}",
+            message=f"{who} flooded its output",
+        )
+    number = death_signal(end)
+    if number is not None and number not in _OWN_SIGNALS:
+        name = signal_name(number)
+        hint = "; this machine may be short of memory" if name == "SIGKILL" else ""
+        reason = f"{who} was killed from outside by {name}{hint}"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
+    return None
+
+
+def death_signal(end: ProcessEnd) -> int | None:
+    """The signal that ended a process, also where a shell in between reports it as 128 + n."""
+    if end.signal is not None:
+        return end.signal
+    number = (end.exit_code or 0) - _SHELL_SIGNAL
+    return number if number in _OWN_SIGNALS or number == signals.SIGKILL else None
+
+
+def after(said: str) -> str:
+    """What was said, as the end of a sentence."""
+    return f": {said}" if said else ""
+
+
+def died(end: ProcessEnd, stage: Stage, who: str, said: str, *, log: str = "") -> Verdict:
+    """The verdict on a compiler that left no result and no error; `said` are its last words."""
+    number = death_signal(end)
+    if number is None:
+        reason = f"{who} ended with {end.words} in stage {stage.value} and left no result"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
+    reason = f"{who} {end.words} in stage {stage.value}" + (after(said) or ", saying nothing")
+    message = f"{signal_name(number)}: {said}"
+    return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message, log=log)
+
+
+# What the end of a run of ptxas without a cubin means.
+
+
+def judge_assembly(
+    assembly: Assembly, *, log: PtxasLog | None, entry: str | None, target: Target
+) -> Verdict:
+    """The verdict on a run of ptxas that left no cubin; `entry` is the kernel's name in the PTX."""
+    end, stage = assembly.end, Stage.CUBIN
+    verdict = stopped(end, stage, "ptxas")
+    if verdict:
+        return verdict
+    message = worst(log.messages if log else ())
+    said = message.text if message else last_words(f"{assembly.stdout}\n{assembly.stderr}")
+    code = message.code if message else None
+    # A reproducer may rename the kernel: its name is not part of the failure.
+    nameless = without_name(said, entry)
+    number = death_signal(end)
+    if number is not None:
+        refused = _cannot_do((said, *_errors(log)))
+        if refused:
+            # It had said what is wrong before it died of it.
+            return failed(
+                VerdictKind.UNSUPPORTED, stage, f"{refused} (then it {end.words})", message=refused
+            )
+        return failed(
+            VerdictKind.COMPILER_CRASH,
+            stage,
+            f"ptxas {end.words}" + (after(said) or ", saying nothing"),
+            message=f"{signal_name(number)}: {nameless}",
+            code=code,
+        )
+    if end.ok:
+        reason = "ptxas ended with exit code 0 and left no complete cubin"
+        return failed(VerdictKind.PTXAS_ERROR, stage, reason)
+    return _judge_complaint(message, said, log, target) or failed(
+        VerdictKind.PTXAS_ICE if is_internal(said, code) else VerdictKind.PTXAS_ERROR,
+        stage,
+        f"ptxas ended with {end.words}: {f'({code}) ' if code else ''}{said or 'it said nothing'}",
+        message=nameless,
+        code=code,
+    )
+
+
+def _errors(log: PtxasLog | None) -> tuple[str, ...]:
+    return tuple(error.text for error in log.errors) if log else ()
+
+
+def _cannot_do(texts: tuple[str, ...]) -> str | None:
+    """What ptxas cannot do whatever the kernel, in a sentence; None where it does not say so."""
+    found = next((text for text in texts if PTXAS_UNSUPPORTED.search(text)), None)
+    return found and f"this ptxas cannot do it: {found}"
+
+
+def _judge_complaint(
+    message: Message | None, said: str, log: PtxasLog | None, target: Target
+) -> Verdict | None:
+    """The verdict where ptxas refused for a reason that is not an error in the code."""
+    stage = Stage.CUBIN
+    if is_internal(said, message.code if message else None):
+        return None
+    overflow = overflow_of(message) if message else None
+    if overflow:
+        reason = (
+            f"{overflow.resource}: needs {overflow.used:,} B, "
+            f"{target} allows {overflow.limit:,} B (says ptxas)"
+        )
+        resource = f"{overflow.resource} over the limit"
+        return failed(VerdictKind.OUT_OF_RESOURCES, stage, reason, message=resource)
+    refused = _cannot_do((said, *_errors(log)))
+    if refused:
+        return failed(VerdictKind.UNSUPPORTED, stage, refused)
+    if PTXAS_NO_MEMORY.search(said):
+        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"ptxas ran out of memory: {said}")
+    if PTXAS_FILE_TROUBLE.search(said):
+        reason = f"ptxas could not read or write a file: {said}"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
+    return None
+
+
+# What the end of a lowering means: Triton, its MLIR passes and its LLVM.
+
+
+def judge_lowering(lowering: Lowering) -> Verdict:
+    """The verdict on a lowering that raised or did not end well."""
+    stage = Stage(lowering.stage)
+    verdict = stopped(lowering.end, stage, f"Triton ({stage.value})")
+    if verdict:
+        return verdict
+    processor = LLVM_UNKNOWN_PROCESSOR.search(lowering.log)
+    if processor and stage in (Stage.LLIR, Stage.PTX):
+        return _unsupported(stage, f"its LLVM does not know {processor[1]}")
+    if lowering.error is not None:
+        return _judge_raised(lowering.error, stage, lowering.log)
+    said, ended = last_words(lowering.log), lowering.end.words
+    if TRITON_UNKNOWN_CAPABILITY.search(said) or LLVM_UNSUPPORTED.search(said):
+        return _unsupported(stage, said)
+    number = death_signal(lowering.end)
+    if number is None and (LLVM_FATAL.match(said) or llvm_error(lowering.log)):
+        return failed(
+            VerdictKind.COMPILER_CRASH,
+            stage,
+            f"LLVM ended Triton's process ({ended}) in stage {stage.value}" + after(said),
+            message=said,
+            log=lowering.log,
+        )
+    return died(lowering.end, stage, "Triton", said, log=lowering.log)
+
+
+def _unsupported(stage: Stage, said: str) -> Verdict:
+    return failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
+
+
+def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
+    line = essence(error)
+    if "MemoryError" in error.kinds:
+        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"Triton ran out of memory: {line}")
+    if "OSError" in error.kinds:
+        reason = f"Triton could not read or write a file: {line}"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
+    overflow = TRITON_OVERFLOW.search(error.message)
+    if overflow:
+        resource, used, limit = overflow[1], int(overflow[2]), int(overflow[3])
+        reason = f"needs {used:,} of {resource}, the target allows {limit:,} (says Triton)"
+        message = f"{resource} over the limit"
+        return failed(VerdictKind.OUT_OF_RESOURCES, stage, reason, message=message)
+    unsupported = TRITON_UNSUPPORTED.search(error.message) or TRITON_OTHER_RELEASE.search(
+        error.message
+    )
+    if unsupported:
+        return _unsupported(stage, line_of(error.message, unsupported.start()))
+    keyword = TRITON_UNKNOWN_KEYWORD.search(error.message)
+    if keyword and is_option(keyword[1]):
+        return _unsupported(stage, f"it does not know the option {keyword[1]}")
+    if keyword:
+        reason = f"the launch passes {keyword[1]}=, which neither the kernel nor Triton knows"
+        return failed(VerdictKind.REJECTED, stage, reason)
+    if stage is Stage.CAPTURE and is_parser_error(error, log):
+        said = first_error(log) or line
+        return failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot read the IR: {said}")
+    if stage is Stage.TTIR and is_refusal(error):
+        reason = f"Triton rejects the kernel: {line}"
+        return failed(VerdictKind.REJECTED, stage, reason, message=line)
+    return _judge_pass(error, stage, log)
+
+
+def _judge_pass(error: RaisedError, stage: Stage, log: str) -> Verdict:
+    """The verdict where Triton, or a pass of its compiler, failed at its own work."""
+    culprit = failing_pass(log)
+    crash = crash_words(log) if PASS_FAILED.search(error.message) else ""
+    if TRITON_UNKNOWN_CAPABILITY.search(crash):
+        return _unsupported(stage, crash)
+    # MLIR recovers from a crash of a pass and reports that it failed: what crashed tells why, and
+    # so does the diagnostic before it: one assertion checks all that makes an attribute valid.
+    diagnostic = first_error(log)
+    said = crash or diagnostic or essence(error)
+    if crash and diagnostic and not is_generic(diagnostic) and not is_crash(diagnostic):
+        said = f"{crash} after: {diagnostic}"
+    where = f"pass {culprit}" if culprit else f"stage {stage.value}"
+    reason = f"{where} {'crashed' if crash else 'failed'}: {said}"
+    if is_generic(said):
+        reason = f"{where} {'crashed' if is_crash(said) else 'failed'}, and nothing says why"
+    return failed(VerdictKind.PASS_FAILURE, stage, reason, message=said, log=log)
 
 
 def judge_ptxas(evidence: CellEvidence) -> Verdict:

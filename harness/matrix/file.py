@@ -14,7 +14,7 @@ from msgspec import Meta
 import harness
 from harness.io.files.yaml_files import FieldError, read_located
 from harness.io.packages.versions import LATEST
-from harness.matrix.selectors import make_selector, parse_selector, read_specifiers, read_tool
+from harness.matrix.rules import make_selector, parse_selector, read_specifiers, read_tool
 from harness.values.errors import UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.matrix import (

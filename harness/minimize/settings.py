@@ -20,7 +20,7 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.conditions import row_fields
-from harness.judging.ptxas.flags import FlagChange
+from harness.judging.ptxas.options import FlagChange
 from harness.minimize.reduction.driver import (
     UNLIMITED,
     Edit,
@@ -35,9 +35,9 @@ from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.subject import Subject
 from harness.minimize.reduction.texts import DocumentDriver
+from harness.values.cell import LaunchLabel
 from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, ConfigFilter, LaunchParameter, Scalar
-from harness.values.launch_label import LaunchLabel
 from harness.values.outcome import ProcessEnd
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Compiler

@@ -15,9 +15,9 @@ from harness.io.processes.hub import Hub
 from harness.run.executing import Executed
 from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
+from harness.values.cell import LaunchLabel
 from harness.values.errors import TriageError
 from harness.values.kernel import Config, ConfigFilter
-from harness.values.launch_label import LaunchLabel
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.verdict import VerdictKind

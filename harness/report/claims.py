@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from harness.bisect.collapse.times import TIMES_FILE, times_figures
+from harness.bisect.collapse.facts import TIMES_FILE, times_figures
 from harness.judging.answers import VerdictAnswer
 from harness.report.gate import without_folders
 from harness.values.execution import OutputFacts, RunRow

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from harness.bisect.collapse.evidence import CollapseEvidence, Lift
-from harness.bisect.collapse.times import TIMES_FILE, read_times
+from harness.bisect.collapse.facts import TIMES_FILE, CollapseEvidence, Lift, read_times
 from harness.report.claims import Ledger, has_figures, has_times
 from harness.report.dossier import Dossier
 from harness.report.forms import named

@@ -8,7 +8,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from harness.bisect.contrast_words import contrast_document
+from harness.bisect.contrast import contrast_document
 from harness.bisect.words import bisect_document
 from harness.report.claims import ClaimsProof, Issue
 from harness.report.dossier import Dossier, Upstream

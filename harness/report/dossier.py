@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.bisect.collapse.evidence import CollapseEvidence
+from harness.bisect.collapse.facts import CollapseEvidence
 from harness.bisect.contrast import Contrast
-from harness.bisect.report import BisectReport
+from harness.bisect.words import BisectReport
 from harness.blame.ground import Culprit
 from harness.blame.words import Blame
 from harness.judging.answers import VerdictAnswer
@@ -24,6 +24,35 @@ from harness.values.outcome import signal_name
 from harness.values.row import Row
 from harness.values.toolchain import GPU, assembler_name, compiler_name
 from harness.values.verdict import Signature, Stage, VerdictKind
+from harness.workaround.result import Candidate
+
+# Workarounds as a report has them.
+
+
+def options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaround]:
+    """Single options of the case's config with which another row came out right."""
+    for row in rows:
+        new = {n: value for n, value in row.config.items() if value != case.config.get(n)}
+        is_elsewhere = (row.target, row.triton) != (case.target, case.triton)
+        if is_elsewhere or len(new) != 1 or not VerdictKind(row.verdict).is_fine_run:
+            continue
+        [(name, value)] = new.items()
+        yield KnownWorkaround(
+            change=f"{name} {case.config.get(name, 'unset')} -> {value}",
+            row=row,
+            evidence=f"{row.reason.replace(':', ' on these inputs:', 1)}",
+        )
+
+
+def way_of(found: Candidate) -> KnownWorkaround:
+    """A workaround that was found, as a report has it."""
+    numerics = found.numerics
+    return KnownWorkaround(
+        change=found.change,
+        row=found.row,
+        evidence=f"{numerics.known.value}: {numerics.reason}",
+        paste="\n".join(found.paste),
+    )
 
 
 class Upstream(StrEnum):
@@ -92,7 +121,7 @@ class Dossier:
     workarounds first, as changes of `ways_from`, `patch` is one for the kernel's source. `collapse`
     is there where ptxas keeps every block resident and spills for it. `condition` is what is
     reported in the place of a failure, where the user gave one. `times` is what a GPU measured, as
-    the file of its samples (`harness.bisect.collapse.times`). `executed` is the case as it came
+    the file of its samples (`harness.bisect.collapse.facts`). `executed` is the case as it came
     out on the emulator, or on a GPU, where that is what is reported; `tried` are the cells that
     `blame` executed beside it.
     """

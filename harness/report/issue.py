@@ -9,20 +9,28 @@ import re
 from dataclasses import dataclass, field, replace
 
 from harness.bisect.contrast import Contrast
-from harness.bisect.report import BisectReport
 from harness.bisect.search import Boundary
-from harness.bisect.words import bounds_line, report_line, stage_lines
+from harness.bisect.words import BisectReport, bounds_line, report_line, stage_lines
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import Claim, ClaimKind, Issue, Ledger, ends_so, gives, has_figures
 from harness.report.collapse import collapse_lines, collapse_title
 from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.forms import named, observed_words
 from harness.report.gate import without_folders
-from harness.report.impact import escaped, expected_sentence, impact_sentences, ptx_ways
-from harness.report.launched import launched_expected, launched_words, level_words
-from harness.report.minimal import by_hand, minimal_words
+from harness.report.paragraphs import (
+    by_hand,
+    escaped,
+    expected_sentence,
+    impact_sentences,
+    launched_expected,
+    launched_words,
+    level_words,
+    minimal_words,
+    ptx_ways,
+    race_lines,
+    schedule_sentence,
+)
 from harness.report.picture import picture_lines
-from harness.report.shown import race_lines, schedule_sentence
 from harness.report.tables import (
     attachment_lines,
     config_lines,

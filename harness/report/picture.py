@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from harness.bisect.report import BisectReport
 from harness.bisect.search import Boundary
+from harness.bisect.words import BisectReport
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import Ledger, has_figures
 from harness.report.dossier import Dossier, Upstream

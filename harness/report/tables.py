@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.bisect.contrast import Contrast
-from harness.bisect.report import BisectReport
+from harness.bisect.words import BisectReport
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.report.claims import (

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import harness
 from gpu_emulator.ptx.text.facts import without_debug
-from harness.bisect.collapse.times import TIMES_FILE
+from harness.bisect.collapse.facts import TIMES_FILE
 from harness.io.files.locations import cache_dir, home_dir, offline
 from harness.io.files.own_code import import_path
 from harness.io.processes.hub import ResourceLimits, ToolResult, run_tool
 from harness.report.dossier import Attachment, Dossier
 from harness.report.gate import Defect, Private, inspect_report, without_folders
-from harness.report.launched import PROGRAM
+from harness.report.paragraphs import PROGRAM
 from harness.report.picture import PICTURE
 from harness.store.store import Store
 

@@ -17,7 +17,7 @@ import msgspec
 from gpu_emulator.values import Budget, Element, Trace
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.io.files.own_code import code_sha256, import_path
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.io.processes.peers import Peer, PeerGoneError, is_lost
 from harness.run.jobs import EMULATE, PROGRESS, TRACE, EmulatorJob, JobBuffer, Passed, Ran, RunTrial

@@ -12,8 +12,8 @@ from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.registry import front_end, interpreter_for
-from harness.io.toolchains.describe import describe_ptxas
-from harness.judging.judge_triton import judge_lowering
+from harness.io.toolchains.bundled import describe_ptxas
+from harness.judging.judge import judge_lowering
 from harness.run.emulating import Emulated, emulate
 from harness.run.jobs import RunTrial
 from harness.run.launching import NotRunError, emulation_of

@@ -20,7 +20,7 @@ from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.registry import interpreter_for
 from harness.frontends.sessions import JobResult
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.run.emulating import emulator_sha256
 from harness.values.execution import Buffer, Inputs, LaunchInputs

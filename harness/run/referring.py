@@ -13,7 +13,7 @@ from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench, content_key
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import interpreter_for
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.run.evidence import Trusted
 from harness.values.execution import LaunchVariant
 from harness.values.outcome import ProcessEnd, RaisedError

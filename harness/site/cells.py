@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from harness.judging.answers import is_failure
-from harness.site.names import LETTERS, cell_page, rows_page, tone_of
-from harness.site.squares import toolchain_of_cell
+from harness.site.squares import LETTERS, cell_page, rows_page, tone_of, toolchain_of_cell
 from harness.values.bug import BugFacts
 from harness.values.kernel import Config
 from harness.values.row import Row

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.judging.ptxas.life_ranges import LiveRegisters
+from harness.judging.ptxas.sass import LiveRegisters
 from harness.site.origins import Origins, lines_of, sass_addresses
 
 WIDTH, HEIGHT = 1000.0, 160.0

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TypeAlias
 
-from harness.judging.ptxas.line_table import LineTable
+from harness.judging.ptxas.sass import LineTable
 
 Origins: TypeAlias = Sequence["int | None"]
 """For each line of a text, in order, the line of the source (from 1)."""

@@ -7,8 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from harness.judging.answers import COULD_NOT_TELL, is_failure, works
-from harness.site.names import bug_page, kernel_page
-from harness.site.squares import ToolchainKey, toolchain_of_cell, toolchains_in_order
+from harness.site.squares import (
+    ToolchainKey,
+    bug_page,
+    kernel_page,
+    toolchain_of_cell,
+    toolchains_in_order,
+)
 from harness.values.bug import Bug, BugFacts, Seen, VersionMark
 from harness.values.verdict import VerdictKind
 

@@ -18,24 +18,31 @@ from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.bench.life_ranges import count_live
 from harness.frontends.registry import stages_of
-from harness.io.files.output_folders import write_output_folder
+from harness.io.files.output import write_output_folder
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import every_nvdisasm
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
 from harness.matrix.bugs.words import bug_said, bug_title
 from harness.matrix.diff.between_runs import last_night
-from harness.matrix.diff.groups import ChangeGroup, group_changes
-from harness.matrix.diff.words import changes_said
+from harness.matrix.diff.words import ChangeGroup, changes_said, group_changes
 from harness.site.bug import blame_view, upstream_links
 from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
 from harness.site.kernel import kernel_view
 from harness.site.live import Live
-from harness.site.names import bug_page, cell_page, kernel_page, rows_page, tone_of
 from harness.site.overview import Overview, life_lines
-from harness.site.pane_html import pane_html
-from harness.site.panes import anchors_of, panes_of, shown_stages
-from harness.site.squares import MOST_SQUARES, letters_of, matrix_grid, toolchain_of_cell
+from harness.site.panes import anchors_of, pane_html, panes_of, shown_stages
+from harness.site.squares import (
+    MOST_SQUARES,
+    bug_page,
+    cell_page,
+    kernel_page,
+    letters_of,
+    matrix_grid,
+    rows_page,
+    tone_of,
+    toolchain_of_cell,
+)
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.store.history.bug_identity import bug_key
 from harness.store.sqlite.records import ResultRecord, RunRecord
@@ -49,7 +56,7 @@ from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import TRITON, Tool
-from harness.workaround.rank.keeping import ranks_of
+from harness.workaround.rank.ranking import ranks_of
 
 MARKER = ".triage-site"
 """The file that says that a folder is ours, to be replaced by the next site."""

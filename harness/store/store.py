@@ -25,32 +25,33 @@ from typing import TYPE_CHECKING
 
 from harness import __version__
 from harness.store.exchange.merge import Merging
-from harness.store.files.artifacts import ArtifactStore
-from harness.store.files.read_only import DATABASE, database_copy, is_writable
+from harness.store.files.artifacts import DATABASE, ArtifactStore, database_copy, is_writable
 from harness.store.history.bugs import BugRecords, put_signatures
-from harness.store.history.executions import ExecutionRecords
 from harness.store.history.rejudge import Judgements
-from harness.store.history.results import SELECT_RESULTS, PastResults
-from harness.store.history.shards import NightPart, begin_part, finish_part
-from harness.store.history.workarounds import WorkaroundRecords
-from harness.store.sqlite.connection import transaction
-from harness.store.sqlite.database import Database
-from harness.store.sqlite.evidence_rows import (
-    SELECT_EVIDENCE,
-    Evidence,
-    put_row,
-    read_row,
-    when_made,
+from harness.store.history.results import (
+    SELECT_RESULTS,
+    ExecutionRecords,
+    NightPart,
+    PastResults,
+    WorkaroundRecords,
+    begin_part,
+    finish_part,
 )
+from harness.store.sqlite.connection import transaction
+from harness.store.sqlite.database import Database, restore_runs
 from harness.store.sqlite.records import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
+    SELECT_EVIDENCE,
+    Evidence,
     ResultRecord,
     RunRecord,
     from_row,
+    put_row,
+    read_row,
     to_row,
+    when_made,
 )
-from harness.store.sqlite.salvage import restore_runs
 from harness.store.trim import StoreStats, TrimReport, measure, trim
 from harness.values.errors import StorageError
 

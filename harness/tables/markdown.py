@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from harness.tables.rows import columns_of, fate_words, heading_of, lifted_of
-from harness.tables.summaries import failure_words, summary_columns
-from harness.tables.summary import Summary
+from harness.tables.summary import Summary, failure_words, summary_columns
 from harness.tables.survivors import HEALTHY, group_rows, survivors
 from harness.values.row import Row
 

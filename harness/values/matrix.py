@@ -10,8 +10,8 @@ from functools import lru_cache
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from harness.values.cell import LaunchLabel
 from harness.values.kernel import Config, ConfigFilter, Scalar
-from harness.values.launch_label import LaunchLabel
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
+from harness.store.store import Store
+from harness.values.errors import UsageError
+from harness.values.kernel import Config
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
+from harness.values.timing import Faster, compare_times
 from harness.values.verdict import VerdictKind
-from harness.workaround.result import Equivalence, Numerics
+from harness.workaround.keeping import keep
+from harness.workaround.result import Candidate, Equivalence, Numerics, Speedup, WorkaroundReport
 from harness.workaround.settings import SettingKind
 
 if TYPE_CHECKING:
     from harness.run.executing import Executed
+    from harness.run.gpu.timed_launches import GpuWay, TimedLaunch
     from harness.run.same_inputs import SameInputs
 
 
@@ -75,3 +84,195 @@ def emulated_numerics(row: Row) -> Numerics:
     what = "right" if kind is VerdictKind.RIGHT else "nothing is wrong"
     reason = row.reason.removeprefix("emulated: ")
     return Numerics(known=Equivalence.EMULATED, reason=f"{what} on these inputs: {reason}")
+
+
+# Candidates on a GPU: launched as the user launches the kernel, timed in turns with what there is.
+#
+# What is measured decides the order. A candidate that is not faster is none; one that faults is
+# none
+# either. That the bits are those of today's config, on the same memory, is said where it is so;
+# where
+# they are not, what was known of the numerics before stands.
+
+
+async def measure_candidates(
+    bench: Workbench,
+    way: GpuWay,
+    today: tuple[PlannedCell, Row],
+    candidates: Sequence[tuple[PlannedCell, Candidate]],
+    command: str,
+    tell: Callable[[str], None],
+) -> tuple[Row, list[Candidate], list[str]] | str:
+    """Today's row and the candidates with their times, the fastest first; and what to say besides.
+
+    The name of the pack, where they went into one: nothing is measured then.
+
+    Raises:
+        EmptySelectionError: nothing can be launched.
+        InfrastructureError: there is no GPU, or no results came back.
+    """
+    from harness.run.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
+
+    wanted = [today, *((cell, each.row) for cell, each in candidates)]
+    timed = await time_by(bench, way, [wanted], command, "whole", tell)
+    if isinstance(timed, str):
+        return timed
+    return judge_timed(today[1], [each for _, each in candidates], timed)
+
+
+def judge_timed(
+    today: Row, candidates: Sequence[Candidate], timed: Mapping[str, TimedLaunch]
+) -> tuple[Row, list[Candidate], list[str]]:
+    """As `measure_candidates`, of what a GPU said of each cubin by its sha256."""
+    before = timed.get(today.cubin_sha256 or "")
+    notes = [] if before is None or before.time else [f"today's config: {before.problem}"]
+    kept: list[Candidate] = []
+    known: dict[str | None, Candidate] = {}
+    for each in candidates:
+        after = timed.get(each.row.cubin_sha256 or "")
+        same = known.setdefault(each.row.cubin_sha256, each)
+        if each.row.cubin_sha256 and same is not each:
+            notes.append(f"{each.change}: not shown: the same cubin as {same.change}")
+            continue
+        if after is None:
+            notes.append(f"{each.change}: not measured")
+            kept.append(each)
+        elif after.time is None:
+            notes.append(f"{each.change}: not shown: on {after.device}, {after.problem}")
+        elif before and before.time and compare_times(before.time, after.time) is Faster.FIRST:
+            ratio = after.time.median / before.time.median
+            notes.append(f"{each.change}: not shown: {ratio:.2f} times as slow on {after.device}")
+        else:
+            kept.append(_with_time(each, before, after))
+    kept.sort(
+        key=lambda each: (
+            not each.is_for_today,
+            each.row.time_ms.median if each.row.time_ms else float("inf"),
+        )
+    )
+    if before is not None:
+        today = replace(today, time_ms=before.time)
+    return today, kept, notes
+
+
+def _with_time(each: Candidate, before: TimedLaunch | None, after: TimedLaunch) -> Candidate:
+    assert after.time is not None
+    row = replace(each.row, time_ms=after.time)
+    if before is None or before.time is None:
+        return replace(each, row=row, speedup=Speedup(device=after.device))
+    faster = compare_times(before.time, after.time)
+    is_same = None
+    if before.digest is not None and after.digest is not None:
+        is_same = before.digest == after.digest
+    speedup = Speedup(
+        device=after.device,
+        times=before.time.median / after.time.median if after.time.median else None,
+        is_ambiguous=faster is Faster.AMBIGUOUS,
+        is_bit_identical=is_same,
+    )
+    numerics = _identical(after) if is_same and (after.finite or 0) > 0 else each.numerics
+    return replace(each, row=row, speedup=speedup, numerics=numerics)
+
+
+def _identical(after: TimedLaunch) -> Numerics:
+    """What equal bits say, and of what."""
+    share = f"{after.finite:.0%} of the numbers looked at are finite" if after.finite else ""
+    return Numerics(
+        known=Equivalence.MEASURED,
+        reason=f"bit-identical to today's config on {after.device}: all {after.bytes:,} bytes that "
+        f"the launch was given, filled with a pattern before; {share}",
+    )
+
+
+# What went into a pack, kept with it: its results are read without a second search.
+#
+# What a search finds depends on the time that it gets; the cubins of a pack are those of one
+# search.
+
+_KIND = "packed_workarounds"
+_NOT_YET = "the pack is written; the order below is not measured yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedWorkarounds:
+    """The report of the search, as nothing was measured yet, and what was asked for."""
+
+    asked: tuple[str, ...]
+    report: WorkaroundReport
+
+
+def keep_packed(
+    store: Store, pack: str, selection: Selection, report: WorkaroundReport
+) -> WorkaroundReport:
+    """Keep what was found and proved with the pack of this name, which has its cubins.
+
+    It comes back with a note that nothing is measured yet.
+
+    Raises:
+        StorageError: the database cannot be written.
+    """
+    packed = PackedWorkarounds(asked=_asked(selection), report=report)
+    store.put_evidence(_KIND, pack, msgspec.json.encode(packed), {})
+    return replace(report, notes=(*report.notes, _NOT_YET))
+
+
+def import_workarounds(
+    paths: Sequence[Path], selection: Selection, store: Store
+) -> WorkaroundReport:
+    """The report of the search whose pack gave these results, with what was measured.
+
+    Raises:
+        UsageError: they are not results, of several packs, or of none that was written for what
+            is selected.
+        StorageError: the database cannot be written.
+    """
+    packed, timed = find_packed(paths, store)
+    report = packed.report
+    now = Config.of(report.baseline.config)
+    if packed.asked != _asked(selection) or not selection.config.matches(now):
+        theirs = ", ".join((*packed.asked, now.label))
+        raise UsageError(f"the results are of workarounds for {theirs}: select what was packed")
+    baseline, candidates, notes = judge_timed(report.baseline, report.candidates, timed)
+    measured = replace(
+        report, baseline=baseline, candidates=tuple(candidates), notes=(*report.notes, *notes)
+    )
+    keep(store, measured, selection)
+    return measured
+
+
+def find_packed(
+    paths: Sequence[Path], store: Store
+) -> tuple[PackedWorkarounds, dict[str, TimedLaunch]]:
+    """What was kept with the pack of these results, and what a GPU did with its cubins by sha256.
+
+    Raises:
+        UsageError: they are not results, of several packs, or of none that was written here.
+    """
+    from harness.run.gpu.places import head_of_file  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above
+
+    timed = imported_times(paths, store)
+    names = {head_of_file(path) for path in paths}
+    if len(names) > 1:
+        raise UsageError(f"the results are of {len(names)} packs: cubins of one are timed in turns")
+    return _kept(store, names.pop()), timed
+
+
+def _kept(store: Store, pack: str) -> PackedWorkarounds:
+    found = store.get_evidence(_KIND, pack)
+    if found is None:
+        raise UsageError(
+            f"the results are of the pack {pack[:12]}, which `triage workaround --pack` did not "
+            "write, or not to the end: write a pack again"
+        )
+    try:
+        return msgspec.json.decode(found.body, type=PackedWorkarounds)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"the pack {pack[:12]} was written by another version of this program: {error}"
+        ) from error
+
+
+def _asked(selection: Selection) -> tuple[str, ...]:
+    """The kernel, the launch and the target: one of each."""
+    return selection.repro.name, selection.launches[0].label, str(selection.targets[0])

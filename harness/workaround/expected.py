@@ -23,11 +23,9 @@ from harness.values.row import Row
 from harness.values.timing import Faster, TimeMs, compare_times
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
-from harness.workaround.rank.features import Features
-from harness.workaround.rank.model import costs
-from harness.workaround.rank.order import tile_of
+from harness.workaround.rank.model import Features, costs
+from harness.workaround.rank.order import ERRORS, SURE, chance_of_faster, tile_of
 from harness.workaround.rank.ranking import features_of_cell
-from harness.workaround.rank.sureness import ERRORS, SURE, chance_of_faster
 from harness.workaround.result import Candidate, ExpectedSpeed
 from harness.workaround.settings import SettingKind
 from harness.workaround.trials import Attempt

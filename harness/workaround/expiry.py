@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.io.packages.versions import toolchain_order
+from harness.values.bug import KeptWorkaround
+from harness.values.cell import LaunchLabel
 from harness.values.change import Facts
 from harness.values.kernel import Config, Scalar
-from harness.values.launch_label import LaunchLabel
 from harness.values.matrix import Extra, MatrixVariant, ToolChoice
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTX, compiler_name
 from harness.values.verdict import VerdictKind
-from harness.values.workaround import KeptWorkaround
 
 # So many times the spills that it was found with, and it no longer does what it is for.
 _WORSE = 2

@@ -24,12 +24,16 @@ from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
 from harness.workaround.choice import Tried, best_of, choose, is_gain, rank_key
-from harness.workaround.executed import EXECUTED_KINDS, Executions, emulated_numerics
+from harness.workaround.executed import (
+    EXECUTED_KINDS,
+    Executions,
+    emulated_numerics,
+    keep_packed,
+    measure_candidates,
+)
 from harness.workaround.expected import in_order_of_time
 from harness.workaround.keeping import keep
-from harness.workaround.measured import measure_candidates
 from harness.workaround.numerics import Judge
-from harness.workaround.packed import keep_packed
 from harness.workaround.paste import explained, paste_lines
 from harness.workaround.result import Candidate, Equivalence, Patch, WorkaroundReport
 from harness.workaround.search import explore

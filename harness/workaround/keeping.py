@@ -6,7 +6,7 @@ import time
 
 from harness.frontends.base import Selection
 from harness.store.store import Store
-from harness.values.workaround import KeptSetting, KeptWorkaround
+from harness.values.bug import KeptSetting, KeptWorkaround
 from harness.workaround.result import WorkaroundReport
 from harness.workaround.settings import Setting
 

@@ -10,7 +10,7 @@ These choose where the search goes on and what is shown; the order of what is sh
    configs of the project's first kernel with a Spearman correlation of 0.89 against measured time
    (its forward kernel 0.89, a third one 0.71); nothing else that is known without running comes
    near. It is compared in steps of a half: the figures are static, and a tenth says nothing. Less
-   than makes a kernel sick (`harness.values.thresholds`) is noise beside its loads: none at all.
+   than makes a kernel sick (`harness.values.verdict`) is noise beside its loads: none at all.
 3. Where spills do not tell them apart: warps that an SM can hold (occupancy), in steps of an
    eighth of what it can hold; below that hiding a latency is hardest, so more is better.
 4. The instruction mix: the share of instructions that touch local memory, in steps of a tenth.
@@ -32,8 +32,7 @@ from __future__ import annotations
 import math
 
 from harness.values.row import Row
-from harness.values.thresholds import DEFAULT_THRESHOLDS
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import DEFAULT_THRESHOLDS, VerdictKind
 
 _SPILL_STEP = 1.5
 _OCCUPANCY_STEP = 0.125

@@ -9,9 +9,9 @@ from harness.frontends.registry import front_end
 from harness.judging.ptxas.options import option_of
 from harness.values.limits import limits_of
 from harness.values.toolchain import BUNDLED, PTXAS
+from harness.workaround.choice import explain, explain_step
 from harness.workaround.settings import SettingKind, SettingStep, without
 from harness.workaround.trials import OPTIONS_ARGUMENT, OPTIONS_VARIABLE, Attempt, OptionWay, Trials
-from harness.workaround.words import explain, explain_step
 
 # Where a wheel puts its ptxas has changed with its major version; its list of files says it.
 _LOCATE = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harness.values.row import Row
-from harness.workaround.guard import Guard
 from harness.workaround.settings import Setting, SettingKind, SettingStep
+from harness.workaround.tuning_list import Guard
 
 
 class Equivalence(StrEnum):

@@ -16,7 +16,7 @@ from packaging.version import Version
 from gpu_emulator.ptx.text.facts import PtxEdit
 from harness.frontends.texts.config_source import OPTIONS
 from harness.io.packages.versions import newest_of_minor
-from harness.judging.ptxas.flags import FlagChange
+from harness.judging.ptxas.options import FlagChange
 from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON

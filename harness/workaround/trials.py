@@ -18,10 +18,10 @@ from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import back_end, front_end, plan_launch
 from harness.frontends.texts.config_source import OPTIONS
 from harness.io.processes.hub import ResourceLimits
-from harness.judging.ptxas.flags import FlagChange
+from harness.judging.ptxas.options import FlagChange
+from harness.values.cell import LaunchLabel
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
-from harness.values.launch_label import LaunchLabel
 from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.target import Target

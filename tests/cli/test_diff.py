@@ -12,7 +12,7 @@ from conftest import Triage
 from nights import night, row
 
 from harness.store.store import Store
-from harness.values.workaround import KeptWorkaround
+from harness.values.bug import KeptWorkaround
 
 FIRST = [
     row(),

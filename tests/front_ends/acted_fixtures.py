@@ -10,7 +10,7 @@ from acted_front_end import Acted, Stage
 from acted_line import BAD, NEW, OLD, Line
 from packaging.version import Version
 
-from harness.blame import pairs
+from harness.blame import blaming as pairs
 from harness.frontends import ptxas_back_end, registry
 from harness.io.toolchains import install
 from harness.minimize.reduction import interest as references

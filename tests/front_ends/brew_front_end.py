@@ -29,12 +29,10 @@ from harness.io.toolchains.environments import (
     install_environment,
     planned_environment,
 )
-from harness.judging.failures import death_signal, failed
-from harness.values.environment import Environment, PackagePin
+from harness.judging.judge import death_signal, failed
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.outcome import Assembly, LaunchFacts, Lowering, RaisedError
-from harness.values.resources import Resources
-from harness.values.toolchain import Assembler, Compiler
+from harness.values.outcome import Assembly, LaunchFacts, Lowering, RaisedError, Resources
+from harness.values.toolchain import Assembler, Compiler, Environment, PackagePin
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:

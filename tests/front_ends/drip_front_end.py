@@ -16,9 +16,8 @@ from toy_front_end import Toy
 from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.no_assembler import no_assembler
 from harness.frontends.readings import PtxReading
-from harness.judging.failures import failed
-from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError
-from harness.values.resources import Resources
+from harness.judging.judge import failed
+from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError, Resources
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from packaging.version import Version
 
 from harness.frontends.file_front_end import FileFrontEnd, repro_of_file
 from harness.frontends.readings import Promises, read_stored
-from harness.judging.failures import failed
+from harness.judging.judge import failed
 from harness.values.errors import UsageError
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 from harness.values.toolchain import Compiler

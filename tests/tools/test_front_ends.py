@@ -14,8 +14,7 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.frontends.registry import front_end, front_ends, kinds
-from harness.io.toolchains.install import install_nvdisasm, install_ptxas
-from harness.io.toolchains.offered import available_ptxas
+from harness.io.toolchains.install import available_ptxas, install_nvdisasm, install_ptxas
 from harness.values.toolchain import PTX, TRITON
 
 pytestmark = pytest.mark.tools

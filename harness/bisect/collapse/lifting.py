@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from gpu_emulator.ptx.text.facts import blank_opaque, with_directive
 from harness.bisect.axes import plan_cells, with_ptxas
-from harness.bisect.collapse.evidence import CollapseEvidence, Lift
-from harness.bisect.collapse.facts import collapse_of, collapse_words
+from harness.bisect.collapse.facts import CollapseEvidence, Lift, collapse_of, collapse_words
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.cells.places import CompileOptions, open_bench, record_of
 from harness.frontends.base import PlannedCell, Selection

@@ -14,12 +14,11 @@ import msgspec
 
 from harness.bisect.axes import VERSION_AXES
 from harness.bisect.bisection import bisect_versions
-from harness.bisect.contrast_words import contrast_document, contrast_said
+from harness.bisect.contrast import contrast_document, contrast_said
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
-from harness.bisect.report import BisectReport
 from harness.bisect.state import BisectOptions
-from harness.bisect.words import bisect_document, bisection_said
+from harness.bisect.words import BisectReport, bisect_document, bisection_said
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
@@ -284,8 +283,8 @@ async def _bisected(
         return await bisect_versions(selection, store, how, asked, tell, log)
     if asked.run:
         raise UsageError("--run executes on this machine: leave out --scheduler")
-    from harness.matrix.nights.ahead import Ahead  # noqa: PLC0415 - only where it is wanted
-    from harness.matrix.nights.at_worker import work_on_capture  # noqa: PLC0415
+    from harness.matrix.nights.elsewhere import Ahead  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415
 
     how = replace(how, jobs=local_workers(where) or 0)
     async with open_machines(where, work_on_capture) as machines:

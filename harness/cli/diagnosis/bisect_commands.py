@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from harness.bisect.axes import VERSION_AXES
-from harness.bisect.report import BisectReport
+from harness.bisect.words import BisectReport
 from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
 from harness.frontends.base import Selection
 from harness.values.kernel import Config, ConfigFilter

@@ -11,8 +11,7 @@ import click
 
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.ground import Culprit
-from harness.blame.table import blame_document, blame_said
-from harness.blame.words import BlameReport, Wanted
+from harness.blame.words import BlameReport, Wanted, blame_document, blame_said
 from harness.cells.selection import select
 from harness.cells.spelling import (
     SelectionOptions,
@@ -110,7 +109,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     with open_results() as store, show_steps(status) as tell:
         find = find_blame
         if on_gpu:
-            from harness.blame.measured import find_measured_blame  # noqa: PLC0415 - as below
+            from harness.blame.executed import find_measured_blame  # noqa: PLC0415 - as below
 
             find = partial(find_measured_blame, runner=options["runner"])
         elif options["run"]:

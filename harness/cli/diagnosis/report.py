@@ -33,9 +33,8 @@ from harness.minimize.reduction.words import folder_files
 from harness.report.case import required_fields
 from harness.report.documents import report_document, report_page
 from harness.report.dossier import Dossier, Upstream, search_terms
-from harness.report.facts import times_of_results
 from harness.report.filing import Filed, Filing, file_report
-from harness.report.gather import GatherOptions, gather
+from harness.report.gather import GatherOptions, gather, times_of_results
 from harness.report.issue import render_report
 from harness.report.picture import PICTURE, draw_history
 from harness.report.writing import attach

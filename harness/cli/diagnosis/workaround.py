@@ -26,9 +26,8 @@ from harness.cli.running import (
 )
 from harness.frontends.base import Selection
 from harness.values.errors import StorageError, UsageError
-from harness.workaround.executed import EXECUTED_KINDS
+from harness.workaround.executed import EXECUTED_KINDS, import_workarounds
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
-from harness.workaround.packed import import_workarounds
 from harness.workaround.result import WorkaroundReport
 from harness.workaround.settings import SettingKind
 from harness.workaround.table import workaround_document, workarounds_said

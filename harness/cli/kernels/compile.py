@@ -32,8 +32,7 @@ from harness.frontends.registry import stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
 from harness.tables.said import Tone, say
-from harness.tables.summaries import summary_said
-from harness.tables.summary import summarize
+from harness.tables.summary import summarize, summary_said
 from harness.values.errors import UsageError
 from harness.values.verdict import VerdictKind
 

@@ -16,10 +16,8 @@ from harness.cli.progress.cells import show_progress
 from harness.cli.progress.preparing import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, surroundings
-from harness.workaround.package.reaching import reach
-from harness.workaround.package.result import PackageReport
-from harness.workaround.package.survey import survey_package
-from harness.workaround.package.words import package_document, package_said
+from harness.workaround.package.losses import PackageReport, package_document, package_said
+from harness.workaround.package.survey import reach, survey_package
 
 _EPILOG = """\b
 Example:

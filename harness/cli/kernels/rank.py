@@ -21,9 +21,8 @@ from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.io.files.regular_files import read_regular
 from harness.values.errors import UsageError
-from harness.workaround.rank.again import MeasuredError, rank_again
-from harness.workaround.rank.ranking import rank
-from harness.workaround.rank.result import RankReport
+from harness.workaround.rank.order import RankReport
+from harness.workaround.rank.ranking import MeasuredError, rank, rank_again
 from harness.workaround.rank.table import rank_document, ranks_as_markdown, ranks_said
 
 _LARGEST = 1 << 28

@@ -23,10 +23,9 @@ from harness.io.processes import machine
 from harness.io.processes.confinement import confinement_words
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.bundled import installed_triton
-from harness.io.toolchains.install import find_nvdisasm
+from harness.io.toolchains.install import available_ptxas, available_triton, find_nvdisasm
 from harness.io.toolchains.installed import list_damaged, list_installed
 from harness.io.toolchains.marker import Toolchain
-from harness.io.toolchains.offered import available_ptxas, available_triton
 from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.toolchain import TRITON

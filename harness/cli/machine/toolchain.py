@@ -16,7 +16,14 @@ from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.io.files.locations import cache_dir
 from harness.io.toolchains import marker as toolchain_marker
-from harness.io.toolchains.install import install_nvdisasm, install_ptxas, select_ptxas
+from harness.io.toolchains.install import (
+    available_nvdisasm,
+    available_ptxas,
+    available_triton,
+    install_nvdisasm,
+    install_ptxas,
+    select_ptxas,
+)
 from harness.io.toolchains.installed import (
     list_damaged,
     list_installed,
@@ -24,7 +31,6 @@ from harness.io.toolchains.installed import (
     require_installed,
     verify,
 )
-from harness.io.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.tables.said import Block, GridColumn, SaidGrid, say
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError
 from harness.values.toolchain import NO_ASSEMBLER, PTX, PTXAS, TRITON

@@ -15,7 +15,7 @@ from harness.cli.progress.steps import working
 from harness.cli.results import read_results
 from harness.cli.streams import reader_is_gone
 from harness.matrix.diff.between_runs import all_runs, find_run
-from harness.matrix.history.export import export_file, export_stream
+from harness.matrix.history.versions import export_file, export_stream
 from harness.store.exchange.export import FORMATS, TEXT_FORMATS
 from harness.store.sqlite.records import RunRecord
 from harness.store.store import Store

@@ -31,18 +31,18 @@ from harness.cli.running import run_to_the_end
 from harness.io.machines.dask_cluster import local_workers, open_machines
 from harness.matrix.diff.words import changes_said
 from harness.matrix.file import find_matrix_file, read_matrix
-from harness.matrix.nights.listing import Listing, list_matrix
-from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
-from harness.matrix.nights.plan import MatrixPlan
-from harness.matrix.nights.words import (
+from harness.matrix.nights.listing import (
+    Listing,
     estimate_words,
+    list_matrix,
     listing_document,
     listing_lines,
     matrix_document,
     matrix_lines,
 )
-from harness.matrix.rules import Shard
-from harness.matrix.selectors import parse_selector
+from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.matrix.nights.plan import MatrixPlan
+from harness.matrix.rules import Shard, parse_selector
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.matrix import Matrix
@@ -182,7 +182,7 @@ async def _run(
     """On this machine, or by those that are found there."""
     if where is None:
         return await run_matrix(matrix, store, how, progress, plan)
-    from harness.matrix.nights.at_worker import work_on_capture  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415 - only where it is wanted
 
     async with open_machines(where, work_on_capture) as machines:
         return await run_matrix(matrix, store, how, progress, plan, machines)

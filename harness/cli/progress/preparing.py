@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console
 
 from harness.cli.progress.steps import working
-from harness.io.packages.downloads import telling
+from harness.io.packages.wheels import telling
 
 _WORDS = "preparing toolchains and sources"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.toolchains.damage import check_ptxas
 from harness.judging.ptxas.cubin import Cubin, CubinError, read_cubin
 from harness.judging.ptxas.sass import InstructionMix, can_be_annotated, mixes

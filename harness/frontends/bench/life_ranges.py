@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from harness.frontends.bench.assemble import read_stream
 from harness.frontends.bench.bench import Kept, content_key
-from harness.io.files.scratch import scratch_disk
-from harness.judging.ptxas.life_ranges import LiveRegisters, live_registers
+from harness.io.files.whole_folders import scratch_disk
+from harness.judging.ptxas.sass import LiveRegisters, live_registers
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.toolchain import Tool
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from harness.frontends.bench.assemble import CODE, execute_run, is_cubin, ptxas_run
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.judging.ptxas.cubin import Cubin, read_cubin
 from harness.values.errors import UsageError
 from harness.values.outcome import Assembly, ProcessEnd

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.io.processes.environment import plain_environment
 from harness.io.processes.hub import run_tool
-from harness.judging.failures import failed, stopped
+from harness.io.processes.machine import plain_environment
+from harness.judging.judge import failed, stopped
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import Lowering, ProcessEnd
 from harness.values.toolchain import Compiler

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from harness.frontends.bench.assemble import read_stream
 from harness.frontends.cuda.nvcc import only_its_check_failed, tool_of
-from harness.io.files.scratch import scratch_disk
-from harness.io.processes.environment import plain_environment
+from harness.io.files.whole_folders import scratch_disk
+from harness.io.processes.machine import plain_environment
 from harness.values.outcome import ProcessEnd
 from harness.values.toolchain import Compiler
 

@@ -14,7 +14,7 @@ from harness.frontends.cuda.syntax import CUDA_SYNTAX
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.source_form import Lowered, Written
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.values.errors import UsageError
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import SourceInstall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.judging.failures import died, failed, stopped
+from harness.judging.judge import died, failed, stopped
 from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind
 

@@ -22,10 +22,9 @@ from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_n
 from harness.frontends.pins import PINS, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.source_form import Lowered
-from harness.values.environment import PackagePin
 from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
-from harness.values.toolchain import Assembler
+from harness.values.toolchain import Assembler, PackagePin
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:

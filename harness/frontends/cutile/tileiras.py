@@ -35,8 +35,7 @@ from harness.io.toolchains.install import install_ptxas
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError
-from harness.values.outcome import Assembly
-from harness.values.resources import Resources
+from harness.values.outcome import Assembly, Resources
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Compiler, Tool
 from harness.values.verdict import Verdict
 

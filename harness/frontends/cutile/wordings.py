@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.judging.failures import after, death_signal, died, failed, stopped
-from harness.judging.judge_ptxas import judge_assembly
+from harness.judging.judge import after, death_signal, died, failed, judge_assembly, stopped
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError, signal_name
 from harness.values.verdict import Stage, Verdict, VerdictKind

@@ -33,19 +33,23 @@ from harness.frontends.triton.ir import follow_passes, promises
 from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
 from harness.frontends.triton.source import TritonForm, evidence_of, stage_file
 from harness.frontends.triton.wordings import judge_dialects
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON
 from harness.io.processes.confinement import is_confined
-from harness.io.processes.environment import plain_environment
+from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.bundled import (
     bundled_nvdisasm,
     installed_package,
     installed_triton,
     package_of,
 )
-from harness.io.toolchains.install import install_triton, planned_triton, select_triton
+from harness.io.toolchains.install import (
+    available_triton,
+    install_triton,
+    planned_triton,
+    select_triton,
+)
 from harness.io.toolchains.installed import installed_versions
-from harness.io.toolchains.offered import available_triton
 from harness.values.errors import InfrastructureError
 from harness.values.toolchain import TRITON
 

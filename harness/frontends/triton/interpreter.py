@@ -18,7 +18,7 @@ from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.launch_code import capture_request
 from harness.frontends.reads import is_unchanged
 from harness.frontends.sessions import JobResult
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import require_confinement
 from harness.values.check import Departure, Interpretation, Operations
 from harness.values.outcome import ProcessEnd, RaisedError

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.judging.failures import failed
-from harness.judging.judge_triton import judge_lowering
+from harness.judging.judge import failed, judge_lowering
 from harness.judging.messages import essence, first_error, is_parser_error, is_refusal, line_of
 from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind

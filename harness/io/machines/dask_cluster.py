@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.io.files.scratch import Scratch
+from harness.io.files.whole_folders import Scratch
 from harness.io.machines.seam import LostWorkersError, Machines
 from harness.values.errors import InfrastructureError, UsageError
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -31,19 +33,11 @@ from packaging.utils import (
 )
 from packaging.version import InvalidVersion, Version
 
-from harness.io.files.locations import cache_dir, offline
+from harness.io.files.locations import cache_dir, offline, storage_error
 from harness.io.files.whole_folders import write_atomically
-from harness.io.packages.endpoint import (
-    ATTEMPTS,
-    TIMEOUTS,
-    VARIABLES,
-    endpoint_setting,
-    is_refusal,
-    open_client,
-    reason,
-)
 from harness.io.packages.versions import select
 from harness.values.errors import (
+    ConfigurationError,
     InfrastructureError,
     IntegrityError,
     OfflineError,
@@ -54,6 +48,147 @@ from harness.values.errors import (
 if TYPE_CHECKING:
     import pypi_simple
     import requests
+
+
+# The package index that is asked: its address, its client, and what its errors are called.
+
+VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+TIMEOUTS = (10.0, 30.0)
+"""Seconds to connect, and between two reads."""
+ATTEMPTS = 2
+_SERVER_ERROR = 500
+
+
+def endpoint_setting() -> str | None:
+    """The index that the environment names, as it is written there; None for the default.
+
+    Raises:
+        ConfigurationError: it is not an http or https address.
+    """
+    for variable in VARIABLES:
+        # uv also accepts NAME=URL.
+        value = os.environ.get(variable, "").strip()
+        if value and not value.startswith(("http://", "https://")):
+            value = value.partition("=")[2]
+            if not value.startswith(("http://", "https://")):
+                raise ConfigurationError(
+                    f"{variable} does not name a package index; set it to an http(s) address"
+                )
+        if value:
+            return value
+    return None
+
+
+def open_client() -> pypi_simple.PyPISimple:
+    """A client of the index that the environment names, to be closed by the caller."""
+    import pypi_simple  # noqa: PLC0415 - brings in requests: 0.3 s
+
+    setting = endpoint_setting()
+    return pypi_simple.PyPISimple(setting) if setting else pypi_simple.PyPISimple()
+
+
+def is_refusal(error: requests.RequestException) -> bool:
+    """Whether the index answered and refuses: asking again gives the same answer."""
+    return error.response is not None and error.response.status_code < _SERVER_ERROR
+
+
+def status(error: requests.RequestException) -> str:
+    """The status of the answer, in words."""
+    return "an error" if error.response is None else f"status {error.response.status_code}"
+
+
+def reason(error: requests.RequestException) -> str:
+    """A few words; never the address, which may hold a password."""
+    import requests  # noqa: PLC0415 - takes 0.2 s
+
+    if error.response is not None:
+        return status(error)
+    if isinstance(error, requests.Timeout):
+        return "timed out"
+    if isinstance(error, requests.exceptions.ChunkedEncodingError):
+        return "the connection broke off"
+    if isinstance(error, requests.exceptions.SSLError):
+        return "its certificate is not accepted"
+    return "no connection" if isinstance(error, requests.ConnectionError) else type(error).__name__
+
+
+# Files of the package index are fetched here, and kept only with the sha256 that it gave.
+
+
+def download(release: Release, path: Path, *, limit: int) -> None:
+    """Fetch `release` into the file `path`; at most `limit` bytes, and only with its sha256.
+
+    Raises:
+        OfflineError: the network is forbidden or does not answer.
+        IntegrityError: the bytes have another sha256.
+        InfrastructureError: the index refuses the file, breaks off, or sends too much.
+        StorageError: the file cannot be written.
+    """
+    import requests  # noqa: PLC0415 - takes 0.2 s, and a warm start needs no network
+
+    if offline():
+        raise OfflineError(
+            f"{release.filename} is not in the cache and TRIAGE_OFFLINE forbids fetching it; "
+            "unset TRIAGE_OFFLINE once"
+        )
+    failure: requests.RequestException | None = None
+    for _ in range(ATTEMPTS):
+        try:
+            digest = _fetch(release, path, limit)
+        except requests.HTTPError as error:
+            raise InfrastructureError(
+                f"the package index refuses {release.filename} with {status(error)}; try later"
+            ) from error
+        except requests.RequestException as error:
+            failure = error
+            continue
+        except OSError as error:
+            raise storage_error(error, path, "write") from error
+        if digest != release.sha256:
+            raise IntegrityError(
+                f"{release.filename} was downloaded with sha256 {digest}, not {release.sha256}; "
+                "the index or a proxy changed it: do not use it"
+            )
+        return
+    assert failure is not None
+    raise OfflineError(
+        f"cannot download {release.filename}: {reason(failure)}; check the network and try again"
+    ) from failure
+
+
+def _fetch(release: Release, path: Path, limit: int) -> str:
+    digest = hashlib.sha256()
+    received = 0
+    with (
+        open_client() as client,
+        client.s.get(
+            release.url,
+            stream=True,
+            timeout=TIMEOUTS,
+            auth=_login(release),
+            # Some servers else send a .tar.gz as compressed text, which is unpacked on the way.
+            headers={"Accept-Encoding": "identity"},
+        ) as answer,
+        path.open("wb") as stream,
+    ):
+        answer.raise_for_status()
+        for block in answer.iter_content(1 << 16):
+            received += len(block)
+            if received > limit:
+                raise InfrastructureError(
+                    f"{release.filename} is over the limit of {limit >> 20} MiB: not downloaded"
+                )
+            digest.update(block)
+            stream.write(block)
+    return digest.hexdigest()
+
+
+def _login(release: Release) -> tuple[str, str] | None:
+    """The user and password of the index, for files on the index's own host only."""
+    index, file = urlsplit(endpoint_setting() or ""), urlsplit(release.url)
+    if index.username is None or (index.hostname, index.port) != (file.hostname, file.port):
+        return None
+    return index.username, index.password or ""
 
 
 _LOG = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.parser import Parser
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -27,9 +28,31 @@ from packaging.version import InvalidVersion, Version
 
 from harness.io.files.locations import cache_dir, storage_error
 from harness.io.files.whole_folders import ensure_folder
-from harness.io.packages.download import download
-from harness.io.packages.index import Release, pick_file
+from harness.io.packages.index import Release, download, pick_file
 from harness.values.errors import IntegrityError, UsageError
+
+# What a fetched source distribution says of itself (core metadata, `PKG-INFO`).
+
+_CLASSIFIER = "License :: "
+
+
+def package_license(package: str, version: str, sha256: str) -> str | None:
+    """The licence in a few words: the SPDX expression, else the classifier; None if it has neither.
+
+    Raises:
+        TriageError: the source cannot be fetched.
+    """
+    file = fetch_sdist(package, version, sha256) / "PKG-INFO"
+    if not file.is_file():
+        return None
+    headers = Parser().parsestr(file.read_text(errors="replace"), headersonly=True)
+    if expression := headers.get("License-Expression"):
+        return str(expression)
+    for classifier in headers.get_all("Classifier", ()):
+        if str(classifier).startswith(_CLASSIFIER):
+            return str(classifier).rpartition(" :: ")[2]
+    return None
+
 
 MARKER = ".triage-source.json"
 _TREE = "tree"

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import uv
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from harness.io.files.locations import offline
-from harness.io.packages.downloads import told_to
-from harness.io.packages.endpoint import endpoint_setting
-from harness.io.packages.index import files
+from harness.io.packages.index import endpoint_setting, files
 from harness.io.packages.versions import select
 from harness.io.processes.hub import run_tool
-from harness.values.environment import PackagePin
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -26,9 +30,59 @@ from harness.values.errors import (
     StorageError,
     TriageError,
 )
+from harness.values.toolchain import PackagePin
 
 if TYPE_CHECKING:
     from harness.io.packages.index import Release
+
+
+# What uv downloads while it installs, as lines for a display.
+
+_BEGUN = re.compile(r"^Downloading (\S+) \(([\d.]+ ?[KMGT]?i?B)\)$", re.MULTILINE)
+_DONE = re.compile(r"^ *Downloaded (\S+)$", re.MULTILINE)
+_MOST_NAMES = 3
+
+_tell: ContextVar[Callable[[str], None] | None] = ContextVar("tell", default=None)
+
+
+@contextlib.contextmanager
+def telling(tell: Callable[[str], None]) -> Iterator[None]:
+    """Within the block, `tell` gets a line about each download again and again, from a thread."""
+    token = _tell.set(tell)
+    try:
+        yield
+    finally:
+        _tell.reset(token)
+
+
+def told_to() -> Callable[[str], None] | None:
+    """What takes all that uv has printed so far; None outside `telling`."""
+    tell = _tell.get()
+    if tell is None:
+        return None
+
+    def watch(printed: str) -> None:
+        words = words_of(printed)
+        if words:
+            tell(words)
+
+    return watch
+
+
+def words_of(printed: str) -> str | None:
+    """What is on its way, by what uv has printed so far; None where nothing was.
+
+    uv names packages of a megabyte or more, each when it begins and when it is there.
+    """
+    begun = dict(_BEGUN.findall(printed))
+    if not begun:
+        return None
+    done = set(_DONE.findall(printed)) & set(begun)
+    waits = [f"{name} ({size})" for name, size in begun.items() if name not in done]
+    if not waits:
+        return f"{len(done)} of {len(begun)} downloads done, unpacking"
+    more = f" and {len(waits) - _MOST_NAMES} more" if len(waits) > _MOST_NAMES else ""
+    return f"{len(done)} of {len(begun)} downloads done, {', '.join(waits[:_MOST_NAMES])}{more}"
 
 
 _SECONDS = 1800.0
@@ -184,3 +238,84 @@ def _last_words(stderr: str) -> str:
         if text:
             causes.append(text)
     return causes[-1].rstrip(".") if causes else ""
+
+
+# Packages of triage's own environment that another one shares: links, in place of copies.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPackage:
+    """One of our packages: `record` hashes its list of files, `entries` lie in a site folder."""
+
+    name: str
+    version: str
+    record: str
+    entries: tuple[Path, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+
+def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
+    """These packages and all that they need, by name.
+
+    Raises:
+        InfrastructureError: one of them is not installed beside triage, or not from a wheel.
+    """
+    found: dict[str, SharedPackage] = {}
+    asked = {canonicalize_name(name) for name in names}
+    wanted = [*asked]
+    while wanted:
+        name = wanted.pop()
+        if name in found:
+            continue
+        try:
+            package = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError as error:
+            if name not in asked:
+                continue  # what shares it does without it here, too
+            raise InfrastructureError(
+                f"{name} is not installed beside triage, and a compiler shares it; install it there"
+            ) from error
+        found[name] = _shared(name, package)
+        wanted += [canonicalize_name(each.name) for each in _needs(package.requires or ())]
+    return tuple(found[name] for name in sorted(found))
+
+
+def _shared(name: str, package: importlib.metadata.Distribution) -> SharedPackage:
+    record = package.read_text("RECORD")
+    if record is None or _is_editable(package):
+        raise InfrastructureError(
+            f"{name} beside triage is not installed from a wheel, so it cannot be shared; install "
+            "a wheel of it"
+        )
+    # `..` are scripts, outside of the site folder.
+    tops = {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}
+    return SharedPackage(
+        name=name,
+        version=package.version,
+        record=hashlib.sha256(record.encode()).hexdigest(),
+        entries=tuple(Path(str(package.locate_file(top))).resolve() for top in sorted(tops)),
+    )
+
+
+def _is_editable(package: importlib.metadata.Distribution) -> bool:
+    return '"editable": true' in (package.read_text("direct_url.json") or "")
+
+
+def _needs(requires: Iterable[str]) -> list[Requirement]:
+    needs = [Requirement(text) for text in requires]
+    return [each for each in needs if not each.marker or each.marker.evaluate({"extra": ""})]
+
+
+def link_packages(packages: Iterable[SharedPackage], site: Path) -> None:
+    """Link what they consist of into a site folder; what is installed there stays.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    for package in packages:
+        for entry in package.entries:
+            place = site / entry.name
+            if not place.is_symlink() and not place.exists():
+                place.symlink_to(entry)

@@ -27,7 +27,7 @@ import msgspec
 
 import harness
 from harness.io.children.confine import hide
-from harness.io.files.scratch import Scratch, scratch_disk
+from harness.io.files.whole_folders import Scratch, scratch_disk
 from harness.io.processes.peers import JobEnd, Peer, PeerGoneError, is_lost
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd

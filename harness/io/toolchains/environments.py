@@ -24,10 +24,14 @@ import msgspec
 
 from harness.io.files.locations import storage_error
 from harness.io.files.whole_folders import ensure_folder, sha256_of
-from harness.io.packages.beside import link_packages, shared_packages
-from harness.io.packages.wheels import create_environment, install_pins
-from harness.io.processes.environment import plain_environment
+from harness.io.packages.wheels import (
+    create_environment,
+    install_pins,
+    link_packages,
+    shared_packages,
+)
 from harness.io.processes.hub import run_tool
+from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.marker import (
     MARKER,
     Toolchain,
@@ -35,12 +39,11 @@ from harness.io.toolchains.marker import (
     read_toolchain,
     toolchain_folder,
 )
-from harness.values.environment import Environment
 from harness.values.errors import InfrastructureError, StorageError
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import Compiler, Environment
 
 if TYPE_CHECKING:
-    from harness.io.packages.beside import SharedPackage
+    from harness.io.packages.wheels import SharedPackage
 
 
 # Goes up when the same declaration comes to another folder.

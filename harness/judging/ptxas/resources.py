@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import PtxFacts
-from harness.values.resources import Resources
+from harness.values.outcome import Resources
 
 if TYPE_CHECKING:
     from harness.judging.ptxas.cubin import Cubin, CubinEntry

@@ -12,9 +12,15 @@ puts in as spacers.
 from __future__ import annotations
 
 import re
+import struct
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any
+
+from gpu_emulator.ptx.text.registers import dominators
 
 _SECTION = re.compile(r"^\.text\.([^\n]+):[ \t\r]*$", re.MULTILINE)
 _SECTION_END = re.compile(r"^(?://-|[ \t]*\.section[ \t])", re.MULTILINE)
@@ -151,3 +157,275 @@ _CLASSES = (
     ("local", _LOCAL),
     ("control", _CONTROL),
 )
+
+
+# Instructions of a kernel by the loops that they lie in, from the text of `nvdisasm -c`.
+#
+# Loops are the natural loops of the control-flow graph: a branch to a block that every way to the
+# branch leads through (its header), and the blocks from which that branch is reached without the
+# header. How often a loop turns is not in the code.
+
+_LINE = re.compile(
+    r"^(?:(?P<label>\.L_\w+):"
+    r"|[ \t]*/\*[0-9a-f]{4,16}\*/[ \t{]*(?:@(?P<guard>!?[A-Z0-9]+)[ \t]+)?"
+    r"(?P<opcode>[A-Z][A-Z0-9_]*)(?P<rest>[^;\n]*))",
+    re.MULTILINE,
+)
+_TO = re.compile(r"`\((\.L_\w+)\)")
+_NEVER_LEFT = frozenset({"!PT", "!UPT"})
+_JUMPS = frozenset({"BRA", "BRX", "JMP", "BREAK"})
+_ENDS = frozenset({"EXIT", "RET", "KILL"})
+_MMA = re.compile(r"\.(\d+)x(\d+)x(\d+)|\.(16)(8)(4|8|16|32|64|128)\b")
+_BITS = re.compile(r"\.(U8|S8|U16|S16|32|64|128)\b")
+_BYTES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "32": 4, "64": 8, "128": 16}
+_GLOBAL = frozenset({"LDG", "STG", "LDGSTS", "LD", "ST"})
+_GROUP = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """One loop, without the loops in it; depth 0 is what lies in none.
+
+    `mix` counts instructions, `opcodes` them by name. `tensor_work` are multiply-adds of a warp's
+    matrix instructions, `global_bytes` what a thread loads and stores in global memory.
+    """
+
+    depth: int
+    mix: InstructionMix
+    opcodes: Mapping[str, int]
+    tensor_work: float = 0.0
+    global_bytes: int = 0
+
+
+@dataclass(slots=True)
+class _Block:
+    """Straight code: opcodes with what follows them, and where it goes on."""
+
+    code: list[tuple[str, str]] = field(default_factory=list)
+    jumps: list[str] = field(default_factory=list)
+    falls: bool = True
+    after: list[int] = field(default_factory=list)
+
+
+def loops_of(text: str) -> list[Loop]:
+    """The loops of one function (as `code_sections` has its text), what lies in none first."""
+    blocks = _blocks(text)
+    loops = _natural_loops(blocks)
+    inside: dict[frozenset[int], list[int]] = {}
+    for number in range(len(blocks)):
+        headers = frozenset(header for header, body in loops.items() if number in body)
+        inside.setdefault(headers, []).append(number)
+    order = sorted(inside.items(), key=lambda pair: (len(pair[0]), min(pair[1])))
+    return [_loop(len(headers), [blocks[n] for n in numbers]) for headers, numbers in order]
+
+
+def _blocks(text: str) -> list[_Block]:
+    """The blocks in the order of the text, each with the numbers of those that may follow."""
+    blocks = [_Block()]
+    labels: dict[str, int] = {}
+    for line in _LINE.finditer(text):
+        label, opcode, guard = line["label"], line["opcode"], line["guard"]
+        if label:
+            if blocks[-1].code:
+                blocks.append(_Block())
+            labels[label] = len(blocks) - 1
+            continue
+        if guard in _NEVER_LEFT or opcode == "NOP":
+            continue
+        here = blocks[-1]
+        here.code.append((opcode, line["rest"]))
+        if opcode in _JUMPS or opcode in _ENDS:
+            here.jumps += _TO.findall(line["rest"]) if opcode in _JUMPS else []
+            here.falls = bool(guard) or opcode == "BREAK" or ".DIV" in line["rest"]
+            blocks.append(_Block())
+    for number, block in enumerate(blocks):
+        block.after = [labels[each] for each in block.jumps if each in labels]
+        if block.falls and number + 1 < len(blocks):
+            block.after.append(number + 1)
+    return blocks
+
+
+def _natural_loops(blocks: list[_Block]) -> dict[int, set[int]]:
+    """The blocks of each loop by the number of its header."""
+    dominator = dominators([block.after for block in blocks], 0)
+    place = {block: number for number, block in enumerate(dominator)}
+    before: dict[int, list[int]] = {block: [] for block in place}
+    for block in place:
+        for after in blocks[block].after:
+            before[after].append(block)
+    loops: dict[int, set[int]] = {}
+    for tail in place:
+        for header in blocks[tail].after:
+            # A block that is nothing but a branch to itself ends every function.
+            if len(blocks[tail].code) > 1 or header != tail:
+                at = tail
+                while at != header and place[at] > place[header]:
+                    at = dominator[at]
+                if at == header:
+                    _fill(loops.setdefault(header, {header}), tail, before)
+    return loops
+
+
+def _fill(body: set[int], tail: int, before: Mapping[int, list[int]]) -> None:
+    waiting = [tail]
+    while waiting:
+        block = waiting.pop()
+        if block not in body:
+            body.add(block)
+            waiting += before[block]
+
+
+def _loop(depth: int, blocks: list[_Block]) -> Loop:
+    counts: Counter[str] = Counter()
+    work, moved = 0.0, 0
+    for opcode, rest in (line for block in blocks for line in block.code):
+        counts[opcode] += 1
+        if opcode.endswith("MMA"):
+            work += _work(opcode, rest)
+        elif opcode in _GLOBAL:
+            size = _BITS.search(rest.partition(" ")[0])
+            moved += _BYTES[size[1]] if size else 4
+    return Loop(
+        depth=depth,
+        mix=instruction_mix(counts),
+        opcodes=dict(counts),
+        tensor_work=work,
+        global_bytes=moved,
+    )
+
+
+def _work(opcode: str, rest: str) -> float:
+    """Multiply-adds of one warp; those of a group of four warps are shared by it."""
+    shape = _MMA.search(rest)
+    if shape is None:
+        return 0.0
+    m, n, k = (int(each) for each in shape.groups() if each)
+    return m * n * k / (_GROUP if "GMMA" in opcode else 1)
+
+
+# Which line of the PTX each instruction of a cubin comes from, where ptxas was given `-lineinfo`.
+#
+# The section `.nv_debug_line_sass` is a DWARF 2 line table from addresses to lines of the PTX that
+# ptxas read; each of its programs begins at the symbol that its relocation names. Compared by eye
+# with what `nvdisasm -gp` prints of a cubin of ptxas 13.4.59; no specification of it is public.
+
+_DEBUG_SECTION = ".nv_debug_line_sass"
+_LARGEST = 16 << 20
+# What pyelftools lets through besides its own error when a file is damaged.
+_DAMAGE = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, struct.error)
+
+
+@dataclass(frozen=True, slots=True)
+class LineTable:
+    """Addresses in a kernel's code, ascending, and the line of the PTX that each begins."""
+
+    addresses: tuple[int, ...]
+    lines: tuple[int, ...]
+
+    def line(self, address: int) -> int | None:
+        """The line (from 1) of the instruction at that address; None before the first."""
+        index = bisect_right(self.addresses, address) - 1
+        return self.lines[index] if index >= 0 else None
+
+
+def line_tables(data: bytes) -> dict[str, LineTable]:
+    """The table of each kernel of a cubin, by its name; none where there is no line information.
+
+    A file that is damaged has none, either: it is shown without links.
+    """
+    from elftools.common.exceptions import ELFError  # noqa: PLC0415 - 0.05 s
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415
+
+    try:
+        return _read(ELFFile(BytesIO(data)))
+    except (ELFError, *_DAMAGE):
+        return {}
+
+
+def _read(elf: Any) -> dict[str, LineTable]:  # noqa: ANN401 - pyelftools has no types
+    from elftools.common.utils import struct_parse  # noqa: PLC0415
+    from elftools.dwarf.lineprogram import LineProgram  # noqa: PLC0415
+    from elftools.dwarf.structs import DWARFStructs  # noqa: PLC0415
+
+    section = elf.get_section_by_name(_DEBUG_SECTION)
+    relocations = elf.get_section_by_name(f".rela{_SECTION}")
+    if section is None or relocations is None or section["sh_size"] > _LARGEST:
+        return {}
+    symbols = elf.get_section(relocations["sh_link"])
+    names = {
+        each["r_offset"]: symbols.get_symbol(each["r_info_sym"]).name
+        for each in relocations.iter_relocations()
+    }
+    data = section.data()
+    stream = BytesIO(data)
+    structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=8)
+    found = {}
+    start = 0
+    while start < len(data):
+        header = struct_parse(structs.Dwarf_lineprog_header, stream, start)
+        begin, end = stream.tell(), start + header["unit_length"] + 4
+        name = next((name for offset, name in names.items() if begin <= offset < end), None)
+        program = LineProgram(header, stream, structs, begin, end)
+        states = [each.state for each in program.get_entries() if each.state]
+        if name is not None:
+            steps = sorted((each.address, each.line) for each in states if not each.end_sequence)
+            found[name] = LineTable(
+                tuple(address for address, _ in steps), tuple(line for _, line in steps)
+            )
+        start = end
+    return found
+
+
+# Live registers at each instruction, in the text of `nvdisasm -c -lrm count FILE.cubin`.
+#
+# It appends a column for each kind of register to every line; `GPR` are the 32-bit registers of a
+# thread. Read here as nvdisasm 12.4.99, 12.8.55, 13.1.80 and 13.5.37 print it.
+
+_LIVE_LINE = re.compile(
+    r"// \|(?P<kinds>[^\n]*\bGPR\b[^\n]*)\|"
+    r"|^\.text\.(?P<kernel>[^\n]+?):[ \t]*(?://|$)"
+    r"|^[ \t]*/\*(?P<address>[0-9a-f]{4,16})\*/[^\n]*// \|(?P<counts>[^\n]*)\|",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRegisters:
+    """How many registers of a thread are live at each instruction of a kernel, in code order.
+
+    `addresses` are bytes from the kernel's begin, `counts` as many numbers.
+    """
+
+    addresses: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def peak(self) -> int:
+        """The most that are live at once."""
+        return max(self.counts)
+
+    @property
+    def peak_address(self) -> int:
+        """The first instruction at which so many are."""
+        return self.addresses[self.counts.index(self.peak)]
+
+
+def live_registers(text: str) -> dict[str, LiveRegisters]:
+    """The counts of each kernel with the functions it calls, by its name.
+
+    A kernel without columns is left out.
+    """
+    found: dict[str, list[tuple[int, int]]] = {}
+    kernel, column = "", 0
+    for match in _LIVE_LINE.finditer(text):
+        if match["kinds"]:  # each section has its own
+            column = [each.strip() for each in match["kinds"].split("|")].index("GPR")
+        elif match["kernel"]:
+            kernel = match["kernel"]
+        else:
+            # A blank column: none of its registers is live.
+            words = match["counts"].split("|")[column].strip() or "0"
+            found.setdefault(kernel, []).append((int(match["address"], 16), int(words)))
+    return {
+        name: LiveRegisters(*map(tuple, zip(*lines, strict=True))) for name, lines in found.items()
+    }

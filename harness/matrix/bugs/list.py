@@ -29,6 +29,7 @@ from harness.values.bug import (
     BugRecord,
     HumanState,
     KeptReproducer,
+    KeptWorkaround,
     Likeness,
     Occasion,
     reproducer_key,
@@ -36,7 +37,6 @@ from harness.values.bug import (
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.verdict import Signature
-from harness.values.workaround import KeptWorkaround
 
 _MAX_WORDS = 2000
 

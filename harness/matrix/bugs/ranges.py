@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from harness.bisect.bounds import bounds_said, listed
-from harness.bisect.search import Boundary, Finding, Probe, conclude
+from harness.bisect.search import Boundary, Finding, Probe, bounds_said, conclude, listed
 from harness.io.packages.versions import version_order
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, answer_of
 from harness.values.bug import AffectedRange, Seen, VersionMark

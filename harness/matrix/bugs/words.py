@@ -10,8 +10,7 @@ from harness.judging.conditions import Condition, spell
 from harness.matrix.bugs.held import HeldAt
 from harness.store.history.bug_identity import signature_of
 from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
-from harness.values.bug import Bug, BugRecord, HumanState, MachineState
-from harness.values.workaround import KeptWorkaround
+from harness.values.bug import Bug, BugRecord, HumanState, KeptWorkaround, MachineState
 
 _TONES = {
     MachineState.REGRESSED: Tone.ALARM,

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.matrix.diff.compare import UNTOLD, compare
-from harness.matrix.diff.purpose import purpose_of
-from harness.matrix.expectations import exclusion_of
+from harness.matrix.diff.compare import UNTOLD, compare, purpose_of
 from harness.matrix.file import find_matrix_file, read_matrix
+from harness.matrix.rules import exclusion_of
 from harness.store.sqlite.records import RunRecord
 from harness.store.store import Store
 from harness.values.change import Changes, Facts

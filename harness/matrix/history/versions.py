@@ -3,23 +3,73 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import takewhile
+from pathlib import Path
+from typing import IO
 
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from harness.io.files.output import write_output
 from harness.io.packages.versions import toolchain_order
-from harness.matrix.selectors import read_tool
+from harness.matrix.rules import read_tool
+from harness.store.exchange.export import TEXT_FORMATS, write_binary, write_text
+from harness.store.history.results import StoredRow
+from harness.store.sqlite.records import RunRecord
 from harness.store.store import Store
+from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
-from harness.values.launch_label import LaunchLabel
 from harness.values.matrix import Coordinates, Selector, ToolRange
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import PTX, PTXAS, TRITON
+
+# `triage export`: results as a file, for other programs.
+
+
+def export_stream(
+    store: Store, runs: Sequence[RunRecord], form: str, out: IO[bytes], is_read: Callable[[], bool]
+) -> None:
+    """Write the results of the runs to an open stream, for as long as it `is_read`.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    write_text(form, takewhile(lambda _: is_read(), _rows(store, runs)), out)
+
+
+def export_file(
+    store: Store, runs: Sequence[RunRecord], form: str, path: Path, *, overwrite: bool = False
+) -> None:
+    """Write the results of the runs to a file: all of it, or nothing.
+
+    Raises:
+        UsageError: the file exists, or the format needs a library that is not installed.
+        StorageError: the results cannot be read, or the file cannot be written.
+    """
+
+    def write(draft: Path) -> None:
+        _write(draft, _rows(store, runs), form)
+
+    write_output(path, write, option="--out", overwrite=overwrite)
+
+
+def _write(path: Path, rows: Iterator[StoredRow], form: str) -> None:
+    if form not in TEXT_FORMATS:
+        write_binary(form, rows, path)
+        return
+    with path.open("wb") as out:
+        write_text(form, rows, out)
+
+
+def _rows(store: Store, runs: Sequence[RunRecord]) -> Iterator[StoredRow]:
+    for run in runs:
+        yield from store.run_bodies(run.id)
+
 
 _decode = msgspec.json.Decoder(Row).decode
 

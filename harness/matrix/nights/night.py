@@ -7,8 +7,10 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 
 import msgspec
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
 from harness.cells.places import (
@@ -20,22 +22,77 @@ from harness.cells.places import (
     stored_place,
     work_off,
 )
+from harness.cells.repros.find import list_repros
+from harness.cells.repros.releases import is_of
 from harness.frontends.bench.bench import Workbench
 from harness.io.machines.seam import Machines, MachinesGoneError
+from harness.io.packages.versions import LATEST, check_spec
 from harness.io.processes.hub import Hub
 from harness.matrix.diff.between_runs import compare_runs, previous_run
-from harness.matrix.expectations import Expectations, happened
 from harness.matrix.nights.plan import MatrixPlan, plan_matrix
-from harness.matrix.nights.release_axis import over_releases
 from harness.matrix.nights.steering import MatrixSteering
-from harness.matrix.rules import Rules, Shard
-from harness.store.history.shards import NightPart
+from harness.matrix.rules import Expectations, Rules, Shard, happened
+from harness.store.history.results import NightPart
 from harness.store.store import Store
 from harness.values.change import Changes, Facts
-from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError
+from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
+from harness.values.kernel import Repro
 from harness.values.matrix import Matrix, Selector
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import is_known
+
+# A matrix over releases of a package: its kernels of that package, in each of them.
+
+
+def over_releases(matrix: Matrix, text: str) -> Matrix:
+    """The product of a matrix, with the releases of a package that `[NAME]SPEC` names.
+
+    Kernels of other sources take no part, nor does what is included beside the product.
+
+    Raises:
+        UsageError: the text is malformed, or does not say which of several packages is meant.
+        EmptySelectionError: no kernel of the matrix comes from the package.
+    """
+    name, spec = _read(text)
+    mine = [repro for repro in _listed(matrix) if repro.source]
+    packages = sorted({repro.source.pin.package for repro in mine if repro.source})
+    if name is None and len(packages) > 1:
+        raise UsageError(
+            f"--package-version {text}: the matrix has kernels of {', '.join(packages)}; say "
+            f"which, for example '{packages[0]}{spec}'"
+        )
+    kernels = tuple(f"{repro.name}@{spec}" for repro in mine if name is None or is_of(repro, name))
+    if not kernels:
+        known = f"; there are kernels of {', '.join(packages)}" if packages else ""
+        raise EmptySelectionError(
+            f"no kernel of the matrix comes from {name or 'a package'}{known}"
+        )
+    return replace(matrix, kernels=kernels, include=())
+
+
+def _read(text: str) -> tuple[str | None, str]:
+    """The package and the specifier of its releases."""
+    name, spec = None, text.strip()
+    if spec[:1].isalpha():
+        try:
+            found = Requirement(spec)
+        except InvalidRequirement:
+            raise UsageError(
+                f"--package-version {text[:80]}: write for example '>=0.4,<0.6' or "
+                "'fla-core>=0.4,<0.6'"
+            ) from None
+        name, spec = found.name, str(found.specifier) or LATEST
+    check_spec(spec, what=name or "the package")
+    return name, spec
+
+
+def _listed(matrix: Matrix) -> list[Repro]:
+    """The repros that a matrix names, in the releases that they pin."""
+    repros = list_repros()[0]
+    found = (
+        repro for pattern in matrix.kernels for repro in repros if fnmatchcase(repro.name, pattern)
+    )
+    return list({repro.name: repro for repro in found}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +270,7 @@ async def _execute(matter: Matter) -> None:
 
 async def _execute_there(matter: Matter, matrix: Matrix, machines: Machines) -> None:
     """As `_execute`, each run of the emulator on one of the machines; inputs are recorded here."""
-    from harness.matrix.nights.tools_elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
+    from harness.matrix.nights.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
 
     bench, work = matter.run.bench, at_once(machines, matter.options.work)
     try:
@@ -229,7 +286,7 @@ async def _execute_there(matter: Matter, matrix: Matrix, machines: Machines) -> 
 async def _hand_out(
     matter: Matter, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
 ) -> None:
-    from harness.matrix.nights.handing_out import HandingOut  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.elsewhere import HandingOut  # noqa: PLC0415 - only where it is wanted
 
     bench, work = matter.run.bench, matter.options.work
     left = None if bench.deadline is None else bench.deadline - time.monotonic()

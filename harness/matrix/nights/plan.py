@@ -19,6 +19,7 @@ from harness.frontends.registry import back_end, front_end, front_ends
 from harness.io.packages.versions import LATEST, exact_version, newest_of_minor, select
 from harness.io.toolchains.installed import installed_versions
 from harness.matrix.rules import Rules, Shard, spec_hint
+from harness.values.bug import KeptWorkaround
 from harness.values.errors import InfrastructureError, OfflineError, UsageError
 from harness.values.kernel import ConfigFilter, Repro
 from harness.values.matrix import Extra, Matrix, MatrixPlace, VersionChoice
@@ -34,7 +35,6 @@ from harness.values.toolchain import (
     Compiler,
     Tool,
 )
-from harness.values.workaround import KeptWorkaround
 from harness.workaround.expiry import to_retest, to_run
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from harness.cells.evaluate import Evaluated, with_flags
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
-from harness.judging.ptxas.flags import level_change
+from harness.judging.ptxas.options import level_change
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executed.ptx import launch_files, written_launch
 from harness.minimize.ptx.defined import count_unwritten

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 
-from harness.bisect.confidence import Tally, runs_to_trust
+from harness.bisect.search import Tally, runs_to_trust
 from harness.frontends.bench.once import script_words
 from harness.io.processes.hub import ResourceLimits
 from harness.minimize.ptx.references import (

@@ -14,10 +14,9 @@ from harness.frontends.registry import front_end
 from harness.io.files.locations import offline
 from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.hub import ResourceLimits
-from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.install import available_ptxas, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.io.toolchains.marker import PTXAS
-from harness.io.toolchains.offered import available_ptxas
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Cost,

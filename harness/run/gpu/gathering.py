@@ -13,7 +13,7 @@ from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
-from harness.judging.ptxas.flags import level_change
+from harness.judging.ptxas.options import level_change
 from harness.run.evidence import Trusted
 from harness.run.gpu.trip import REPEATS, KeptTrusted, Trip, TripCase, TripLaunch
 from harness.run.jobs import RunTrial

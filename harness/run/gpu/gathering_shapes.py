@@ -15,7 +15,7 @@ import msgspec
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import with_flags
 from harness.frontends.registry import front_end, plan_launch
-from harness.judging.ptxas.flags import level_change
+from harness.judging.ptxas.options import level_change
 from harness.run.gpu.gathering import Gathering, add_cells
 from harness.run.gpu.patterns import pattern
 from harness.run.gpu.trip import TripLaunch

@@ -23,11 +23,10 @@ from harness.store.files.artifacts import ArtifactStore
 from harness.store.history.bugs import BUG_COLUMNS, SIGNATURE_COLUMNS
 from harness.store.sqlite.migrations import applied
 from harness.store.sqlite.records import RESULT_COLUMNS, RUN_COLUMNS, ResultRecord, from_row
-from harness.values.bug import BugRecord, HumanState
+from harness.values.bug import BugRecord, HumanState, KeptWorkaround
 from harness.values.errors import StorageError, UsageError
 from harness.values.row import Row
 from harness.values.verdict import Signature, VerdictKind
-from harness.values.workaround import KeptWorkaround
 
 _NAME = "triage.db"
 _LARGEST = 8 << 30

@@ -8,23 +8,172 @@ are given here stay; one that is given elsewhere is kept where it is free here.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+import json
+import tempfile
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.store.exchange.merge_evidence import Taken, take_evidence, take_workarounds
+import msgspec
+
+from harness.store.exchange.foreign import open_foreign
+from harness.store.files.artifacts import DATABASE, ArtifactStore, DamagedArtifactError
 from harness.store.history.bugs import join, put_signatures, read_numbers
-from harness.store.history.shards import settle
+from harness.store.history.results import settle
 from harness.store.sqlite.connection import transaction
-from harness.store.sqlite.records import RESULT_COLUMNS, to_row
+from harness.store.sqlite.records import (
+    RESULT_COLUMNS,
+    SELECT_EVIDENCE,
+    EvidenceRow,
+    put_row,
+    read_row,
+    to_row,
+)
 from harness.values.bug import BugRecord, HumanState
+from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
     import sqlite3
 
     from harness.store.exchange.foreign import ForeignRun, ForeignStore
-    from harness.store.files.artifacts import ArtifactStore
     from harness.store.sqlite.database import Database
+
+
+# What merged results were judged from, with its artifacts; captures, and kept workarounds.
+#
+# Without it a merged cell can be listed, and neither shown nor judged again. It is taken before the
+# results, a page at a time; what was taken when the merge is interrupted does no harm, because
+# evidence says what it is of by its key. What is here already stays.
+
+_PAGE = 500
+_PUT_WORKAROUND = """
+    INSERT INTO workarounds VALUES (?, ?, ?, ?)
+    ON CONFLICT (cell) DO UPDATE
+    SET created = excluded.created, body = excluded.body, checksum = excluded.checksum
+    WHERE excluded.created > created
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """How many pieces of evidence and artifacts are new here; `lacking` have lost an artifact."""
+
+    evidence: int = 0
+    artifacts: int = 0
+    lacking: int = 0
+
+    def __add__(self, other: Taken) -> Taken:
+        return Taken(
+            evidence=self.evidence + other.evidence,
+            artifacts=self.artifacts + other.artifacts,
+            lacking=self.lacking + other.lacking,
+        )
+
+
+def take_evidence(
+    database: Database, artifacts: ArtifactStore, source: ForeignStore, now: float
+) -> Taken:
+    """Take what the results of another store were judged from.
+
+    Raises:
+        StorageError: it cannot be kept here.
+    """
+    if not source.has_evidence:
+        return Taken()
+    done = Taken()
+    named = _named(source)
+    while page := list(islice(named, _PAGE)):
+        rows, copied, lacking = _read_page(source, page, artifacts)
+        new = database.run(partial(_put_page, rows=rows, now=now))
+        done += Taken(evidence=new, artifacts=copied, lacking=lacking)
+    return done
+
+
+def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
+    """Kind and key of each piece of evidence that a result names, and of each capture.
+
+    A capture has the cells that the next night looks for; what it came to is in no result.
+    """
+    seen: set[tuple[str, str]] = set()
+    for (key,) in source.db.execute("SELECT key FROM evidence WHERE kind = 'capture'"):
+        if isinstance(key, str):
+            yield "capture", key
+    for run in source.runs:
+        for record in source.results(run.id):
+            for pair in record.evidence.items():
+                if pair not in seen:
+                    seen.add(pair)
+                    yield pair
+
+
+def _read_page(
+    source: ForeignStore, page: list[tuple[str, str]], ours: ArtifactStore
+) -> tuple[list[tuple[str, EvidenceRow]], int, int]:
+    """What is whole of a page, its artifacts copied; how many these are; how many are not whole."""
+    keys: defaultdict[str, list[str]] = defaultdict(list)
+    for kind, key in page:
+        keys[kind].append(key)
+    rows: list[tuple[str, EvidenceRow]] = []
+    copied = lacking = 0
+    for kind, wanted in keys.items():
+        for row in source.db.execute(SELECT_EVIDENCE, (kind, json.dumps(wanted))):
+            found = read_row(row)
+            count = _copy(found, source, ours) if found else None
+            if found is None or count is None:
+                lacking += 1
+            else:
+                rows.append((kind, found))
+                copied += count
+    return rows, copied, lacking
+
+
+def _copy(found: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int | None:
+    """How many artifacts were copied; None where one is missing, so that it is of no use."""
+    copied = 0
+    for sha256 in set(found.evidence.artifacts.values()):
+        if ours.has(sha256):
+            continue
+        packed = source.packed(sha256)
+        if packed is None:
+            return None
+        try:
+            ours.put_packed(sha256, packed)
+        except DamagedArtifactError:
+            return None
+        copied += 1
+    return copied
+
+
+def _put_page(db: sqlite3.Connection, *, rows: list[tuple[str, EvidenceRow]], now: float) -> int:
+    new = 0
+    with transaction(db):
+        for kind, row in rows:
+            known = "SELECT 1 FROM evidence WHERE kind = ? AND key = ?"
+            if not db.execute(known, (kind, row.key)).fetchone():
+                # Made when it was: a result older than its evidence is not judged again.
+                put_row(db, kind, row.key, row.evidence, created=row.created, used=now)
+                new += 1
+    return new
+
+
+def take_workarounds(db: sqlite3.Connection, source: ForeignStore) -> int:
+    """Take the workarounds that are newer than those here, or for other cells; how many.
+
+    Only of repros, by name: one for a file would have a night run what lies under that name here.
+    """
+    taken = 0
+    for kept in source.workarounds:
+        if not any(sign in kept.baseline.kernel for sign in "/."):
+            body = msgspec.json.encode(kept)
+            values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
+            taken += db.execute(_PUT_WORKAROUND, values).rowcount
+    return taken
 
 
 # All that is put into the text of a statement is a constant.
@@ -204,3 +353,43 @@ def _take_words(
         " WHERE number = ? AND (changed IS NULL OR changed < ?)",
         (state.value, record.url, original, record.note, record.changed, number, record.changed),
     ).rowcount
+
+
+# A whole results folder as bytes: what a worker found out, on its way to the store of a night.
+#
+# It is read like any other store that is merged: as data from elsewhere, checked whole.
+
+
+class _Parcel(msgspec.Struct):
+    """The database, and the files of artifacts by their sha256, compressed as they lie there."""
+
+    database: bytes
+    artifacts: dict[str, bytes]
+
+
+def pack(home: Path) -> bytes:
+    """The results in a folder whose store is closed."""
+    held = ArtifactStore(home / "artifacts", writable=False)
+    return msgspec.msgpack.encode(
+        _Parcel(
+            database=(home / DATABASE).read_bytes(),
+            artifacts={name: held.packed(name) or b"" for name, _, _ in held.all()},
+        )
+    )
+
+
+@contextmanager
+def open_parcel(data: bytes) -> Iterator[ForeignStore]:
+    """The store in a parcel, unpacked for as long as the block lasts.
+
+    Raises:
+        UsageError: it is not what `pack` made, or what it holds is refused.
+    """
+    try:
+        parcel = msgspec.msgpack.decode(data, type=_Parcel)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"a parcel that this program did not pack: {error}") from error
+    with tempfile.TemporaryDirectory(prefix="triage-parcel-") as folder:
+        (Path(folder) / DATABASE).write_bytes(parcel.database)
+        with open_foreign(Path(folder), parcel.artifacts.get) as source:
+            yield source

@@ -13,7 +13,9 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import stat
+import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
@@ -375,3 +377,36 @@ def _artifacts_of(shard: Path) -> Iterator[tuple[str, int, float]]:
                 except FileNotFoundError:
                     continue
                 yield sha256, found.st_size, found.st_mtime
+
+
+# Results that can be read and not written: on a read-only disk, or another user's.
+
+DATABASE = "triage.db"
+_BESIDE = ("", "-wal")
+"""What belongs to a database: itself, and the log that a process which was killed leaves."""
+
+
+def is_writable(home: Path) -> bool:
+    """Whether the results in `home` can be used in place."""
+    places = (home, home / DATABASE, home / "triage.lock", home / "artifacts")
+    return all(os.access(path, os.W_OK, effective_ids=True) for path in places if path.exists())
+
+
+@contextmanager
+def database_copy(home: Path) -> Iterator[Path]:
+    """A folder with a copy of the database in `home`, or without one where there is none.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    with tempfile.TemporaryDirectory(prefix="triage-read-") as folder:
+        for ending in _BESIDE:
+            source = home / f"{DATABASE}{ending}"
+            try:
+                if source.is_file():
+                    shutil.copyfile(source, Path(folder) / source.name)
+                elif source.exists():
+                    raise StorageError(f"{source} is not a file: it cannot be read")
+            except OSError as error:
+                raise disk_failure(source, error) from error
+        yield Path(folder)

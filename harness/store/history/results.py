@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from harness.store.sqlite.connection import DamagedRowError
+import msgspec
+
+from harness.store.history.bugs import put_signatures
+from harness.store.sqlite.connection import DamagedRowError, transaction
 from harness.store.sqlite.records import RESULT_COLUMNS, from_row, is_intact
+from harness.values.bug import KeptWorkaround
+from harness.values.execution import RunRow
+from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
+    import sqlite3
+
     from harness.store.sqlite.database import Database
     from harness.store.sqlite.records import ResultRecord
 
@@ -152,3 +163,160 @@ def _bodies(rows: Iterable[Sequence[Any]]) -> list[tuple[str, StoredRow]]:
             raise DamagedRowError(f"the result of {row[_CELL]} in run {row[0]} was changed")
         found.append((row[_CELL], StoredRow(row[0], row[_CREATED], row[_ROW])))
     return found
+
+
+# The part of the store that keeps what came out when cells were executed: history, too.
+
+_SELECT = "SELECT body, checksum FROM executions WHERE cell = ? ORDER BY created DESC, id DESC"
+_PUT = (
+    "INSERT INTO executions (run_id, cell, verdict, signature_key, created, body, checksum)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+class ExecutionRecords:
+    """The part of `Store` that knows executions."""
+
+    _database: Database
+    _clock: Callable[[], float]
+
+    def put_execution(self, run: int, row: RunRow, signature: Signature | None) -> None:
+        """Keep what came out of one cell, with the parts of its signature.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        body = msgspec.json.encode(row)
+        now = self._clock()
+        values = (run, row.cell, row.run.value, row.run_signature, now, body, zlib.crc32(body))
+
+        def work(db: sqlite3.Connection) -> None:
+            with transaction(db):
+                db.execute(_PUT, values)
+                if signature:
+                    put_signatures(db, [signature])
+
+        self._database.run(work)
+
+    def executions(self, cell: str) -> list[RunRow]:
+        """What came out of a cell, the latest first; what the disk has changed is left out.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+
+        def work(db: sqlite3.Connection) -> list[RunRow]:
+            found = []
+            for body, checksum in db.execute(_SELECT, (cell,)):
+                if zlib.crc32(body) != checksum:
+                    continue
+                try:
+                    found.append(msgspec.json.decode(body, type=RunRow))
+                except msgspec.MsgspecError:
+                    continue  # written by another version of this program
+            return found
+
+        return self._database.run(work)
+
+
+# Runs that are worked off in parts: the shards of one night, on one machine or on many.
+#
+# All shards of a night are one run. Its uid follows from the night's name, so that stores which
+# know
+# nothing of each other call it the same, and merging them unites it. The run has finished when all
+# of its shards have.
+
+_UID_DIGITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NightPart:
+    """Shard `number` (from 1) `of` so many, of the night with this name."""
+
+    night: str
+    number: int = 1
+    of: int = 1
+
+    @property
+    def uid(self) -> str:
+        """The uid of the run that all parts of the night make up."""
+        return hashlib.sha256(f"night {self.night}".encode()).hexdigest()[:_UID_DIGITS]
+
+
+def begin_part(db: sqlite3.Connection, run: int, part: NightPart, now: float) -> None:
+    """Record that a shard begins, or begins again."""
+    db.execute(
+        "INSERT INTO shards VALUES (?, ?, ?, ?, NULL)"
+        " ON CONFLICT (run_id, number, of) DO UPDATE SET finished = NULL",
+        (run, part.number, part.of, now),
+    )
+    settle(db, run)
+
+
+def finish_part(db: sqlite3.Connection, run: int, part: NightPart, now: float) -> None:
+    """Record that a shard has come to its end, and with the last one the run."""
+    db.execute(
+        "UPDATE shards SET finished = ? WHERE run_id = ? AND number = ? AND of = ?",
+        (now, run, part.number, part.of),
+    )
+    settle(db, run)
+
+
+def settle(db: sqlite3.Connection, run: int) -> None:
+    """A run in parts began with the first of them, and ends with the last of all."""
+    parts = db.execute(
+        "SELECT number, of, started, finished FROM shards WHERE run_id = ?", (run,)
+    ).fetchall()
+    if not parts:
+        return
+    done: dict[int, dict[int, float]] = {}
+    for number, of, _, finished in parts:
+        if finished is not None:
+            done.setdefault(of, {})[number] = finished
+    whole = [max(ends.values()) for of, ends in done.items() if len(ends) == of]
+    db.execute(
+        "UPDATE runs SET started = ?, finished = ? WHERE id = ?",
+        (min(started for _, _, started, _ in parts), min(whole, default=None), run),
+    )
+
+
+# The part of the store that keeps workarounds: one for each cell that had one found.
+
+_SELECT_WORKAROUNDS = "SELECT body, checksum FROM workarounds ORDER BY created, cell"
+_PUT_WORKAROUND = "INSERT OR REPLACE INTO workarounds VALUES (?, ?, ?, ?)"
+
+
+class WorkaroundRecords:
+    """The part of `Store` that knows workarounds."""
+
+    _database: Database
+
+    def put_workaround(self, kept: KeptWorkaround) -> None:
+        """Keep what was found for a cell, in place of what was found before.
+
+        Raises:
+            StorageError: the database cannot be written.
+        """
+        body = msgspec.json.encode(kept)
+        values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
+        self._database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
+
+    def workarounds(self) -> list[KeptWorkaround]:
+        """All that are kept, oldest first; one that was changed by the disk is left out.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+
+        def work(db: sqlite3.Connection) -> list[KeptWorkaround]:
+            found = []
+            for body, checksum in db.execute(_SELECT_WORKAROUNDS):
+                if zlib.crc32(body) != checksum:
+                    continue
+                try:
+                    found.append(msgspec.json.decode(body, type=KeptWorkaround))
+                except msgspec.MsgspecError:
+                    continue  # written by another version of this program
+            return found
+
+        return self._database.run(work)

@@ -6,10 +6,87 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from harness.store.sqlite.connection import DamagedRowError
 from harness.values.verdict import Signature
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+# Evidence as rows of the database, and how a changed one is found out.
+
+SELECT_EVIDENCE = """
+    SELECT key, body, created, used, checksum, (
+        SELECT json_group_object(role, sha256) FROM evidence_artifacts AS a
+        WHERE a.kind = e.kind AND a.key = e.key
+    )
+    FROM evidence AS e WHERE kind = ? AND key IN (SELECT value FROM json_each(?))
+"""
+"""The rows of `read_row`, for a kind and a JSON list of keys."""
+
+
+class Evidence(NamedTuple):
+    """What one step gave: JSON, and the sha256 of the artifacts it needs, by role."""
+
+    body: bytes
+    artifacts: dict[str, str]
+
+
+class EvidenceRow(NamedTuple):
+    """Evidence with its key, and when it was made and last used (seconds since the epoch)."""
+
+    key: str
+    evidence: Evidence
+    created: float
+    used: float
+
+
+def read_row(row: tuple[object, ...]) -> EvidenceRow | None:
+    """A row of `SELECT_EVIDENCE`; None where it is not what was written.
+
+    SQLite lets any type stand in any column, so that the types are looked at, too.
+    """
+    key, body, created, used, checksum, names = row
+    try:
+        artifacts = dict(json.loads(str(names)))
+    except ValueError:
+        return None
+    if not isinstance(body, bytes) or checksum != _checksum(body, artifacts):
+        return None
+    if not isinstance(created, float | int) or not isinstance(used, float | int):
+        return None
+    return EvidenceRow(str(key), Evidence(body, artifacts), float(created), float(used))
+
+
+def put_row(
+    db: sqlite3.Connection, kind: str, key: str, evidence: Evidence, *, created: float, used: float
+) -> None:
+    """Put evidence in the place of what was there; inside a transaction."""
+    body, artifacts = evidence
+    db.execute("DELETE FROM evidence WHERE kind = ? AND key = ?", (kind, key))
+    row = (kind, key, body, created, used, _checksum(body, artifacts))
+    db.execute("INSERT INTO evidence VALUES (?, ?, ?, ?, ?, ?)", row)
+    db.executemany(
+        "INSERT INTO evidence_artifacts VALUES (?, ?, ?, ?)",
+        [(kind, key, role, sha256) for role, sha256 in artifacts.items()],
+    )
+
+
+def when_made(db: sqlite3.Connection, kind: str, key: str, evidence: Evidence) -> float | None:
+    """When this very evidence was made; None where none is kept under the key, or another."""
+    body, artifacts = evidence
+    found = db.execute(
+        "SELECT created FROM evidence WHERE kind = ? AND key = ? AND body = ? AND checksum = ?",
+        (kind, key, body, _checksum(body, artifacts)),
+    ).fetchone()
+    return float(found[0]) if found else None
+
+
+def _checksum(body: bytes, artifacts: Mapping[str, str]) -> int:
+    return zlib.crc32(ascii(sorted(artifacts.items())).encode(), zlib.crc32(body))
+
 
 Config: TypeAlias = Mapping[str, str | int | float | bool | None]
 
@@ -92,7 +169,7 @@ def to_row(run: int, record: ResultRecord, now: float) -> tuple[object, ...]:
     stored["evidence"] = canonical(record.evidence)
     stored["created"] = now if record.created is None else record.created
     values = (run, *stored.values())
-    return (*values, _checksum(values))
+    return (*values, _row_checksum(values))
 
 
 def from_row(row: Sequence[Any]) -> ResultRecord:
@@ -113,9 +190,9 @@ def from_row(row: Sequence[Any]) -> ResultRecord:
 def is_intact(row: Sequence[object]) -> bool:
     """Whether these `RESULT_COLUMNS` are what was written."""
     *values, checksum = row
-    return checksum == _checksum(tuple(values))
+    return checksum == _row_checksum(tuple(values))
 
 
-def _checksum(values: tuple[object, ...]) -> int:
+def _row_checksum(values: tuple[object, ...]) -> int:
     # ascii() and not repr(): what repr() escapes depends on Python's Unicode tables.
     return zlib.crc32(ascii(values).encode())

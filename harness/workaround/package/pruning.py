@@ -12,12 +12,16 @@ from harness.values.kernel import Config
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage
-from harness.workaround.guard import Guard, GuardedRelease, make_guard
-from harness.workaround.package.losses import Loss, TuningList
-from harness.workaround.package.result import Pruning
+from harness.workaround.package.losses import Loss, Pruning, TuningList
 from harness.workaround.patch import tuned_arguments
-from harness.workaround.pruning_source import pruning_source
-from harness.workaround.tuner_patch import PatchError, find_tuner
+from harness.workaround.tuning_list import (
+    Guard,
+    GuardedRelease,
+    PatchError,
+    find_tuner,
+    make_guard,
+    pruning_source,
+)
 
 _NAME = "_drop_broken_configs"
 

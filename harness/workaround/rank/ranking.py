@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import CompileOptions, in_parallel, open_bench, record_of
 from harness.frontends.base import PlannedCell, Selection
@@ -13,19 +15,151 @@ from harness.frontends.bench.assemble import Inspection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import Hub
-from harness.judging.ptxas.loops import loops_of
-from harness.judging.ptxas.sass import code_sections
+from harness.judging.ptxas.sass import code_sections, loops_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workaround.rank.features import Features, features_of
-from harness.workaround.rank.keeping import keep_ranks
-from harness.workaround.rank.order import order_of
-from harness.workaround.rank.result import RankedConfig, RankedLaunch, RankReport
+from harness.workaround.rank.model import Features, features_of
+from harness.workaround.rank.order import (
+    KeptConfig,
+    KeptRank,
+    RankedConfig,
+    RankedLaunch,
+    RankReport,
+    order_of,
+)
 
 if TYPE_CHECKING:
     from harness.run.gpu.timed_launches import GpuWay, TimedLaunch
+
+
+# Orders of what was measured before: the documents of `triage rank --measure --json`.
+
+
+class MeasuredError(ValueError):
+    """The text is not such a document; one line that says why."""
+
+
+class _Config(msgspec.Struct):
+    features: Features | None = None
+
+
+class _Launch(msgspec.Struct):
+    kernel: str
+    launch: str
+    target: str
+    configs: list[msgspec.Raw]
+
+
+class _Document(msgspec.Struct):
+    launches: list[_Launch]
+    device: str | None = None
+
+
+def rank_again(texts: Sequence[bytes]) -> RankReport:
+    """Order the configs of these documents again, with their times.
+
+    Raises:
+        MeasuredError: one of them is not a document of `triage rank`.
+    """
+    launches: list[RankedLaunch] = []
+    devices: set[str] = set()
+    for text in texts:
+        try:
+            document = msgspec.json.decode(text, type=_Document)
+            launches += [_ranked(each) for each in document.launches]
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise MeasuredError(str(error)) from error
+        devices |= {document.device} if document.device else set()
+    launches.sort(key=lambda each: (each.kernel, each.launch))
+    return RankReport(launches=launches, device=", ".join(sorted(devices)) or None)
+
+
+def _ranked(launch: _Launch) -> RankedLaunch:
+    configs = []
+    for raw in launch.configs:
+        row = msgspec.json.decode(raw, type=Row)
+        features = msgspec.json.decode(raw, type=_Config).features
+        configs.append(RankedConfig(row=row, features=features, time=row.time_ms))
+    ordered, doubt = order_of(configs)
+    return RankedLaunch(
+        kernel=launch.kernel,
+        launch=launch.launch,
+        target=launch.target,
+        configs=tuple(ordered),
+        doubt=doubt,
+    )
+
+
+# Orders of configs as they are kept, for the page of their kernel.
+
+_KIND = "rank"
+"""The kind of evidence: it may be trimmed, and `triage rank` makes it again."""
+
+
+def keep_ranks(store: Store, report: RankReport) -> None:
+    """Keep the order of each launch in place of an older one, unless only that one was measured.
+
+    Raises:
+        StorageError: the store cannot be read or written.
+    """
+    keys = {_key(each.kernel, each.launch, each.target): each for each in report.launches}
+    known = _read(store, list(keys))
+    for key, launch in keys.items():
+        kept = _kept(launch, report.device)
+        if key in known and known[key].is_measured and not kept.is_measured:
+            continue
+        store.put_evidence(_KIND, key, msgspec.json.encode(kept), {})
+
+
+def ranks_of(
+    store: Store, kernel: str, target: str, launches: Sequence[str]
+) -> dict[str, KeptRank]:
+    """What is kept of these launches of a kernel, by launch.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    keys = {_key(kernel, launch, target): launch for launch in launches}
+    return {keys[key]: kept for key, kept in _read(store, list(keys)).items()}
+
+
+def _key(kernel: str, launch: str, target: str) -> str:
+    return f"{kernel}\n{launch}\n{target}"
+
+
+def _read(store: Store, keys: Sequence[str]) -> dict[str, KeptRank]:
+    found = {}
+    for key, evidence in store.get_many(_KIND, keys).items():
+        try:
+            found[key] = msgspec.json.decode(evidence.body, type=KeptRank)
+        except msgspec.MsgspecError:
+            continue  # written by another version of this program
+    return found
+
+
+def _kept(launch: RankedLaunch, device: str | None) -> KeptRank:
+    quality = launch.quality
+    rows = [each.row for each in launch.configs]
+    return KeptRank(
+        toolchains=tuple(dict.fromkeys(f"{row.compiler_name}, {row.tool}" for row in rows)),
+        device=device,
+        doubt=launch.doubt,
+        configs=tuple(
+            KeptConfig(
+                label=Config.of(dict(each.row.config)).label,
+                verdict=each.row.verdict,
+                cost=each.cost,
+                time=each.time.median if each.time else None,
+            )
+            for each in launch.configs
+        ),
+        spearman=quality.spearman if quality else None,
+        first=quality.first if quality else None,
+        top_three=quality.top_three if quality else None,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +208,7 @@ async def rank(
             else:
                 timed = found
     store.finish_run(run)
-    launches = [_ranked(group, timed) for group in groups]
+    launches = [_rank_launch(group, timed) for group in groups]
     devices = {each.device for each in timed.values()}
     report = RankReport(
         launches=launches, device=", ".join(sorted(devices)) or None, notes=tuple(notes)
@@ -122,7 +256,7 @@ def features_of_cell(bench: Workbench, cell: PlannedCell, done: Evaluated) -> Fe
     return features_of(done.row, cell.record.grid, cell.record.storages, loops, cell.limits)
 
 
-def _ranked(group: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedLaunch:
+def _rank_launch(group: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedLaunch:
     first = group.cells[0][0].cell
     configs = []
     for _, row, features in group.cells:

@@ -17,8 +17,7 @@ from harness.tables.said import (
     verdict_said,
 )
 from harness.values.row import SCHEMA
-from harness.workaround.rank.result import RankedConfig, RankedLaunch, RankReport
-from harness.workaround.rank.sureness import GOOD
+from harness.workaround.rank.order import GOOD, RankedConfig, RankedLaunch, RankReport
 
 _REGRETS = ("first choice", "best of three")
 

@@ -15,16 +15,14 @@ from packaging.version import Version
 
 from harness.bisect.bisection import bisect_versions
 from harness.bisect.log import Asked, BisectLog
-from harness.bisect.report import BisectReport
 from harness.bisect.state import BisectOptions
-from harness.bisect.words import bisection_said, report_line
+from harness.bisect.words import BisectReport, bisection_said, report_line
 from harness.cli.diagnosis.bisect import command
 from harness.frontends.registry import OpenSessions, back_end
 from harness.io.processes.hub import Hub
-from harness.matrix.nights import at_worker
-from harness.matrix.nights.ahead import Ahead
-from harness.matrix.nights.at_worker import workshop
-from harness.matrix.nights.tasks import CaptureAnswer
+from harness.matrix.nights import workers as at_worker
+from harness.matrix.nights.elsewhere import Ahead
+from harness.matrix.nights.workers import CaptureAnswer, workshop
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.target import Target
 

@@ -12,9 +12,9 @@ import pytest
 from acted_front_end import Stage
 
 from gpu_emulator.values import Budget
-from harness.bisect.collapse.times import read_times
+from harness.bisect.collapse.facts import read_times
 from harness.frontends.bench.times import kept_times
-from harness.report.facts import times_of_results
+from harness.report.gather import times_of_results
 from harness.run.emulating import Emulation
 from harness.run.gpu.rows import keep_trip
 from harness.run.gpu.trip import Trip, TripCase, TripLaunch
@@ -24,7 +24,7 @@ from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.workaround.packed import import_workarounds, keep_packed
+from harness.workaround.executed import import_workarounds, keep_packed
 from harness.workaround.result import Candidate, Equivalence, Numerics, WorkaroundReport
 from harness.workaround.settings import Setting, SettingKind, SettingStep
 

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.bisect.confidence import Tally
-from harness.bisect.report import BisectReport, ProbeEvidence, spans
-from harness.bisect.search import Probe
-from harness.bisect.words import bisect_document, report_line
+from harness.bisect.search import Probe, Tally
+from harness.bisect.words import BisectReport, ProbeEvidence, bisect_document, report_line, spans
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, read_while
 from harness.values.row import Row

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.bisect.confidence import DOUBT, Tally, confidence, runs_to_trust
+from harness.bisect.search import DOUBT, Tally, confidence, runs_to_trust
 
 FLAKY = st.integers(2, 60).flatmap(
     lambda runs: st.builds(Tally, failures=st.integers(1, runs - 1), runs=st.just(runs))

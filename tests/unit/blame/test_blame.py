@@ -10,8 +10,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gpu_emulator.ptx.text.facts import harmless_variants, read_ptx, rename_entry
-from harness.blame.choices import order_for_others, order_for_the_first, worth_trying
-from harness.blame.grid import Cell, Grid, Line, PairTrial, Varied, fold
+from harness.blame.grid import (
+    Cell,
+    Grid,
+    Line,
+    PairTrial,
+    Varied,
+    fold,
+    order_for_others,
+    order_for_the_first,
+    worth_trying,
+)
 from harness.blame.ground import Culprit, Ground, culprit_of
 from harness.blame.words import Blame, Wanted, blame
 from harness.judging.answers import VerdictAnswer

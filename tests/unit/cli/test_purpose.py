@@ -10,7 +10,7 @@ import pytest
 
 from harness.cli.main import cli
 from harness.cli.options import SilentOption
-from harness.matrix.diff.purpose import purpose_of
+from harness.matrix.diff.compare import purpose_of
 
 CHOOSING = {
     "matrix run": {"--matrix", "--only", "--package-version", "--shard", "--night", "--run", "--on",

@@ -22,8 +22,7 @@ from harness.judging.followed import (
 )
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.thresholds import Thresholds
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Thresholds, VerdictKind
 
 SAME, OK, OTHER, HOLE = (
     VerdictAnswer.SAME,

@@ -11,11 +11,9 @@ from harness.judging.judge import CellEvidence, judge
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
 from harness.values.limits import limits_of
-from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError
-from harness.values.resources import Resources
+from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError, Resources
 from harness.values.target import Target
-from harness.values.thresholds import Thresholds
-from harness.values.verdict import Stage, Verdict, VerdictKind
+from harness.values.verdict import Stage, Thresholds, Verdict, VerdictKind
 
 LOGS = Path(__file__).parents[2] / "data" / "ptxas_logs"
 VERSIONS = ["11.7.99", "12.4.99", "12.8.93", "12.9.86", "13.1.115", "13.5.37"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.matrix.selectors import make_selector, parse_selector, read_specifiers
+from harness.matrix.rules import make_selector, parse_selector, read_specifiers
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import Coordinates

@@ -7,8 +7,14 @@ from dataclasses import replace
 import pytest
 from packaging.version import Version
 
-from harness.matrix.rules import Rules, Shard, by_information, spec_hint
-from harness.matrix.selectors import make_selector, parse_selector
+from harness.matrix.rules import (
+    Rules,
+    Shard,
+    by_information,
+    make_selector,
+    parse_selector,
+    spec_hint,
+)
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import (

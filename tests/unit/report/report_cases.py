@@ -10,11 +10,10 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
-from harness.bisect.confidence import Tally
 from harness.bisect.contrast import Contrast, Point
 from harness.bisect.ir_difference import StageDifference, StageStory
-from harness.bisect.report import ProbeEvidence
-from harness.bisect.search import Probe
+from harness.bisect.search import Probe, Tally
+from harness.bisect.words import ProbeEvidence
 from harness.blame.ground import Culprit, Ground
 from harness.blame.words import Blame
 from harness.frontends.registry import front_end

@@ -33,8 +33,8 @@ from harness.report.documents import report_document, report_page
 from harness.report.dossier import Upstream, search_terms
 from harness.report.forms import REQUIRED, observed_words
 from harness.report.gate import Private, inspect_report
-from harness.report.impact import escaped
 from harness.report.issue import render_report
+from harness.report.paragraphs import escaped
 from harness.report.writing import inspect_dossier
 from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.outcome import ProcessEnd

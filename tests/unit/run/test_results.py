@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.matrix.bugs.life import Chronicle
-from harness.matrix.expectations import Expectations
+from harness.matrix.rules import Expectations
 from harness.run.judging import Judgement
 from harness.run.rows import result_of, row_of
 from harness.values.bug import BugFacts, MachineState, Occasion

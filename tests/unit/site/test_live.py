@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.judging.ptxas.life_ranges import LiveRegisters
+from harness.judging.ptxas.sass import LiveRegisters
 from harness.site.live import Live, live_curves, live_margins, live_text
 from harness.site.panes import panes_of
 

@@ -6,7 +6,7 @@ import re
 
 from conftest import HERE
 
-from harness.judging.ptxas.line_table import LineTable, line_tables
+from harness.judging.ptxas.sass import LineTable, line_tables
 from harness.site.origins import (
     kernel_file,
     mlir_origins,
@@ -14,8 +14,7 @@ from harness.site.origins import (
     sass_addresses,
     sass_origins,
 )
-from harness.site.pane_html import pane_html
-from harness.site.panes import Pane, PaneLine, panes_of, shown_stages
+from harness.site.panes import Pane, PaneLine, pane_html, panes_of, shown_stages
 
 PTX = """\
 .visible .entry k(

@@ -8,14 +8,20 @@ import msgspec
 from nights import row
 
 from harness.site.cells import CellPages
-from harness.site.charts import charts_of, rank_chart
-from harness.site.names import LETTERS, cell_page, kernel_page
-from harness.site.squares import ToolchainKey, config_grid, matrix_grid
+from harness.site.kernel import charts_of, rank_chart
+from harness.site.squares import (
+    LETTERS,
+    ToolchainKey,
+    cell_page,
+    config_grid,
+    kernel_page,
+    matrix_grid,
+)
 from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workaround.rank.result import KeptConfig, KeptRank
+from harness.workaround.rank.order import KeptConfig, KeptRank
 
 _decode = msgspec.json.Decoder(BugFacts).decode
 

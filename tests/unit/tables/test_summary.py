@@ -3,8 +3,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
-from harness.tables.summaries import summary_said
-from harness.tables.summary import summarize
+from harness.tables.summary import summarize, summary_said
 from harness.tables.terminal import for_terminal
 from harness.values.row import Row
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.values.launch_label import LaunchLabel
+from harness.values.cell import LaunchLabel
 
 NAMES = st.from_regex(r"[A-Za-z_]\w*", fullmatch=True)
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters=",#"))

@@ -14,7 +14,7 @@ from harness.judging.ptxas.options import OPTIONS
 from harness.tables.said import SaidGrid, SaidLine
 from harness.values.timing import TimeMs
 from harness.workaround.expected import Known, by_time
-from harness.workaround.rank.features import Features, LoopFacts
+from harness.workaround.rank.model import Features, LoopFacts
 from harness.workaround.result import Candidate, Equivalence, Numerics, WorkaroundReport
 from harness.workaround.settings import Setting
 from harness.workaround.table import workaround_document, workarounds_said

@@ -8,7 +8,7 @@ from harness.run.gpu.timed_launches import TimedLaunch
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.timing import TimeMs
-from harness.workaround.measured import judge_timed
+from harness.workaround.executed import judge_timed
 from harness.workaround.result import Candidate, Equivalence, Numerics
 from harness.workaround.settings import Setting, SettingKind, SettingStep
 

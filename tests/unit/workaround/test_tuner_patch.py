@@ -11,8 +11,16 @@ from typing import Any
 import pytest
 
 from harness.values.kernel import Config
-from harness.workaround.guard import Clause, Guard, GuardedRelease, make_guard
-from harness.workaround.tuner_patch import PatchError, find_tuner, patch_tuner, unified_diff
+from harness.workaround.tuning_list import (
+    Clause,
+    Guard,
+    GuardedRelease,
+    PatchError,
+    find_tuner,
+    make_guard,
+    patch_tuner,
+    unified_diff,
+)
 
 LIST = [
     Config.of({"num_warps": warps, "num_stages": stages})

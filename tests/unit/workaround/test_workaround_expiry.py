@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from harness.values.bug import KeptSetting, KeptWorkaround
 from harness.values.change import Facts
 from harness.values.matrix import ToolChoice
 from harness.values.row import Row
-from harness.values.workaround import KeptSetting, KeptWorkaround
 from harness.workaround.expiry import broken, expired, is_known, to_retest, to_run
 
 HOME = {"num_warps": 4}

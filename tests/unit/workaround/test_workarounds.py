@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version
 
-from harness.judging.ptxas.flags import FlagChange
+from harness.judging.ptxas.options import FlagChange
 from harness.values.kernel import Config, Scalar
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workaround.choice import Tried, choose, is_gain, rank_key
+from harness.workaround.choice import Tried, choose, explain, explain_step, is_gain, rank_key
 from harness.workaround.executed import emulated_numerics
 from harness.workaround.merit import merit, spill_bytes_per_block
 from harness.workaround.result import Equivalence
@@ -26,7 +26,6 @@ from harness.workaround.settings import (
     spread,
     without,
 )
-from harness.workaround.words import explain, explain_step
 
 HOME = Setting(config=Config.of({"num_warps": 2, "num_stages": 1}))
 ORIGIN = UserSetting(setting=HOME, defaults={"chunk": 64, "ptxas": "12.9.86", "triton": "3.6.0"})

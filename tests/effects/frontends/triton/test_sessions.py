@@ -20,8 +20,7 @@ from harness.frontends.capture_request import CaptureRequest
 from harness.frontends.sessions import LaunchSessions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.bundled import installed_triton
-from harness.io.toolchains.describe import describe_ptxas
+from harness.io.toolchains.bundled import describe_ptxas, installed_triton
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.limits import limits_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.io.files.output_files import write_output
+from harness.io.files.output import write_output
 from harness.io.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, StorageError, UsageError
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from harness.io.files.output_folders import write_output_folder
-from harness.io.files.scratch import Scratch, sweep_scratch
+from harness.io.files.output import write_output_folder
+from harness.io.files.whole_folders import Scratch, sweep_scratch
 
 MAKE = """
 import os, signal, sys
-from harness.io.files.scratch import Scratch
+from harness.io.files.whole_folders import Scratch
 print(Scratch(sys.argv[1]).folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -108,8 +108,8 @@ def test_a_scratch_folder_can_be_made_where_nothing_can_be_swept(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from harness.io.files.output_files import write_output
-from harness.io.files.output_folders import write_output_folder
+from harness.io.files.output import write_output
+from harness.io.files.output import write_output_folder
 def end(path):
     (path / "page" if path.is_dir() else path).write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)

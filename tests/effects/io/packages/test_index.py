@@ -9,8 +9,7 @@ from local_index import LINUX, LocalIndex, tar, tool_wheel, wheel
 from packaging.version import Version
 
 from harness.io.packages import index
-from harness.io.packages.download import download
-from harness.io.packages.endpoint import endpoint_setting
+from harness.io.packages.index import download, endpoint_setting
 from harness.values.errors import (
     ConfigurationError,
     InfrastructureError,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.io.files.scratch import scratch_disk
+from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes import hub
 from harness.io.processes.hub import Hub, ResourceLimits, ToolResult, run_tool
 from harness.io.processes.peers import PeerGoneError

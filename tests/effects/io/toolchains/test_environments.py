@@ -18,9 +18,9 @@ from local_index import LocalIndex, wheel
 
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.programs import run_program
-from harness.io.packages import beside
+from harness.io.packages import wheels as beside
 from harness.io.packages import wheels as wheel_install
-from harness.io.packages.beside import shared_packages
+from harness.io.packages.wheels import shared_packages
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.environments import (
     environments_of,
@@ -30,7 +30,6 @@ from harness.io.toolchains.environments import (
 )
 from harness.io.toolchains.installed import list_damaged, list_installed, remove, verify
 from harness.store.store import Store
-from harness.values.environment import Environment, PackagePin
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -38,13 +37,13 @@ from harness.values.errors import (
     StorageError,
     UsageError,
 )
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import Compiler, Environment, PackagePin
 
 pytest_plugins = ("local_index_fixtures",)
 
 INSTALL = (
     "import sys, msgspec; from harness.io.toolchains.environments import install_environment; "
-    "from harness.values.environment import Environment; "
+    "from harness.values.toolchain import Environment; "
     "print(install_environment(msgspec.json.decode(sys.argv[1], type=Environment)).python)"
 )
 BREW = "import beans\n__version__ = {version!r}\ndef make():\n    return beans.KIND\n"

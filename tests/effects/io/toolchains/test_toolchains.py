@@ -21,9 +21,11 @@ from harness.io.files import locations
 from harness.io.files import whole_folders as folders
 from harness.io.packages import wheels as wheel_install
 from harness.io.toolchains import contents as toolchain_contents
-from harness.io.toolchains.bundled import installed_triton
-from harness.io.toolchains.describe import describe_ptxas
+from harness.io.toolchains.bundled import describe_ptxas, installed_triton
 from harness.io.toolchains.install import (
+    available_nvdisasm,
+    available_ptxas,
+    available_triton,
     find_nvdisasm,
     install_nvdisasm,
     install_ptxas,
@@ -34,7 +36,6 @@ from harness.io.toolchains.install import (
 )
 from harness.io.toolchains.installed import list_damaged, list_installed, remove, verify
 from harness.io.toolchains.marker import MARKER, this_python
-from harness.io.toolchains.offered import available_nvdisasm, available_ptxas, available_triton
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -544,10 +545,10 @@ def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
 
 
 READ_ONLY = """
-from harness.io.toolchains.describe import describe_ptxas
+from harness.io.toolchains.bundled import describe_ptxas
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import list_installed
-from harness.io.toolchains.offered import available_ptxas
+from harness.io.toolchains.install import available_ptxas
 from harness.values.errors import StorageError
 print(install_ptxas("13.1.115").version, len(list_installed()))
 print(describe_ptxas(install_ptxas("13.1.115").path, "bundled").version)

@@ -12,9 +12,9 @@ from bug_checker import check_store
 from packaging.version import Version
 
 from harness.bisect.bisection import bisect_versions
-from harness.bisect.bounds import bounds_said
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
+from harness.bisect.search import bounds_said
 from harness.bisect.state import BisectOptions
 from harness.frontends.registry import back_end
 from harness.store.store import Store

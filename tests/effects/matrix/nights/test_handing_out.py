@@ -20,11 +20,13 @@ from acted_machines import Threads, Work
 from harness.cells.places import RunProgress
 from harness.io.machines.seam import LostWorkersError
 from harness.matrix.file import read_matrix
-from harness.matrix.nights import at_worker, by_name, common_evidence, handing_out
-from harness.matrix.nights.at_worker import workshop
+from harness.matrix.nights import elsewhere as handing_out
+from harness.matrix.nights import workers as at_worker
+from harness.matrix.nights import workers as by_name
+from harness.matrix.nights import workers as common_evidence
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
-from harness.matrix.nights.tasks import CaptureAnswer
-from harness.store.exchange.parcels import open_parcel, pack
+from harness.matrix.nights.workers import CaptureAnswer, workshop
+from harness.store.exchange.merge import open_parcel, pack
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
 

@@ -15,8 +15,8 @@ from nights import record, row
 from harness.matrix.nights.merge import MergeReport, merge_stores
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
+from harness.values.bug import KeptWorkaround
 from harness.values.row import Row
-from harness.values.workaround import KeptWorkaround
 
 PTX = b".version 8.0\n"
 LATER = 2000.0

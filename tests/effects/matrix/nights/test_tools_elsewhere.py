@@ -22,9 +22,8 @@ from harness.io.machines.seam import LostWorkersError, MachinesGoneError
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.bundled import bundled_nvdisasm
 from harness.io.toolchains.by_name import find_tool, name_tool
-from harness.matrix.nights.at_worker import workshop
-from harness.matrix.nights.tool_tasks import ToolAnswer
-from harness.matrix.nights.tools_elsewhere import ToolsElsewhere
+from harness.matrix.nights.elsewhere import ToolsElsewhere
+from harness.matrix.nights.workers import ToolAnswer, workshop
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.result import Ending, Minimization
 from harness.minimize.reduction.work import MinimizeOptions, Watch

@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 from harness.store.store import Store
+from harness.values.bug import KeptWorkaround
 from harness.values.row import Row
-from harness.values.workaround import KeptWorkaround
 
 pytest_plugins = ("store_fixtures",)
 

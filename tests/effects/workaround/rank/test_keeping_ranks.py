@@ -10,9 +10,8 @@ import pytest
 from conftest import HERE
 
 from harness.store.store import Store
-from harness.workaround.rank.again import rank_again
-from harness.workaround.rank.keeping import keep_ranks, ranks_of
-from harness.workaround.rank.result import RankedLaunch, RankReport
+from harness.workaround.rank.order import RankedLaunch, RankReport
+from harness.workaround.rank.ranking import keep_ranks, rank_again, ranks_of
 
 MEASURED = HERE / "data" / "gpu" / "ranks-h200.json.xz"
 

@@ -7,9 +7,17 @@ from dataclasses import replace
 import pytest
 
 from gpu_emulator.ptx.text.facts import EDITS, edited, read_ptx, with_directive
-from harness.bisect.collapse.evidence import CollapseEvidence, Lift
-from harness.bisect.collapse.facts import collapse_of, collapse_words, is_lifted
-from harness.bisect.collapse.times import TIMES_FILE, MeasuredTimes, timed_change, times_file
+from harness.bisect.collapse.facts import (
+    TIMES_FILE,
+    CollapseEvidence,
+    Lift,
+    MeasuredTimes,
+    collapse_of,
+    collapse_words,
+    is_lifted,
+    timed_change,
+    times_file,
+)
 from harness.report.claims import ClaimKind, ClaimsTrial, Ledger, prove
 from harness.report.collapse import collapse_lines, collapse_title, expected_of_collapse
 from harness.report.dossier import Dossier

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.bisect.collapse.times import (
+from harness.bisect.collapse.facts import (
     MeasuredTimes,
     TimedChange,
     read_times,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from harness.io.packages.downloads import telling, told_to, words_of
+from harness.io.packages.wheels import telling, told_to, words_of
 
 RESOLVED = "Resolved 5 packages in 117ms\n"
 BEGUN = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.judging.ptxas.life_ranges import LiveRegisters, live_registers
+from harness.judging.ptxas.sass import LiveRegisters, live_registers
 
 TEXT = """\
 	.section	.text.calls_helper,"ax",@progbits

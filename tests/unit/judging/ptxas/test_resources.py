@@ -6,7 +6,7 @@ from gpu_emulator.ptx.text.facts import read_ptx
 from harness.judging.ptxas.cubin import Cubin, CubinEntry, read_cubin
 from harness.judging.ptxas.log import PtxasLog, parse_ptxas_log
 from harness.judging.ptxas.resources import combine
-from harness.values.resources import Resources
+from harness.values.outcome import Resources
 
 DATA = Path(__file__).parents[3] / "data"
 NOTHING = PtxasLog(functions=(), messages=())

@@ -5,8 +5,7 @@ from dataclasses import replace
 from change_cases import compared, facts
 from rich.console import Console
 
-from harness.matrix.diff.groups import group_changes
-from harness.matrix.diff.words import changes_document, changes_said
+from harness.matrix.diff.words import changes_document, changes_said, group_changes
 from harness.matrix.history.table import sparkline
 from harness.tables.terminal import for_terminal
 from harness.values.change import ChangeKind, Changes, Facts

@@ -12,7 +12,7 @@ from packaging.specifiers import SpecifierSet
 
 from harness.matrix.diff.compare import compare
 from harness.matrix.diff.words import changes_said
-from harness.matrix.expectations import exclusion_of
+from harness.matrix.rules import exclusion_of
 from harness.values.change import ChangeKind, Facts, Severity
 from harness.values.kernel import ConfigFilter
 from harness.values.matrix import (

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from change_cases import facts
 
-from harness.matrix.diff.steps import direction, metric_steps
+from harness.matrix.diff.compare import direction, metric_steps
 from harness.values.change import Severity
 from harness.values.timing import TimeMs
 

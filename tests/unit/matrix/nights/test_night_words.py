@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from harness.matrix.nights.listing import Estimate
-from harness.matrix.nights.words import estimate_words
+from harness.matrix.nights.listing import Estimate, estimate_words
 
 ESTIMATE = Estimate(
     cells=9,

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from harness.frontends.texts.written_kernels import written_functions
-from harness.workaround.package.functions import count_functions
+from harness.workaround.package.losses import count_functions
 
 KERNELS = """
 import triton

@@ -7,10 +7,14 @@ from harness.tables.terminal import for_terminal
 from harness.values.kernel import Pin
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
-from harness.workaround.package.functions import FunctionCount
-from harness.workaround.package.losses import TuningList
-from harness.workaround.package.result import PackageReport, Reached
-from harness.workaround.package.words import package_document, package_said
+from harness.workaround.package.losses import (
+    FunctionCount,
+    PackageReport,
+    Reached,
+    TuningList,
+    package_document,
+    package_said,
+)
 
 
 def report(*needs: int) -> PackageReport:

@@ -13,15 +13,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.judging.ptxas.loops import loops_of
+from harness.judging.ptxas.sass import loops_of
 from harness.values.limits import limits_of
 from harness.values.row import Row
-from harness.workaround.rank.again import MeasuredError, rank_again
-from harness.workaround.rank.features import Features, LoopFacts, features_of
-from harness.workaround.rank.model import MODEL, Model, costs, works_of
-from harness.workaround.rank.quality import quality_of, spearman
-from harness.workaround.rank.result import RankReport
-from harness.workaround.rank.sureness import chance_of_faster, chance_of_order
+from harness.workaround.rank.model import (
+    MODEL,
+    Features,
+    LoopFacts,
+    Model,
+    costs,
+    features_of,
+    works_of,
+)
+from harness.workaround.rank.order import (
+    RankReport,
+    chance_of_faster,
+    chance_of_order,
+    quality_of,
+    spearman,
+)
+from harness.workaround.rank.ranking import MeasuredError, rank_again
 from harness.workaround.rank.table import ranks_as_markdown
 
 ROOT = Path(__file__).parents[4]

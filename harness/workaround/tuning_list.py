@@ -1,24 +1,206 @@
-"""Changes the tuning list of a kernel in its source: configs left out where they fail, or added.
+"""For which Tritons and GPUs a tuning list has to leave configs out, and which. Pure.
 
-The file stays as it is, but for arguments of the kernel's `autotune` and functions before it. All
-changes are made to the syntax tree, so that none depends on where in the text it lies.
-
-Pure.
+Only what was compiled is claimed: a guard names the releases of Triton with which the configs
+failed, and the arguments by which the tuner tells launches apart.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import libcst as cst
+from packaging.version import Version
 
-from harness.frontends.texts.config_source import config_source
-from harness.values.kernel import Config
-from harness.workaround.guard import Guard
-from harness.workaround.pruning_source import pruning_source
+from harness.frontends.texts.config_source import config_source, literal
+from harness.tables.survivors import common_fields
+from harness.values.kernel import Config, Scalar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedRelease:
+    """Which configs of a list fail with one release of Triton; in neither: could not tell."""
+
+    triton: str
+    fails: tuple[Config, ...]
+    works: tuple[Config, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """With each of these releases of Triton, configs with all of these values fail.
+
+    `either` holds one mapping from name to values for each family of failing configs.
+    """
+
+    releases: tuple[str, ...]
+    either: tuple[tuple[tuple[str, tuple[Scalar | None, ...]], ...], ...]
+    reason: str
+
+    def fails(self, config: Config) -> bool:
+        """Whether this config is one of them."""
+        values = config.as_dict()
+        return any(
+            all(values.get(name) in allowed for name, allowed in family) for family in self.either
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """`capability` is (major, minor); `arguments` are those of the launch that was compiled."""
+
+    capability: tuple[int, int]
+    arguments: tuple[tuple[str, Scalar], ...]
+    clauses: tuple[Clause, ...]
+    tested: tuple[str, ...]
+
+
+def make_guard(
+    releases: Iterable[GuardedRelease], *, capability: int, arguments: Mapping[str, Scalar]
+) -> Guard | None:
+    """A guard over releases that were compiled; None where no config has to be left out.
+
+    A release between two of them that was not compiled is not covered. A Triton with which no
+    config works is left alone: a tuner needs one config at least.
+    """
+    ordered = sorted(releases, key=lambda each: Version(each.triton))
+    clauses: dict[object, Clause] = {}
+    for each in ordered:
+        if not each.fails or not each.works:
+            continue
+        either = _families(each.fails, each.works)
+        same = clauses.get(either)
+        before = same.releases if same else ()
+        clauses[either] = Clause(
+            releases=(*before, Version(each.triton).public),
+            either=either,
+            reason=same.reason if same else each.reason,
+        )
+    if not clauses:
+        return None
+    return Guard(
+        capability=divmod(capability, 10),
+        arguments=tuple(arguments.items()),
+        clauses=tuple(clauses.values()),
+        tested=tuple(each.triton for each in ordered),
+    )
+
+
+def _families(
+    fails: Sequence[Config], works: Sequence[Config]
+) -> tuple[tuple[tuple[str, tuple[Scalar | None, ...]], ...], ...]:
+    """What the failing configs have in common and no other has; else each of them as it is."""
+    common = common_fields([c.as_dict() for c in fails], [c.as_dict() for c in works])
+    if common is not None:
+        return (tuple((name, tuple(values)) for name, values in common.items()),)
+    return tuple(tuple((name, (value,)) for name, value in _whole(c, fails, works)) for c in fails)
+
+
+def _whole(
+    config: Config, fails: Sequence[Config], works: Sequence[Config]
+) -> list[tuple[str, Scalar | None]]:
+    """Every name that any of the configs has: what this one has not is not set."""
+    names = dict.fromkeys(name for each in (*fails, *works) for name, _ in each.items)
+    return [(name, config.as_dict().get(name)) for name in names]
+
+
+# The Python that a patch puts into a kernel's file: a guard as a function, a config as a call.
+#
+# It needs nothing but torch and Triton, and says in its docstring what it rests on.
+
+_WIDTH = 92
+
+
+def pruning_source(
+    name: str, guard: Guard, because: str, *, imported: Collection[str], wraps: bool
+) -> str:
+    """The function `name` for `early_config_prune`, which leaves out what a guard names.
+
+    `imported` are the modules that the file binds. With `wraps`, a second function joins it to what
+    the kernel prunes already.
+    """
+    lines = [f"def {name}(configs, named_args, **kwargs):", *_docstring(guard, because)]
+    lines += [f"    import {module}" for module in ("torch", "triton") if module not in imported]
+    if guard.arguments:
+        lines += [
+            "    arguments = {**named_args, **kwargs}",
+            f"    compiled = {literal(dict(guard.arguments))}",
+            "    if any(arguments.get(name) != value for name, value in compiled.items()):",
+            "        return configs",
+        ]
+    lines += [
+        f"    if torch.cuda.get_device_capability() != {guard.capability!r}:",
+        "        return configs",
+        '    version = triton.__version__.partition("+")[0]',
+        "",
+        "    def is_broken(config):",
+        "        values = config.all_kwargs()",
+        *(line for clause in guard.clauses for line in _clause(clause)),
+        "        return False",
+        "",
+        "    return [config for config in configs if not is_broken(config)] or configs",
+    ]
+    return "\n".join([*lines, *(_wrapper(name) if wraps else [])]) + "\n"
+
+
+def _wrapper(name: str) -> list[str]:
+    return [
+        "",
+        "",
+        f"def _and{name}(pruning):",
+        '    """What the kernel prunes by itself, and what does not compile."""',
+        "    pruning = pruning or {}",
+        '    own = pruning.get("early_config_prune")',
+        "",
+        "    def prune(configs, named_args, **kwargs):",
+        "        kept = own(configs, named_args, **kwargs) if own else configs",
+        f"        return {name}(kept, named_args, **kwargs)",
+        "",
+        '    return {**pruning, "early_config_prune": prune}',
+    ]
+
+
+def _docstring(guard: Guard, because: str) -> list[str]:
+    where = ", for the arguments below." if guard.arguments else "."
+    paragraphs = [
+        "Leave out configs that do not compile.",
+        because,
+        f"Compiled with Triton {', '.join(guard.tested)}{where}",
+    ]
+    lines = [
+        line
+        for text in paragraphs
+        if text
+        for line in ("", *textwrap.wrap(text.replace("\\", "/").replace('"', "'"), _WIDTH))
+    ]
+    return [f'    """{lines[1]}', *(f"    {line}".rstrip() for line in lines[2:]), '    """']
+
+
+def _clause(clause: Clause) -> list[str]:
+    lines = [f"        if version in {_tuple(clause.releases)}:"]
+    for family in clause.either:
+        tests = [f"values.get({literal(n)}) in {_allowed(n, allowed)}" for n, allowed in family]
+        lines += [f"            if {' and '.join(tests)}:", "                return True"]
+    return lines
+
+
+def _allowed(name: str, values: Sequence[Scalar | None]) -> str:
+    # A cluster of one block is what a kernel has where its config says nothing.
+    return _tuple((*values, 1) if name == "num_ctas" and None in values else values)
+
+
+def _tuple(values: Sequence[object]) -> str:
+    return f"({', '.join(map(literal, values))}{',' * (len(values) == 1)})"
+
+
+# Changes the tuning list of a kernel in its source: configs left out where they fail, or added.
+#
+# The file stays as it is, but for arguments of the kernel's `autotune` and functions before it. All
+# changes are made to the syntax tree, so that none depends on where in the text it lies.
 
 _Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
 

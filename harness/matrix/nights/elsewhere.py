@@ -1,0 +1,406 @@
+"""A hub whose tools run on other machines: ptxas, what reads its code, and the emulator.
+
+Each run is one task. What it is given and what it leaves travel as content; everything else is done
+here as without them, in the same order, so that the same comes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.cells.evaluate import not_evaluated
+from harness.cells.places import Run, in_parallel, places_of, record_of, stored_place
+from harness.io.files.own_code import program_sha256
+from harness.io.files.whole_folders import scratch_disk
+from harness.io.machines.seam import LostWorkersError, Machines, MachinesGoneError
+from harness.io.processes.hub import Hub
+from harness.io.processes.machine import cores
+from harness.io.toolchains.by_name import name_tool
+from harness.matrix.nights.workers import (
+    CaptureAnswer,
+    CaptureTask,
+    PastRow,
+    ToolAnswer,
+    ToolTask,
+    named,
+    run_tool_task,
+    work_on_capture,
+)
+from harness.run.jobs import EMULATE
+from harness.store.exchange.merge import open_parcel
+from harness.store.sqlite.records import to_row
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.matrix import Matrix, VersionChoice
+from harness.values.outcome import ProcessEnd
+from harness.values.row import Row
+
+if TYPE_CHECKING:
+    from harness.cells.places import CompileOptions
+    from harness.frontends.base import CapturePlace, Selection
+    from harness.frontends.bench.bench import Workbench
+    from harness.io.processes.hub import ResourceLimits
+    from harness.io.toolchains.by_name import NamedTool
+    from harness.matrix.nights.plan import MatrixPlan
+    from harness.matrix.nights.steering import MatrixSteering
+    from harness.store.sqlite.records import ResultRecord
+
+
+def at_once(machines: Machines, how: CompileOptions) -> CompileOptions:
+    """How to work with so many machines: on this one as much at once as it has cores for."""
+    jobs = machines.at_once
+    return replace(how, jobs=jobs, here=0 if machines.are_here else min(cores(), jobs))
+
+
+class ToolsElsewhere(Hub):
+    """As `Hub`. What a machine cannot do is said once, by `tell`, and done here."""
+
+    def __init__(
+        self, machines: Machines, how: CompileOptions, tell: Callable[[str], None]
+    ) -> None:
+        super().__init__()
+        self._machines = machines
+        # Each machine has its own share, unless the user has named one.
+        self._limits_memory = machines.are_here or bool(how.memory)
+        self._tell = tell
+        self._told: set[str] = set()
+        self._code = program_sha256()
+        self._ranks = itertools.count()
+        self._here = asyncio.Semaphore(how.here or how.workers)
+
+    async def execute(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        folder: Path,
+        limits: ResourceLimits,
+        env: Mapping[str, str] | None = None,
+        writable: Sequence[Path] | None = None,
+    ) -> ProcessEnd:
+        """See `Hub`.
+
+        Raises:
+            InfrastructureError: as there.
+            MachinesGoneError: the machines are lost, or the scheduler is.
+        """
+        tool = name_tool(Path(argv[0])) if env is None and writable is None else None
+        if tool:
+            words = [os.fspath(word) for word in argv[1:]]
+            if end := await self._sent(self._task(tool, words, folder, limits), folder):
+                return end
+        async with self._here:
+            return await super().execute(
+                argv, folder=folder, limits=limits, env=env, writable=writable
+            )
+
+    async def do(
+        self,
+        job: str,
+        folder: Path,
+        limits: ResourceLimits,
+        here: Callable[[], Awaitable[ProcessEnd]],
+    ) -> ProcessEnd:
+        """See `Hub`.
+
+        Raises:
+            InfrastructureError: as `here`.
+            MachinesGoneError: the machines are lost, or the scheduler is.
+        """
+        if job == EMULATE and (
+            end := await self._sent(self._task(None, (), folder, limits), folder)
+        ):
+            return end
+        async with self._here:
+            return await here()
+
+    def _task(
+        self, tool: NamedTool | None, words: Sequence[str], folder: Path, limits: ResourceLimits
+    ) -> ToolTask | None:
+        """None for what another machine could not do by names and content alone."""
+        files = list(folder.iterdir())
+        if not all(file.is_file() for file in files):
+            return None
+        return ToolTask(
+            tool=tool,
+            words=tuple(words),
+            files={file.name: file.read_bytes() for file in files},
+            timeout=limits.timeout,
+            memory=limits.memory if self._limits_memory else 0,
+            file_size=limits.file_size,
+        )
+
+    async def _sent(self, task: ToolTask | None, folder: Path) -> ProcessEnd | None:
+        """How it ended there; None where it did not run."""
+        if task is None:
+            return None
+        name, rank = task.name, next(self._ranks)
+        message = task.encode(self._code)
+        try:
+            said = await self._machines.run(run_tool_task, message, name=name, rank=rank)
+        except InfrastructureError as error:
+            raise MachinesGoneError(str(error)) from error
+        try:
+            answer = ToolAnswer.decode(said)
+        except (ValueError, zlib.error):
+            answer = ToolAnswer(host=self._machines.words, failure="its answer cannot be read")
+        if any(Path(name).name != name for name in answer.files):
+            answer = ToolAnswer(host=answer.host, failure="it names files of other folders")
+        if answer.end is None:
+            self._say(f"{answer.host}: {answer.failure}; {name} runs here")
+            return None
+        with scratch_disk():
+            for each, data in answer.files.items():
+                (folder / each).write_bytes(data)
+        return answer.end
+
+    def _say(self, said: str) -> None:
+        if said not in self._told:
+            self._told.add(said)
+            self._tell(said)
+
+
+# A night on other machines: captures go out, each with its cells; results are kept as they come.
+#
+# This program alone writes to the store. What a machine that is lost was at work on is done again
+# by
+# another; what it had answered is here. A capture whose machines are lost again and again may be
+# what
+# ends them, or may have been beside one that does: it is tried once more, with nothing beside it.
+
+_decode_row = msgspec.json.Decoder(Row).decode
+
+
+@dataclass(slots=True, kw_only=True)
+class HandingOut:
+    """Hands out captures of one run; `uid` is what all machines call it.
+
+    `memory` is the limit of one compiler in bytes, 0 for a share of each machine's; `until` is in
+    seconds since the epoch.
+    """
+
+    run: Run
+    plan: MatrixPlan
+    steering: MatrixSteering
+    machines: Machines
+    uid: str
+    command: str
+    memory: int = 0
+    launch_timeout: float
+    until: float | None = None
+    _code: str = field(default_factory=program_sha256)
+    _lost: list[tuple[int, Sequence[int]]] = field(default_factory=list)
+
+    async def work_off(self, captures: Sequence[Sequence[int]]) -> None:
+        """Have the captures worked on, in their order, and keep what comes back.
+
+        Raises:
+            InfrastructureError: the machines cannot be reached any more.
+            StorageError: results cannot be kept.
+        """
+        await in_parallel(self._once(rank, indices) for rank, indices in enumerate(captures))
+        for rank, indices in self._lost:
+            await self._alone(rank, indices)
+
+    async def _once(self, rank: int, indices: Sequence[int]) -> None:
+        try:
+            await self._send(rank, indices)
+        except LostWorkersError:
+            self._lost.append((rank, indices))
+
+    async def _alone(self, rank: int, indices: Sequence[int]) -> None:
+        try:
+            await self._send(rank, indices)
+        except LostWorkersError as error:
+            self.run.failures.append(error)
+            for index in indices:
+                self._give_up(self.plan.places[index], str(error))
+
+    async def _send(self, rank: int, indices: Sequence[int]) -> None:
+        if self.steering.is_time_up():
+            self.steering.left(None)
+            return
+        message = self._task(indices).encode(self._code)
+        name = self._name(self.plan.places[indices[0]])
+        sent = self.machines.run(work_on_capture, message, name=name, rank=rank)
+        try:
+            answer = await asyncio.wait_for(sent, self._patience())
+        except TimeoutError:
+            self.steering.left(None)
+        else:
+            self._keep(CaptureAnswer.decode(answer), name)
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for an answer, None without a limit.
+
+        A machine that is there answers soon after the time is up; there may be none.
+        """
+        bench = self.run.bench
+        if bench.deadline is None:
+            return None
+        left = bench.deadline - asyncio.get_running_loop().time()
+        return left + self._grace()
+
+    def _grace(self) -> float:
+        """How long a machine may take to end what it has begun, in seconds."""
+        return self.launch_timeout + self.run.bench.limits.timeout
+
+    def _name(self, place: CapturePlace) -> str:
+        """As Dask's dashboard shows the task: its first words are what it is counted by."""
+        kernel = place.selection.repro.name
+        return f"{kernel}/{place.launch.label}@{place.target}/{place.compiler.label}"
+
+    def _task(self, indices: Sequence[int]) -> CaptureTask:
+        places = [self.plan.places[index] for index in indices]
+        rules, bench = self.steering.rules, self.run.bench
+        past = self._past(places) if self.steering.use_cache else []
+        return CaptureTask(
+            run=self.uid,
+            command=self.command,
+            places=tuple(
+                named(place, is_extra=index in self.plan.extras)
+                for index, place in zip(indices, places, strict=True)
+            ),
+            # What is planned already needs no plan.
+            matrix=replace(rules.matrix, kernels=(), launches=(), include=()),
+            only=tuple(rules.only),
+            use_cache=self.steering.use_cache,
+            timeout=bench.limits.timeout,
+            launch_timeout=self.launch_timeout,
+            memory=self.memory,
+            launch_memory=0,
+            until=self.until,
+            past=tuple(_as_sent(each) for each in past if each.run != self.run.run),
+            settled=tuple(each.cell for each in past if each.run == self.run.run),
+        )
+
+    def _past(self, places: Sequence[CapturePlace]) -> list[ResultRecord]:
+        """The last results of the cells that these places may have."""
+        store = self.run.bench.store
+        found: set[str] = set()
+        for place in places:
+            kernel = place.selection.repro.name
+            at = f"@{place.target}/{place.compiler.label}/"
+            # A file, or a pattern, of several kernels names each of them.
+            for start in (f"{kernel}/{place.launch.label}", f"{kernel.partition('::')[0]}::"):
+                found.update(cell for cell in store.cells_from(start) if at in cell)
+        return list(store.latest_of(sorted(found)).values())
+
+    def _keep(self, answer: CaptureAnswer, name: str) -> None:
+        run, steering = self.run, self.steering
+        run.failures += [InfrastructureError(f"{answer.host}: {said}") for said in answer.failures]
+        if answer.parcel:
+            try:
+                with open_parcel(answer.parcel) as source:
+                    run.bench.store.take_over([source])
+                    rows = [
+                        _decode_row(record.row)
+                        for each in source.runs
+                        for record in source.results(each.id)
+                    ]
+            except UsageError as error:
+                said = f"what {answer.host} answered is refused: {name}: {error}"
+                run.failures.append(InfrastructureError(said))
+                return
+            run.progress.planned(len(rows))
+            for row in rows:
+                run.progress.done(row)
+            steering.settled.update(row.cell for row in rows)
+        run.notes.extend(answer.notes)
+        run.bench.cpu_seconds += answer.cpu_seconds
+        steering.excluded.update(answer.excluded)
+        steering.versions.update(answer.versions)
+        steering.rules.have_matched(answer.matched)
+        steering.skipped += answer.skipped
+        steering.skipped_captures += answer.skipped_captures
+        steering.carried += answer.carried
+
+    def _give_up(self, place: CapturePlace, said: str) -> None:
+        """Say `infra` of the cells of a place; if its capture is stored."""
+        plan = stored_place(self.run, place)
+        if plan is None:
+            return
+        for cell in self.steering.look(place, plan).cells:
+            done = not_evaluated(cell, said)
+            self.run.bench.store.put_result(self.run.run, record_of(done))
+            self.steering.settled.add(str(cell.cell))
+            self.run.progress.planned(1)
+            self.run.progress.done(done.row)
+
+
+def _as_sent(record: ResultRecord) -> PastRow:
+    return to_row(0, record, 0.0)
+
+
+# What a command is about to look at, compiled by other machines: only evidence comes back.
+#
+# The same evidence is made here where it is missing, and the rows are always made here: what is
+# found
+# out does not depend on who compiled.
+
+_NO_RULES = Matrix(
+    triton=VersionChoice(specs=()), ptxas=VersionChoice(specs=()), targets=(), kernels=()
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Ahead:
+    """As `harness.cells.elsewhere.Elsewhere`."""
+
+    machines: Machines
+    how: CompileOptions
+    _code: str = field(default_factory=program_sha256)
+    _name: str = field(default_factory=lambda: secrets.token_hex(16))
+    _ranks: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def at_once(self) -> int:
+        """As many as there are workers."""
+        return self.machines.at_once
+
+    async def make(self, bench: Workbench, selection: Selection) -> Sequence[str]:
+        """See `Elsewhere`; with `--no-cache` what was made for this command counts as its own."""
+        places = places_of(selection)
+        first = places[0]
+        task = CaptureTask(
+            run=self._name,
+            command=self.how.command,
+            places=tuple(named(place, is_extra=False) for place in places),
+            matrix=_NO_RULES,
+            only=(),
+            use_cache=self.how.use_cache,
+            timeout=self.how.timeout,
+            launch_timeout=self.how.timeout,
+            memory=self.how.limits.memory if self.machines.are_here else self.how.memory,
+            launch_memory=self.how.memory,
+            until=None,
+            past=(),
+            settled=(),
+        )
+        assemblers = ",".join(each.version for each in selection.ptxas if each)
+        name = f"{selection.repro.name}/{first.launch.label}@{first.target}/{first.compiler.label}"
+        answer = CaptureAnswer.decode(
+            await self.machines.run(
+                work_on_capture,
+                task.encode(self._code),
+                name=f"{name}/{assemblers}" if assemblers else name,
+                rank=next(self._ranks),
+            )
+        )
+        bench.cpu_seconds += answer.cpu_seconds
+        said = [f"{answer.host}: {failure}" for failure in answer.failures]
+        if answer.parcel:
+            try:
+                with open_parcel(answer.parcel) as source:
+                    bench.made |= bench.store.take_evidence_of(source)
+            except UsageError as error:
+                said.append(f"what {answer.host} answered is refused: {error}")
+        return said

@@ -1,0 +1,370 @@
+"""What a failure costs and what should happen instead, in sentences that know what they claim.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping
+
+from harness.judging.answers import VerdictAnswer
+from harness.judging.conditions import spell
+from harness.minimize.ptx.defined import count_unwritten
+from harness.minimize.reduction.words import measure_of
+from harness.report.claims import (
+    AttachedPlace,
+    Claim,
+    ClaimKind,
+    Ledger,
+    gives,
+    has_figures,
+    is_seen,
+)
+from harness.report.collapse import expected_of_collapse
+from harness.report.dossier import Dossier
+from harness.report.forms import expected_words
+from harness.tables.templates import config_label, markdown_code
+from harness.values.execution import RaceFacts, RunVerdict
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+
+# A cubin comes out: that it compiles is not what is expected.
+_IS_TOLD = (VerdictKind.TRAP_STUB, VerdictKind.OUT_OF_RESOURCES)
+
+
+def escaped(reason: str) -> str:
+    """A reason within a sentence of Markdown: nothing in it is markup, and it has no full stop."""
+    return re.sub(r"([*<`\[]|(?<!\w)_|_(?!\w))", r"\\\1", reason.rstrip("."))
+
+
+def _singular(said: str, number: int) -> str:
+    return said if number > 1 else said.replace(" produce ", " produces ")
+
+
+def expected_sentence(ledger: Ledger, d: Dossier) -> str:
+    """What should happen instead."""
+    if said := expected_of_collapse(ledger, d):
+        return said
+    report = d.along_ptxas
+    if d.in_ptxas and report and d.kind is not VerdictKind.SICK:
+        sides = [report.finding.regression, report.finding.fix]
+        versions = [
+            report.version(bound.before if bound is sides[0] else bound.after)
+            for bound in sides
+            if bound
+        ]
+        places = [
+            place
+            for version in versions
+            for place in d.places(version)
+            if place.file == "original.ptx"
+        ]
+        if places:
+            names = " and ".join(place.version for place in places)
+            claims = [claim for place in places for claim in gives(place, VerdictAnswer.OK)]
+            said = f"Expected: a cubin, as ptxas {names} produce from `original.ptx`."
+            return ledger.say(_singular(said, len(places)), *claims)
+    if d.kind is VerdictKind.SICK and (best := _best(d)):
+        version, row = best
+        said = f"Expected: what {d.tool} {version} gives: {row.reason}."
+        return ledger.say(said, has_figures(row))
+    is_told = d.kind.is_of_run or d.kind.compiles or d.kind in _IS_TOLD
+    if not is_told and (said := _as_elsewhere(ledger, d)):
+        return said
+    return expected_words(d.kind)
+
+
+def _as_elsewhere(ledger: Ledger, d: Dossier) -> str:
+    """What the nearest version of the compiler that works gives; empty where none is known."""
+    report = d.history
+    ended = report.finding.fix or report.finding.regression if report else None
+    if report is None or ended is None:
+        return ""
+    version = report.version(ended.after if report.finding.fix else ended.before)
+    row = report.rows.get(version)
+    if row is None or d.outcome(row) is not VerdictAnswer.OK:
+        return ""
+    claims = [has_figures(row)]
+    for place in d.places(version):
+        claims += gives(place, VerdictAnswer.OK)
+    return ledger.say(f"Expected: that it compiles, as with {d.tool} {version}.", *claims)
+
+
+def _best(d: Dossier) -> tuple[str, Row] | None:
+    """The version whose code spills least, if less than half of what is reported."""
+    report, now = d.history, d.case.spill_stores
+    rows = report.rows.items() if report else ()
+    known = [(v, row) for v, row in rows if row.spill_stores is not None]
+    if not known or now is None:
+        return None
+    version, row = min(known, key=lambda each: each[1].spill_stores or 0)
+    return (version, row) if 2 * (row.spill_stores or 0) < now else None
+
+
+def impact_sentences(ledger: Ledger, d: Dossier) -> str:
+    """How much is lost, as far as compiling shows."""
+    rows = d.rows
+    parts = []
+    if len(rows) > 1:
+        compiling = [row for row in rows if VerdictKind(row.verdict).compiles]
+        number = len(d.failing)
+        said = f"{number} of the {len(rows)} configs {'fail' if number > 1 else 'fails'} this way."
+        spills = [row.spill_stores or 0 for row in compiling]
+        if d.kind is VerdictKind.SICK:
+            said = f"{number} of the {len(rows)} configs compile to poor code."
+        elif not compiling:
+            said += " No config compiles."
+        elif max(spills):
+            least, most = min(spills), max(spills)
+            span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+            said += f" Those that compile spill {span} B per thread."
+        else:
+            said += f" {len(compiling)} compile."
+        parts.append(ledger.say(said, *map(has_figures, rows)))
+    if newest := _newest(ledger, d):
+        parts.append(newest)
+    return " ".join(parts)
+
+
+def _newest(ledger: Ledger, d: Dossier) -> str:
+    """What the newest version does, with every config that fails and not only this one."""
+    newest = d.newest
+    if newest is None or d.history is None:
+        return ""
+    tool, is_poor = f"{d.tool} {newest}", d.followed.condition is not None
+    if newest == d.version:
+        said = f"{tool} is the newest that was tried."
+        return ledger.say(said, has_figures(d.history.rows[newest]))
+    tool += ", the newest that was tried"
+    if len(d.rows) == 1 or d.lifted(newest) is None:
+        row = d.history.rows[newest]
+        words = {VerdictAnswer.OK: "compiles it", VerdictAnswer.SAME: "fails in the same way"}
+        if d.executed:
+            words[VerdictAnswer.OK] = "is right"
+        if is_poor:
+            words = {
+                VerdictAnswer.OK: "compiles it to better code",
+                VerdictAnswer.SAME: "is no better",
+            }
+        does = words.get(d.outcome(row), f"ends with {row.verdict}")
+        here = "" if len(d.rows) == 1 else f" (config {markdown_code(config_label(d.case))})"
+        return ledger.say(f"{tool}, {does}{here}.", has_figures(row))
+    works, fails = d.lifted(newest) or ([], [])
+    claims = [has_figures(row) for row in (*works, *fails)]
+    better = " to better code" if is_poor else ""
+    if not fails:
+        does = f"all {len(works)} compile" if len(works) > 1 else "it compiles"
+        return ledger.say(f"With {tool}, {does}{better}.", *claims)
+    reasons = "; ".join(dict.fromkeys(row.reason for row in fails[:3]))
+    if not works:
+        said = f"With {tool}, none of them compiles{better}: {escaped(reasons)}."
+    else:
+        said = (
+            f"With {tool}, {len(works)} of these {len(d.failing)} "
+            f"{'compile' if len(works) > 1 else 'compiles'}{better} and {len(fails)} "
+            f"{'do' if len(fails) > 1 else 'does'} not: {escaped(reasons)}."
+        )
+    return ledger.say(said, *claims)
+
+
+def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
+    """What a user of PTX can change, as far as it was tried."""
+    labels = d.flags.labels(VerdictAnswer.OK) if d.flags else []
+    works = [label.removeprefix("with ") for label in labels]
+    lines = [f"These flags of ptxas {d.case.ptxas} work: {', '.join(works)}."] if works else []
+    rows = d.along_ptxas.rows if d.along_ptxas else {}
+    good = [version for version, row in rows.items() if d.outcome(row) is VerdictAnswer.OK]
+    if good:
+        lines.append(f"These {d.tool} work: {', '.join(good)}.")
+    return [ledger.say(line) for line in lines]
+
+
+# The smallest input in words.
+
+
+def _numbers(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w.])\d+(?![\w.])", text))
+
+
+def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
+    """How small the file `shown` is, and what of it was checked."""
+    found = d.minimized
+    names = {file.name for file in d.attachments}
+    assert found is not None
+    size = len(found.shown_text.encode())
+    undefined = ""
+    claims = [Claim(kind=ClaimKind.BYTES, file=shown, expected=size)]
+    if found.minimized.instructions is not None:
+        before, after = found.original.instructions or 0, found.minimized.instructions
+        change = f"reduced to {after:,}" if after < before else "as they were given"
+        sizes = f"{before:,} instructions {change} ({size:,} bytes)"
+        claims += [
+            Claim(kind=ClaimKind.INSTRUCTIONS, file=name, expected=count.instructions)
+            for name, count in (("original.ptx", found.original), (shown, found.minimized))
+            if name in names
+        ]
+    else:
+        before, after = found.original.lines, found.minimized.lines
+        if _numbers(found.text) - _numbers(found.original_text):
+            undefined = " Shapes and other numbers were reduced, too."
+        change = f"reduced to {after:,}" if after < before else "as they were given"
+        sizes = f"{before:,} {measure_of(found)} {change} ({size:,} bytes)"
+        claims += [
+            Claim(kind=ClaimKind.LINES, file=f"{name}{found.suffix}", expected=lines)
+            for name, lines in (("original", before), ("min", after))
+            if f"{name}{found.suffix}" in names and found.level == "source"
+        ]
+    checked = "; nothing more can go alone" if found.is_minimal else ""
+    if found.undefined[1] > found.undefined[0]:
+        undefined = " It reads registers that nothing has written: compile it, do not run it."
+    elif found.level == "ptx" and count_unwritten(found.text) == 0:
+        undefined = " Every register is written before it is read."
+        claims.append(Claim(kind=ClaimKind.UNWRITTEN, file=shown, expected=0))
+    asked = found.fingerprint.condition
+    kept = f"`{spell(asked)}`" if asked else "the signature of the failure"
+    held = ""
+    if target := found.fingerprint.held_for:
+        held = f" {d.tool} {found.ptxas} accepts it for {target}."
+        place = AttachedPlace(file=shown, tool=d.tool, version=found.ptxas, target=target)
+        claims += gives(place, VerdictAnswer.OK)
+    said = f"{sizes}; every step kept {kept}{checked}.{held}{undefined}"
+    return ledger.say(said, *claims)
+
+
+def by_hand(d: Dossier, names: Collection[str], shown: str) -> str:
+    """The command that ptxas gets, or the one that gives the cell with this program."""
+    case = d.case
+    if d.on_gpu and (lines := program_lines(d)):
+        return lines
+    if d.in_ptxas and shown in names and shown.endswith(".ptx"):
+        package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
+        get = [f"pip install --target wheel {package}  # brings ptxas"] if package else []
+        flags = shlex.join(d.minimized.flags if d.minimized else case.ptxas_flags)
+        ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
+        return "\n".join([*get, f"{ptxas} {flags} {shown} -o kernel.cubin"])
+    if d.executed and d.minimized and d.minimized.run_command:
+        says = "what it computes"
+        if d.minimized.is_comparing:
+            says = "how far its results are from those with num_stages=1"
+        needs = f"pip install torch triton=={case.compiler_version}"
+        return f"{needs}\npython {shown}  # prints {says}"
+    install = d.minimized.install if d.minimized else None
+    if shown in names and install and install.program:
+        return "\n".join(install.lines_for(shown, case.target))
+    if shown in names and shown.endswith(".py"):
+        typed = install.lines if install else []
+        return "\n".join([*typed, f"python {shown}"])
+    return "" if "repro.sh" in names else d.shown_by
+
+
+# What executing the shown file found besides values: schedules, and accesses nothing orders.
+
+
+def schedule_sentence(ledger: Ledger, d: Dossier) -> str:
+    """Under which schedules it goes wrong, and what it is held to; empty where nothing was run."""
+    shown = d.shown_run
+    if shown is None:
+        return ""
+    place, row = shown
+    what = markdown_code(place.file if place else d.function)
+    held = f", held to {row.reference}" if row.reference else ""
+    several = "schedules" if "," in (row.schedule or "") else "schedule"
+    wrong = "; no value is affected" if row.run is RunVerdict.RACE else "; it goes wrong"
+    said = f"What {what} computes{held}{wrong} under the {several} {row.schedule}"
+    said += " (order of warps / completion of asynchronous operations)."
+    return ledger.say(said, is_seen(place, row))
+
+
+def race_lines(ledger: Ledger, d: Dossier) -> list[str]:
+    """Accesses that nothing orders, those of one pair of source lines together."""
+    shown = d.shown_run
+    if shown is None:
+        return []
+    place, row = shown
+    groups: dict[tuple[object, ...], list[RaceFacts]] = {}
+    for race in row.counted_races:
+        groups.setdefault((race.kind, race.space, race.source_lines), []).append(race)
+    texts = {file.name: file.data.decode(errors="replace") for file in d.attachments}
+    return [
+        ledger.say(_words(found, texts if place else {}), is_seen(place, row))
+        for found in groups.values()
+    ]
+
+
+def _words(found: list[RaceFacts], texts: Mapping[str, str]) -> str:
+    race = found[0]
+    places = " and ".join(
+        _source(line, texts) if line else f"PTX line {number}"
+        for line, number in zip(race.source_lines, race.ptx_lines, strict=True)
+    )
+    count = "1 pair" if len(found) == 1 else f"{len(found)} pairs"
+    said = "; the first: " if len(found) > 1 else ": "
+    formal = ", in the letter of the memory model alone" if race.formal else ""
+    space = race.space.removesuffix("_memory").replace("_", " ")
+    kind = f"{race.kind}, {space} memory{formal}"
+    return f"{kind}: {places}, {count} of instructions{said}{race.what}."
+
+
+def _source(line: str, texts: Mapping[str, str]) -> str:
+    """`kernel.py:19`, with its text where that file is attached."""
+    file, _, number = line.rpartition(":")
+    lines = texts.get(file, "").splitlines()
+    if not number.isdigit() or not 0 < int(number) <= len(lines):
+        return f"`{line}`"
+    return f"`{line}` ({markdown_code(lines[int(number) - 1])})"
+
+
+# What a report says of cubins that were launched on a GPU.
+
+PROGRAM = "repro.py"
+
+_WORDS = {
+    VerdictKind.WRONG_RESULT: "assembles to a cubin that computes a wrong result",
+    VerdictKind.NONDETERMINISTIC: "assembles to a cubin whose result differs from run to run",
+    VerdictKind.MEMORY_FAULT: "assembles to a cubin that accesses memory out of bounds",
+    VerdictKind.HANG: "assembles to a cubin that never comes to its end",
+    VerdictKind.LAUNCH_FAILED: "assembles to a cubin that cannot be launched, or traps",
+}
+
+
+def launched_words(kind: VerdictKind) -> str:
+    """What the PTX does, as the end of a sentence."""
+    return _WORDS.get(kind, f"assembles to a cubin that is {kind.value}")
+
+
+def launched_expected(ledger: Ledger, d: Dossier) -> str:
+    """What the PTX must compute, and which ptxas gets it right."""
+    said = "Expected: what the PTX computes under the PTX ISA's rules, as an emulator executes it"
+    report = d.along_ptxas
+    finding = report.finding if report else None
+    sides = [finding.regression, finding.fix] if finding else []
+    versions = [
+        report.version(bound.before if bound is sides[0] else bound.after)
+        for bound in sides
+        if bound and report
+    ]
+    places = [place for version in versions for place in d.places(version)]
+    claims: list[Claim] = [one for place in places for one in gives(place, VerdictAnswer.OK)]
+    claims += [has_figures(report.rows[version]) for version in versions] if report else []
+    if versions:
+        said += f", and as the cubin of ptxas {' and '.join(versions)} does on the same GPU"
+    return ledger.say(f"{said}.", *claims)
+
+
+def level_words(ledger: Ledger, d: Dossier) -> str:
+    """At which optimisation levels it goes wrong, as blame found it."""
+    reasons = d.blame.reasons if d.blame else ()
+    found = [each for each in reasons if "optimisation level" in each or "at each level" in each]
+    return ledger.say(found[0]) if found else "Not known: the levels were not tried one by one."
+
+
+def program_lines(d: Dossier) -> str:
+    """The commands that show it with Python, ptxas and a driver alone; empty without a program."""
+    if not any(file.name == PROGRAM for file in d.attachments):
+        return ""
+    package = f"{d.ptxas_package}=={d.case.ptxas}" if d.ptxas_package else ""
+    get = [f"pip install --no-deps --target wheel {package}  # brings ptxas"] if package else []
+    ptxas = '"$(find wheel -name ptxas)"' if package else "ptxas"
+    return "\n".join([*get, f"python3 {PROGRAM} {ptxas}  # prints expected and actual values"])
