@@ -12,7 +12,7 @@ FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long rewritten docs-check site-check lint ruff mypy vermin benchmark clean
+.PHONY: demo test test-long rewritten docs-check site-check lint ruff mypy vermin benchmark same-code clean
 
 $(VENV)/installed: pyproject.toml emulator/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -52,6 +52,10 @@ vermin: $(VENV)/installed
 # Every command that is shown can be given, and the first one prints what README.md says.
 docs-check: $(VENV)/installed
 	$(BIN)/python -m pytest tests/test_docs.py tests/tools/test_readme_real.py
+
+# Says that the code of children makes the same evidence as that of a commit: no store is made again.
+same-code: $(VENV)/installed
+	$(BIN)/python benchmarks/same_code.py $(BASE)
 
 # In a headless Chromium, which has to be there (Debian: chromium and chromium-driver).
 site-check: $(VENV)/installed

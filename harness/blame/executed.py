@@ -34,8 +34,8 @@ from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import form_of, front_end
-from harness.frontends.texts.config_source import OPTIONS
 from harness.frontends.texts.ir_text import read_triton_ir
+from harness.frontends.texts.python import OPTIONS
 from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank

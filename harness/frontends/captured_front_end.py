@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from harness.frontends.base import CapturePlace, LaunchCode, Plan
     from harness.frontends.bench.bench import Workbench
-    from harness.frontends.capture_request import CaptureRequest
+    from harness.frontends.captured_launch import CaptureRequest
     from harness.frontends.sessions import JobResult
     from harness.io.processes.hub import Hub, ResourceLimits
     from harness.values.kernel import Config

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from harness.frontends.base import LaunchCode
-from harness.frontends.capture_request import CaptureRequest
+from harness.frontends.captured_launch import CaptureRequest
 from harness.io.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
 from harness.values.errors import ConfigurationError
 from harness.values.kernel import LaunchSpec, Repro

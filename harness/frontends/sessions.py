@@ -24,7 +24,7 @@ from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.frontends.capture_request import CaptureRequest
+    from harness.frontends.captured_launch import CaptureRequest
     from harness.io.processes.hub import Hub
     from harness.io.processes.peers import JobEnd, Peer
 

@@ -15,7 +15,7 @@ from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import front_end
-from harness.frontends.texts.tracebacks import as_the_user_sees_it
+from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.packages.tarballs import pack, unpack
 from harness.io.processes.hub import ResourceLimits, ToolResult
 from harness.matrix.bugs.rekey import row_of_evidence

@@ -37,7 +37,7 @@ from harness.cells.places import CompileOptions, RunProgress
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end
-from harness.frontends.texts.tracebacks import as_the_user_sees_it
+from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.files.locations import home_dir
 from harness.io.packages.sdists import package_license
 from harness.io.processes.hub import run_tool

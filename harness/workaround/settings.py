@@ -14,7 +14,7 @@ from enum import StrEnum
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxEdit
-from harness.frontends.texts.config_source import OPTIONS
+from harness.frontends.texts.python import OPTIONS
 from harness.io.packages.versions import newest_of_minor
 from harness.judging.ptxas.options import FlagChange
 from harness.values.kernel import Config, Scalar

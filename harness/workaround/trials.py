@@ -16,7 +16,7 @@ from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import back_end, front_end, plan_launch
-from harness.frontends.texts.config_source import OPTIONS
+from harness.frontends.texts.python import OPTIONS
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.ptxas.options import FlagChange
 from harness.values.cell import LaunchLabel

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import libcst as cst
 from packaging.version import Version
 
-from harness.frontends.texts.config_source import config_source, literal
+from harness.frontends.texts.python import config_source, literal
 from harness.tables.survivors import common_fields
 from harness.values.kernel import Config, Scalar
 

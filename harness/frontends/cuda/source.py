@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from harness.io.files.regular_files import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Scalar
@@ -182,3 +183,74 @@ def display_name(mangled: str) -> str:
         if not found[1]:
             break
     return name or mangled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledKernel:
+    """A kernel as it is shown, its name in the PTX, and the threads that its bounds allow."""
+
+    name: str
+    entry: str | None
+    most_threads: int | None
+
+
+def kernels_of(ptx: str) -> list[CompiledKernel]:
+    """All of a PTX; none where it cannot be read. Instances of a template have their whole name."""
+    try:
+        entries = read_ptx(ptx).entries
+    except PtxError:
+        return []
+    names = [display_name(entry) for entry in entries]
+    return [
+        CompiledKernel(
+            name=name if names.count(name) == 1 else entry,
+            entry=entry,
+            most_threads=bounds_in(ptx, entry),
+        )
+        for name, entry in zip(names, entries, strict=True)
+    ]
+
+
+def kernel_meant(found: Sequence[CompiledKernel], name: str) -> CompiledKernel | None:
+    """The kernel of that name, or the only one there is: a shorter text may name it otherwise."""
+    same = [each for each in found if name in (each.name, each.entry)]
+    return same[0] if same else found[0] if len(found) == 1 else None
+
+
+_ONCE = re.compile(r"^\s*#\s*pragma\s+once\b")
+_LAUNCH_LINE = re.compile(r"^\s*//\s*launch\b")
+
+
+def one_file(path: Path, config: Mapping[str, Scalar]) -> str:
+    """The text with the user's headers in the place of their `#include`, and macros defined.
+
+    Raises:
+        UsageError: a header cannot be read.
+    """
+    lines = [f"#define {name} {value}" for name, value in config.items()]
+    for line in _lines(path, path.parent, set(), ()):
+        if is_config_line(line):
+            continue
+        if _LAUNCH_LINE.match(line):
+            line = _with_values(line, config)  # noqa: PLW2901 - the same line in other words
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _with_values(line: str, config: Mapping[str, Scalar]) -> str:
+    """A line `// launch` names macros of the config, and there is none any more."""
+    return re.sub(r"(?<=[=,])\w+", lambda found: str(config.get(found[0], found[0])), line)
+
+
+def _lines(path: Path, beside: Path, once: set[Path], inside: tuple[Path, ...]) -> list[str]:
+    """Of a file, with those of its headers; what includes itself again is left as it is."""
+    found: list[str] = []
+    for line in read_source(path).splitlines():
+        header = own_header(line, path.parent, beside)
+        if _ONCE.match(line) and inside:
+            once.add(path.resolve())
+        elif header is None or header.resolve() in inside:
+            found.append(line)
+        elif header.resolve() not in once:
+            found += _lines(header, beside, once, (*inside, header.resolve()))
+    return found

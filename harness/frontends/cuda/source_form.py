@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.frontends.cuda.kernels import kernel_meant, kernels_of
-from harness.frontends.cuda.nvcc import tool_of
-from harness.frontends.cuda.one_file import one_file
-from harness.frontends.cuda.source import block_of
+from harness.frontends.cuda.compilers import tool_of
+from harness.frontends.cuda.source import block_of, kernel_meant, kernels_of, one_file
 from harness.frontends.cuda.syntax import CUDA_SYNTAX
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
@@ -24,7 +22,7 @@ from harness.values.verdict import Stage
 if TYPE_CHECKING:
     from harness.frontends.bench.bench import Workbench
     from harness.frontends.captured_launch import CapturedLaunch
-    from harness.frontends.cuda.drivers import CudaDriver
+    from harness.frontends.cuda.compilers import CudaDriver
     from harness.io.processes.hub import ResourceLimits
 
 

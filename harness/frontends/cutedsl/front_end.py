@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
 from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.cuda.nvcc import tool_of
+from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.cutedsl.source import FILES, CuteDslForm, evidence_of
 from harness.frontends.cutedsl.wordings import judge_cutedsl
 from harness.frontends.packaged_front_end import PackagedFrontEnd

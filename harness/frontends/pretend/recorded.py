@@ -16,9 +16,9 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
+from harness.frontends.pretend import gpu
 from harness.frontends.pretend.device_facts import UnknownFactError
 from harness.frontends.pretend.gpu import NeedsValuesError
-from harness.frontends.pretend.passed_over import passing_over_triton, pretend
 from harness.io.children.captures import CaptureSession, leave, run_for_error
 from harness.io.children.definitions import ExportError
 from harness.io.children.launch_code import stand_aside
@@ -186,3 +186,29 @@ class RecordedSession(CaptureSession):
 def label_of(function: Any) -> str:
     """A function as Python names it, without the functions that it is defined in."""
     return str(function.__qualname__).rpartition("<locals>.")[2]
+
+
+_KINDS: list[Any] = []
+pretend = gpu.pretend_cuda
+"""Shows torch, and Triton where there is one, a GPU that is not there."""
+with contextlib.suppress(ImportError):
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.jit import JITFunction
+
+    from harness.frontends.pretend.pretend_driver import pretend_triton
+
+    _KINDS += [JITFunction, Autotuner, Heuristics]
+    pretend = pretend_triton
+
+
+@contextlib.contextmanager
+def passing_over_triton() -> Iterator[None]:
+    """Launch no kernel of Triton: what it would write has a shape already."""
+    saved = [(kind, kind.run) for kind in _KINDS]
+    for kind, _ in saved:
+        kind.run = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        for kind, run in saved:
+            kind.run = run

@@ -16,7 +16,7 @@ from harness.frontends.captured_front_end import (
     read_lowering,
 )
 from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.cuda.nvcc import host_compiler, tool_of
+from harness.frontends.cuda.compilers import host_compiler, tool_of
 from harness.frontends.packaged_front_end import PackagedFrontEnd
 from harness.frontends.pins import PINS
 from harness.frontends.tilelang.source import FILES, FLAGS, TileLangForm, compile_code, with_nvcc

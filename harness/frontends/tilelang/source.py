@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from harness.frontends.captured_form import CapturedForm
 from harness.frontends.captured_front_end import read_lowering
 from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.cuda.running import NvccRun, run_nvcc
+from harness.frontends.cuda.compilers import NvccRun, run_nvcc
 from harness.frontends.one_file import (
     LINE,
     filled,

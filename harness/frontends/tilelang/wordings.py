@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from harness.frontends.cuda.nvcc import judge_nvcc
+from harness.frontends.cuda.compilers import judge_nvcc
 from harness.judging.judge import died, failed, stopped
 from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind

@@ -26,8 +26,8 @@ from harness.frontends.programs import interpreter_of
 from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
 from harness.frontends.readings import read_stored
 from harness.frontends.sessions import ChildProgram
-from harness.frontends.texts.config_source import OPTIONS, config_source
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
+from harness.frontends.texts.python import OPTIONS, config_source
 from harness.frontends.triton.interpreter import TritonInterpreter
 from harness.frontends.triton.ir import follow_passes, promises
 from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs

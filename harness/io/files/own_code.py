@@ -8,12 +8,13 @@ from pathlib import Path
 
 import gpu_emulator
 import harness
+from harness.io.files.same_code import SAME
 
 
 def code_sha256(*places: str) -> str:
     """Hash of modules; each place is a folder or a file, relative to the package.
 
-    What lies in `gpu_emulator/` is named so.
+    What lies in `gpu_emulator/` is named so. Code that makes what older code made has its hash.
 
     Raises:
         FileNotFoundError: there is no Python at one of them (it was moved).
@@ -28,7 +29,8 @@ def code_sha256(*places: str) -> str:
             raise FileNotFoundError(f"no module of this program in {place}")
         for module in modules:
             digest.update(module.read_bytes())
-    return digest.hexdigest()
+    found = digest.hexdigest()
+    return SAME.get(found, found)
 
 
 def program_sha256() -> str:

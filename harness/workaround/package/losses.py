@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.cells.document import CompileReport
 from harness.cells.spelling import spell_command, words_of
-from harness.frontends.texts.written_kernels import WrittenFunction, written_functions
+from harness.frontends.texts.python import WrittenFunction, written_functions
 from harness.judging.answers import COULD_NOT_TELL
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.tables.summary import plural

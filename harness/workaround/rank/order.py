@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from harness.frontends.texts.config_source import OPTIONS
+from harness.frontends.texts.python import OPTIONS
 from harness.values.row import Row
 from harness.values.timing import TimeMs
 from harness.workaround.rank.model import MODEL, Features, Model, costs

@@ -21,7 +21,7 @@ from report_cases import (
     evidence,
 )
 
-from harness.frontends.texts.tracebacks import as_the_user_sees_it
+from harness.frontends.texts.python import as_the_user_sees_it
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import parse_condition
 from harness.judging.followed import Followed

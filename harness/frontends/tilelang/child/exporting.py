@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from harness.frontends.tilelang.child.tensor_ir import TIR
+from harness.frontends.tilelang.child.stand_in import TIR
 from harness.io.children.definitions import Definitions, ExportError
 
 _BROUGHT = {"tilelang", "tvm", "torch", *sys.stdlib_module_names}

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 import tvm
 
-from harness.frontends.tilelang.child.tensor_ir import TIR
-
 _DTYPES = {
     "bool": "bool",
     "float8_e4m3": "float8_e4m3fn",
@@ -111,3 +109,6 @@ def _size(dimension: Any, sizes: dict[str, int]) -> int:
         whole = TIR.stmt_functor.substitute(dimension, known)
         dimension = tvm.arith.Analyzer().simplify(whole)
     return int(dimension)
+
+
+TIR: Any = tvm.tirx if hasattr(tvm, "tirx") else tvm.tir

@@ -26,11 +26,11 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
-from harness.frontends.triton.child.bfloat16 import mend_bfloat16
 from harness.frontends.triton.child.describing import config_of
 from harness.frontends.triton.child.forks import Forks, in_a_line, leave, numbers, results, tensors
 from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
 from harness.frontends.triton.child.injected_configs import Injected, injected_configs
+from harness.frontends.triton.child.mending import mend_bfloat16
 from harness.frontends.triton.child.partial_tiles import suspicion
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside

@@ -13,7 +13,7 @@ from conftest import HERE
 CODE = """
 import sys
 import torch, triton, triton.language as tl
-from harness.frontends.triton.child.bfloat16 import mend_bfloat16
+from harness.frontends.triton.child.mending import mend_bfloat16
 
 @triton.jit
 def kernel(a, b, out, flags, scale, K: tl.constexpr):
@@ -62,7 +62,7 @@ def test_bfloat16_is_computed_with(tmp_path: Path) -> None:
 
 ASSEMBLY = """
 import torch, triton, triton.language as tl
-from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
+from harness.frontends.triton.child.mending import mend_inline_assembly
 
 @triton.jit
 def kernel(x, out, ASM: tl.constexpr):
@@ -93,7 +93,7 @@ for asm in ("{ .reg .f32 t; cos.approx.f32 t, $1; mov.f32 $0, t; }", "frob.appro
 """
 ROUNDING = """
 import torch, triton, triton.language as tl
-from harness.frontends.triton.child.bfloat16 import mend_bfloat16
+from harness.frontends.triton.child.mending import mend_bfloat16
 
 @triton.jit
 def kernel(x, out, N: tl.constexpr):

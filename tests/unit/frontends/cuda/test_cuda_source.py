@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from harness.frontends.cuda.nvcc import judge_nvcc, only_its_check_failed
+from harness.frontends.cuda.compilers import judge_nvcc, only_its_check_failed
 from harness.frontends.cuda.source import (
     LaunchedBlock,
     block_of,

@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     import torch
 
-from harness.frontends.pretend.dlpack import _Managed, as_capsule
+from harness.frontends.pretend.gpu import _Managed, as_capsule
 
 
 @pytest.fixture(autouse=True, scope="module")

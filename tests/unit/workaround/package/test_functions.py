@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from harness.frontends.texts.written_kernels import written_functions
+from harness.frontends.texts.python import written_functions
 from harness.workaround.package.losses import count_functions
 
 KERNELS = """

@@ -30,7 +30,6 @@ from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
-from harness.frontends.triton.child.bfloat16 import mend_bfloat16
 from harness.frontends.triton.child.compare_configs import SEED
 from harness.frontends.triton.child.describing import (
     config_of,
@@ -45,10 +44,10 @@ from harness.frontends.triton.child.injected_configs import (
     injected_configs,
     injected_options,
 )
-from harness.frontends.triton.child.inline_assembly import mend_inline_assembly
 from harness.frontends.triton.child.launches.assertions import Following
 from harness.frontends.triton.child.launches.kernels import CompiledLaunch, GivenKernel
 from harness.frontends.triton.child.launches.snapshots import Snapshots
+from harness.frontends.triton.child.mending import mend_bfloat16, mend_inline_assembly
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 from harness.io.children.reads import ReadsWatch

@@ -1,10 +1,41 @@
-"""Triton functions as they are written in Python files: found by their decorators. Pure."""
+"""Python that users write: tuner configs, decorated functions, tracebacks.
+
+Pure.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from harness.values.kernel import Config
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""Of a config, what is said to the compiler; all else are the kernel's own meta-parameters."""
+
+
+def config_source(config: Config, constructor: str) -> str:
+    """A config as a tuner's list spells it."""
+    values = config.as_dict()
+    meta = {name: value for name, value in values.items() if name not in OPTIONS}
+    options = [f"{name}={literal(values[name])}" for name in OPTIONS if name in values]
+    return f"{constructor}({', '.join([literal(meta), *options])})"
+
+
+def literal(value: object) -> str:
+    """As most formatters spell it."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(k)}: {literal(v)}' for k, v in value.items())}}}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return repr(value)
+
 
 _PACKAGE = "triton"
 _JIT, _TUNED = "jit", "autotune"
@@ -77,3 +108,17 @@ def _mentioned(function: ast.FunctionDef) -> Iterator[str]:
                 yield node.id
             elif isinstance(node, ast.Attribute):
                 yield node.attr
+
+
+# Frames of what runs inside a foreign Triton, wherever this program is installed.
+_OURS = re.compile(
+    r'  File "[^"\n]*harness/(?:child|children|frontends/\w+/child)/[\w.]+", line \d+, in [^\n]*\n'
+    r"(?:    [^\n]*\n)*"
+)
+# What lies before the package in the path of an installed module.
+_SITE = re.compile(r'(  File ")[^"\n]*/(?:site-packages|dist-packages|site)/')
+
+
+def as_the_user_sees_it(traceback: str) -> str:
+    """The traceback without our frames, its paths beginning with the name of the package."""
+    return _SITE.sub(r"\1", _OURS.sub("", traceback))

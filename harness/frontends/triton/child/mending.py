@@ -1,13 +1,10 @@
-"""Teaches Triton's interpreter to compute with bfloat16.
-
-It keeps bfloat16 as the bits in 16-bit integers and, up to Triton 3.9 at least, multiplies, adds
-and compares those. Here they are widened to float32 first, and what comes out is rounded back.
-"""
+"""Triton's interpreter in the forms in which it computes what a GPU does."""
 
 # ruff: noqa: ANN401 - values of Triton have types that we cannot name
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -110,3 +107,43 @@ def _by_way_of_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
 
 def _goes_to(wanted: Any) -> bool:
     return bool(wanted.scalar == tl.bfloat16)
+
+
+_ONE = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0\s*,\s*\$1\s*;?\s*")
+_FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cos": torch.cos,
+    "ex2": torch.exp2,
+    "lg2": torch.log2,
+    "rcp": torch.reciprocal,
+    "rsqrt": torch.rsqrt,
+    "sin": torch.sin,
+    "sqrt": torch.sqrt,
+    "tanh": torch.tanh,
+}
+
+
+class _Call:
+    """What Triton's builder gives for a piece of assembly: its results, by number."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def get_result(self, index: int) -> Any:
+        assert index == 0
+        return self._result
+
+
+def mend_inline_assembly() -> None:
+    """Mend the interpreter of this process, for good."""
+    refuse = InterpreterBuilder.create_inline_asm
+
+    def create(self: Any, asm: str, constraints: str, values: Any, *rest: Any) -> Any:
+        match = _ONE.fullmatch(asm)
+        function = _FUNCTIONS.get(match[1]) if match else None
+        if function is None or len(values) != 1 or values[0].dtype.scalar != tl.float32:
+            return refuse(self, asm, constraints, values, *rest)
+        # A copy: what was broadcast cannot be written to, and torch does not like that.
+        numbers = function(torch.from_numpy(values[0].data.copy()))
+        return _Call(TensorHandle(numbers.numpy(), tl.float32))
+
+    InterpreterBuilder.create_inline_asm = create
