@@ -18,7 +18,7 @@ PAIRS: tuple[tuple[str, str], ...] = (
         "31d28cedc17cddf12e7556632724c14cd1792ba6619ee15c8ef7cd72a3a575d5",
     ),
     (
-        "aa1bb211a7906de730b6c9e854a705993d13676dc8e52e7ff0b060d6463b1063",
+        "00907b27e3d80dc6596b9e74e33d62cc3926814559d7f96f29925f288e507303",
         "e5fffe643d3b8b0e0ed48050f06ed3890c134a71c428eba980c71fe3debda657",
     ),
     (
