@@ -1,6 +1,6 @@
 """Code that was moved or written again, and makes what older code made: it counts as that code.
 
-`make same-code BASE=COMMIT` writes this file. Whoever runs it says that evidence of the children is
+`make same-code BASE=COMMIT` writes this file. To run it is to say that evidence of the children is
 the same as that of the commit: results that are stored are not made again.
 
 Pure.
