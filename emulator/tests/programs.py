@@ -40,10 +40,16 @@ def kernel(body: str, parameters: int, *, declarations: str = "", functions: str
 
 
 def outcome(
-    ptx: str, *buffers: NDArray[np.generic], grid: int = 1, block: int = 32,
-    schedule: Schedule | None = None, checks: Checks | None = None, limits: Budget | None = None,
-    shared: int = 0, cluster: int = 1,
-) -> Outcome:  # fmt: skip
+    ptx: str,
+    *buffers: NDArray[np.generic],
+    grid: int = 1,
+    block: int = 32,
+    schedule: Schedule | None = None,
+    checks: Checks | None = None,
+    limits: Budget | None = None,
+    shared: int = 0,
+    cluster: int = 1,
+) -> Outcome:
     """Run an entry on buffers."""
     allocations = tuple(
         Allocation(name=f"p{number}", data=np.ascontiguousarray(each).view(np.uint8).reshape(-1))
@@ -58,9 +64,14 @@ def outcome(
 
 
 def execute(
-    ptx: str, *buffers: NDArray[np.generic], grid: int = 1, block: int = 32,
-    schedule: Schedule | None = None, shared: int = 0, cluster: int = 1,
-) -> list[NDArray[np.generic]]:  # fmt: skip
+    ptx: str,
+    *buffers: NDArray[np.generic],
+    grid: int = 1,
+    block: int = 32,
+    schedule: Schedule | None = None,
+    shared: int = 0,
+    cluster: int = 1,
+) -> list[NDArray[np.generic]]:
     """The buffers after a run that ends well."""
     result = outcome(
         ptx, *buffers, grid=grid, block=block, schedule=schedule, shared=shared, cluster=cluster

@@ -27,10 +27,14 @@ WORD = ".shared .align 4 .b8 word[4];"
 
 
 def launched(
-    directives: str, body: str = "", *, grid: tuple[int, int, int] = (4, 1, 1),
-    block: tuple[int, int, int] = (32, 1, 1), cluster: tuple[int, int, int] = (1, 1, 1),
+    directives: str,
+    body: str = "",
+    *,
+    grid: tuple[int, int, int] = (4, 1, 1),
+    block: tuple[int, int, int] = (32, 1, 1),
+    cluster: tuple[int, int, int] = (1, 1, 1),
     limits: Budget | None = None,
-) -> Outcome:  # fmt: skip
+) -> Outcome:
     ptx = kernel(body, 1, declarations=WORD).replace("\n{", f" {directives}\n{{", 1)
     allocation = Allocation(name="out", data=np.zeros(4 * 24, "u1"))
     launch = Launch(

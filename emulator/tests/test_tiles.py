@@ -54,11 +54,21 @@ def test_a_map_survives_its_bytes() -> None:
 def test_a_map_is_built_field_by_field() -> None:
     raw = bytes(MAP_BYTES)
     for field, ordinal, value in (
-        ("global_address", 0, 256), ("rank", 0, 1), ("elemtype", 0, 1), ("global_dim", 0, 100),
-        ("global_dim", 1, 60), ("global_stride", 0, 208), ("box_dim", 0, 64), ("box_dim", 1, 8),
-        ("element_stride", 0, 1), ("element_stride", 1, 1), ("swizzle_mode", 0, 3),
-        ("fill_mode", 0, 0), ("interleave_layout", 0, 0), ("swizzle_atomicity", 0, 0),
-    ):  # fmt: skip
+        ("global_address", 0, 256),
+        ("rank", 0, 1),
+        ("elemtype", 0, 1),
+        ("global_dim", 0, 100),
+        ("global_dim", 1, 60),
+        ("global_stride", 0, 208),
+        ("box_dim", 0, 64),
+        ("box_dim", 1, 8),
+        ("element_stride", 0, 1),
+        ("element_stride", 1, 1),
+        ("swizzle_mode", 0, 3),
+        ("fill_mode", 0, 0),
+        ("interleave_layout", 0, 0),
+        ("swizzle_atomicity", 0, 0),
+    ):
         raw = replace(raw, field, value, ordinal)
     assert TileMap.decode(raw) == a_map(swizzle=128)
     with pytest.raises(KeyError):

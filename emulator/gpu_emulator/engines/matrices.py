@@ -402,9 +402,14 @@ def pieces(
 
 
 def read_matrix(
-    shared: Bits, descriptor: MatrixDescriptor, *, rows: int, k_bytes: int, width: int,
+    shared: Bits,
+    descriptor: MatrixDescriptor,
+    *,
+    rows: int,
+    k_bytes: int,
+    width: int,
     mn_major: bool,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """The codes of a matrix of rows x K elements.
 
     Args:

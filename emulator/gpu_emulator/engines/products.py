@@ -137,9 +137,14 @@ def decode(codes: Bits, name: str) -> Float64:
 
 
 def product(
-    a: Float64, b: Float64, c: Bits | None, *, c_type: str, d_type: str,
+    a: Float64,
+    b: Float64,
+    c: Bits | None,
+    *,
+    c_type: str,
+    d_type: str,
     order: Order | Accumulation | None = None,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """A @ B + C, rounded to nearest even.
 
     Args:
@@ -248,11 +253,22 @@ def _codes(held: Bits, name: str, width: int) -> Bits:
 
 
 def mma_sync(
-    shape: str, a: Bits, b: Bits, c: Bits, *, a_type: str, b_type: str, c_type: str, d_type: str,
-    saturate: bool = False, operation: str = "xor", scale_a: Bits | None = None,
-    scale_b: Bits | None = None, scale_type: str = "ue8m0",
+    shape: str,
+    a: Bits,
+    b: Bits,
+    c: Bits,
+    *,
+    a_type: str,
+    b_type: str,
+    c_type: str,
+    d_type: str,
+    saturate: bool = False,
+    operation: str = "xor",
+    scale_a: Bits | None = None,
+    scale_b: Bits | None = None,
+    scale_type: str = "ue8m0",
     order: Order | Accumulation | None = None,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """D = A x B + C for each warp.
 
     Args:
@@ -385,10 +401,20 @@ def shared_operand(
 
 
 def wgmma(
-    a: Bits, b: Bits, d: Bits, *, a_type: str, b_type: str, d_type: str, accumulate: Bits,
-    negate_a: bool = False, negate_b: bool = False, saturate: bool = False, operation: str = "and",
+    a: Bits,
+    b: Bits,
+    d: Bits,
+    *,
+    a_type: str,
+    b_type: str,
+    d_type: str,
+    accumulate: Bits,
+    negate_a: bool = False,
+    negate_b: bool = False,
+    saturate: bool = False,
+    operation: str = "and",
     order: Order | Accumulation | None = None,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """D = A x B, or A x B + D.
 
     Args:

@@ -451,10 +451,20 @@ def enabled_lanes(masks: list[int], where: Placement) -> Bits:
 
 
 def multiply(
-    memory: Bits, a: Bits, b: Bits, instruction: MatrixInstruction, lane: int, column: int, *,
-    accumulate: bool, ws: bool = False, scales: Scales | None = None, scale_input: int = 0,
-    disabled: list[int] | None = None, order: Order | Accumulation | None = None,
-) -> tuple[tuple[Index, Index, Index], Bits]:  # fmt: skip
+    memory: Bits,
+    a: Bits,
+    b: Bits,
+    instruction: MatrixInstruction,
+    lane: int,
+    column: int,
+    *,
+    accumulate: bool,
+    ws: bool = False,
+    scales: Scales | None = None,
+    scale_input: int = 0,
+    disabled: list[int] | None = None,
+    order: Order | Accumulation | None = None,
+) -> tuple[tuple[Index, Index, Index], Bits]:
     """D = A x B, or A x B + D: which cells of tensor memory get which values.
 
     Args:

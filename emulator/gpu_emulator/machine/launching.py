@@ -354,9 +354,13 @@ def run(
 
 
 def _abreast(
-    launch: Launch, program: Program, schedule: Schedule, limits: Budget, check: Checks,
+    launch: Launch,
+    program: Program,
+    schedule: Schedule,
+    limits: Budget,
+    check: Checks,
     heard: Callable[[int], None],
-) -> Outcome | None:  # fmt: skip
+) -> Outcome | None:
     """All warps of a CTA step by step together, if that is quicker and leaves the same.
 
     Where every two accesses to the same bytes by two warps are ordered, each order of warps that
@@ -399,9 +403,15 @@ def _history(ptx: str, entry: str | None) -> _History:
 
 class _Machine:
     def __init__(
-        self, launch: Launch, program: Program, schedule: Schedule, limits: Budget, check: Checks,
-        *, ends_at_race: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        launch: Launch,
+        program: Program,
+        schedule: Schedule,
+        limits: Budget,
+        check: Checks,
+        *,
+        ends_at_race: bool = False,
+    ) -> None:
         self._launch = launch
         self._program = program
         self._schedule = schedule

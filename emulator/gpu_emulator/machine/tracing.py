@@ -34,9 +34,11 @@ def _answering(follow: _Follow) -> _Follow:
 
     @wraps(follow)
     def answer(
-        launches: tuple[Launch, Launch], schedules: tuple[Schedule, Schedule], limits: Budget,
+        launches: tuple[Launch, Launch],
+        schedules: tuple[Schedule, Schedule],
+        limits: Budget,
         element: Element,
-    ) -> Trace:  # fmt: skip
+    ) -> Trace:
         try:
             return follow(launches, schedules, limits, element)
         except NotExecutable as reason:
@@ -49,9 +51,11 @@ def _answering(follow: _Follow) -> _Follow:
 
 @_answering
 def trace(
-    launches: tuple[Launch, Launch], schedules: tuple[Schedule, Schedule], limits: Budget,
+    launches: tuple[Launch, Launch],
+    schedules: tuple[Schedule, Schedule],
+    limits: Budget,
     element: Element,
-) -> Trace:  # fmt: skip
+) -> Trace:
     """Follow an element back to where two runs first differ. Never an exception, as `run`.
 
     The runs differ in their schedule, or in what the launches hold.
@@ -66,9 +70,12 @@ def trace(
 
 
 def _recorded(
-    launch: Launch, schedule: Schedule, limits: Budget, element: Element,
+    launch: Launch,
+    schedule: Schedule,
+    limits: Budget,
+    element: Element,
     focus: tuple[int, int, int] | None = None,
-) -> Recording:  # fmt: skip
+) -> Recording:
     recording = Recording(element, focus, _MOST_BYTES)
     done = run(launch, schedule, limits, recording=recording)
     if done.not_run:
@@ -278,9 +285,11 @@ _Node = tuple[int, int | None]
 
 @_answering
 def origins(
-    launches: tuple[Launch, Launch], schedules: tuple[Schedule, Schedule], limits: Budget,
+    launches: tuple[Launch, Launch],
+    schedules: tuple[Schedule, Schedule],
+    limits: Budget,
     element: Element,
-) -> Trace:  # fmt: skip
+) -> Trace:
     """Which bytes an element is made of in one run and not in the other, and how they get there.
 
     The launches have the same buffers. Never an exception, as `run`.

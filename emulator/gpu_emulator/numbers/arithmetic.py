@@ -111,9 +111,15 @@ def _zero_of_sum(a: Float64, b: Float64, total: Float64, rounding: str) -> Float
 
 
 def add(
-    name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = False, sat: bool = False,
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
     relu: bool = False,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """`add{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
     if ftz:
         a, b = flush(a, name), flush(b, name)
@@ -135,9 +141,15 @@ def negate(name: str, a: Bits) -> Bits:
 
 
 def subtract(
-    name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = False, sat: bool = False,
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
     relu: bool = False,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """`sub{.rnd}{.ftz}{.sat}`: a - b."""
     negative = negate(name, b)
     if name == "f64":
@@ -147,9 +159,15 @@ def subtract(
 
 
 def multiply(
-    name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = False, sat: bool = False,
+    name: str,
+    a: Bits,
+    b: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
     relu: bool = False,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """`mul{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
     if ftz:
         a, b = flush(a, name), flush(b, name)
@@ -180,9 +198,16 @@ def _nearly_sum(product: Float64, c: Float64) -> Float64:
 
 
 def fma(
-    name: str, a: Bits, b: Bits, c: Bits, *, rounding: str = "rn", ftz: bool = False,
-    sat: bool = False, relu: bool = False,
-) -> Bits:  # fmt: skip
+    name: str,
+    a: Bits,
+    b: Bits,
+    c: Bits,
+    *,
+    rounding: str = "rn",
+    ftz: bool = False,
+    sat: bool = False,
+    relu: bool = False,
+) -> Bits:
     """`fma.rnd{.ftz}{.sat}{.relu}`: a * b + c with infinite precision, rounded once."""
     if max(a.size, b.size, c.size) > BLOCK:
         flags: dict[str, Any] = {"ftz": ftz, "sat": sat, "relu": relu}
@@ -232,9 +257,15 @@ def reciprocal(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -
 
 
 def extremum(
-    name: str, a: Bits, b: Bits, *others: Bits, largest: bool, ftz: bool = False, nan: bool = False,
+    name: str,
+    a: Bits,
+    b: Bits,
+    *others: Bits,
+    largest: bool,
+    ftz: bool = False,
+    nan: bool = False,
     xorsign: bool = False,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """`min` or `max`, of two operands or three (PTX ISA 9.7.3.11 and 9.7.3.12).
 
     -0 is less than +0. A NaN loses against a number unless `nan` (`.NaN`) is set; two NaN give

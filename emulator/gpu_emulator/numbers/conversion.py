@@ -127,9 +127,16 @@ def _quickly(bits: Bits, to: str, source: str, rounding: str | None) -> Bits | N
 
 
 def convert(
-    bits: Bits, to: str, source: str, *, rounding: str | None = None, ftz: bool = False,
-    sat: bool = False, satfinite: bool = False, relu: bool = False,
-) -> Bits:  # fmt: skip
+    bits: Bits,
+    to: str,
+    source: str,
+    *,
+    rounding: str | None = None,
+    ftz: bool = False,
+    sat: bool = False,
+    satfinite: bool = False,
+    relu: bool = False,
+) -> Bits:
     """Convert elements as `cvt{.rounding}{.ftz}{.sat|.satfinite}{.relu}.to.source` does.
 
     Args:

@@ -60,9 +60,12 @@ def _round(value: Fraction, rounding: str) -> float:
 
 
 def _through_fractions(
-    nearest: Float64, exact: Callable[..., Fraction], rounding: str, *operands: Float64,
+    nearest: Float64,
+    exact: Callable[..., Fraction],
+    rounding: str,
+    *operands: Float64,
     sums: bool = False,
-) -> Float64:  # fmt: skip
+) -> Float64:
     """Round exact results one by one; where an operand is not finite, `nearest` is right.
 
     `sums`: an exact zero comes from numbers that cancel each other.

@@ -119,9 +119,8 @@ def _ieee(name: str, width: int, mantissa: int, nan: int | None = None) -> Forma
 
 
 def _narrow(
-    name: str, width: int, mantissa: int, exponent_min: int, *, nan: int | None,
-    signed: bool = True,
-) -> Format:  # fmt: skip
+    name: str, width: int, mantissa: int, exponent_min: int, *, nan: int | None, signed: bool = True
+) -> Format:
     top = (1 << (width - 1)) - 1 if nan is None else nan - 1
     return Format(
         name=name, width=width, mantissa=mantissa, exponent_min=exponent_min, top=top,
@@ -330,9 +329,14 @@ def _nearest(values: Float64, name: str, *, satfinite: bool) -> Bits | None:
 
 
 def from_float64(
-    values: Float64, name: str, rounding: str = "rn", *, satfinite: bool = False, sat: bool = False,
+    values: Float64,
+    name: str,
+    rounding: str = "rn",
+    *,
+    satfinite: bool = False,
+    sat: bool = False,
     relu: bool = False,
-) -> Bits:  # fmt: skip
+) -> Bits:
     """Bits of values rounded once to a format, as `cvt` does (PTX ISA 9.7.9.21).
 
     Args:

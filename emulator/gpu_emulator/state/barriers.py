@@ -165,9 +165,13 @@ def still_to_come(states: Array) -> list[str]:
 
 
 def arrive(
-    memory: Memory, index: Array, arrivals: Array, expected: Array, done: Array,
+    memory: Memory,
+    index: Array,
+    arrivals: Array,
+    expected: Array,
+    done: Array,
     drops: Array | None = None,
-) -> Array:  # fmt: skip
+) -> Array:
     """Change the objects at offsets, one after the other; their states before are the result.
 
     Args:

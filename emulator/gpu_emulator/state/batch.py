@@ -75,9 +75,15 @@ class Batch:
     """Some CTAs of a launch. `coordinates` is (CTAs, 3): their place in the grid."""
 
     def __init__(
-        self, geometry: Geometry, coordinates: Array, memories: dict[str, Memory],
-        schedule: Schedule, findings: Findings, *, lanes: int,
-    ) -> None:  # fmt: skip
+        self,
+        geometry: Geometry,
+        coordinates: Array,
+        memories: dict[str, Memory],
+        schedule: Schedule,
+        findings: Findings,
+        *,
+        lanes: int,
+    ) -> None:
         self.geometry = geometry
         self.coordinates = coordinates
         self.ctas = len(coordinates)

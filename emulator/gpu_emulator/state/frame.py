@@ -253,9 +253,12 @@ class Frame:
         self.registers[slot] = value
 
     def hold(
-        self, mask: Array, over: Callable[[], Array], why: Callable[[], str],
+        self,
+        mask: Array,
+        over: Callable[[], Array],
+        why: Callable[[], str],
         then: Callable[[], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Let threads wait after this block; `then` runs for those that go on, as active ones."""
         self.holds.append(Hold(mask, over, why, then))
 
@@ -356,9 +359,8 @@ def _by_window(
 
 
 def gather(
-    registers: Registers, space: str, address: Array, size: int, place: Place,
-    how: Semantics = WEAK,
-) -> tuple[Array, Array | None]:  # fmt: skip
+    registers: Registers, space: str, address: Array, size: int, place: Place, how: Semantics = WEAK
+) -> tuple[Array, Array | None]:
     """Elements of `size` bytes (1 to 16) that the active threads read, and the mask of these."""
     frame: Frame = registers[0]
     mask = registers[MASK]
@@ -377,9 +379,14 @@ def gather(
 
 
 def scatter(
-    registers: Registers, space: str, address: Array, values: Array, size: int, place: Place,
+    registers: Registers,
+    space: str,
+    address: Array,
+    values: Array,
+    size: int,
+    place: Place,
     how: Semantics = WEAK,
-) -> None:  # fmt: skip
+) -> None:
     """Write elements of `size` bytes for the active threads."""
     frame: Frame = registers[0]
     for memory, index, active in locate(frame, space, address, size, "a store", registers[MASK]):

@@ -127,9 +127,16 @@ class Races:
         return self._places[number]
 
     def add(
-        self, kind: RaceKind, space: RaceSpace, first: Place, second: Place, what: str,
-        *, formal: bool, within_cta: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        kind: RaceKind,
+        space: RaceSpace,
+        first: Place,
+        second: Place,
+        what: str,
+        *,
+        formal: bool,
+        within_cta: bool = False,
+    ) -> None:
         """Remember a pair."""
         if not formal and kind != "lanes":
             # Lanes of one instruction write together in each order of warps.

@@ -151,9 +151,16 @@ class Recording:
             self._tasks[id(task)] = (task, self._number)
 
     def by_threads(
-        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
-        task: Task | None, *, writes: bool,
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        memory: Memory,
+        index: Array,
+        size: int,
+        active: Array | None,
+        task: Task | None,
+        *,
+        writes: bool,
+    ) -> None:
         """Threads access `size` bytes each at offsets into the data of a memory."""
         if memory.name == "param":
             return
@@ -196,9 +203,15 @@ class Recording:
         return (self.events[found[1] - 1], found[1]) if found else (None, 0)
 
     def _access(
-        self, memory: Memory, spots: Array, size: int, lanes: Array | None, task: Task | None, *,
+        self,
+        memory: Memory,
+        spots: Array,
+        size: int,
+        lanes: Array | None,
+        task: Task | None,
+        *,
         writes: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         event, number = self._event(task)
         if event is None or not len(spots):
             return
@@ -268,17 +281,30 @@ class TraceWatch(RaceWatch):
         return task
 
     def read(
-        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
-        place: Place, how: Semantics = WEAK,
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        memory: Memory,
+        index: Array,
+        size: int,
+        active: Array | None,
+        place: Place,
+        how: Semantics = WEAK,
+    ) -> None:
         """Active threads read."""
         del place, how
         self._recording.by_threads(frame, memory, index, size, active, self.task, writes=False)
 
     def write(
-        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
-        place: Place, values: Array | None, how: Semantics = WEAK,
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        memory: Memory,
+        index: Array,
+        size: int,
+        active: Array | None,
+        place: Place,
+        values: Array | None,
+        how: Semantics = WEAK,
+    ) -> None:
         """Active threads are about to write."""
         del place, values, how
         self._recording.by_threads(frame, memory, index, size, active, self.task, writes=True)

@@ -225,9 +225,14 @@ class Shadow:
     """
 
     def __init__(
-        self, ctas: int, pieces: int, space: RaceSpace, agents: Agents,
-        where: Callable[[int], tuple[str, int]], races: Races,
-    ) -> None:  # fmt: skip
+        self,
+        ctas: int,
+        pieces: int,
+        space: RaceSpace,
+        agents: Agents,
+        where: Callable[[int], tuple[str, int]],
+        races: Races,
+    ) -> None:
         self._pieces = pieces
         self._space = space
         self._names = agents.names
@@ -333,9 +338,15 @@ class Shadow:
                 self._report(kind, pieces[some], by[some], agent, access.at(some), formal=True)
 
     def _report(
-        self, kind: RaceKind, pieces: Array, by: Array, agent: int, access: Access,
-        *, formal: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        kind: RaceKind,
+        pieces: Array,
+        by: Array,
+        agent: int,
+        access: Access,
+        *,
+        formal: bool = False,
+    ) -> None:
         """Report a pair of places, by the first agent that came to it."""
         for number in np.unique(by).tolist():
             same = by == number
@@ -455,9 +466,14 @@ class GlobalShadow:
         self._readers.record(pieces, agents, when, one.place)
 
     def write(
-        self, spots: Array, size: int, ctas: Array, access: Access, changes: Array | None,
+        self,
+        spots: Array,
+        size: int,
+        ctas: Array,
+        access: Access,
+        changes: Array | None,
         strength: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Bytes are written; where `changes` is False they are the same as before."""
         if not len(spots):
             return
@@ -569,9 +585,16 @@ class GlobalShadow:
         )  # fmt: skip
 
     def _check(
-        self, kind: RaceKind, pieces: Array, ctas: Array, access: Access,
-        owners: Array, agents: Array, when: Array, by: Array,
-    ) -> None:  # fmt: skip
+        self,
+        kind: RaceKind,
+        pieces: Array,
+        ctas: Array,
+        access: Access,
+        owners: Array,
+        agents: Array,
+        when: Array,
+        by: Array,
+    ) -> None:
         """Report accesses of before, by agents of owners, that nothing orders with this one."""
         late = self._late(ctas, access, owners, agents, when)
         if not late.any():
@@ -598,9 +621,15 @@ class GlobalShadow:
         return late
 
     def _report(
-        self, kind: RaceKind, pieces: Array, owner: int, cta: int, agent: int, number: int,
+        self,
+        kind: RaceKind,
+        pieces: Array,
+        owner: int,
+        cta: int,
+        agent: int,
+        number: int,
         access: Access,
-    ) -> None:  # fmt: skip
+    ) -> None:
         done = kind.split("-")
         apart = owner != cta
         accessor = int(access.agents[0])

@@ -112,9 +112,15 @@ class RaceWatch(HappensBefore):
         self._threads: dict[int, tuple[Array, Array]] = {}
 
     def read(
-        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
-        place: Place, how: Semantics = WEAK,
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        memory: Memory,
+        index: Array,
+        size: int,
+        active: Array | None,
+        place: Place,
+        how: Semantics = WEAK,
+    ) -> None:
         """The active threads read `size` bytes at offsets into the data of a memory."""
         is_shared = memory is self._shared
         if not self._is_watched(memory, how):
@@ -134,9 +140,16 @@ class RaceWatch(HappensBefore):
         return not how.strength if memory is self._shared else memory.name == "global"
 
     def write(
-        self, frame: Frame, memory: Memory, index: Array, size: int, active: Array | None,
-        place: Place, values: Array | None, how: Semantics = WEAK,
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        memory: Memory,
+        index: Array,
+        size: int,
+        active: Array | None,
+        place: Place,
+        values: Array | None,
+        how: Semantics = WEAK,
+    ) -> None:
         """The active threads are about to write values; None: whatever they are."""
         if not self._is_watched(memory, how):
             return

@@ -235,9 +235,14 @@ def _invalidate(line: Binder) -> Step:
 
 
 def signal(
-    registers: Registers, space: str, address: Array, arrivals: Array | int, expected: Array | int,
-    done: Array | int, drops: Array | int | None = None,
-) -> Array:  # fmt: skip
+    registers: Registers,
+    space: str,
+    address: Array,
+    arrivals: Array | int,
+    expected: Array | int,
+    done: Array | int,
+    drops: Array | int | None = None,
+) -> Array:
     """Let each active thread change its object; states before, for every thread."""
     frame: Frame = registers[0]
     memory, index, mask = _objects(registers, space, address)
@@ -366,9 +371,14 @@ def _over(memory: Memory, index: Array, phase: Array) -> Callable[[], Array]:
 
 
 def _mbarriers_hold(
-    frame: Frame, slot: int, waiting: Array, over: Callable[[], Array], index: Array, *,
+    frame: Frame,
+    slot: int,
+    waiting: Array,
+    over: Callable[[], Array],
+    index: Array,
+    *,
     is_test: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Wait; who only tests is let go, with the answer no, where nothing else can go on."""
     batch = frame.batch
     patience = batch.patience

@@ -93,9 +93,14 @@ def _transfer(
 
 
 def _byte_by_byte(
-    registers: Registers, values: Array, source: Array, size: int, count: Array, partial: Array,
+    registers: Registers,
+    values: Array,
+    source: Array,
+    size: int,
+    count: Array,
+    partial: Array,
     place: Place,
-) -> Array:  # fmt: skip
+) -> Array:
     octets = (
         np.ascontiguousarray(np.broadcast_to(values, partial.shape))[..., None]
         .view(np.uint8)
@@ -372,10 +377,15 @@ def _bulk_load(line: Binder) -> Step:
                 wanted = None if chosen is None else chosen[same]
 
                 def effect(
-                    _: Array | None, rows: Array = rows[same], target: Array = target[same],
-                    source: Array = source[same], signal: Array = signal[same], size: int = size,
-                    wanted: Array | None = wanted, column: int = column,
-                ) -> None:  # fmt: skip
+                    _: Array | None,
+                    rows: Array = rows[same],
+                    target: Array = target[same],
+                    source: Array = source[same],
+                    signal: Array = signal[same],
+                    size: int = size,
+                    wanted: Array | None = wanted,
+                    column: int = column,
+                ) -> None:
                     memory = frame.batch.memories["global" if from_global else "shared"]
                     for members, rank in targets(frame, rows, wanted):
                         own = rows[members]
@@ -448,9 +458,16 @@ def _read_bytes(
 
 
 def _write_bytes(
-    frame: Frame, column: int, rows: Array, target: Array, size: int, unit: int,
-    change: Callable[..., Array] | None, place: Place, values: Array,
-) -> None:  # fmt: skip
+    frame: Frame,
+    column: int,
+    rows: Array,
+    target: Array,
+    size: int,
+    unit: int,
+    change: Callable[..., Array] | None,
+    place: Place,
+    values: Array,
+) -> None:
     memory = frame.batch.memories["global"]
     whole = in_global(frame, target, size, "a bulk store")
     if change is None:

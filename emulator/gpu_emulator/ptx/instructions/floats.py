@@ -85,8 +85,12 @@ def _arithmetic(line: Binder) -> Step:
 
 
 def _within_bounds(
-    name: str, a: Array, b: Array, c: Array, **options: Any  # noqa: ANN401
-) -> Array:  # fmt: skip
+    name: str,
+    a: Array,
+    b: Array,
+    c: Array,
+    **options: Any,  # noqa: ANN401
+) -> Array:
     """`fma.oob`: zero where a factor is what lies out of bounds."""
     lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
     return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **options))

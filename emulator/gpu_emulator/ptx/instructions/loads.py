@@ -82,9 +82,8 @@ def _load(line: Binder) -> Step:
 
 
 def _pieces(
-    registers: Registers, space: str, at: Array, total: int, size: int, place: Place,
-    how: Semantics,
-) -> list[Array]:  # fmt: skip
+    registers: Registers, space: str, at: Array, total: int, size: int, place: Place, how: Semantics
+) -> list[Array]:
     """The elements of a vector, each as an unsigned array."""
     wide = min(total, 16)
     pieces: list[Array] = []
@@ -282,9 +281,15 @@ def _made(line: Binder, *, has_result: bool) -> Step:
 
 
 def apply_to_memory(
-    registers: Registers, space: str, address: Array, size: int, change: Change,
-    values: list[Array], place: Place, how: Semantics,
-) -> Array:  # fmt: skip
+    registers: Registers,
+    space: str,
+    address: Array,
+    size: int,
+    change: Change,
+    values: list[Array],
+    place: Place,
+    how: Semantics,
+) -> Array:
     """Change memory for every active thread; what was there before, for all threads."""
     frame: Frame = registers[0]
     before = np.zeros(frame.shape, dtype="c16" if size == 16 else f"u{size}")

@@ -324,9 +324,18 @@ class _Product:
             frame.write(slot, np.ascontiguousarray(flat[..., number]))
 
     def _group(
-        self, frame: Frame, rows: Array, members: list[int], start: int, b: MatrixDescriptor,
-        adding: bool, left: MatrixDescriptor | None, a: list[Array], old: Array, new: Array,  # noqa: FBT001
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        rows: Array,
+        members: list[int],
+        start: int,
+        b: MatrixDescriptor,
+        adding: bool,  # noqa: FBT001
+        left: MatrixDescriptor | None,
+        a: list[Array],
+        old: Array,
+        new: Array,
+    ) -> None:
         """One warpgroup of some CTAs; of its warps those that are in the frame."""
         memory = frame.batch.memories["shared"]
         shared = memory.data.reshape(-1, memory.stride)[rows]
@@ -356,9 +365,13 @@ class _Product:
         new[np.ix_(rows, np.array(members))] = grouped[:, places]
 
     def _watch(
-        self, frame: Frame, rows: Array, members: list[int], b: MatrixDescriptor,
+        self,
+        frame: Frame,
+        rows: Array,
+        members: list[int],
+        b: MatrixDescriptor,
         left: MatrixDescriptor | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Tell the checks which 16 bytes of shared memory are read."""
         watch, memory = frame.batch.watch, frame.batch.memories["shared"]
         if watch is None and memory.written is None:

@@ -118,11 +118,15 @@ def _tensor_load(line: Binder) -> Step:
                 same = np.array([each == tile for each in tiles])
 
                 def effect(
-                    _: Array | None, tile: TileMap = tile, rows: Array = rows[same],
-                    target: Array = target[same], signal: Array = signal[same],
-                    corners: Array = corners[same], column: int = column,
+                    _: Array | None,
+                    tile: TileMap = tile,
+                    rows: Array = rows[same],
+                    target: Array = target[same],
+                    signal: Array = signal[same],
+                    corners: Array = corners[same],
+                    column: int = column,
                     wanted: Array | None = None if chosen is None else chosen[same],
-                ) -> None:  # fmt: skip
+                ) -> None:
                     data = _tile_read(
                         frame, tile, corners, rows, column, place, is_gather=is_gather
                     )
@@ -155,9 +159,15 @@ def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array,
 
 
 def _tile_read(
-    frame: Frame, tile: TileMap, corners: Array, rows: Array, column: int, place: Place,
-    *, is_gather: bool,
-) -> Array:  # fmt: skip
+    frame: Frame,
+    tile: TileMap,
+    corners: Array,
+    rows: Array,
+    column: int,
+    place: Place,
+    *,
+    is_gather: bool,
+) -> Array:
     """Elements of tiles of global memory, (n, elements)."""
     memory: Memory = frame.batch.memories["global"]
     address, inside = _elements(tile, corners, is_gather=is_gather)
@@ -221,9 +231,14 @@ def _tensor_store(line: Binder) -> Step:
 
 
 def _tile_from_shared(
-    frame: Frame, column: int, tile: TileMap, rows: Array, start: Array, place: Place,
+    frame: Frame,
+    column: int,
+    tile: TileMap,
+    rows: Array,
+    start: Array,
+    place: Place,
     is_scatter: bool,  # noqa: FBT001
-) -> Array:  # fmt: skip
+) -> Array:
     count = tile_bytes(tile, rows=4 if is_scatter else 1) // tile.element_bytes
     places = _tile_places(frame, tile, rows, start, count)
     watched(frame, column, places, tile.element_bytes, place, writes=False)
@@ -231,9 +246,17 @@ def _tile_from_shared(
 
 
 def _tile_write(
-    frame: Frame, tile: TileMap, corners: Array, operation: str, rows: Array, column: int,
-    place: Place, data: Array, *, is_scatter: bool,
-) -> None:  # fmt: skip
+    frame: Frame,
+    tile: TileMap,
+    corners: Array,
+    operation: str,
+    rows: Array,
+    column: int,
+    place: Place,
+    data: Array,
+    *,
+    is_scatter: bool,
+) -> None:
     memory: Memory = frame.batch.memories["global"]
     address, inside = _elements(tile, corners, is_gather=is_scatter)
     size = tile.element_bytes

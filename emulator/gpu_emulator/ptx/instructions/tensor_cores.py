@@ -49,9 +49,15 @@ _GROUP = "{group:cta_group::1|cta_group::2}"
 
 
 def note_cells(
-    frame: Frame, warp: int, rows: Array, lanes: Array, columns: Array, place: Place,
-    *, writes: bool,
-) -> None:  # fmt: skip
+    frame: Frame,
+    warp: int,
+    rows: Array,
+    lanes: Array,
+    columns: Array,
+    place: Place,
+    *,
+    writes: bool,
+) -> None:
     """Tell the checks of cells of CTAs in rows (n, 1) that a task of a warp accesses."""
     batch = frame.batch
     if batch.watch is None and not batch.tensor_memories.is_tracked:
@@ -103,7 +109,7 @@ def _allocate(line: Binder) -> Step:
 
 def _grant(
     frame: Frame, row: int, column: int, amount: int, at: Array, space: str, place: Place
-) -> bool:  # fmt: skip
+) -> bool:
     try:
         first = memories_of(frame).allocators[row].allocate(amount)
     except ValueError as error:
@@ -230,9 +236,16 @@ class _Move:
         self._rows = int(self.cells.lane.max()) + 1
 
     def note(
-        self, frame: Frame, rows: Array, warp: int, lane: int, column: int, place: Place,
-        *, writes: bool,
-    ) -> None:  # fmt: skip
+        self,
+        frame: Frame,
+        rows: Array,
+        warp: int,
+        lane: int,
+        column: int,
+        place: Place,
+        *,
+        writes: bool,
+    ) -> None:
         """Tell the checks which cells of CTAs in rows are accessed."""
         columns = column + self.cells.column
         if self.cells.packed:
@@ -360,9 +373,11 @@ def _multiply_scaled(line: Binder) -> Step:
 
 
 def _issued(
-    readers: Sequence[Reader], one: Callable[[Frame, Array, Sequence[int], int], None], ctas: int,
+    readers: Sequence[Reader],
+    one: Callable[[Frame, Array, Sequence[int], int], None],
+    ctas: int,
     place: Place,
-) -> Step:  # fmt: skip
+) -> Step:
     """A step that has each active thread issue an operation of its CTA, or of its pair."""
 
     def run(registers: Registers) -> None:
@@ -374,9 +389,11 @@ def _issued(
                 lead = same if ctas == 1 else same // 2 * 2
 
                 def effect(
-                    _: Array | None, lead: Array = lead, numbers: Sequence[int] = tuple(numbers),
+                    _: Array | None,
+                    lead: Array = lead,
+                    numbers: Sequence[int] = tuple(numbers),
                     warp: int = (frame.first + column) // WARP,
-                ) -> None:  # fmt: skip
+                ) -> None:
                     _troubled(partial(one, frame, lead, numbers, warp))
 
                 frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
@@ -385,10 +402,23 @@ def _issued(
 
 
 def _multiplied(
-    frame: Frame, rows: Array, ctas: int, d: int, a: int, b: int, what: MatrixInstruction,
-    *, in_tensor: bool, enable: bool, ws: bool, shift: int, off: list[int] | None,
-    warp: int, place: Place, scales: tcgen05.Scales | None = None,
-) -> None:  # fmt: skip
+    frame: Frame,
+    rows: Array,
+    ctas: int,
+    d: int,
+    a: int,
+    b: int,
+    what: MatrixInstruction,
+    *,
+    in_tensor: bool,
+    enable: bool,
+    ws: bool,
+    shift: int,
+    off: list[int] | None,
+    warp: int,
+    place: Place,
+    scales: tcgen05.Scales | None = None,
+) -> None:
     memory = frame.batch.memories["shared"]
     members = rows[:, None] + np.arange(ctas)[None, :]
     shared = memory.data.reshape(-1, memory.stride)[members]
@@ -417,9 +447,14 @@ def _multiplied(
 
 
 def _note(
-    frame: Frame, members: Array, cells: tuple[Array, Array, Array], warp: int, place: Place,
-    *, writes: bool,
-) -> None:  # fmt: skip
+    frame: Frame,
+    members: Array,
+    cells: tuple[Array, Array, Array],
+    warp: int,
+    place: Place,
+    *,
+    writes: bool,
+) -> None:
     """Tell the checks of cells (CTA of the group, lane, column) of groups of CTAs (n, ctas)."""
     cta, lanes, columns = cells
     for member in range(members.shape[1]):
@@ -429,9 +464,14 @@ def _note(
 
 
 def _watch(
-    frame: Frame, members: Array, descriptor: MatrixDescriptor, what: MatrixInstruction, which: str,
-    warp: int, place: Place,
-) -> None:  # fmt: skip
+    frame: Frame,
+    members: Array,
+    descriptor: MatrixDescriptor,
+    what: MatrixInstruction,
+    which: str,
+    warp: int,
+    place: Place,
+) -> None:
     """Tell the checks which 16 bytes of shared memory a product reads."""
     watch, memory = frame.batch.watch, frame.batch.memories["shared"]
     if watch is None and memory.written is None:

@@ -548,9 +548,13 @@ def _local_slots(slots: Slots, drafts: Sequence[_Draft]) -> tuple[list[dict[int,
 
 
 def _section(
-    slots: Slots, block: Block, draft: _Draft, free: dict[int, list[int]], number: int,
+    slots: Slots,
+    block: Block,
+    draft: _Draft,
+    free: dict[int, list[int]],
+    number: int,
     meets_at: int | None,
-) -> Section:  # fmt: skip
+) -> Section:
     whole: list[Run] = []
     part: list[Run] = []
     places: list[Place] = []

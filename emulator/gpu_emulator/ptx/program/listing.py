@@ -187,9 +187,12 @@ class Calls:
     """
 
     def __init__(
-        self, document: Document, functions: Mapping[str, tuple[Head, Function]],
-        result: EntryListing, read_body: Callable[[Function, str], None],
-    ) -> None:  # fmt: skip
+        self,
+        document: Document,
+        functions: Mapping[str, tuple[Head, Function]],
+        result: EntryListing,
+        read_body: Callable[[Function, str], None],
+    ) -> None:
         self._document = document
         self._functions = functions
         self._result = result
@@ -228,9 +231,13 @@ class Calls:
         self._result.lines.append(PtxLine("bra", (to,), line.place, guard, is_negated))
 
     def _inline(
-        self, name: str, results: Sequence[str], arguments: Sequence[str], prefix: str,
+        self,
+        name: str,
+        results: Sequence[str],
+        arguments: Sequence[str],
+        prefix: str,
         line: PtxLine,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._depth >= self._deepest:
             words = PtxLine("%too_deep", (str(self._deepest),), line.place)
             self._result.lines.append(words)
@@ -265,9 +272,14 @@ class Calls:
             self._result.lines.append(back)
 
     def _choose(
-        self, name: str, among: Sequence[str], results: Sequence[str], arguments: Sequence[str],
-        prefix: str, line: PtxLine,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        among: Sequence[str],
+        results: Sequence[str],
+        arguments: Sequence[str],
+        prefix: str,
+        line: PtxLine,
+    ) -> None:
         """Compare an address with those of functions, one after the other."""
         differs, kind = f"{prefix}$differs", self._result.registers[name]
         self._result.registers[differs] = "pred"
@@ -310,9 +322,13 @@ class Calls:
         return self._taken
 
     def _built_in(
-        self, name: str, results: Sequence[str], arguments: Sequence[str], prefix: str,
+        self,
+        name: str,
+        results: Sequence[str],
+        arguments: Sequence[str],
+        prefix: str,
         line: PtxLine,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`__assertfail` and `vprintf`: read the arguments, then an instruction of our own."""
         sizes = _BUILT_IN[name]
         if len(arguments) != len(sizes):
