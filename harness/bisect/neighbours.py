@@ -13,7 +13,7 @@ from harness.cells.places import CompileOptions, open_bench, record_of
 from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.no_assembler import unassembled
+from harness.frontends.ptxas_back_end import unassembled
 from harness.frontends.registry import back_end, front_end
 from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer

@@ -22,10 +22,15 @@ import harness.io.children.enter
 from harness.frontends.base import FrontEnd
 from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
 from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.launch_code import capture_request, fetch_launch_code, has_launch_code
+from harness.frontends.launch_code import (
+    capture_request,
+    fetch_launch_code,
+    has_launch_code,
+    is_unchanged,
+    withheld,
+)
 from harness.frontends.planning import cells_of
 from harness.frontends.programs import interpreter_of
-from harness.frontends.reads import is_unchanged, withheld
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import ChildProgram, LaunchSessions
 from harness.io.files.own_code import code_sha256
@@ -222,7 +227,7 @@ class CapturedFrontEnd(FrontEnd):
         """By what an answer to `message` is kept: all that the child is sent, and what runs it.
 
         The content of the sources counts, not where a copy of them lies. What the launch code
-        reads besides is looked up again: see `harness.frontends.reads`.
+        reads besides is looked up again: see `harness.frontends.launch_code`.
         """
         sent = {name: each for name, each in message.items() if name not in _SOURCES}
         own = self.key_of(compiler)

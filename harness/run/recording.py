@@ -16,8 +16,7 @@ import msgspec
 
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Kept, Workbench
-from harness.frontends.launch_code import capture_request
-from harness.frontends.reads import is_unchanged
+from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.registry import interpreter_for
 from harness.frontends.sessions import JobResult
 from harness.io.files.whole_folders import scratch_disk

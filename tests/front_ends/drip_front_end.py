@@ -14,7 +14,7 @@ from brew_front_end import Kettle
 from toy_front_end import Toy
 
 from harness.frontends.bench.bench import Kept, content_key
-from harness.frontends.no_assembler import no_assembler
+from harness.frontends.ptxas_back_end import no_assembler
 from harness.frontends.readings import PtxReading
 from harness.judging.judge import failed
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError, Resources

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from harness.frontends.bench.bench import content_key
 from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.cuda.compilers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines, tool_of
+from harness.frontends.cuda.form import CudaForm
 from harness.frontends.cuda.source import block_of, configs_of, kernels_in, kernels_of, read_source
-from harness.frontends.cuda.source_form import CudaForm
 from harness.frontends.file_front_end import (
     FileFrontEnd,
     captured_file,

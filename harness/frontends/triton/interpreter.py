@@ -15,8 +15,7 @@ import msgspec
 
 from harness.frontends.base import Interpreter, LaunchCode
 from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.launch_code import capture_request
-from harness.frontends.reads import is_unchanged
+from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.sessions import JobResult
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import require_confinement

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 import harness
-from harness.frontends.reads import is_unchanged, withheld
+from harness.frontends.launch_code import is_unchanged, withheld
 from harness.values.outcome import Reads
 
 # Runs a piece of launch code as the child of a capture does, and prints what it read.

@@ -27,8 +27,8 @@ from triton.runtime.interpreter import InterpretedFunction
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.triton.child.describing import config_of
+from harness.frontends.triton.child.distances import ConfigTrial, compare, group
 from harness.frontends.triton.child.forks import Forks, in_a_line, leave, numbers, results, tensors
-from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
 from harness.frontends.triton.child.injected_configs import Injected, injected_configs
 from harness.frontends.triton.child.mending import mend_bfloat16
 from harness.frontends.triton.child.partial_tiles import suspicion

@@ -24,16 +24,15 @@ import torch
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.triton.child.compare_configs import SEED, Checker
-from harness.frontends.triton.child.distances import Distance, distance, tolerance
+from harness.frontends.triton.child.distances import Apart, Distance, distance, tolerance
 from harness.frontends.triton.child.forks import Forks, leave, numbers, results
-from harness.frontends.triton.child.grouping import Apart
 from harness.frontends.triton.child.mending import mend_bfloat16, mend_inline_assembly
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 from harness.io.children.reads import ReadsWatch
 
 if TYPE_CHECKING:
-    from harness.frontends.triton.child.grouping import ConfigTrial
+    from harness.frontends.triton.child.distances import ConfigTrial
 
 
 # Seeds of the runs whose roundings are made at random: the worst of so many counts.

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from harness.frontends.triton.child.grouping import Apart, ConfigTrial
+from harness.frontends.triton.child.distances import Apart, ConfigTrial
 from harness.io.children.supervisor import split, wait_until
 
 _OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)

@@ -25,10 +25,15 @@ import triton
 
 from harness.frontends.pretend import pretend_driver
 from harness.frontends.triton.child.exporting import export_to
-from harness.frontends.triton.child.lowering import lower, picked_ptxas
+from harness.frontends.triton.child.lowering import (
+    compile_standalone,
+    is_ir,
+    lower,
+    picked_ptxas,
+    read_ir,
+)
 from harness.frontends.triton.child.postponed import postpone_torch
 from harness.frontends.triton.child.recording import Recorder
-from harness.frontends.triton.child.whole_file import compile_standalone, is_ir, read_ir
 from harness.io.children.captures import CaptureSession, run_for_error, serve_captures
 from harness.io.children.launch_code import stand_aside
 from harness.io.children.reads import ReadsWatch

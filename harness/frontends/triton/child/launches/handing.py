@@ -15,14 +15,16 @@ Every interpretation happens in a fork: one that reads outside its tensors takes
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import inspect
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps, loads
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from triton.runtime.autotuner import Autotuner
@@ -32,9 +34,13 @@ from triton.runtime.jit import JITFunction
 from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.triton.child.compare_configs import SEED
 from harness.frontends.triton.child.describing import (
+    by_name,
     config_of,
+    describe_argument,
     describe_arguments,
+    describe_constexpr,
     grid_dims,
+    identity,
     plain_config,
     storages_of,
 )
@@ -45,13 +51,14 @@ from harness.frontends.triton.child.injected_configs import (
     injected_options,
 )
 from harness.frontends.triton.child.launches.assertions import Following
-from harness.frontends.triton.child.launches.kernels import CompiledLaunch, GivenKernel
-from harness.frontends.triton.child.launches.snapshots import Snapshots
 from harness.frontends.triton.child.mending import mend_bfloat16, mend_inline_assembly
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 from harness.io.children.reads import ReadsWatch
 from harness.io.children.supervisor import split, wait_until
+
+if TYPE_CHECKING:
+    from triton.runtime.jit import JITFunction
 
 _POLL_SECONDS = 0.02
 
@@ -387,3 +394,122 @@ def main(place: str) -> None:
     said = describe_error(error, ask["file"]) if error else None
     found = {"launches": handing.result(error), "error": said, "reads": reads.stop()}
     _write(folder / "result.json", found)
+
+
+_LARGEST = 128 << 20
+"""Bytes of the largest storage that is kept: a file that a job writes may have 256 MiB."""
+
+
+class TooLargeError(Exception):
+    """An argument is more than can be kept; the message is for the user."""
+
+
+class Snapshots:
+    """Writes what launches are given into `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # What memory held when the launch code asked for it, by address.
+        self._empty: dict[int, str] = {}
+
+    def heard_of(self, tensor: torch.Tensor) -> None:
+        """Remember what a tensor holds before anything is written to it."""
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            storage = tensor.detach().untyped_storage()
+            if 0 < storage.nbytes() <= _LARGEST:
+                self._empty[storage.data_ptr()] = _sha256(_bytes(storage))
+
+    def take(self, arguments: Mapping[str, Any], constexprs: set[str]) -> dict[str, Any]:
+        """Arguments by name and the buffers behind them, for JSON.
+
+        Raises:
+            TooLargeError: a storage is too large to be kept.
+        """
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            places: dict[int, int] = {}
+            buffers: list[dict[str, Any]] = []
+            for storage in storages_of(arguments.values()):
+                places[identity(storage)] = len(buffers)
+                buffers.append(self.keep(storage))
+            described = [
+                describe_constexpr(name, value)
+                if name in constexprs
+                else describe_argument(name, value, places)
+                for name, value in arguments.items()
+            ]
+        return {"arguments": described, "buffers": buffers}
+
+    def keep(self, storage: Any) -> dict[str, Any]:
+        """Write one storage, unless its bytes are written already."""
+        if storage.nbytes() > _LARGEST:
+            raise TooLargeError(
+                f"an argument of {storage.nbytes():,} bytes is too large to be executed on a CPU; "
+                "make the launch smaller with --set"
+            )
+        data = _bytes(storage)
+        sha256 = _sha256(data)
+        path = self._folder / f"{sha256}.bin"
+        if not path.exists():
+            path.write_bytes(data)
+        unwritten = self._empty.get(storage.data_ptr()) == sha256 and storage.nbytes() > 0
+        return {"sha256": sha256, "size": len(data), "unwritten": unwritten}
+
+
+def _bytes(storage: Any) -> bytes:
+    view: bytes = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
+    return view
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class _Parameter(NamedTuple):
+    """As Triton has it of a compiled function."""
+
+    name: str
+    default: Any
+    is_constexpr: bool
+
+
+@dataclass
+class GivenKernel:
+    """A kernel that the interpreter is about to run, with what a compiled one would say."""
+
+    fn: Any
+    arg_names: list[str]
+    params: list[_Parameter]
+
+    @classmethod
+    def of(cls, executor: Any) -> GivenKernel:
+        """The kernel of the interpreter's launch."""
+        found = inspect.signature(executor.fn).parameters.values()
+        params = [
+            _Parameter(each.name, each.default, each.name in executor.constexprs) for each in found
+        ]
+        return cls(executor.fn, [each.name for each in found], params)
+
+    @property
+    def name(self) -> str:
+        """Of its function."""
+        return str(self.fn.__name__)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What it is given for each of its parameters, in their order."""
+        given = {**by_name(self.arg_names, args), **kwargs}
+        return {each.name: given.get(each.name, each.default) for each in self.params}
+
+
+@dataclass
+class CompiledLaunch:
+    """A launch that is not interpreted: Gluon compiles whatever `TRITON_INTERPRET` says."""
+
+    fn: Any
+    grid: Any
+    constexprs: set[str]
+
+    @classmethod
+    def of(cls, function: JITFunction, grid: Any) -> CompiledLaunch:
+        """The launch of a function, with what the interpreter would know of it."""
+        names = {each.name for each in function.params if each.is_constexpr}
+        return cls(function.fn, grid, names)

@@ -11,14 +11,20 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     import torch
 
-    from harness.frontends.triton.child.distances import Distance, distance, tolerance
-    from harness.frontends.triton.child.grouping import ConfigTrial, compare, group
+    from harness.frontends.triton.child.distances import (
+        ConfigTrial,
+        Distance,
+        compare,
+        distance,
+        group,
+        tolerance,
+    )
 
 
 @pytest.fixture(autouse=True, scope="module")
 def _imported() -> None:
     """Every worker of the suite collects this file, and one runs it: torch takes seconds."""
-    for name in ("distances", "grouping"):
+    for name in ("distances",):
         module = importlib.import_module(f"harness.frontends.triton.child.{name}")
         globals().update(vars(module))
     globals()["torch"] = importlib.import_module("torch")
