@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from harness.judging.judge import died, failed, stopped
+from harness.frontends.wordings import judge_raising
+from harness.judging.judge import failed
 from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
@@ -44,27 +45,18 @@ def only_its_ptxas_failed(error: RaisedError) -> bool:
 
 def judge_cutedsl(lowering: Lowering) -> Verdict:
     """The verdict on a lowering that raised or did not end well."""
-    stage = Stage(lowering.stage)
-    if verdict := stopped(lowering.end, stage, f"CuTe DSL ({stage.value})"):
-        return verdict
-    if lowering.error is not None:
-        return _judge_raised(lowering.error, stage)
-    lines = [line.strip() for line in lowering.log.splitlines() if line.strip()]
-    said = lines[-1][:500] if lines else ""
-    return died(lowering.end, stage, "CuTe DSL", said)
+    return judge_raising(
+        lowering,
+        "CuTe DSL",
+        line=_essence,
+        cannot=lambda error: any(
+            each.search(error.message) for each in (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)
+        ),
+        otherwise=_judge_raised,
+    )
 
 
-def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:
-    line = _essence(error)
-    if "MemoryError" in error.kinds:
-        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"CuTe DSL ran out of memory: {line}")
-    if "OSError" in error.kinds:
-        reason = f"CuTe DSL could not read or write a file: {line}"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
-    text = error.message
-    if any(each.search(text) for each in (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)):
-        reason = f"this CuTe DSL cannot do it: {line}"
-        return failed(VerdictKind.UNSUPPORTED, stage, reason, message=line)
+def _judge_raised(_: RaisedError, stage: Stage, line: str) -> Verdict:
     if stage == _TRACING:
         reason = f"CuTe DSL rejects the kernel: {line}"
         return failed(VerdictKind.REJECTED, stage, reason, message=line)

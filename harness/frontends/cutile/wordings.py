@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from harness.judging.judge import after, death_signal, died, failed, judge_assembly, stopped
+from harness.frontends.wordings import judge_raising
+from harness.judging.judge import after, death_signal, failed, judge_assembly, stopped
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError, signal_name
 from harness.values.verdict import Stage, Verdict, VerdictKind
@@ -47,29 +48,21 @@ _SAYS_NOTHING = "failed to compile Tile IR program"
 
 def judge_cutile(lowering: Lowering) -> Verdict:
     """The verdict on a lowering that raised or did not end well."""
-    stage = Stage(lowering.stage)
-    if verdict := stopped(lowering.end, stage, f"cuTile ({stage.value})"):
-        return verdict
-    if lowering.error is not None:
-        return _judge_raised(lowering.error, stage)
-    lines = [line.strip() for line in lowering.log.splitlines() if line.strip()]
-    said = lines[-1][:500] if lines else ""
-    return died(lowering.end, stage, "cuTile", said)
+    return judge_raising(
+        lowering,
+        "cuTile",
+        line=lambda error: next(
+            (line.strip() for line in error.message.splitlines() if line.strip()), error.type
+        ),
+        cannot=lambda error: bool(
+            _CANNOT & set(error.kinds) or _OTHER_RELEASE.search(error.message)
+        ),
+        otherwise=_judge_raised,
+    )
 
 
-def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:
-    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-    line = lines[0] if lines else error.type
-    kinds = set(error.kinds)
-    if "MemoryError" in kinds:
-        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"cuTile ran out of memory: {line}")
-    if "OSError" in kinds:
-        reason = f"cuTile could not read or write a file: {line}"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
-    if kinds & _CANNOT or _OTHER_RELEASE.search(error.message):
-        reason = f"this cuTile cannot do it: {line}"
-        return failed(VerdictKind.UNSUPPORTED, stage, reason, message=line)
-    if kinds & _REFUSALS:
+def _judge_raised(error: RaisedError, stage: Stage, line: str) -> Verdict:
+    if _REFUSALS & set(error.kinds):
         reason = f"cuTile rejects the kernel: {line}"
         return failed(VerdictKind.REJECTED, stage, reason, message=line)
     reason = f"cuTile failed in stage {stage.value}: {error.type}: {line}"

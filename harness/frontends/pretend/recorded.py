@@ -183,6 +183,11 @@ class RecordedSession(CaptureSession):
         leave({"error": error or nothing, "stage": cls.first}, folder)
 
 
+def plain(value: Any) -> bool | int | float | str:
+    """A value of a config as JSON has it."""
+    return value if isinstance(value, bool | int | float | str) else str(value)
+
+
 def label_of(function: Any) -> str:
     """A function as Python names it, without the functions that it is defined in."""
     return str(function.__qualname__).rpartition("<locals>.")[2]

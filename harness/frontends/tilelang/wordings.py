@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from harness.frontends.cuda.compilers import judge_nvcc
-from harness.judging.judge import died, failed, stopped
+from harness.frontends.wordings import judge_raising
+from harness.judging.judge import failed
 from harness.values.outcome import Lowering, RaisedError
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
@@ -35,28 +36,21 @@ _CLOCK = re.compile(r"^\s*(?:\d{4}-\d\d-\d\d )?\[?\d\d:\d\d:\d\d\]?(?:[.,]\d+)? 
 
 def judge_tilelang(lowering: Lowering) -> Verdict:
     """The verdict on a lowering that raised or did not end well."""
-    stage = Stage(lowering.stage)
     if lowering.error is None and lowering.stage == NVCC_STAGE:
         return judge_nvcc(lowering)
-    if verdict := stopped(lowering.end, stage, f"TileLang ({stage.value})"):
-        return verdict
-    if lowering.error is not None:
-        return _judge_raised(lowering.error, stage)
-    said = _last_words(lowering.log)
-    return died(lowering.end, stage, "TileLang", said)
+    return judge_raising(
+        lowering,
+        "TileLang",
+        line=_essence,
+        cannot=lambda error: any(
+            each.search(error.message) for each in (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)
+        ),
+        otherwise=_judge_raised,
+        last=_last_words,
+    )
 
 
-def _judge_raised(error: RaisedError, stage: Stage) -> Verdict:
-    line = _essence(error)
-    if "MemoryError" in error.kinds:
-        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"TileLang ran out of memory: {line}")
-    if "OSError" in error.kinds:
-        reason = f"TileLang could not read or write a file: {line}"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
-    text = error.message
-    if any(each.search(text) for each in (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)):
-        reason = f"this TileLang cannot do it: {line}"
-        return failed(VerdictKind.UNSUPPORTED, stage, reason, message=line)
+def _judge_raised(error: RaisedError, stage: Stage, line: str) -> Verdict:
     if stage is _BUILDING or not _is_internal(error):
         reason = f"TileLang rejects the kernel: {error.type}: {line}"
         return failed(VerdictKind.REJECTED, stage, reason, message=f"{error.type}: {line}")

@@ -15,7 +15,7 @@ import math
 import symtable
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -144,6 +144,34 @@ class Definitions:
         """
         names: Names = {}
         return {"value": self.expression(value, names), "names": names}
+
+    def export(
+        self,
+        given: Mapping[str, Any],
+        constants: Mapping[str, Any],
+        *,
+        options: Mapping[str, Any],
+        source_class: Mapping[str, Any],
+        target: Sequence[str],
+    ) -> dict[str, Any]:
+        """A launch with the arguments `given`, of which some are constants, and all definitions.
+
+        Raises:
+            ExportError: a constant or an option has no text.
+        """
+        return {
+            "signature": dict.fromkeys(given, "argument"),
+            "constants": [
+                {"path": [index], **self.spell(constants[name])}
+                for index, name in enumerate(given)
+                if name in constants
+            ],
+            "attributes": [],
+            "options": {str(name): self.spell(value) for name, value in options.items()},
+            "source_class": source_class,
+            "target": list(target),
+            "definitions": self.all(),
+        }
 
     def expression(self, value: Any, names: Names) -> str:
         """A value in words; what they name is added.

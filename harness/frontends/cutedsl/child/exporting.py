@@ -52,21 +52,14 @@ def export(record: Any, target: str) -> dict[str, Any]:
     else:
         definitions.add(launched.function)
     calls = {name: text for name, value in given.items() if (text := _stand_in(value))}
-    names = list(given)
-    export = {
-        "signature": dict.fromkeys(names, "argument"),
-        "constants": [
-            {"path": [index], **definitions.spell(given[name])}
-            for index, name in enumerate(names)
-            if name not in calls
-        ],
-        "attributes": [],
-        "options": {"options": definitions.spell(launched.options)} if launched.options else {},
-        "source_class": {"value": "compile"},
-        "target": [target],
-        "definitions": definitions.all(),
-    }
-    return {"export": export, "arguments": calls}
+    made = definitions.export(
+        given,
+        {name: value for name, value in given.items() if name not in calls},
+        options={"options": launched.options} if launched.options else {},
+        source_class={"value": "compile"},
+        target=[target],
+    )
+    return {"export": made, "arguments": calls}
 
 
 def _is_method(launched: Any) -> bool:

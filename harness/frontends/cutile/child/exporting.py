@@ -39,26 +39,18 @@ def export(record: Any, gpu: str) -> dict[str, Any]:
     given = dict(zip(names, record.signature.parameters, strict=True))
     constants = {n: each.value for n, each in given.items() if isinstance(each, ConstantConstraint)}
     spelled = {n: definitions.constraint(given[n]) for n in names if n not in constants}
-    export = {
-        "signature": dict.fromkeys(names, "argument"),
-        "constants": [
-            {"path": [index], **definitions.spell(constants[name])}
-            for index, name in enumerate(names)
-            if name in constants
-        ],
-        "attributes": [],
-        "options": {
-            name: definitions.spell(value) for name, value in _options(record.options, gpu).items()
-        },
-        "source_class": {
+    made = definitions.export(
+        given,
+        constants,
+        options=_options(record.options, gpu),
+        source_class={
             "module": "cuda.tile.compilation",
             "attribute": record.signature.calling_convention.name,
         },
-        "target": [gpu],
-        "definitions": definitions.all(),
-    }
+        target=[gpu],
+    )
     return {
-        "export": export,
+        "export": made,
         "parameters": {name: call for name, (call, _) in spelled.items()},
         "keywords": {name: words for name, (_, words) in spelled.items()},
     }

@@ -31,7 +31,7 @@ import cuda.tile.tune
 from cuda.tile import compilation
 
 from harness.frontends.cutile.child.lowering import lowered, newest_bytecode
-from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced, label_of
+from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced, label_of, plain
 from harness.io.children.supervisor import split, wait_until
 
 # For what takes a fraction of a second: time of the processor, so that a busy machine counts alike.
@@ -259,8 +259,4 @@ def _plain_config(config: Any) -> dict[str, Any]:
         config = {f"config{index}": value for index, value in enumerate(config)}
     if not isinstance(config, dict):
         config = {"config": config}
-    return {str(name): _plain(value) for name, value in config.items()}
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    return value if isinstance(value, bool | int | float | str) else str(value)
+    return {str(name): plain(value) for name, value in config.items()}

@@ -24,7 +24,7 @@ import torch
 import tvm
 from tilelang.autotuner import AutoTuner
 
-from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced
+from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced, plain
 
 # `import tilelang.jit as x` gives the function of that name.
 _JIT = sys.modules["tilelang.jit"]
@@ -194,7 +194,7 @@ class KernelRecorder(Recorder):
 
             kernels = []
             for config in listed:
-                recorder._config = {name: _plain(value) for name, value in config.items()}
+                recorder._config = {name: plain(value) for name, value in config.items()}
                 try:
                     kernels.append(build(**config))
                 except OURS:
@@ -247,10 +247,6 @@ def _bench_once(function: Any, *_: Any, **__: Any) -> float:
     """A benchmark where nothing can be timed: calls once, so that every launch is seen."""
     function()
     return 0.0
-
-
-def _plain(value: Any) -> bool | int | float | str:
-    return value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def _other_target(target: Any) -> str | None:

@@ -157,20 +157,13 @@ def export(record: Any, target: str) -> dict[str, Any]:
     definitions.add(function)
     given = inspect.signature(function).bind(*args, **kwargs)
     given.apply_defaults()
-    return {
-        "signature": dict.fromkeys(given.arguments, "argument"),
-        "constants": [
-            {"path": [index], **definitions.spell(value)}
-            for index, value in enumerate(given.arguments.values())
-        ],
-        "attributes": [],
-        "options": {
-            str(name): definitions.spell(value) for name, value in record.pass_configs.items()
-        },
-        "source_class": {"value": "lower"},
-        "target": ["cuda", target],
-        "definitions": definitions.all(),
-    }
+    return definitions.export(
+        given.arguments,
+        given.arguments,
+        options=record.pass_configs,
+        source_class={"value": "lower"},
+        target=["cuda", target],
+    )
 
 
 class _Definitions(Definitions):
