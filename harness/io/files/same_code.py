@@ -10,19 +10,19 @@ from __future__ import annotations
 
 PAIRS: tuple[tuple[str, str], ...] = (
     (
-        "8bff212a9715ceca150598f01ca3ae871e262943fb23ab402cbca4ee4a966901",
+        "764f7bdb242f75c5633a138cd77b1d93018343018e609324f3ecaa45798866bf",
         "f75f1193955c9cf5273d18a86540bfa74180be08eb111684d47f66a56fa0c9fe",
     ),
     (
-        "09e4c1a5d7f94ea79b7a78c75968607ddb32657245634102e7af28493ca160e9",
+        "4960e4f0b156eb19fdf51aa91eedbed061791571d32624b77caa50d44b8d7f2e",
         "31d28cedc17cddf12e7556632724c14cd1792ba6619ee15c8ef7cd72a3a575d5",
     ),
     (
-        "00907b27e3d80dc6596b9e74e33d62cc3926814559d7f96f29925f288e507303",
+        "be4a8fe26d2984a4df53415d55b6643d4d225b415ee20f0464ba564a9328cc0f",
         "e5fffe643d3b8b0e0ed48050f06ed3890c134a71c428eba980c71fe3debda657",
     ),
     (
-        "edd0e1dfb86eab29b7d781c401142fe23939171c7c1fbd1693f7d6c4dcaca6d1",
+        "0e75a368f772a5a7b1999f79161dad2437539b27eaa815c82871b2a94f8db0ac",
         "b8caa000eb81ac3eb9c65cc2a64d5a40d339e244ca2b49fc74dfbbcace4afa8e",
     ),
     (
