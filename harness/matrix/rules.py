@@ -191,7 +191,8 @@ class Expectations:
             self._candidates[key] = [
                 each
                 for each, coarse in self._coarse
-                if coarse.matches(place) and _is_of_run(each) == (facts.ptxas == EMULATOR)
+                if coarse.matches(place)
+                and VerdictKind(each.verdict).is_of_run == (facts.ptxas == EMULATOR)
             ]
         return self._candidates[key]
 
@@ -222,11 +223,6 @@ def exclusion_of(matrix: Matrix | None, facts: Facts) -> str | None:
             return None
     cell = _coordinates(facts)
     return next((each.reason for each in matrix.exclude if each.selector.matches(cell)), None)
-
-
-def _is_of_run(expectation: Expectation) -> bool:
-    """Whether it is about what comes out when the PTX is executed; else it is about compiling."""
-    return VerdictKind(expectation.verdict).is_of_run
 
 
 def happened(facts: Facts, expectation: Expectation) -> bool:
@@ -365,7 +361,13 @@ class Rules:
         for name, rules in lists.items():
             for index, rule in enumerate(rules):
                 if id(rule) not in self._matched:
-                    hint = _hints(rule.selector, versions)
+                    said = [
+                        f"; {each.kind} {hint}"
+                        for each in (*rule.selector.compilers, *rule.selector.assemblers)
+                        if each.versions is not None
+                        and (hint := spec_hint(str(each.versions), versions.get(each.kind, ())))
+                    ]
+                    hint = "".join(said)
                     where = f"{self.matrix.file}:{rule.line}: {name}[{index}]"
                     lines.append(f"{where} matches no cell{hint}")
         return lines
@@ -379,16 +381,6 @@ def _may_mean(pattern: str | None, kernel: str) -> bool:
         fixed = _HELD_BACK.split(head)[0]
         return kernel.startswith(fixed[: len(kernel)])
     return kernel == head or "/" in kernel
-
-
-def _hints(selector: Selector, versions: Mapping[str, Sequence[Version]]) -> str:
-    said = [
-        f"; {each.kind} {hint}"
-        for each in (*selector.compilers, *selector.assemblers)
-        if each.versions is not None
-        and (hint := spec_hint(str(each.versions), versions.get(each.kind, ())))
-    ]
-    return "".join(said)
 
 
 def spec_hint(spec: str, versions: Sequence[Version]) -> str:
@@ -417,31 +409,22 @@ def by_information(
     verdict - since that is where a change shows first and where it narrows a regression range; then
     the newest toolchains, which people will upgrade to; then the others.
     """
-    boundary = _boundaries(cells, last)
-    ranks = []
-    for index, (cell, verdict) in enumerate(zip(cells, last, strict=True)):
-        known = 0 if verdict is None else _FAILED if not _compiles(verdict) else 2
-        newest = tuple(-part for part in (*_release(cell.version), *_release(cell.ptxas)))
-        ranks.append(((known, index not in boundary, newest, index), index))
-    return sorted(ranks)
-
-
-def _compiles(verdict: str) -> bool:
-    return VerdictKind(verdict).compiles
-
-
-def _boundaries(cells: Sequence[Coordinates], last: Sequence[str | None]) -> set[int]:
     rows: dict[tuple[object, ...], list[int]] = {}
     for index, cell in enumerate(cells):
         config = (cell.kernel, cell.launch, cell.config, cell.target, cell.compiler, cell.version)
         rows.setdefault(config, []).append(index)
-    found: set[int] = set()
+    boundary: set[int] = set()
     for row in rows.values():
         row.sort(key=lambda index: _release(cells[index].ptxas))
         for one, other in pairwise(row):
             if last[one] != last[other]:
-                found |= {one, other}
-    return found
+                boundary |= {one, other}
+    ranks = []
+    for index, (cell, verdict) in enumerate(zip(cells, last, strict=True)):
+        known = 0 if verdict is None else _FAILED if not VerdictKind(verdict).compiles else 2
+        newest = tuple(-part for part in (*_release(cell.version), *_release(cell.ptxas)))
+        ranks.append(((known, index not in boundary, newest, index), index))
+    return sorted(ranks)
 
 
 def _release(version: str | None) -> tuple[int, int, int]:

@@ -120,7 +120,13 @@ def by_time(
 
 def _costs(everything: Sequence[Known]) -> list[float | None]:
     """In cycles, None where it is not known; measured times are scaled to those of the first."""
-    modelled = _comparable(everything)
+    # What the model can compare with the first: code of its launch whose loops are recognised. Of
+    # another launch nothing says how much work is to be done. Where the loops of one code do
+    # nothing and those of another of the same tile do, a loop of the first was not recognised.
+    launch = everything[0].launch
+    found = [each for each in everything if each.features and each.launch == launch]
+    looping = {tile_of(each.row) for each in found if _works_in_loops(each)}
+    modelled = [each for each in found if _works_in_loops(each) or tile_of(each.row) not in looping]
     features = [each.features for each in modelled if each.features]
     tiles = [tile_of(each.row) for each in modelled]
     expected = dict(zip(map(id, modelled), costs(features, tiles), strict=True))
@@ -133,18 +139,6 @@ def _costs(everything: Sequence[Known]) -> list[float | None]:
         each.time.median * scale if each.time else expected.get(id(each)) if now else None
         for each in everything
     ]
-
-
-def _comparable(everything: Sequence[Known]) -> list[Known]:
-    """What the model can compare with the first: code of its launch whose loops are recognised.
-
-    Of another launch nothing says how much work is to be done. Where the loops of one code do
-    nothing and those of another of the same tile do, a loop of the first was not recognised.
-    """
-    launch = everything[0].launch
-    found = [each for each in everything if each.features and each.launch == launch]
-    looping = {tile_of(each.row) for each in found if _works_in_loops(each)}
-    return [each for each in found if _works_in_loops(each) or tile_of(each.row) not in looping]
 
 
 def _works_in_loops(each: Known) -> bool:

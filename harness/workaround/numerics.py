@@ -9,9 +9,8 @@ from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, interpreter_for
-from harness.values.check import Departure
 from harness.values.errors import TriageError
-from harness.values.kernel import LaunchSpec, Operation, Scalar
+from harness.values.kernel import LaunchSpec, Scalar
 from harness.values.outcome import LaunchFacts
 from harness.values.toolchain import Compiler
 from harness.workaround.result import Equivalence, Numerics
@@ -45,7 +44,9 @@ class Judge:
             step for step in steps if step.kind is SettingKind.CONFIG and step.sizes_a_tile
         )
         if not launch and not tiles:
-            return _untouched(steps)
+            names = ", ".join(step.name for step in steps)
+            reason = f"{names}: the source's meaning is left alone; the compiler may still be wrong"
+            return Numerics(known=Equivalence.COMPILED, reason=reason)
         end = front_end(self.trials.home.compiler.kind)
         if end.interpreter is None:
             return _not_checked(f"{end.title} has no interpreter to compare the results with")
@@ -88,7 +89,29 @@ class Judge:
             target=self.trials.target,
             compiler=triton,
         )
-        return _departed(found, operation, small)
+        if found.error:
+            return _not_checked(f"the interpreter fails: {found.error}")
+        sizes = ", ".join(f"{name} {value}" for name, value in small.items())
+        apart = ""
+        if found.stable_max_rel is not None and found.allowed is not None:
+            apart = (
+                f", {found.stable_max_rel:.2g} apart where rounding explains {found.allowed:.2g}"
+            )
+        label = (
+            f"{operation.kernel}, launch {operation.launch}"
+            if operation.launch
+            else operation.kernel
+        )
+        verdict = "differ" if found.differs else "agree"
+        return Numerics(
+            known=Equivalence.DIFFERS if found.differs else Equivalence.INTERPRETED,
+            reason=f"all results of the operation ({label}) {verdict} with and without the change"
+            f"{apart}; on a small input ({sizes})",
+            tensor=found.tensor or None,
+            rel_err=found.rel_err,
+            stable_max_rel=found.stable_max_rel,
+            bad_frac=found.bad_frac,
+        )
 
     async def _tile(self, setting: Setting) -> Numerics:
         """The kernel with the user's config against this one, on the same small input."""
@@ -154,33 +177,5 @@ def _has(spec: LaunchSpec, name: str) -> bool:
     return any(parameter.name == name for parameter in spec.parameters)
 
 
-def _untouched(steps: tuple[SettingStep, ...]) -> Numerics:
-    names = ", ".join(step.name for step in steps)
-    reason = f"{names}: the source's meaning is left alone; the compiler may still be wrong"
-    return Numerics(known=Equivalence.COMPILED, reason=reason)
-
-
 def _not_checked(reason: str) -> Numerics:
     return Numerics(known=Equivalence.NOT_CHECKED, reason=reason)
-
-
-def _departed(found: Departure, operation: Operation, small: dict[str, Scalar]) -> Numerics:
-    if found.error:
-        return _not_checked(f"the interpreter fails: {found.error}")
-    sizes = ", ".join(f"{name} {value}" for name, value in small.items())
-    apart = ""
-    if found.stable_max_rel is not None and found.allowed is not None:
-        apart = f", {found.stable_max_rel:.2g} apart where rounding explains {found.allowed:.2g}"
-    label = (
-        f"{operation.kernel}, launch {operation.launch}" if operation.launch else operation.kernel
-    )
-    verdict = "differ" if found.differs else "agree"
-    return Numerics(
-        known=Equivalence.DIFFERS if found.differs else Equivalence.INTERPRETED,
-        reason=f"all results of the operation ({label}) {verdict} with and without the change"
-        f"{apart}; on a small input ({sizes})",
-        tensor=found.tensor or None,
-        rel_err=found.rel_err,
-        stable_max_rel=found.stable_max_rel,
-        bad_frac=found.bad_frac,
-    )

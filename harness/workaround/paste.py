@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end
 from harness.judging.ptxas.options import option_of
 from harness.values.limits import limits_of
@@ -43,7 +42,9 @@ def paste_lines(steps: Sequence[SettingStep], proof: Attempt) -> tuple[str, ...]
         arguments = ", ".join(f"{step.name}={step.after!r}" for step in launch)
         lines.append(f"launch it with {arguments}")
     if SettingKind.CONFIG in kinds:
-        lines.append(_config(cell))
+        end, record = front_end(cell.compiler.kind), cell.record
+        assert record is not None, "only a launch has a config"
+        lines.append(end.config_line(record.kernel, cell.cell.config, autotuned=record.autotuned))
     return tuple(lines)
 
 
@@ -58,13 +59,6 @@ def _options(words: str, ways: Sequence[OptionWay]) -> list[str]:
     if len(joined) > 1:
         joined[1] += ", in place of the variable"
     return joined or [f"ptxas {words}"]
-
-
-def _config(cell: PlannedCell) -> str:
-    """As the tuner's list says it, or else the launch."""
-    end, record = front_end(cell.compiler.kind), cell.record
-    assert record is not None, "only a launch has a config"
-    return end.config_line(record.kernel, cell.cell.config, autotuned=record.autotuned)
 
 
 def ptxas_environment(package: str, version: str) -> list[str]:

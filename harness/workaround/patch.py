@@ -66,7 +66,8 @@ async def prove_patch(
             return _unproved("the kernel's file lies outside of the launch's sources")
         if plan.failures:
             return _broken(plan.failures[0])
-        if not _is_from(plan, folder):
+        files = [Path(cell.record.file).resolve() for cell in plan.cells if cell.record]
+        if not files or not all(file.is_relative_to(folder.resolve()) for file in files):
             return _unproved("the launch imports the kernel's file from elsewhere")
         # Not for the history: it is another kernel that has the same cells.
         every = asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
@@ -77,7 +78,17 @@ async def prove_patch(
         return _broken(str(error))
     if plan.session:
         await trials.bench.sessions.close(plan.session)
-    return _judged(tuple(each.row for each in done), added)
+    rows = tuple(each.row for each in done)
+    left = [row.config for row in rows]
+    missing = [config.label for config in added if config.as_dict() not in left]
+    words = (
+        "applied to a copy, imported there and compiled; the tuner then has: "
+        f"{survivors(rows).headline}"
+    )
+    if missing:
+        words += f" The tuner does not take {missing[0]}."
+    is_proved = bool(rows) and not missing and not any(map(has_failed, rows))
+    return PatchProof(is_proved=is_proved, words=words, rows=rows)
 
 
 async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> Plan | None:
@@ -99,30 +110,12 @@ async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> P
     return None if is_outside else plan
 
 
-def _is_from(plan: Plan, folder: Path) -> bool:
-    files = [Path(cell.record.file).resolve() for cell in plan.cells if cell.record]
-    return bool(files) and all(file.is_relative_to(folder.resolve()) for file in files)
-
-
 def _unproved(why: str) -> PatchProof:
     return PatchProof(is_proved=False, words=f"not compiled: {why}")
 
 
 def _broken(why: str) -> PatchProof:
     return PatchProof(is_proved=False, is_broken=True, words=why)
-
-
-def _judged(rows: tuple[Row, ...], added: Sequence[Config]) -> PatchProof:
-    left = [row.config for row in rows]
-    missing = [config.label for config in added if config.as_dict() not in left]
-    words = (
-        "applied to a copy, imported there and compiled; the tuner then has: "
-        f"{survivors(rows).headline}"
-    )
-    if missing:
-        words += f" The tuner does not take {missing[0]}."
-    is_proved = bool(rows) and not missing and not any(map(has_failed, rows))
-    return PatchProof(is_proved=is_proved, words=words, rows=rows)
 
 
 def has_failed(row: Row) -> bool:

@@ -141,17 +141,13 @@ async def _climb(trials: Trials, listed: Sequence[Setting]) -> None:
         for top in tops:
             beside = _neighbours(trials, top, known, again=True)
             # A cluster of blocks was tried where the search began.
-            found = [config for config in beside if not _sets(config, "num_ctas")]
+            found = [config for config in beside if "num_ctas" not in config.as_dict()]
             found.sort(key=lambda config: config not in known)
             new += [replace(top.setting, config=config) for config in found]
         await trials.attempt(new)
         now = [each.setting for each in _best_by_place(trials)]
         if trials.is_time_up or now == [each.setting for each in tops]:
             return
-
-
-def _sets(config: Config, name: str) -> bool:
-    return name in config.as_dict()
 
 
 def _best_by_place(trials: Trials) -> list[Attempt]:

@@ -123,7 +123,43 @@ class UserSetting:
 
     def steps_to(self, setting: Setting) -> tuple[SettingStep, ...]:
         """What is different there."""
-        return _steps(self, setting)
+        origin, defaults = self.setting, self.defaults
+        found = [
+            SettingStep(
+                kind=SettingKind.CONFIG,
+                name=name,
+                before=before,
+                after=after,
+                is_option=name in self.options,
+            )
+            for name, before, after in _differences(
+                origin.config.as_dict(), setting.config.as_dict()
+            )
+        ]
+        known = dict(defaults)
+        pairs = _differences({**known, **dict(origin.launch)}, {**known, **dict(setting.launch)})
+        found += [
+            SettingStep(kind=SettingKind.LAUNCH, name=n, before=b, after=a) for n, b, a in pairs
+        ]
+        if setting.flags != origin.flags:
+            old, new = (each.label if each else None for each in (origin.flags, setting.flags))
+            found.append(
+                SettingStep(kind=SettingKind.FLAGS, name="ptxas flags", before=old, after=new)
+            )
+        if setting.edit != origin.edit:
+            old, new = (each.words if each else None for each in (origin.edit, setting.edit))
+            found.append(SettingStep(kind=SettingKind.PTX, name="PTX", before=old, after=new))
+        for kind, before, after in (
+            (SettingKind.PTXAS, origin.ptxas, setting.ptxas),
+            (SettingKind.TRITON, origin.triton, setting.triton),
+        ):
+            if before != after:
+                own = known.get(kind.value)
+                name = self.kind if kind is SettingKind.TRITON else self.assembler
+                found.append(
+                    SettingStep(kind=kind, name=name, before=before or own, after=after or own)
+                )
+        return tuple(found)
 
     def turns(self, setting: Setting) -> float:
         """How many times as often the kernel's code runs: by how much its tiles have shrunk."""
@@ -137,40 +173,6 @@ class UserSetting:
 
 def _is_positive(value: Scalar | None) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _steps(user: UserSetting, setting: Setting) -> tuple[SettingStep, ...]:
-    origin, defaults = user.setting, user.defaults
-    found = [
-        SettingStep(
-            kind=SettingKind.CONFIG,
-            name=name,
-            before=before,
-            after=after,
-            is_option=name in user.options,
-        )
-        for name, before, after in _differences(origin.config.as_dict(), setting.config.as_dict())
-    ]
-    known = dict(defaults)
-    pairs = _differences({**known, **dict(origin.launch)}, {**known, **dict(setting.launch)})
-    found += [SettingStep(kind=SettingKind.LAUNCH, name=n, before=b, after=a) for n, b, a in pairs]
-    if setting.flags != origin.flags:
-        old, new = (each.label if each else None for each in (origin.flags, setting.flags))
-        found.append(SettingStep(kind=SettingKind.FLAGS, name="ptxas flags", before=old, after=new))
-    if setting.edit != origin.edit:
-        old, new = (each.words if each else None for each in (origin.edit, setting.edit))
-        found.append(SettingStep(kind=SettingKind.PTX, name="PTX", before=old, after=new))
-    for kind, before, after in (
-        (SettingKind.PTXAS, origin.ptxas, setting.ptxas),
-        (SettingKind.TRITON, origin.triton, setting.triton),
-    ):
-        if before != after:
-            own = known.get(kind.value)
-            name = user.kind if kind is SettingKind.TRITON else user.assembler
-            found.append(
-                SettingStep(kind=kind, name=name, before=before or own, after=after or own)
-            )
-    return tuple(found)
 
 
 def _differences(
@@ -274,7 +276,12 @@ def _changed(
     fewer = () if spills else (warps // 2,)
     found += [("num_warps", n) for n in (warps * 2, *fewer) if 1 <= n <= _MOST_WARPS]
     for name, value in values.items():
-        if name not in options and _is_power_of_two(value):
+        if name not in options and (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and value > 1
+            and not value & (value - 1)
+        ):
             found += [(name, n) for n in (int(value) // 2, int(value) * 2) if n >= 1]
     stages = _number(values, "num_stages")
     found += [("num_stages", n) for n in (stages - 1, stages + 1) if 1 <= n <= _MOST_STAGES]
@@ -303,15 +310,6 @@ def _registers(now: Scalar | None, listed: Sequence[Config]) -> list[int | None]
     at = min(range(len(ladder)), key=lambda index: abs(ladder[index] - now))
     near = [*ladder[at + 1 : at + 2], *ladder[max(at - 1, 0) : at]]
     return [None, *near, *({ladder[-1]} - {*near, now})]
-
-
-def _is_power_of_two(value: Scalar) -> bool:
-    return (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and value > 1
-        and not value & (value - 1)
-    )
 
 
 def spread(rows: Sequence[tuple[Setting, Row]], *, at_most: int = 8) -> list[Setting]:

@@ -56,7 +56,13 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     numbered = list(enumerate(report.candidates, start=1))
     for_today = [(number, each) for number, each in numbered if each.is_for_today]
     others = [(number, each) for number, each in numbered if not each.is_for_today]
-    parts += [BLANK, say(_TODAY, Tone.HEAD), _grid(report, _now(report), for_today)]
+    times = _times(report, report.baseline, None)
+    rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK, times)]
+    best = report.survivor
+    if best and best.cell != report.baseline.cell:
+        times = _times(report, best, None)
+        rows.append(_line("", f"best you have: {_config(best)}", best, BLANK, times))
+    parts += [BLANK, say(_TODAY, Tone.HEAD), _grid(report, rows, for_today)]
     if numbered and not for_today:
         parts.append(say("Nothing that was tried helps without a change of the source."))
     if others:
@@ -66,21 +72,18 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     else:
         parts.append(say("Nothing better was found.", Tone.HEAD))
     for number, candidate in numbered:
-        parts += _details(number, candidate)
+        known = candidate.numerics
+        parts += [
+            BLANK,
+            say(f"{number}. {candidate.change}", Tone.HEAD),
+            *(say(f"   {line}") for line in candidate.explanation),
+            *(say(f"   {line}", Tone.FAINT) for line in _expected(candidate)),
+            say(f"   {known.known.value}: {known.reason}", Tone.FAINT),
+            *(say(f"     {line}", Tone.NOTE) for line in candidate.paste),
+        ]
     if report.patch:
         parts += _patch(report.patch)
     return parts
-
-
-def _now(report: WorkaroundReport) -> list[tuple[SaidLine, ...]]:
-    """Lines of what the user has."""
-    times = _times(report, report.baseline, None)
-    rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK, times)]
-    best = report.survivor
-    if best and best.cell != report.baseline.cell:
-        times = _times(report, best, None)
-        rows.append(_line("", f"best you have: {_config(best)}", best, BLANK, times))
-    return rows
 
 
 def _grid(
@@ -144,18 +147,6 @@ def _line(
 
 def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
-
-
-def _details(number: int, candidate: Candidate) -> list[Block]:
-    known = candidate.numerics
-    return [
-        BLANK,
-        say(f"{number}. {candidate.change}", Tone.HEAD),
-        *(say(f"   {line}") for line in candidate.explanation),
-        *(say(f"   {line}", Tone.FAINT) for line in _expected(candidate)),
-        say(f"   {known.known.value}: {known.reason}", Tone.FAINT),
-        *(say(f"     {line}", Tone.NOTE) for line in candidate.paste),
-    ]
 
 
 def _expected(candidate: Candidate) -> list[str]:

@@ -25,7 +25,7 @@ from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.outcome import Lowering
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import PTX, Compiler
+from harness.values.toolchain import PTX
 from harness.values.verdict import VerdictKind
 from harness.workaround.settings import Setting, SettingStep, UserSetting
 
@@ -238,11 +238,21 @@ class Trials:
         chosen = replace(chosen, variables=variables)
         kernel = home.record.kernel
         configs = [each.config.as_dict() for each in settings]
+        # The launch with these overrides in the order in which cells spell them.
+        spec = self.selection.launches[0].spec
+        given = {**self.selection.launches[0].overrides, **dict(launch)}
         plan = await plan_launch(
             self.bench,
-            self._everything(chosen).place(
+            replace(self.selection, config=ConfigFilter(), compilers=(chosen,)).place(
                 target=self.target,
-                launch=self._launch(launch),
+                launch=PlannedLaunch(
+                    spec=spec,
+                    overrides={
+                        parameter.name: given[parameter.name]
+                        for parameter in spec.parameters
+                        if parameter.name in given and given[parameter.name] != parameter.default
+                    },
+                ),
                 adapt=lambda code: code.with_configs(kernel, configs),
             ),
         )
@@ -253,23 +263,6 @@ class Trials:
                 by_key.setdefault(_name(cell.cell.config, is_tuned=is_tuned), cell)
         found = [by_key.get(_name(each.config, is_tuned=is_tuned)) for each in settings]
         return found, plan.session
-
-    def _everything(self, triton: Compiler) -> Selection:
-        """The selection without its filter of configs."""
-        return replace(self.selection, config=ConfigFilter(), compilers=(triton,))
-
-    def _launch(self, overrides: _Launch) -> PlannedLaunch:
-        """The launch with these overrides in the order in which cells spell them."""
-        spec = self.selection.launches[0].spec
-        given = {**self.selection.launches[0].overrides, **dict(overrides)}
-        return PlannedLaunch(
-            spec=spec,
-            overrides={
-                parameter.name: given[parameter.name]
-                for parameter in spec.parameters
-                if parameter.name in given and given[parameter.name] != parameter.default
-            },
-        )
 
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
         """The cell with the ptxas and the flags of a setting."""

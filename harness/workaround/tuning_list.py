@@ -144,24 +144,32 @@ def pruning_source(
         "",
         "    return [config for config in configs if not is_broken(config)] or configs",
     ]
-    return "\n".join([*lines, *(_wrapper(name) if wraps else [])]) + "\n"
-
-
-def _wrapper(name: str) -> list[str]:
-    return [
-        "",
-        "",
-        f"def _and{name}(pruning):",
-        '    """What the kernel prunes by itself, and what does not compile."""',
-        "    pruning = pruning or {}",
-        '    own = pruning.get("early_config_prune")',
-        "",
-        "    def prune(configs, named_args, **kwargs):",
-        "        kept = own(configs, named_args, **kwargs) if own else configs",
-        f"        return {name}(kept, named_args, **kwargs)",
-        "",
-        '    return {**pruning, "early_config_prune": prune}',
-    ]
+    return (
+        "\n".join(
+            [
+                *lines,
+                *(
+                    [
+                        "",
+                        "",
+                        f"def _and{name}(pruning):",
+                        '    """What the kernel prunes by itself, and what does not compile."""',
+                        "    pruning = pruning or {}",
+                        '    own = pruning.get("early_config_prune")',
+                        "",
+                        "    def prune(configs, named_args, **kwargs):",
+                        "        kept = own(configs, named_args, **kwargs) if own else configs",
+                        f"        return {name}(kept, named_args, **kwargs)",
+                        "",
+                        '    return {**pruning, "early_config_prune": prune}',
+                    ]
+                    if wraps
+                    else []
+                ),
+            ]
+        )
+        + "\n"
+    )
 
 
 def _docstring(guard: Guard, because: str) -> list[str]:
@@ -237,7 +245,30 @@ def find_tuner(text: str, kernel: str) -> Tuner:
             for decorator in node.decorators:
                 call = decorator.decorator
                 if isinstance(call, cst.Call) and _last_name(call.func) == "autotune":
-                    return _tuner(module, node, call)
+                    key = _argument(call, "key", 1)
+                    # What `**more` holds beside the key and the configs changes nothing here.
+                    named = key is not None and _argument(call, "configs", 0) is not None
+                    if any(
+                        argument.star == "*" or (argument.star and not named)
+                        for argument in call.args
+                    ):
+                        raise PatchError(f"the autotune of {node.name.value} unpacks its arguments")
+                    names = (
+                        key.value.elements
+                        if key and isinstance(key.value, cst.List | cst.Tuple)
+                        else ()
+                    )
+                    values = (
+                        n.value.evaluated_value
+                        for n in names
+                        if isinstance(n.value, cst.SimpleString)
+                    )
+                    return Tuner(
+                        module=module,
+                        function=node,
+                        call=call,
+                        key=tuple(value for value in values if isinstance(value, str)),
+                    )
             raise PatchError(f"{kernel} has no @autotune decorator that could be changed")
     raise PatchError(f"no function {kernel} at the top level of the file")
 
@@ -250,22 +281,6 @@ def _last_name(node: cst.BaseExpression) -> str:
     if isinstance(node, cst.Attribute):
         return node.attr.value
     return node.value if isinstance(node, cst.Name) else ""
-
-
-def _tuner(module: cst.Module, function: cst.FunctionDef, call: cst.Call) -> Tuner:
-    key = _argument(call, "key", 1)
-    # What `**more` holds beside the key and the configs changes nothing here.
-    named = key is not None and _argument(call, "configs", 0) is not None
-    if any(argument.star == "*" or (argument.star and not named) for argument in call.args):
-        raise PatchError(f"the autotune of {function.name.value} unpacks its arguments")
-    names = key.value.elements if key and isinstance(key.value, cst.List | cst.Tuple) else ()
-    values = (n.value.evaluated_value for n in names if isinstance(n.value, cst.SimpleString))
-    return Tuner(
-        module=module,
-        function=function,
-        call=call,
-        key=tuple(value for value in values if isinstance(value, str)),
-    )
 
 
 def _argument(call: cst.Call, name: str, position: int) -> cst.Arg | None:
@@ -296,7 +311,18 @@ def patch_tuner(
     call = tuner.call
     before: Sequence[_Statement] = ()
     if add:
-        call = _with_configs(tuner, call, add)
+        argument = _argument(call, "configs", 0)
+        if argument is None:
+            raise PatchError(f"the autotune of {tuner.function.name.value} names no configs")
+        listed = argument.value
+        if not isinstance(listed, cst.List | cst.ListComp):
+            # A tuple or a generator too.
+            listed = cst.Call(func=cst.Name("list"), args=[cst.Arg(listed)])
+        more = ", ".join(config_source(config, _constructor(tuner.module, call)) for config in add)
+        joined = cst.BinaryOperation(
+            left=listed, operator=cst.Add(), right=cst.parse_expression(f"[{more}]")
+        )
+        call = _replaced(call, argument, argument.with_changes(value=joined))
     if guard:
         name = _free_name(text, "_drop_broken_configs")
         wraps = _argument(call, "prune_configs_by", 2) is not None
@@ -333,22 +359,6 @@ def _lines(text: str) -> list[str]:
 # --- changes of the tree ------------------------------------------------------------------------
 
 
-def _with_configs(tuner: Tuner, call: cst.Call, add: Sequence[Config]) -> cst.Call:
-    """`configs=LIST + [Config(...)]`, whatever makes the list."""
-    argument = _argument(call, "configs", 0)
-    if argument is None:
-        raise PatchError(f"the autotune of {tuner.function.name.value} names no configs")
-    listed = argument.value
-    if not isinstance(listed, cst.List | cst.ListComp):
-        # A tuple or a generator too.
-        listed = cst.Call(func=cst.Name("list"), args=[cst.Arg(listed)])
-    more = ", ".join(config_source(config, _constructor(tuner.module, call)) for config in add)
-    joined = cst.BinaryOperation(
-        left=listed, operator=cst.Add(), right=cst.parse_expression(f"[{more}]")
-    )
-    return _replaced(call, argument, argument.with_changes(value=joined))
-
-
 def _constructor(module: cst.Module, call: cst.Call) -> str:
     """`triton.Config` where the file says `triton.autotune`."""
     if isinstance(call.func, cst.Attribute):
@@ -362,22 +372,12 @@ def _with_pruning(call: cst.Call, name: str) -> cst.Call:
     if own is not None:
         both = cst.Call(func=cst.Name(f"_and{name}"), args=[cst.Arg(own.value)])
         return _replaced(call, own, own.with_changes(value=both))
-    return _with_argument(
-        call,
-        cst.Arg(
-            keyword=cst.Name("prune_configs_by"),
-            value=cst.parse_expression(f'{{"early_config_prune": {name}}}'),
-            equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
-        ),
+    argument = cst.Arg(
+        keyword=cst.Name("prune_configs_by"),
+        value=cst.parse_expression(f'{{"early_config_prune": {name}}}'),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
     )
-
-
-def _replaced(call: cst.Call, old: cst.Arg, new: cst.Arg) -> cst.Call:
-    return call.with_changes(args=[new if each is old else each for each in call.args])
-
-
-def _with_argument(call: cst.Call, argument: cst.Arg) -> cst.Call:
-    """One more argument, on a line of its own where the others are."""
+    # One more argument, on a line of its own where the others are.
     if not call.args:
         return call.with_changes(args=[argument])
     last = call.args[-1]
@@ -392,7 +392,10 @@ def _with_argument(call: cst.Call, argument: cst.Arg) -> cst.Call:
         return _appended(call, last.with_changes(comma=behind_last), argument)
     # A comment behind the last argument stays there; the line that closes the call stays last.
     closing = cst.ParenthesizedWhitespace(indent=end.indent, last_line=end.last_line)
-    between = end.with_changes(last_line=_indentation(call, end))
+    commas = [each.comma for each in call.args[:-1] if isinstance(each.comma, cst.Comma)]
+    places = [call.whitespace_before_args, *(comma.whitespace_after for comma in commas)]
+    wide = [each for each in places if isinstance(each, cst.ParenthesizedWhitespace)]
+    between = end.with_changes(last_line=wide[0].last_line if wide else end.last_line)
     last = last.with_changes(
         comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace("")
     )
@@ -403,16 +406,12 @@ def _with_argument(call: cst.Call, argument: cst.Arg) -> cst.Call:
     return _appended(call, last, argument)
 
 
+def _replaced(call: cst.Call, old: cst.Arg, new: cst.Arg) -> cst.Call:
+    return call.with_changes(args=[new if each is old else each for each in call.args])
+
+
 def _appended(call: cst.Call, last: cst.Arg, argument: cst.Arg) -> cst.Call:
     return call.with_changes(args=[*call.args[:-1], last, argument])
-
-
-def _indentation(call: cst.Call, end: cst.ParenthesizedWhitespace) -> cst.SimpleWhitespace:
-    """The white space before an argument that begins a line."""
-    commas = [each.comma for each in call.args[:-1] if isinstance(each.comma, cst.Comma)]
-    places = [call.whitespace_before_args, *(comma.whitespace_after for comma in commas)]
-    wide = [each for each in places if isinstance(each, cst.ParenthesizedWhitespace)]
-    return wide[0].last_line if wide else end.last_line
 
 
 def _put_before(function: cst.FunctionDef, statements: Sequence[_Statement]) -> list[_Statement]:

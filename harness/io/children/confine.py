@@ -73,19 +73,23 @@ def confine(writable: Sequence[str]) -> list[str]:
             hide(from_others=False)
     if platform.machine() == "x86_64":  # elsewhere the calls have other numbers
         with contextlib.suppress(OSError):
-            _drop_capabilities()
-            _confine_calls()
+            for number in range(_CAPABILITIES):
+                if number not in _KEPT_CAPABILITIES:
+                    _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # refused to all but root
+            header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
+            with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - a fork of a tiny process
+                lines = [line for line in file if line.startswith(b"CapPrm:")]
+            permitted = int(lines[0].split()[1], 16) & sum(
+                1 << number for number in _KEPT_CAPABILITIES
+            )
+            _call(_CAPSET, header, struct.pack("=6I", permitted, permitted, 0, 0, 0, 0))
+            program = b"".join(struct.pack("=HBBI", *each) for each in _filter())
+            buffer = ctypes.create_string_buffer(program, len(program))
+            pointer = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+            # Without the flag, kernels before 5.16 slow every branch of the process down.
+            _call(_SECCOMP, _SET_FILTER, _ALL_THREADS | _SPEC_ALLOW, pointer)
             held.append("network")
     return held
-
-
-def _move_in(folder: str) -> None:
-    """Make a home and a temporary folder in `folder`, and have this process use them."""
-    for variable, name in (("HOME", "home"), ("TMPDIR", "tmp")):
-        place = os.path.join(folder, name)  # noqa: PTH118 - a fork of a tiny process
-        os.makedirs(place, 0o700, exist_ok=True)  # noqa: PTH103 - as above
-        os.environ[variable] = place
-    tempfile.tempdir = None
 
 
 def _confine_files(writable: Sequence[str]) -> list[str]:
@@ -117,29 +121,6 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
         os.close(place)
 
 
-def _drop_capabilities() -> None:
-    for number in range(_CAPABILITIES):
-        if number not in _KEPT_CAPABILITIES:
-            _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # refused to all but root
-    header = struct.pack("=Ii", _CAPABILITIES_VERSION, 0)
-    permitted = _permitted_capabilities() & sum(1 << number for number in _KEPT_CAPABILITIES)
-    _call(_CAPSET, header, struct.pack("=6I", permitted, permitted, 0, 0, 0, 0))
-
-
-def _permitted_capabilities() -> int:
-    with open("/proc/self/status", "rb") as file:  # noqa: PTH123 - a fork of a tiny process
-        lines = [line for line in file if line.startswith(b"CapPrm:")]
-    return int(lines[0].split()[1], 16)
-
-
-def _confine_calls() -> None:
-    program = b"".join(struct.pack("=HBBI", *each) for each in _filter())
-    buffer = ctypes.create_string_buffer(program, len(program))
-    pointer = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
-    # Without the flag, kernels before 5.16 slow every branch of the process down.
-    _call(_SECCOMP, _SET_FILTER, _ALL_THREADS | _SPEC_ALLOW, pointer)
-
-
 def _filter() -> list[tuple[int, int, int, int]]:
     """Instructions `(code, jump if true, jump if false, operand)`; jumps skip so many."""
     last = len(DENIED) + 3
@@ -169,7 +150,12 @@ def _call(number: int, *arguments: object) -> int:
 
 def settle(folder: str) -> None:
     """Make `folder` the home of this process, and all that it can write in."""
-    _move_in(folder)
+    # Make a home and a temporary folder in `folder`, and have this process use them.
+    for variable, name in (("HOME", "home"), ("TMPDIR", "tmp")):
+        place = os.path.join(folder, name)  # noqa: PTH118 - a fork of a tiny process
+        os.makedirs(place, 0o700, exist_ok=True)  # noqa: PTH103 - as above
+        os.environ[variable] = place
+    tempfile.tempdir = None
     confine([folder])
 
 

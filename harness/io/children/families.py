@@ -31,7 +31,13 @@ class Families:
                 except OSError:
                     if os.path.exists(f"{tasks}/{task}"):  # noqa: PTH110 - as above
                         # Not a thread that has just ended: this kernel keeps no such list.
-                        return self._parents().get(pid, [])
+                        # The children of every process, from one pass over all of them.
+                        if self._table is None:
+                            self._table = {}
+                            for name in os.listdir(self._proc):  # noqa: PTH208 - as above
+                                if name.isdigit() and (parent := self._parent(name)):
+                                    self._table.setdefault(parent, []).append(int(name))
+                        return self._table.get(pid, [])
         return found
 
     def descendants(self, pid: int) -> list[int]:
@@ -42,15 +48,6 @@ class Families:
             layer = [child for parent in layer for child in self.children(parent)]
             found += layer
         return found
-
-    def _parents(self) -> dict[int, list[int]]:
-        """The children of every process, from one pass over all of them."""
-        if self._table is None:
-            self._table = {}
-            for name in os.listdir(self._proc):  # noqa: PTH208 - as above
-                if name.isdigit() and (parent := self._parent(name)):
-                    self._table.setdefault(parent, []).append(int(name))
-        return self._table
 
     def _parent(self, pid: str) -> int:
         try:

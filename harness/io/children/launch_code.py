@@ -33,7 +33,13 @@ class _BareLoader(importlib.abc.Loader):
         state = {"ran": not self._lazy}
 
         def missing(name: str) -> Any:
-            constants = _constants(self._init)
+            # What an `__init__` assigns that can be read without running it: `__version__`, for
+            # one.
+            constants = {}
+            for node in ast.parse(self._init.read_bytes()).body:
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    with contextlib.suppress(ValueError, TypeError):
+                        constants[node.targets[0].id] = ast.literal_eval(node.value)
             if name in constants:
                 return constants[name]
             if name.startswith("__"):
@@ -51,16 +57,6 @@ class _BareLoader(importlib.abc.Loader):
             raise AttributeError(message)
 
         module.__getattr__ = missing  # type: ignore[method-assign]
-
-
-def _constants(init: Path) -> dict[str, Any]:
-    """What an `__init__` assigns that can be read without running it: `__version__`, for one."""
-    found = {}
-    for node in ast.parse(init.read_bytes()).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            with contextlib.suppress(ValueError, TypeError):
-                found[node.targets[0].id] = ast.literal_eval(node.value)
-    return found
 
 
 class BareParents(importlib.abc.MetaPathFinder):

@@ -135,7 +135,14 @@ class ReadsWatch:
 
     def stop(self) -> dict[str, Any]:
         """What was read, as `harness.values.outcome.Reads` has it."""
-        self._add_imported_files()
+        for name, module in list(sys.modules.items()):
+            # Not by attribute: a module may answer for any name, by importing something.
+            file = getattr(module, "__dict__", {}).get("__file__")
+            if name in self._loaded or name.partition(".")[0] in _TORCH_NEEDS:
+                continue
+            path = _path_of(file) if isinstance(file, str) else None
+            if path and self._is_input(path):
+                self._note(self._files, path, file_fact)
         self._is_active = False
         return {
             "variables": self._variables,
@@ -278,16 +285,6 @@ class ReadsWatch:
         accessor = getattr(pathlib, "_NormalAccessor", None)
         if hasattr(accessor, name):
             setattr(accessor, name, staticmethod(looked))
-
-    def _add_imported_files(self) -> None:
-        for name, module in list(sys.modules.items()):
-            # Not by attribute: a module may answer for any name, by importing something.
-            file = getattr(module, "__dict__", {}).get("__file__")
-            if name in self._loaded or name.partition(".")[0] in _TORCH_NEEDS:
-                continue
-            path = _path_of(file) if isinstance(file, str) else None
-            if path and self._is_input(path):
-                self._note(self._files, path, file_fact)
 
 
 def _initial_environment() -> dict[str, str]:

@@ -14,7 +14,6 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 from harness.io.files.locations import create_folder, storage_error
 from harness.io.files.whole_folders import DRAFT, Scratch
@@ -83,7 +82,9 @@ def _pour(path: Path, write: Callable[[Path], None], option: str) -> None:
             fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
             if error.errno == errno.ENXIO:
-                _no_reader(path, option)
+                raise UsageError(
+                    f"{option} {path}: no process reads from it; start the reader first"
+                ) from error
             raise
         os.set_blocking(fd, True)
         with draft.open("rb") as source, os.fdopen(fd, "wb") as target:
@@ -92,10 +93,6 @@ def _pour(path: Path, write: Callable[[Path], None], option: str) -> None:
             except BrokenPipeError:
                 # It has seen enough.
                 target.detach()
-
-
-def _no_reader(path: Path, option: str) -> NoReturn:
-    raise UsageError(f"{option} {path}: no process reads from it; start the reader first")
 
 
 # Folders that the user names for output: they appear whole, and only what is ours is replaced.

@@ -153,7 +153,18 @@ def ensure_folder(destination: Path, *, marker: str, fill: Callable[[Path], byte
                 f"{destination} is in the way and was not created by triage; move it elsewhere"
             )
         _sweep(destination)
-        _fill(destination, marker, fill)
+        partial = _partial_of(destination)
+        stamp = _stamp_of(partial)
+        try:
+            stamp.touch()
+            partial.mkdir()
+            content = fill(partial)
+            (partial / marker).write_bytes(content)
+            partial.rename(destination)
+        except OSError as error:
+            raise storage_error(error, destination, "write") from error
+        finally:
+            _discard(partial)
     return destination
 
 
@@ -205,21 +216,6 @@ def sha256_of(path: Path) -> str:
         while block := stream.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _fill(destination: Path, marker: str, fill: Callable[[Path], bytes]) -> None:
-    partial = _partial_of(destination)
-    stamp = _stamp_of(partial)
-    try:
-        stamp.touch()
-        partial.mkdir()
-        content = fill(partial)
-        (partial / marker).write_bytes(content)
-        partial.rename(destination)
-    except OSError as error:
-        raise storage_error(error, destination, "write") from error
-    finally:
-        _discard(partial)
 
 
 def _partial_of(destination: Path) -> Path:

@@ -140,24 +140,20 @@ def _refuse_traps(node: yaml.Node, around: tuple[yaml.Node, ...]) -> None:
         for item in node.value:
             _refuse_traps(item, (*around, node))
     else:
-        _refuse_keys(node)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            mark = key.start_mark
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "merge":
+                raise _HostileError("a key that is not plain text", mark)
+            if key.tag != _TAG + "str":
+                raise _HostileError(
+                    f'the key {key.value[:40]} is not text; write "{key.value[:40]}"', mark
+                )
+            if key.value in seen:
+                raise _HostileError(f"the key `{key.value[:80]}` is there twice", mark)
+            seen.add(key.value)
         for _, item in node.value:
             _refuse_traps(item, (*around, node))
-
-
-def _refuse_keys(node: yaml.Node) -> None:
-    seen: set[str] = set()
-    for key, _ in node.value:
-        mark = key.start_mark
-        if not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "merge":
-            raise _HostileError("a key that is not plain text", mark)
-        if key.tag != _TAG + "str":
-            raise _HostileError(
-                f'the key {key.value[:40]} is not text; write "{key.value[:40]}"', mark
-            )
-        if key.value in seen:
-            raise _HostileError(f"the key `{key.value[:80]}` is there twice", mark)
-        seen.add(key.value)
 
 
 def _line_of_error(error: Exception, data: bytes) -> int:

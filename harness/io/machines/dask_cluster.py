@@ -11,7 +11,7 @@ import logging
 import re
 import secrets
 import warnings
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -89,27 +89,21 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
     async with contextlib.AsyncExitStack() as opened:
         address: str | LocalCluster = where
         if count is not None:
-            opened.enter_context(_preferences(works))
+            import dask  # noqa: PLC0415
+            from distributed.utils import get_mp_context  # noqa: PLC0415
+
+            chosen: contextlib.AbstractContextManager[object] = dask.config.set(_PREFERENCES)
+            # It names what Dask itself needs, when it is first asked for.
+            get_mp_context().set_forkserver_preload(
+                ["distributed", *dict.fromkeys(work.__module__ for work in works)]
+            )
+            opened.enter_context(chosen)
             opened.enter_context(_folder())
             address = await opened.enter_async_context(_processes(count))
         client, threads = await _connected(address, where)
         opened.push_async_callback(client.close, timeout=_GOODBYE_SECONDS)
         at_once = count or threads or 1
         yield _DaskMachines(client=client, words=where, at_once=at_once, are_here=count is not None)
-
-
-def _preferences(
-    works: Sequence[Callable[[bytes], bytes]],
-) -> contextlib.AbstractContextManager[object]:
-    import dask  # noqa: PLC0415
-    from distributed.utils import get_mp_context  # noqa: PLC0415
-
-    chosen: contextlib.AbstractContextManager[object] = dask.config.set(_PREFERENCES)
-    # It names what Dask itself needs, when it is first asked for.
-    get_mp_context().set_forkserver_preload(
-        ["distributed", *dict.fromkeys(work.__module__ for work in works)]
-    )
-    return chosen
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from packaging.version import InvalidVersion, Version
 
 from harness.io.files.locations import cache_dir, storage_error
 from harness.io.files.whole_folders import ensure_folder
-from harness.io.packages.index import Release, download, pick_file
+from harness.io.packages.index import download, pick_file
 from harness.values.errors import IntegrityError, UsageError
 
 # What a fetched source distribution says of itself (core metadata, `PKG-INFO`).
@@ -239,7 +239,13 @@ def _fill(name: str, version: Version, sha256: str, folder: Path, *, wheel: bool
     inner = tops[0] if not wheel and len(tops) == 1 and _is_folder(tops[0]) else unpacked
     inner.rename(folder / _TREE)
     shutil.rmtree(unpacked, ignore_errors=True)
-    return _marker(release)
+    source = _Source(
+        package=release.name,
+        version=str(release.version),
+        filename=release.filename,
+        sha256=release.sha256,
+    )
+    return msgspec.json.format(msgspec.json.encode(source))
 
 
 def _is_folder(path: Path) -> bool:
@@ -256,23 +262,24 @@ def _read_marker(path: Path) -> str:
         raise storage_error(error, path, "read") from error
 
 
-def _marker(release: Release) -> bytes:
-    source = _Source(
-        package=release.name,
-        version=str(release.version),
-        filename=release.filename,
-        sha256=release.sha256,
-    )
-    return msgspec.json.format(msgspec.json.encode(source))
-
-
 def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> None:
     links: dict[PurePosixPath, _Entry] = {}
     room = limits.size
     for count, entry in enumerate(archive, start=1):
         if count > limits.entries:
             raise _refused(archive.name, entry, f"more than {limits.entries} entries")
-        place = _place(archive.name, entry)
+        # Where the entry goes, relative to the root; every way out is refused here.
+        place = PurePosixPath(entry.name)
+        if place.is_absolute() or ".." in place.parts or "\\" in entry.name or "\0" in entry.name:
+            raise _refused(archive.name, entry, "its path leads out of the folder")
+        if entry.kind == "other":
+            raise _refused(archive.name, entry, "it is neither file, folder nor link")
+        if entry.kind in {"symlink", "hardlink"}:
+            # A hard link is named from the root of the archive, a symbolic one from where it lies.
+            base = place.parent.as_posix() if entry.kind == "symlink" else "."
+            target = os.path.normpath(f"{base}/{entry.link}")
+            if entry.link.startswith("/") or PurePosixPath(target).parts[:1] == ("..",):
+                raise _refused(archive.name, entry, "it links out of the folder")
         if place == PurePosixPath("."):
             continue
         if not links.keys().isdisjoint((place, *place.parents)):
@@ -287,41 +294,21 @@ def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> Non
             links[place] = entry
             path.symlink_to(entry.link)
             continue
-        room -= _copy(archive, entry, path, room)
+        # Write one file of at most `room` bytes and return its size.
+        written = 0
+        with archive.open(entry) as source, path.open("wb") as stream:
+            while block := source.read(_BLOCK):
+                written += len(block)
+                if written > room:
+                    raise _refused(archive.name, entry, "it unpacks to more than the limit")
+                stream.write(block)
+        path.chmod(0o755 if entry.executable else 0o644)
+        room -= written
     root = folder.resolve()
     for place, entry in links.items():
         # Only now: two links that are harmless by themselves may lead out together.
         if not (folder / place).resolve().is_relative_to(root):
             raise _refused(archive.name, entry, "it links out of the folder")
-
-
-def _place(name: str, entry: _Entry) -> PurePosixPath:
-    """Where the entry goes, relative to the root; every way out is refused here."""
-    place = PurePosixPath(entry.name)
-    if place.is_absolute() or ".." in place.parts or "\\" in entry.name or "\0" in entry.name:
-        raise _refused(name, entry, "its path leads out of the folder")
-    if entry.kind == "other":
-        raise _refused(name, entry, "it is neither file, folder nor link")
-    if entry.kind in {"symlink", "hardlink"}:
-        # A hard link is named from the root of the archive, a symbolic one from where it lies.
-        base = place.parent.as_posix() if entry.kind == "symlink" else "."
-        target = os.path.normpath(f"{base}/{entry.link}")
-        if entry.link.startswith("/") or PurePosixPath(target).parts[:1] == ("..",):
-            raise _refused(name, entry, "it links out of the folder")
-    return place
-
-
-def _copy(archive: _Tar | _Zip, entry: _Entry, path: Path, room: int) -> int:
-    """Write one file of at most `room` bytes and return its size."""
-    written = 0
-    with archive.open(entry) as source, path.open("wb") as stream:
-        while block := source.read(_BLOCK):
-            written += len(block)
-            if written > room:
-                raise _refused(archive.name, entry, "it unpacks to more than the limit")
-            stream.write(block)
-    path.chmod(0o755 if entry.executable else 0o644)
-    return written
 
 
 def _refused(name: str, entry: _Entry, why: str) -> IntegrityError:

@@ -171,7 +171,11 @@ def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
     argv = [_uv(), *words, *(("--offline",) if offline() else ())]
     # The working folder matters: uv reads the pyproject.toml of the project it finds there.
     watch = told_to()
-    result = run_tool(argv, timeout=_SECONDS, env=_environment(), cwd=scratch, watch=watch)
+    environment = {**os.environ, "NO_COLOR": "1"}
+    setting = endpoint_setting()
+    if setting:
+        environment["UV_DEFAULT_INDEX"] = setting
+    result = run_tool(argv, timeout=_SECONDS, env=environment, cwd=scratch, watch=watch)
     if result.end.timed_out:
         raise InfrastructureError(
             f"uv did not install {what} in {_SECONDS:.0f} s; check the network and try again"
@@ -189,16 +193,17 @@ def _uv() -> str:
         ) from error
 
 
-def _environment() -> dict[str, str]:
-    environment = {**os.environ, "NO_COLOR": "1"}
-    setting = endpoint_setting()
-    if setting:
-        environment["UV_DEFAULT_INDEX"] = setting
-    return environment
-
-
 def _failure(what: str, stderr: str, words: str) -> TriageError:
-    reason = _last_words(stderr) or words
+    # The innermost cause that uv gives, on one line and without addresses. uv 0.13 writes `cause:
+    # ...` lines, older ones draw a tree; hints follow after a blank line.
+    causes: list[str] = []
+    for line in stderr.splitlines():
+        text = _URL.sub("(address)", _FRAME.sub("", line)).strip()
+        if text.startswith("hint:"):
+            break
+        if text:
+            causes.append(text)
+    reason = (causes[-1].rstrip(".") if causes else "") or words
     if any(sign in stderr for sign in _DISK_FULL):
         return StorageError(
             f"cannot install {what}: the disk is full; free some space or set TRIAGE_CACHE_DIR "
@@ -223,21 +228,6 @@ def _failure(what: str, stderr: str, words: str) -> TriageError:
     if any(sign in stderr for sign in _NO_NETWORK):
         return OfflineError(f"cannot download {what}: {reason}; check the network and try again")
     return InfrastructureError(f"uv cannot install {what}: {reason}; try again")
-
-
-def _last_words(stderr: str) -> str:
-    """The innermost cause that uv gives, on one line and without addresses.
-
-    uv 0.13 writes `cause: ...` lines, older ones draw a tree; hints follow after a blank line.
-    """
-    causes: list[str] = []
-    for line in stderr.splitlines():
-        text = _URL.sub("(address)", _FRAME.sub("", line)).strip()
-        if text.startswith("hint:"):
-            break
-        if text:
-            causes.append(text)
-    return causes[-1].rstrip(".") if causes else ""
 
 
 # Packages of triage's own environment that another one shares: links, in place of copies.
@@ -284,7 +274,7 @@ def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
 
 def _shared(name: str, package: importlib.metadata.Distribution) -> SharedPackage:
     record = package.read_text("RECORD")
-    if record is None or _is_editable(package):
+    if record is None or '"editable": true' in (package.read_text("direct_url.json") or ""):
         raise InfrastructureError(
             f"{name} beside triage is not installed from a wheel, so it cannot be shared; install "
             "a wheel of it"
@@ -297,10 +287,6 @@ def _shared(name: str, package: importlib.metadata.Distribution) -> SharedPackag
         record=hashlib.sha256(record.encode()).hexdigest(),
         entries=tuple(Path(str(package.locate_file(top))).resolve() for top in sorted(tops)),
     )
-
-
-def _is_editable(package: importlib.metadata.Distribution) -> bool:
-    return '"editable": true' in (package.read_text("direct_url.json") or "")
 
 
 def _needs(requires: Iterable[str]) -> list[Requirement]:

@@ -353,19 +353,16 @@ class Hub:
         }
         for _ in range(2):
             try:
-                end, start_error = await (await self._running()).run(message)
+                task = self._runner
+                if task is None or is_lost(task):
+                    task = self._runner = asyncio.create_task(self._start_runner())
+                end, start_error = await (await asyncio.shield(task)).run(message)
             except PeerGoneError:
                 continue
             if start_error:
                 raise InfrastructureError(f"cannot start {words[0]}: {start_error}")
             return end
         raise InfrastructureError(f"the process that runs {words[0]} was killed twice")
-
-    async def _running(self) -> Peer:
-        task = self._runner
-        if task is None or is_lost(task):
-            task = self._runner = asyncio.create_task(self._start_runner())
-        return await asyncio.shield(task)
 
     def new_folder(self, kind: str, inside: Path | None = None) -> Path:
         """A new scratch folder, in another one where `inside` is given; it goes with the hub."""

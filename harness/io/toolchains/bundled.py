@@ -53,33 +53,31 @@ def describe_ptxas(path: Path, origin: str) -> Assembler:
     known = _read_description(memo)
     stat = (str(path), facts.st_mtime_ns, facts.st_size)
     if known is None or (known.path, known.mtime_ns, known.size) != stat:
-        known = _describe(path, facts, known)
+        try:
+            digest = sha256_of(path)
+        except OSError as error:
+            raise storage_error(error, path, "read") from error
+        if known is not None and known.sha256 == digest:
+            release: tuple[str, str] | None = (known.version, known.build)
+        else:
+            release = parse_banner(banner_of(path))
+        if release is None:
+            raise InfrastructureError(
+                f"{path} is not ptxas: its --version prints no version of ptxas"
+            )
+        known = _Description(
+            path=str(path),
+            mtime_ns=facts.st_mtime_ns,
+            size=facts.st_size,
+            sha256=digest,
+            version=release[0],
+            build=release[1],
+        )
         # On a read-only cache the question is asked again next time.
         with contextlib.suppress(StorageError):
             write_atomically(memo, msgspec.json.encode(known))
     return Assembler(
         version=known.version, origin=origin, path=path, sha256=known.sha256, build=known.build
-    )
-
-
-def _describe(path: Path, facts: os.stat_result, known: _Description | None) -> _Description:
-    try:
-        digest = sha256_of(path)
-    except OSError as error:
-        raise storage_error(error, path, "read") from error
-    if known is not None and known.sha256 == digest:
-        release: tuple[str, str] | None = (known.version, known.build)
-    else:
-        release = parse_banner(banner_of(path))
-    if release is None:
-        raise InfrastructureError(f"{path} is not ptxas: its --version prints no version of ptxas")
-    return _Description(
-        path=str(path),
-        mtime_ns=facts.st_mtime_ns,
-        size=facts.st_size,
-        sha256=digest,
-        version=release[0],
-        build=release[1],
     )
 
 

@@ -51,8 +51,40 @@ def fill(kind: str, release: Release, partial_folder: Path) -> bytes:
         OfflineError, IntegrityError, StorageError: as `harness.io.packages.wheels`.
     """
     if kind == TRITON:
-        return _fill_triton(release, partial_folder)
-    return _fill_tool(kind, release, partial_folder)
+        scratch, site = partial_folder / "scratch", partial_folder / SITE
+        scratch.mkdir()
+        install_wheels([release], site, scratch=scratch)
+        needed = _dependencies(site)
+        if needed:
+            install_wheels(needed, site, scratch=scratch)
+        shutil.rmtree(scratch)
+        library = next(site.glob("triton/_C/libtriton*"), site / "triton" / "__init__.py")
+        return _marker(
+            TRITON,
+            release,
+            library.relative_to(partial_folder),
+            sha256_of(library),
+            _import_triton(site, release.version),
+            dependencies=tuple(f"{each.name}=={each.version}" for each in needed),
+        )
+    # Keep one executable, and the licence, of a wheel that holds a whole toolkit.
+    scratch = partial_folder / "scratch"
+    scratch.mkdir()
+    # uv's own cache would keep the whole toolkit of every version.
+    install_wheels([release], scratch / SITE, scratch=scratch, cache=scratch / "cache")
+    unpacked = next((scratch / SITE).glob(f"**/bin/{kind}"), None)
+    if unpacked is None:
+        raise InfrastructureError(f"{release.filename} holds no {kind}; choose another version")
+    executable = partial_folder / "bin" / kind
+    executable.parent.mkdir()
+    unpacked.rename(executable)
+    executable.chmod(0o755)
+    for licence in (scratch / SITE).glob("*.dist-info/**/[Ll]icense*.txt"):
+        licence.rename(partial_folder / "LICENSE.txt")
+    shutil.rmtree(scratch)
+    banner = _checked_banner(executable, f"{kind}-{release.version}", str(release.version))
+    where = executable.relative_to(partial_folder)
+    return _marker(kind, release, where, sha256_of(executable), banner)
 
 
 def check(found: Toolchain) -> None:
@@ -66,7 +98,9 @@ def check(found: Toolchain) -> None:
     try:
         digest = sha256_of(executable)
         damaged = executable if digest != found.executable_sha256 else None
-        damaged = damaged or _damaged_file(_site(found))
+        damaged = damaged or _damaged_file(
+            site_of(found) if found.environment else found.path / SITE
+        )
     except OSError as error:
         damaged = Path(error.filename or executable)
     if damaged is not None:
@@ -86,10 +120,6 @@ def check(found: Toolchain) -> None:
         )
 
 
-def _site(found: Toolchain) -> Path:
-    return site_of(found) if found.environment else found.path / SITE
-
-
 def banner_of(executable: Path) -> str:
     """What its `--version` prints.
 
@@ -102,46 +132,6 @@ def banner_of(executable: Path) -> str:
             f"{executable.name} --version fails on this machine ({result.end.words}): {executable}"
         )
     return result.stdout.strip()
-
-
-def _fill_triton(release: Release, partial_folder: Path) -> bytes:
-    scratch, site = partial_folder / "scratch", partial_folder / SITE
-    scratch.mkdir()
-    install_wheels([release], site, scratch=scratch)
-    needed = _dependencies(site)
-    if needed:
-        install_wheels(needed, site, scratch=scratch)
-    shutil.rmtree(scratch)
-    library = next(site.glob("triton/_C/libtriton*"), site / "triton" / "__init__.py")
-    return _marker(
-        TRITON,
-        release,
-        library.relative_to(partial_folder),
-        sha256_of(library),
-        _import_triton(site, release.version),
-        dependencies=tuple(f"{each.name}=={each.version}" for each in needed),
-    )
-
-
-def _fill_tool(kind: str, release: Release, partial_folder: Path) -> bytes:
-    """Keep one executable, and the licence, of a wheel that holds a whole toolkit."""
-    scratch = partial_folder / "scratch"
-    scratch.mkdir()
-    # uv's own cache would keep the whole toolkit of every version.
-    install_wheels([release], scratch / SITE, scratch=scratch, cache=scratch / "cache")
-    unpacked = next((scratch / SITE).glob(f"**/bin/{kind}"), None)
-    if unpacked is None:
-        raise InfrastructureError(f"{release.filename} holds no {kind}; choose another version")
-    executable = partial_folder / "bin" / kind
-    executable.parent.mkdir()
-    unpacked.rename(executable)
-    executable.chmod(0o755)
-    for licence in (scratch / SITE).glob("*.dist-info/**/[Ll]icense*.txt"):
-        licence.rename(partial_folder / "LICENSE.txt")
-    shutil.rmtree(scratch)
-    banner = _checked_banner(executable, f"{kind}-{release.version}", str(release.version))
-    where = executable.relative_to(partial_folder)
-    return _marker(kind, release, where, sha256_of(executable), banner)
 
 
 def _marker(
@@ -172,11 +162,16 @@ def _dependencies(site: Path) -> list[Release]:
     """The newest wheels of what the Triton in `site` needs at import, except torch."""
     requirements = {
         canonicalize_name(requirement.name): requirement
-        for text in importlib.metadata.Distribution.at(_dist_info(site)).requires or ()
+        for text in importlib.metadata.Distribution.at(
+            next(site.glob("triton-*.dist-info"), site)
+        ).requires
+        or ()
         if (requirement := Requirement(text)).marker is None
         or requirement.marker.evaluate({"extra": ""})
     }
-    if _imports_setuptools(site / "triton"):
+    package = site / "triton"
+    pattern = re.compile(rb"^\s*(?:import|from)\s+setuptools\b", re.MULTILINE)
+    if any(pattern.search(path.read_bytes()) for path in package.glob("**/*.py")):
         # Triton 2.0 to 3.2 import it and do not say so.
         requirements.setdefault(canonicalize_name("setuptools"), Requirement("setuptools"))
     found: list[Release] = []
@@ -193,15 +188,6 @@ def _dependencies(site: Path) -> list[Release]:
             )
         found.append(fitting[-1])
     return found
-
-
-def _dist_info(site: Path) -> Path:
-    return next(site.glob("triton-*.dist-info"), site)
-
-
-def _imports_setuptools(package: Path) -> bool:
-    pattern = re.compile(rb"^\s*(?:import|from)\s+setuptools\b", re.MULTILINE)
-    return any(pattern.search(path.read_bytes()) for path in package.glob("**/*.py"))
 
 
 def _import_triton(site: Path, version: Version) -> str:

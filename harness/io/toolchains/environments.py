@@ -84,7 +84,15 @@ def planned_environment(declared: Environment) -> Compiler:
         InfrastructureError: what it shares is not installed beside triage.
     """
     shared = shared_packages(declared.shared)
-    return _as_compiler(declared, shared, _folder_name(declared, shared))
+    own, *partners = declared.pins
+    return Compiler(
+        kind=declared.kind,
+        version=declared.version,
+        origin=own.name,
+        sha256=_digest(declared, shared),
+        python=toolchain_folder(_folder_name(declared, shared)) / _VENV / "bin" / "python",
+        partners=tuple(map(str, (*partners, *shared))),
+    )
 
 
 def is_installed(compiler: Compiler) -> bool:
@@ -136,18 +144,6 @@ def compiler_in(found: Toolchain) -> Compiler:
         sha256=found.sha256,
         python=found.path / found.executable,
         partners=(*found.dependencies, *found.shared),
-    )
-
-
-def _as_compiler(declared: Environment, shared: tuple[SharedPackage, ...], name: str) -> Compiler:
-    own, *partners = declared.pins
-    return Compiler(
-        kind=declared.kind,
-        version=declared.version,
-        origin=own.name,
-        sha256=_digest(declared, shared),
-        python=toolchain_folder(name) / _VENV / "bin" / "python",
-        partners=tuple(map(str, (*partners, *shared))),
     )
 
 

@@ -105,7 +105,13 @@ class _Life:
         elif fresh.keys() != self.heads.keys():
             self._broken(MachineState.ABSENT)
         else:
-            self._found_clean(run, whole=tried == self.heads.keys())
+            if tried == self.heads.keys() and run.is_night:
+                if self.last_clean is None or run.started - self.last_clean >= _BETWEEN_NIGHTS:
+                    self.clean, self.last_clean = self.clean + 1, run.started
+                self.gone |= self.heads.keys()
+                self.state = _FIXED[self.clean >= self.wanted]
+            elif self.state not in _FIXED:
+                self.state = MachineState.ABSENT
 
     def _advance(self, sightings: Sequence[Sighting]) -> set[_Line]:
         """Move the heads; return the lines whose head this run has tried."""
@@ -131,15 +137,6 @@ class _Life:
 
     def _broken(self, state: MachineState) -> None:
         self.state, self.clean, self.last_clean = state, 0, None
-
-    def _found_clean(self, run: Occasion, *, whole: bool) -> None:
-        if whole and run.is_night:
-            if self.last_clean is None or run.started - self.last_clean >= _BETWEEN_NIGHTS:
-                self.clean, self.last_clean = self.clean + 1, run.started
-            self.gone |= self.heads.keys()
-            self.state = _FIXED[self.clean >= self.wanted]
-        elif self.state not in _FIXED:
-            self.state = MachineState.ABSENT
 
     def _is_reproduced(self) -> bool:
         return max(self.compiled.values(), default=0) > 1
@@ -275,8 +272,27 @@ class Chronicle:
 
     def _story(self, bug: int, clean_nights: int) -> Story:
         example = self._examples[bug]
-        at_fault = _tool_at_fault(example)
-        life = lifecycle(self._nights(bug, at_fault), clean_nights=clean_nights)
+        at_fault = (
+            _PTXAS if example.stage == Stage.CUBIN.value or example.compiler is None else _TRITON
+        )
+        # What each run says of the bug, on the lines that ever had it.
+        nights: dict[int, list[Sighting]] = {}
+        for line, (counts, results) in self._lines(bug, _beside(at_fault)).items():
+            for version, result in results:
+                nights.setdefault(result.run, []).append(
+                    Sighting(
+                        line=line,
+                        version=version,
+                        seen=self._seen(result, bug),
+                        compiled=result.compiled,
+                        counts=counts,
+                    )
+                )
+        order = {run: index for index, run in enumerate(self._runs)}
+        found = sorted(nights.items(), key=lambda night: order[night[0]])
+        life = lifecycle(
+            [(self._runs[run], sightings) for run, sightings in found], clean_nights=clean_nights
+        )
         assert life is not None, "a bug has a result that has it"
         cells = self._cells[bug]
         return Story(
@@ -324,24 +340,6 @@ class Chronicle:
                     at = HistoryPlace(tool, version, result.flags, place.rpartition("@")[2])
                     found[at] = found.get(at, False) or seen is Seen.HERE
         return found
-
-    def _nights(self, bug: int, tool: str) -> list[tuple[Occasion, list[Sighting]]]:
-        """What each run says of the bug, on the lines that ever had it."""
-        nights: dict[int, list[Sighting]] = {}
-        for line, (counts, results) in self._lines(bug, _beside(tool)).items():
-            for version, result in results:
-                nights.setdefault(result.run, []).append(
-                    Sighting(
-                        line=line,
-                        version=version,
-                        seen=self._seen(result, bug),
-                        compiled=result.compiled,
-                        counts=counts,
-                    )
-                )
-        order = {run: index for index, run in enumerate(self._runs)}
-        found = sorted(nights.items(), key=lambda night: order[night[0]])
-        return [(self._runs[run], sightings) for run, sightings in found]
 
     def _lines(self, bug: int, line_of: _LineOf) -> dict[_Line, tuple[bool, _OnLine]]:
         """The lines that ever had the bug, and whether they count: see above."""
@@ -393,8 +391,3 @@ def _beside(tool: str) -> _LineOf:
         return result.on(tool, place) or result.on(_TRITON, place) or result.on(_PTXAS, place)
 
     return line_of
-
-
-def _tool_at_fault(facts: BugFacts) -> str:
-    """Whose versions to follow: what only ptxas saw may be its doing."""
-    return _PTXAS if facts.stage == Stage.CUBIN.value or facts.compiler is None else _TRITON

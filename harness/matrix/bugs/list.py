@@ -209,7 +209,12 @@ def set_state(
         raise UsageError(f"bug {number} was joined with bug {home}: use that one")
     record = replace(records[number], state=state, duplicate_of=None)
     if state is HumanState.REPORTED:
-        record = replace(record, url=_url(argument))
+        if argument is None:
+            raise UsageError("reported needs the URL of the report")
+        parts = urlsplit(argument)
+        if parts.scheme not in ("http", "https") or not parts.netloc or not argument.isprintable():
+            raise UsageError(f"{argument[:100]!r} is not a URL; write https://...")
+        record = replace(record, url=argument[:_MAX_WORDS])
     elif state is HumanState.DUPLICATE:
         record = replace(record, duplicate_of=_other(number, argument, records))
     elif argument is not None:
@@ -218,15 +223,6 @@ def set_state(
         record = replace(record, note=note[:_MAX_WORDS])
     store.put_bug(record)
     return record
-
-
-def _url(text: str | None) -> str:
-    if text is None:
-        raise UsageError("reported needs the URL of the report")
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.netloc or not text.isprintable():
-        raise UsageError(f"{text[:100]!r} is not a URL; write https://...")
-    return text[:_MAX_WORDS]
 
 
 def _other(number: int, text: str | None, records: dict[int, BugRecord]) -> int:

@@ -72,11 +72,15 @@ def rekey(store: Store) -> Rekeyed:
         for number, record in page:
             results += 1
             row = _decode_row(record.row)
-            verdict = _judge_again(record, row, found)
+            steps = _steps(record, row, found)
+            verdict = judge(_cell_evidence(row, steps)) if steps else None
             if verdict is None:
                 continue
             judged += 1
-            if _differs(row, verdict):
+            key = verdict.signature.key if verdict.signature else None
+            stage = verdict.stage.value if verdict.stage else None
+            new = (verdict.kind.value, verdict.reason, stage, verdict.code, key)
+            if new != (row.verdict, row.reason, row.stage, row.code, row.signature):
                 verdicts[number] = equal.setdefault(verdict, verdict)
             elif row.signature and is_failure(row.verdict):
                 same[bug_key(row, verdict.signature) or row.signature] += 1
@@ -138,12 +142,6 @@ def row_of_evidence(store: Store, cell: str) -> Row | None:
     )
 
 
-def _judge_again(record: ResultRecord, row: Row, found: _Found) -> Verdict | None:
-    """The verdict by today's rules; None where the evidence for it is not there."""
-    steps = _steps(record, row, found)
-    return judge(_cell_evidence(row, steps)) if steps else None
-
-
 def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | None:
     """What a result was judged from, by kind; None where that is not there any more."""
     # A run was judged from what its PTX did, with inputs that are not among the evidence.
@@ -181,10 +179,3 @@ def _cell_evidence(row: Row, steps: Mapping[str, Any]) -> CellEvidence:
         assembly=steps.get("assemble"),
         inspection=steps.get("inspect"),
     )
-
-
-def _differs(row: Row, verdict: Verdict) -> bool:
-    key = verdict.signature.key if verdict.signature else None
-    stage = verdict.stage.value if verdict.stage else None
-    new = (verdict.kind.value, verdict.reason, stage, verdict.code, key)
-    return new != (row.verdict, row.reason, row.stage, row.code, row.signature)

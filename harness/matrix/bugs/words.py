@@ -192,7 +192,13 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
     yield "message", _title(bug)
     if bug.failing_pass:
         yield "pass", bug.failing_pass
-    yield "results say", _machine(bug)
+    said = say(bug.machine.value, _TONES[bug.machine])
+    if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
+        nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
+        said += say(f" ({nights} without it, in all cells that had it, at their newest versions)")
+    elif bug.machine is MachineState.ABSENT:
+        said += say(" (it works with the newest versions that were tried; no whole night says so)")
+    yield "results say", said
     yield "people say", _people(record)
     if record.note:
         yield "note", record.note
@@ -221,16 +227,6 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
         yield "possibly related", ", ".join(f"bug {number}" for number in related)
     yield "example", f"{example.cell}\n{example.reason}"
     yield "look", command_of(bug)
-
-
-def _machine(bug: Bug) -> SaidLine:
-    said = say(bug.machine.value, _TONES[bug.machine])
-    if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
-        nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
-        said += say(f" ({nights} without it, in all cells that had it, at their newest versions)")
-    elif bug.machine is MachineState.ABSENT:
-        said += say(" (it works with the newest versions that were tried; no whole night says so)")
-    return said
 
 
 def _failure(bug: Bug) -> str:

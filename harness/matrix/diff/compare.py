@@ -325,7 +325,11 @@ class _Comparison:
         else:
             change = _against(expectation, older, newer)
             if change.kind in (ChangeKind.SAME_OK, ChangeKind.SAME_FAIL):
-                self._note(expectation, newer)
+                key = id(expectation), newer.verdict
+                known = self.surprises.get(key) or Surprise(
+                    expectation=expectation, verdict=newer.verdict, cells=0, example=newer.short
+                )
+                self.surprises[key] = replace(known, cells=known.cells + 1)
         return replace(change, expectation=expectation)
 
     def _gone(self, older: Facts) -> Change:
@@ -333,13 +337,6 @@ class _Comparison:
         why = self.excluded(older)
         kind = ChangeKind.MISSING if why is None else ChangeKind.EXCLUDED
         return Change(kind=kind, older=older, newer=None, why=why)
-
-    def _note(self, expectation: Expectation, newer: Facts) -> None:
-        key = id(expectation), newer.verdict
-        known = self.surprises.get(key) or Surprise(
-            expectation=expectation, verdict=newer.verdict, cells=0, example=newer.short
-        )
-        self.surprises[key] = replace(known, cells=known.cells + 1)
 
     def _count(self, change: Change) -> None:
         self.counts[change.kind] += 1

@@ -70,14 +70,29 @@ def _outcome(facts: Facts | None) -> tuple[str, str | None] | None:
 
 def _group(changes: Sequence[Change]) -> ChangeGroup:
     first = changes[0]
+    # How to look at the cell: what the compiler said, or the machine code it made.
+    stage = None
+    if first.newer is not None:
+        stage = "sass" if first.newer.verdict in _COMPILES else "log"
+    cells = [change.facts for change in changes]
+    # The coordinates that the cells share, or how many there are; configs where they are few.
+    labels = [Config.of(dict(each.config)).label for each in cells]
+    parts = [
+        _some([each.kernel for each in cells], "kernels"),
+        _some([each.launch for each in cells], "launches"),
+        _some([each.target for each in cells], "targets"),
+        _some([each.compiler_name if each.compiler else "PTX" for each in cells], "Tritons"),
+        _tools(cells),
+        _some(labels, "configs", shown=1),
+    ]
     return ChangeGroup(
         kind=first.kind,
         changes=tuple(changes),
         what=_what(changes),
-        where=_where([change.facts for change in changes]),
+        where=" · ".join(parts),
         since=first.since if all(change.since == first.since for change in changes) else None,
         issue=first.expectation.issue if first.expectation else None,
-        command=_command(first),
+        command=show_command(first.facts.short, stage),
     )
 
 
@@ -158,20 +173,6 @@ def _span(metric: str, values: Sequence[object]) -> str:
 # --- where -------------------------------------------------------------------------------------
 
 
-def _where(cells: Sequence[Facts]) -> str:
-    """The coordinates that the cells share, or how many there are; configs where they are few."""
-    labels = [Config.of(dict(each.config)).label for each in cells]
-    parts = [
-        _some([each.kernel for each in cells], "kernels"),
-        _some([each.launch for each in cells], "launches"),
-        _some([each.target for each in cells], "targets"),
-        _some([each.compiler_name if each.compiler else "PTX" for each in cells], "Tritons"),
-        _tools(cells),
-        _some(labels, "configs", shown=1),
-    ]
-    return " · ".join(parts)
-
-
 def _tools(cells: Sequence[Facts]) -> str:
     """The assembler with its versions; of several, each with its own."""
     kinds = list({assembler_name(each.assembler) for each in cells})
@@ -188,14 +189,6 @@ def _tools(cells: Sequence[Facts]) -> str:
 def _some(words: Sequence[str], what: str, shown: int = _SHOWN) -> str:
     found = list(dict.fromkeys(words))
     return ", ".join(found) if len(found) <= shown else f"{len(found)} {what}"
-
-
-def _command(change: Change) -> str:
-    """How to look at the cell: what the compiler said, or the machine code it made."""
-    stage = None
-    if change.newer is not None:
-        stage = "sass" if change.newer.verdict in _COMPILES else "log"
-    return show_command(change.facts.short, stage)
 
 
 _TONES = {
@@ -217,18 +210,6 @@ _QUIET_WORDS = {
 
 def changes_said(changes: Changes, *, informational: bool = False) -> list[SaidLine]:
     """The headline, then each piece of news: how many, what, where, and the command to look."""
-    lines = [say(_headline(changes), Tone.HEAD)]
-    for group in group_changes(changes.changes):
-        lines += _group_words(group, group.kind.value, _TONES.get(group.kind, Tone.PLAIN))
-    if informational:
-        for group in group_changes(changes.informational):
-            lines += _group_words(group, "informational", Tone.FAINT)
-    lines += [say(_surprise(each), Tone.POOR) for each in changes.surprises]
-    lines += [say(each, Tone.GOOD) for each in changes.expired]
-    return lines + [say(each, Tone.BAD) for each in changes.broken]
-
-
-def _headline(changes: Changes) -> str:
     runs = f"run {changes.newer}"
     if changes.older is not None:
         runs = f"run {changes.older} -> run {changes.newer}"
@@ -239,9 +220,21 @@ def _headline(changes: Changes) -> str:
     ]
     quiet = [f"{changes.counts[kind]:,} {words}" for kind, words in _QUIET_WORDS.items()
              if changes.counts.get(kind)]  # fmt: skip
-    return f"{runs}: {', '.join(news) or 'nothing changed'}" + (
-        f" ({', '.join(quiet)})" if quiet else ""
-    )
+    lines = [
+        say(
+            f"{runs}: {', '.join(news) or 'nothing changed'}"
+            + (f" ({', '.join(quiet)})" if quiet else ""),
+            Tone.HEAD,
+        )
+    ]
+    for group in group_changes(changes.changes):
+        lines += _group_words(group, group.kind.value, _TONES.get(group.kind, Tone.PLAIN))
+    if informational:
+        for group in group_changes(changes.informational):
+            lines += _group_words(group, "informational", Tone.FAINT)
+    lines += [say(_surprise(each), Tone.POOR) for each in changes.surprises]
+    lines += [say(each, Tone.GOOD) for each in changes.expired]
+    return lines + [say(each, Tone.BAD) for each in changes.broken]
 
 
 def _group_words(group: ChangeGroup, title: str, tone: Tone) -> list[SaidLine]:
@@ -276,7 +269,18 @@ def changes_document(changes: Changes, *, informational: bool = False) -> dict[s
         "newer": changes.newer,
         "counts": {kind.value: changes.counts.get(kind, 0) for kind in ChangeKind},
         "changes": changes_by_kind(changes),
-        "groups": [_group_document(group) for group in group_changes(changes.changes)],
+        "groups": [
+            {
+                "kind": group.kind.value,
+                "count": len(group.changes),
+                "what": group.what,
+                "where": group.where,
+                "since": group.since,
+                "issue": group.issue,
+                "command": group.command,
+            }
+            for group in group_changes(changes.changes)
+        ],
         "surprises": [
             {
                 "verdict": each.verdict,
@@ -304,18 +308,6 @@ def changes_by_kind(changes: Changes) -> dict[str, list[ChangedCell]]:
     for change in changes.changes:
         found[change.kind.value].append(_changed_cell(change))
     return found
-
-
-def _group_document(group: ChangeGroup) -> dict[str, Any]:
-    return {
-        "kind": group.kind.value,
-        "count": len(group.changes),
-        "what": group.what,
-        "where": group.where,
-        "since": group.since,
-        "issue": group.issue,
-        "command": group.command,
-    }
 
 
 @dataclass(frozen=True, slots=True)

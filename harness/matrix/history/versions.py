@@ -53,17 +53,14 @@ def export_file(
     """
 
     def write(draft: Path) -> None:
-        _write(draft, _rows(store, runs), form)
+        rows = _rows(store, runs)
+        if form not in TEXT_FORMATS:
+            write_binary(form, rows, draft)
+            return
+        with draft.open("wb") as out:
+            write_text(form, rows, out)
 
     write_output(path, write, option="--out", overwrite=overwrite)
-
-
-def _write(path: Path, rows: Iterator[StoredRow], form: str) -> None:
-    if form not in TEXT_FORMATS:
-        write_binary(form, rows, path)
-        return
-    with path.open("wb") as out:
-        write_text(form, rows, out)
 
 
 def _rows(store: Store, runs: Sequence[RunRecord]) -> Iterator[StoredRow]:

@@ -29,7 +29,6 @@ from harness.io.toolchains.by_name import name_tool
 from harness.matrix.nights.workers import (
     CaptureAnswer,
     CaptureTask,
-    PastRow,
     ToolAnswer,
     ToolTask,
     named,
@@ -208,21 +207,18 @@ class HandingOut:
         """
         await in_parallel(self._once(rank, indices) for rank, indices in enumerate(captures))
         for rank, indices in self._lost:
-            await self._alone(rank, indices)
+            try:
+                await self._send(rank, indices)
+            except LostWorkersError as error:
+                self.run.failures.append(error)
+                for index in indices:
+                    self._give_up(self.plan.places[index], str(error))
 
     async def _once(self, rank: int, indices: Sequence[int]) -> None:
         try:
             await self._send(rank, indices)
         except LostWorkersError:
             self._lost.append((rank, indices))
-
-    async def _alone(self, rank: int, indices: Sequence[int]) -> None:
-        try:
-            await self._send(rank, indices)
-        except LostWorkersError as error:
-            self.run.failures.append(error)
-            for index in indices:
-                self._give_up(self.plan.places[index], str(error))
 
     async def _send(self, rank: int, indices: Sequence[int]) -> None:
         if self.steering.is_time_up():
@@ -278,7 +274,7 @@ class HandingOut:
             memory=self.memory,
             launch_memory=0,
             until=self.until,
-            past=tuple(_as_sent(each) for each in past if each.run != self.run.run),
+            past=tuple(to_row(0, each, 0.0) for each in past if each.run != self.run.run),
             settled=tuple(each.cell for each in past if each.run == self.run.run),
         )
 
@@ -334,10 +330,6 @@ class HandingOut:
             self.steering.settled.add(str(cell.cell))
             self.run.progress.planned(1)
             self.run.progress.done(done.row)
-
-
-def _as_sent(record: ResultRecord) -> PastRow:
-    return to_row(0, record, 0.0)
 
 
 # What a command is about to look at, compiled by other machines: only evidence comes back.

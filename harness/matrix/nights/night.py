@@ -53,7 +53,17 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
         UsageError: the text is malformed, or does not say which of several packages is meant.
         EmptySelectionError: no kernel of the matrix comes from the package.
     """
-    name, spec = _read(text)
+    name, spec = None, text.strip()
+    if spec[:1].isalpha():
+        try:
+            found = Requirement(spec)
+        except InvalidRequirement:
+            raise UsageError(
+                f"--package-version {text[:80]}: write for example '>=0.4,<0.6' or "
+                "'fla-core>=0.4,<0.6'"
+            ) from None
+        name, spec = found.name, str(found.specifier) or LATEST
+    check_spec(spec, what=name or "the package")
     mine = [repro for repro in _listed(matrix) if repro.source]
     packages = sorted({repro.source.pin.package for repro in mine if repro.source})
     if name is None and len(packages) > 1:
@@ -68,22 +78,6 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
             f"no kernel of the matrix comes from {name or 'a package'}{known}"
         )
     return replace(matrix, kernels=kernels, include=())
-
-
-def _read(text: str) -> tuple[str | None, str]:
-    """The package and the specifier of its releases."""
-    name, spec = None, text.strip()
-    if spec[:1].isalpha():
-        try:
-            found = Requirement(spec)
-        except InvalidRequirement:
-            raise UsageError(
-                f"--package-version {text[:80]}: write for example '>=0.4,<0.6' or "
-                "'fla-core>=0.4,<0.6'"
-            ) from None
-        name, spec = found.name, str(found.specifier) or LATEST
-    check_spec(spec, what=name or "the package")
-    return name, spec
 
 
 def _listed(matrix: Matrix) -> list[Repro]:

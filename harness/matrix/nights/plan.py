@@ -111,7 +111,13 @@ class _Planner:
         self._words[TRITON] = self._versions(TRITON, self.matrix.triton)
         ptxas = self._versions(PTXAS, self.matrix.ptxas)
         for repro in self._kernels():
-            self._product(repro, ptxas)
+            launches = self._launches(repro)
+            targets = tuple(str(target) for target in self.matrix.targets)
+            for target in choose_targets(SelectionOptions(kernel=repro.name, sm=targets), repro):
+                mine = self._assembler_words(back_end(repro.front_end, target), ptxas)
+                for launch in launches:
+                    for word in self._words_for(repro, launch):
+                        self._place(repro, launch, target, word, mine, ConfigFilter())
         for extra in self.matrix.include:
             self._extra(extra, ptxas, f"{self.matrix.file}:{extra.line}: include")
         for each in self.kept:
@@ -203,15 +209,6 @@ class _Planner:
             default = VersionChoice(specs=(back.default,))
             self._words[kind] = self._versions(kind, self.matrix.assemblers.get(kind, default))
         return self._words[kind]
-
-    def _product(self, repro: Repro, ptxas: list[str]) -> None:
-        launches = self._launches(repro)
-        targets = tuple(str(target) for target in self.matrix.targets)
-        for target in choose_targets(SelectionOptions(kernel=repro.name, sm=targets), repro):
-            mine = self._assembler_words(back_end(repro.front_end, target), ptxas)
-            for launch in launches:
-                for word in self._words_for(repro, launch):
-                    self._place(repro, launch, target, word, mine, ConfigFilter())
 
     def _launches(self, repro: Repro) -> tuple[PlannedLaunch, ...]:
         options = SelectionOptions(kernel=repro.name)

@@ -89,7 +89,15 @@ class MatrixSteering(Steering):
     def look(self, place: CapturePlace, plan: Plan) -> Chosen:
         """Take over what needs no work, and say what is left; asking twice does no harm."""
         if not plan.cells:
-            self.rules.unseen(_at(place))
+            self.rules.unseen(
+                MatrixPlace(
+                    kernel=place.selection.repro.name,
+                    launch=place.launch.label,
+                    target=str(place.target),
+                    compiler=place.compiler.kind,
+                    version=place.compiler.version or None,
+                )
+            )
         wanted = self._wanted(place, plan.cells)
         left = self._carry_over(wanted) if self.use_cache else wanted
         found = [self.last.get(at.cell) for _, at in left]
@@ -214,16 +222,6 @@ def coordinates_of(cell: PlannedCell) -> Coordinates:
         assembler=cell.ptxas.kind,
         ptxas=cell.ptxas.version or None,
         ptxas_origin=cell.ptxas.origin,
-    )
-
-
-def _at(place: CapturePlace) -> MatrixPlace:
-    return MatrixPlace(
-        kernel=place.selection.repro.name,
-        launch=place.launch.label,
-        target=str(place.target),
-        compiler=place.compiler.kind,
-        version=place.compiler.version or None,
     )
 
 

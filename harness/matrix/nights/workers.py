@@ -47,7 +47,7 @@ from harness.values.kernel import ConfigFilter, Scalar
 from harness.values.matrix import Matrix, MatrixVariant, Selector
 from harness.values.outcome import ProcessEnd
 from harness.values.target import Target
-from harness.values.toolchain import INSTALLED, PTX, Compiler
+from harness.values.toolchain import INSTALLED, PTX
 
 
 def named(place: CapturePlace, *, is_extra: bool) -> NamedPlace:
@@ -84,7 +84,9 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
     if repro is None or not specs:
         raise UsageError(f"there is no launch {name.launch} of {name.repro}")
     target = Target.parse(name.target)
-    compiler = _compiler(name)
+    end = front_end(name.compiler)
+    # A compiler without versions is the only one of its kind.
+    compiler = end.install(name.version) if name.version else end.default()
     back = back_end(name.compiler, target)
     tools = tuple(back.install(version) if version else None for version in name.assemblers)
     launch = PlannedLaunch(spec=specs[0], overrides=name.overrides, given=frozenset(name.given))
@@ -108,12 +110,6 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
     if other := [what for what, digest in name.same.items() if mine.get(what) != digest]:
         raise InfrastructureError(f"other than where the run was started: {', '.join(other)}")
     return place
-
-
-def _compiler(name: NamedPlace) -> Compiler:
-    end = front_end(name.compiler)
-    # A compiler without versions is the only one of its kind.
-    return end.install(name.version) if name.version else end.default()
 
 
 def _same(place: CapturePlace) -> dict[str, str]:
@@ -512,19 +508,16 @@ class Workshop:
         )
         self._slots.release()
         try:
-            return await _work(task, places, self._evidence(hub, task.run), sessions, self._slots)
+            # What the tasks of a run share, and of the last run only.
+            if self._common is None or self._common.run != task.run:
+                if self._common:
+                    self._common.clear()
+                self._common = CommonEvidence(run=task.run, hub=hub)
+            return await _work(task, places, self._common, sessions, self._slots)
         finally:
             leaving = asyncio.create_task(self._slots.acquire())
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
-
-    def _evidence(self, hub: Hub, run: str) -> CommonEvidence:
-        """What the tasks of a run share, and of the last run only."""
-        if self._common is None or self._common.run != run:
-            if self._common:
-                self._common.clear()
-            self._common = CommonEvidence(run=run, hub=hub)
-        return self._common
 
     async def _close(self) -> None:
         async with self._lock:

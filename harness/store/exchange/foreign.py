@@ -154,11 +154,7 @@ def _checked(
         has_evidence={"evidence", "evidence_artifacts"} <= tables,
         workarounds=_workarounds(db) if "workarounds" in tables else (),
     )
-    _check_results(db, {run.id for run in found.runs})
-    return found
-
-
-def _check_results(db: sqlite3.Connection, runs: set[int]) -> None:
+    runs = {run.id for run in found.runs}
     largest = db.execute("SELECT max(length(row)) FROM results").fetchone()[0] or 0
     if largest > _LARGEST_ROW:
         raise ValueError(f"a row of {largest} bytes")
@@ -174,6 +170,7 @@ def _check_results(db: sqlite3.Connection, runs: set[int]) -> None:
         said = (decoded.cell, decoded.verdict, decoded.signature, decoded.kernel)
         if said != (record.cell, record.verdict, record.signature_key, record.kernel):
             raise ValueError(f"a result that contradicts itself: {str(record.cell)[:100]!r}")
+    return found
 
 
 def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:

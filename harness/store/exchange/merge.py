@@ -12,7 +12,7 @@ import json
 import tempfile
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +89,21 @@ def take_evidence(
     done = Taken()
     named = _named(source)
     while page := list(islice(named, _PAGE)):
-        rows, copied, lacking = _read_page(source, page, artifacts)
+        # What is whole of a page, its artifacts copied; how many these are; how many are not whole.
+        keys: defaultdict[str, list[str]] = defaultdict(list)
+        for kind, key in page:
+            keys[kind].append(key)
+        rows: list[tuple[str, EvidenceRow]] = []
+        copied = lacking = 0
+        for kind, wanted in keys.items():
+            for row in source.db.execute(SELECT_EVIDENCE, (kind, json.dumps(wanted))):
+                found = read_row(row)
+                count = _copy(found, source, artifacts) if found else None
+                if found is None or count is None:
+                    lacking += 1
+                else:
+                    rows.append((kind, found))
+                    copied += count
         new = database.run(partial(_put_page, rows=rows, now=now))
         done += Taken(evidence=new, artifacts=copied, lacking=lacking)
     return done
@@ -110,27 +124,6 @@ def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
                 if pair not in seen:
                     seen.add(pair)
                     yield pair
-
-
-def _read_page(
-    source: ForeignStore, page: list[tuple[str, str]], ours: ArtifactStore
-) -> tuple[list[tuple[str, EvidenceRow]], int, int]:
-    """What is whole of a page, its artifacts copied; how many these are; how many are not whole."""
-    keys: defaultdict[str, list[str]] = defaultdict(list)
-    for kind, key in page:
-        keys[kind].append(key)
-    rows: list[tuple[str, EvidenceRow]] = []
-    copied = lacking = 0
-    for kind, wanted in keys.items():
-        for row in source.db.execute(SELECT_EVIDENCE, (kind, json.dumps(wanted))):
-            found = read_row(row)
-            count = _copy(found, source, ours) if found else None
-            if found is None or count is None:
-                lacking += 1
-            else:
-                rows.append((kind, found))
-                copied += count
-    return rows, copied, lacking
 
 
 def _copy(found: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int | None:
@@ -238,8 +231,30 @@ class Merging:
             with transaction(db):
                 before = _counts(db)
                 put_signatures(db, {each for source in sources for each in source.signatures})
-                for uid in _in_order(sources):
-                    _take_run(db, uid, sources)
+                # The uids of all runs, oldest first, so that they get the same numbers in any
+                # order.
+                started: dict[str, float] = {}
+                for source in sources:
+                    for run in source.runs:
+                        started[run.uid] = min(run.started, started.get(run.uid, run.started))
+                for uid in sorted(started, key=lambda uid: (started[uid], uid)):
+                    found: list[tuple[ForeignStore, ForeignRun]] = [
+                        (source, run) for source in sources for run in source.runs if run.uid == uid
+                    ]
+                    for _, run in found:
+                        db.execute(
+                            _PUT_RUN,
+                            (uid, run.started, run.finished, run.command, run.harness_version),
+                        )
+                    (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
+                    for _, run in found:
+                        db.executemany(_PUT_SHARD, [(number, *part) for part in run.parts])
+                    streams = [source.results(run.id) for source, run in found]
+                    together = heapq.merge(*streams, key=lambda record: record.cell)
+                    db.executemany(
+                        _PUT_RESULT, (to_row(number, record, 0.0) for record in together)
+                    )
+                    settle(db, number)
                 bugs = _take_bugs(db, sources)
                 workarounds = sum(take_workarounds(db, source) for source in sources)
                 after = _counts(db)
@@ -267,30 +282,6 @@ def _counts(db: sqlite3.Connection) -> tuple[int, int]:
     found = db.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM results)")
     runs, results = found.fetchone()
     return runs, results
-
-
-def _in_order(sources: Iterable[ForeignStore]) -> list[str]:
-    """The uids of all runs, oldest first, so that they get the same numbers in any order."""
-    started: dict[str, float] = {}
-    for source in sources:
-        for run in source.runs:
-            started[run.uid] = min(run.started, started.get(run.uid, run.started))
-    return sorted(started, key=lambda uid: (started[uid], uid))
-
-
-def _take_run(db: sqlite3.Connection, uid: str, sources: Sequence[ForeignStore]) -> None:
-    found: list[tuple[ForeignStore, ForeignRun]] = [
-        (source, run) for source in sources for run in source.runs if run.uid == uid
-    ]
-    for _, run in found:
-        db.execute(_PUT_RUN, (uid, run.started, run.finished, run.command, run.harness_version))
-    (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
-    for _, run in found:
-        db.executemany(_PUT_SHARD, [(number, *part) for part in run.parts])
-    streams = [source.results(run.id) for source, run in found]
-    together = heapq.merge(*streams, key=lambda record: record.cell)
-    db.executemany(_PUT_RESULT, (to_row(number, record, 0.0) for record in together))
-    settle(db, number)
 
 
 # --- bugs -------------------------------------------------------------------------------------

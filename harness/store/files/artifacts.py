@@ -99,7 +99,11 @@ class ArtifactStore:
             return
         try:
             self._temporary.mkdir(parents=True, exist_ok=True)
-            self._sweep_temporary()
+            oldest = time.time() - _STALE
+            for entry in self._temporary.iterdir():
+                with suppress(FileNotFoundError):
+                    if entry.stat().st_mtime < oldest:
+                        entry.unlink()
         except OSError as error:
             raise disk_failure(root, error) from error
 
@@ -216,7 +220,15 @@ class ArtifactStore:
         try:
             shards = sorted(entry for entry in self.root.iterdir() if _SHARD.fullmatch(entry.name))
             for shard in shards:
-                yield from _artifacts_of(shard)
+                with os.scandir(shard) as entries:
+                    for entry in entries:
+                        sha256 = shard.name + entry.name.removesuffix(".z")
+                        if entry.name.endswith(".z") and _SHA256.fullmatch(sha256):
+                            try:
+                                found = entry.stat(follow_symlinks=False)
+                            except FileNotFoundError:
+                                continue
+                            yield sha256, found.st_size, found.st_mtime
         except OSError as error:
             raise disk_failure(self.root, error) from error
 
@@ -313,13 +325,6 @@ class ArtifactStore:
         except OSError as error:
             raise disk_failure(path, error) from error
 
-    def _sweep_temporary(self) -> None:
-        oldest = time.time() - _STALE
-        for entry in self._temporary.iterdir():
-            with suppress(FileNotFoundError):
-                if entry.stat().st_mtime < oldest:
-                    entry.unlink()
-
 
 def _chunks(source: BinaryIO, path: Path) -> Iterator[bytes]:
     try:
@@ -365,18 +370,6 @@ def _inflated_hash(packed: bytes) -> str | None:
         if unpacker.eof and (unpacker.unused_data or at + _PACKED_CHUNK < len(packed)):
             return None
     return digest.hexdigest() if unpacker.eof else None
-
-
-def _artifacts_of(shard: Path) -> Iterator[tuple[str, int, float]]:
-    with os.scandir(shard) as entries:
-        for entry in entries:
-            sha256 = shard.name + entry.name.removesuffix(".z")
-            if entry.name.endswith(".z") and _SHA256.fullmatch(sha256):
-                try:
-                    found = entry.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue
-                yield sha256, found.st_size, found.st_mtime
 
 
 # Results that can be read and not written: on a read-only disk, or another user's.

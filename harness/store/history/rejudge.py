@@ -92,28 +92,28 @@ class Judgements:
         def work(db: sqlite3.Connection) -> Moved:
             with transaction(db):
                 put_signatures(db, {each.signature for each in verdicts.values() if each.signature})
-                moved = _rewrite(db, verdicts)
+                # Count the results by the old and the new key of their bugs.
+                signatures = read_signatures(db)
+                moved: Counter[tuple[str, str]] = Counter()
+                for number, verdict in verdicts.items():
+                    *row, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
+                    record = from_row(row)
+                    if record.signature_key and verdict.signature:
+                        row = msgspec.json.decode(record.row, type=Row)
+                        old = (
+                            bug_key(row, signatures.get(record.signature_key))
+                            or record.signature_key
+                        )
+                        moved[old, bug_key(row, verdict.signature) or verdict.signature.key] += 1
+                    assert record.run is not None
+                    db.execute(
+                        _UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number)
+                    )
                 moved.update({(key, key): count for key, count in same.items()})
                 bugs, merged = move_keys(db, moved)
             return Moved(results=len(verdicts), bugs=bugs, merged=merged)
 
         return self._database.run(work)
-
-
-def _rewrite(db: sqlite3.Connection, verdicts: Mapping[int, Verdict]) -> Counter[tuple[str, str]]:
-    """Count the results by the old and the new key of their bugs."""
-    signatures = read_signatures(db)
-    keys: Counter[tuple[str, str]] = Counter()
-    for number, verdict in verdicts.items():
-        *row, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
-        record = from_row(row)
-        if record.signature_key and verdict.signature:
-            row = msgspec.json.decode(record.row, type=Row)
-            old = bug_key(row, signatures.get(record.signature_key)) or record.signature_key
-            keys[old, bug_key(row, verdict.signature) or verdict.signature.key] += 1
-        assert record.run is not None
-        db.execute(_UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number))
-    return keys
 
 
 def _judged(record: ResultRecord, verdict: Verdict) -> ResultRecord:

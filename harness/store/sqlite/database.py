@@ -127,23 +127,21 @@ def _rescue(damaged: Path, building: Path) -> None:
                 applied(source, damaged)
             with transaction(target):
                 for table in _TABLES:
-                    _copy_readable(source, target, table)
+                    # An older database may lack columns that have a default here.
+                    known = _columns(source, table)
+                    names = [name for name in _columns(target, table) if not known or name in known]
+                    columns = ", ".join(names)
+                    marks = ", ".join("?" for _ in names)
+                    insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants
+                    for row in _readable_rows(source, table, columns):
+                        values = dict(zip(names, row, strict=True))
+                        if table != "results" or is_intact(
+                            [values[name] for name in RESULT_COLUMNS]
+                        ):
+                            # A damaged index no longer keeps doubles out.
+                            with suppress(sqlite3.IntegrityError):
+                                target.execute(insert, row)
                 target.execute(_INVENT_LOST_RUNS)
-
-
-def _copy_readable(source: sqlite3.Connection, target: sqlite3.Connection, table: str) -> None:
-    # An older database may lack columns that have a default here.
-    known = _columns(source, table)
-    names = [name for name in _columns(target, table) if not known or name in known]
-    columns = ", ".join(names)
-    marks = ", ".join("?" for _ in names)
-    insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants
-    for row in _readable_rows(source, table, columns):
-        values = dict(zip(names, row, strict=True))
-        if table != "results" or is_intact([values[name] for name in RESULT_COLUMNS]):
-            # A damaged index no longer keeps doubles out.
-            with suppress(sqlite3.IntegrityError):
-                target.execute(insert, row)
 
 
 def _columns(db: sqlite3.Connection, table: str) -> list[str]:
@@ -245,7 +243,18 @@ class Database:
                 self._replace()
             self._lock.take(exclusive=False)
             try:
-                self._db = self._open()
+                if self.path.exists() and not self.path.is_file():
+                    raise StorageError(
+                        f"{self.path} is not a file: move it away, or use another folder"
+                    )
+                db = connect(self.path)
+                try:
+                    migrate(db, self.path)
+                    self._on_open(db)
+                except BaseException:
+                    db.close()
+                    raise
+                self._db = db
             except sqlite3.Error as error:
                 if not is_damage(error):
                     raise storage_failure(self.path, error) from error
@@ -253,18 +262,6 @@ class Database:
             if self._db is not None and not self._marker.exists():
                 return self._db
         raise StorageError(f"{self.path} is damaged again and again: check the disk that holds it")
-
-    def _open(self) -> sqlite3.Connection:
-        if self.path.exists() and not self.path.is_file():
-            raise StorageError(f"{self.path} is not a file: move it away, or use another folder")
-        db = connect(self.path)
-        try:
-            migrate(db, self.path)
-            self._on_open(db)
-        except BaseException:
-            db.close()
-            raise
-        return db
 
     def _disconnect(self) -> None:
         if self._db is not None:

@@ -236,18 +236,6 @@ _GRAVE = (Loss.ALL, Loss.MOST)
 
 def package_said(report: PackageReport) -> list[Block]:
     """Where the source is from, the lists that lose configs, what would save them, and counts."""
-    blocks: list[Block] = [say(_source(report), Tone.HEAD), BLANK]
-    if any(one.lost or one.unknown for one, _ in report.lists):
-        blocks += [_grid(report), BLANK]
-    for one, pruning in report.losing:
-        blocks += [*_list_said(one, pruning, report.surroundings), BLANK]
-    some = [line for one, _ in report.lists if one.loss is Loss.SOME for line in _some_said(one)]
-    if some:
-        blocks += [say("Why lists lose some of their configs", Tone.HEAD), *some, BLANK]
-    return [*blocks, *(say(line) for line in _counts(report))]
-
-
-def _source(report: PackageReport) -> str:
     pin = report.reached.pin
     pinned = " and ".join(report.reached.pinned)
     others = f" (the repros pin {pinned})" if pinned else ""
@@ -256,7 +244,18 @@ def _source(report: PackageReport) -> str:
         if report.reached.is_pinned
         else f"as the package index has it{others}"
     )
-    return f"{pin.package} {pin.version}, sha256 {pin.sha256}, {origin}"
+    blocks: list[Block] = [
+        say(f"{pin.package} {pin.version}, sha256 {pin.sha256}, {origin}", Tone.HEAD),
+        BLANK,
+    ]
+    if any(one.lost or one.unknown for one, _ in report.lists):
+        blocks += [_grid(report), BLANK]
+    for one, pruning in report.losing:
+        blocks += [*_list_said(one, pruning, report.surroundings), BLANK]
+    some = [line for one, _ in report.lists if one.loss is Loss.SOME for line in _some_said(one)]
+    if some:
+        blocks += [say("Why lists lose some of their configs", Tone.HEAD), *some, BLANK]
+    return [*blocks, *(say(line) for line in _counts(report))]
 
 
 def _grid(report: PackageReport) -> SaidGrid:

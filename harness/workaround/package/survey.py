@@ -43,7 +43,13 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
         EmptySelectionError: the source of no repro is that package.
         InfrastructureError: the package index does not answer, and its listing is not cached.
     """
-    name, spec = _read(text)
+    try:
+        found = Requirement(text)
+    except InvalidRequirement:
+        found = None
+    if found is None or found.url or found.extras or found.marker:
+        raise UsageError(f"{text[:80]!r}: write NAME==VERSION, for example fla-core==0.6.0")
+    name, spec = canonicalize_name(found.name), str(found.specifier) or LATEST
     repros, errors = list_repros()
     mine = [repro for repro in repros if is_of(repro, name)]
     if not mine and not own_files:
@@ -67,16 +73,6 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
         launches=tuple(launches),
         complaints=tuple(map(str, errors)),
     )
-
-
-def _read(text: str) -> tuple[str, str]:
-    try:
-        found = Requirement(text)
-    except InvalidRequirement:
-        found = None
-    if found is None or found.url or found.extras or found.marker:
-        raise UsageError(f"{text[:80]!r}: write NAME==VERSION, for example fla-core==0.6.0")
-    return canonicalize_name(found.name), str(found.specifier) or LATEST
 
 
 def _version(name: str, spec: str, pins: dict[str, Pin]) -> Version:
@@ -175,33 +171,25 @@ async def survey_package(
     """
     from harness.workaround.package.pruning import pruning_of  # noqa: PLC0415 - libcst: 0.3 s
 
-    folder = _folder(reached.launches[0])
+    repro = reached.launches[0]
+    assert repro.source is not None
+    folder = (import_root(repro) / repro.source.module.partition(".")[0]).resolve()
     mine = _InPackage(folder=folder, at_once=_CELLS_A_WORKER * how.workers)
     compiled = await compile_selections(selections, store, how, progress, mine)
     lists = tuning_lists(compiled.rows, mine.records, mine.files)
     launched = {(one.file, one.kernel) for one in lists}
-    return PackageReport(
-        surroundings=selections[0].surroundings,
-        reached=reached,
-        compiled=compiled,
-        lists=tuple((one, pruning_of(one)) for one in lists),
-        functions=count_functions(_texts(folder), launched),
-        elsewhere=tuple(mine.elsewhere),
-    )
-
-
-def _folder(repro: Repro) -> Path:
-    """The folder of the package that is imported, in its source."""
-    assert repro.source is not None
-    return (import_root(repro) / repro.source.module.partition(".")[0]).resolve()
-
-
-def _texts(folder: Path) -> dict[str, str]:
-    """The Python files of the package; one that is not text counts as empty."""
+    # The Python files of the package; one that is not text counts as empty.
     found = {}
     for path in sorted(folder.rglob("*.py")):
         try:
             found[path.relative_to(folder.parent).as_posix()] = read_source(path)
         except TriageError:
             found[path.relative_to(folder.parent).as_posix()] = "\0"
-    return found
+    return PackageReport(
+        surroundings=selections[0].surroundings,
+        reached=reached,
+        compiled=compiled,
+        lists=tuple((one, pruning_of(one)) for one in lists),
+        functions=count_functions(found, launched),
+        elsewhere=tuple(mine.elsewhere),
+    )

@@ -283,15 +283,10 @@ def _least(configs: Sequence[Features], *, is_tensor: bool) -> _Amount:
 
     def of(config: Features, *, inside: bool) -> float:
         loops = [loop for loop in config.loops if bool(loop.depth) is inside]
-        one = sum(_amount(loop, is_tensor=is_tensor) for loop in loops)
+        one = sum(loop.tensor_work if is_tensor else 32.0 * loop.global_bytes for loop in loops)
         return config.blocks * config.warps * one
 
     return _Amount(
         once=min(of(each, inside=False) for each in configs),
         turning=min(of(each, inside=True) for each in configs),
     )
-
-
-def _amount(loop: LoopFacts, *, is_tensor: bool) -> float:
-    """Multiply-adds of a warp, or its bytes."""
-    return loop.tensor_work if is_tensor else 32.0 * loop.global_bytes

@@ -108,7 +108,25 @@ def keep_ranks(store: Store, report: RankReport) -> None:
     keys = {_key(each.kernel, each.launch, each.target): each for each in report.launches}
     known = _read(store, list(keys))
     for key, launch in keys.items():
-        kept = _kept(launch, report.device)
+        quality = launch.quality
+        rows = [each.row for each in launch.configs]
+        kept = KeptRank(
+            toolchains=tuple(dict.fromkeys(f"{row.compiler_name}, {row.tool}" for row in rows)),
+            device=report.device,
+            doubt=launch.doubt,
+            configs=tuple(
+                KeptConfig(
+                    label=Config.of(dict(each.row.config)).label,
+                    verdict=each.row.verdict,
+                    cost=each.cost,
+                    time=each.time.median if each.time else None,
+                )
+                for each in launch.configs
+            ),
+            spearman=quality.spearman if quality else None,
+            first=quality.first if quality else None,
+            top_three=quality.top_three if quality else None,
+        )
         if key in known and known[key].is_measured and not kept.is_measured:
             continue
         store.put_evidence(_KIND, key, msgspec.json.encode(kept), {})
@@ -138,28 +156,6 @@ def _read(store: Store, keys: Sequence[str]) -> dict[str, KeptRank]:
         except msgspec.MsgspecError:
             continue  # written by another version of this program
     return found
-
-
-def _kept(launch: RankedLaunch, device: str | None) -> KeptRank:
-    quality = launch.quality
-    rows = [each.row for each in launch.configs]
-    return KeptRank(
-        toolchains=tuple(dict.fromkeys(f"{row.compiler_name}, {row.tool}" for row in rows)),
-        device=device,
-        doubt=launch.doubt,
-        configs=tuple(
-            KeptConfig(
-                label=Config.of(dict(each.row.config)).label,
-                verdict=each.row.verdict,
-                cost=each.cost,
-                time=each.time.median if each.time else None,
-            )
-            for each in launch.configs
-        ),
-        spearman=quality.spearman if quality else None,
-        first=quality.first if quality else None,
-        top_three=quality.top_three if quality else None,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,21 @@ def ranks_said(report: RankReport) -> list[Block]:
     for launch in report.launches:
         heading = f"{launch.kernel} · {launch.launch} · {launch.target}"
         sure = launch.doubt or "the order is expected to hold"
-        parts += [say(heading, Tone.HEAD), say(sure, Tone.FAINT), _grid(launch)]
+        titles = ("expected", "regs", "spilled", "per SM", "waves", "ms")
+        columns = (
+            GridColumn(title="", is_number=True),
+            GridColumn(title="config", wraps=True, folds=True),
+            GridColumn(title="verdict"),
+            *(GridColumn(title=title, is_number=True) for title in titles),
+        )
+        costs = [each.cost for each in launch.configs if each.cost is not None]
+        best = min(costs, default=None)
+        rows = [_line(number, each, best) for number, each in enumerate(launch.configs, 1)]
+        parts += [
+            say(heading, Tone.HEAD),
+            say(sure, Tone.FAINT),
+            SaidGrid(columns=columns, rows=tuple(rows)),
+        ]
         quality = launch.quality
         if quality:
             rho = "-" if quality.spearman is None else f"{quality.spearman:.2f}"
@@ -41,20 +55,6 @@ def ranks_said(report: RankReport) -> list[Block]:
             )
         parts.append(BLANK)
     return parts
-
-
-def _grid(launch: RankedLaunch) -> SaidGrid:
-    titles = ("expected", "regs", "spilled", "per SM", "waves", "ms")
-    columns = (
-        GridColumn(title="", is_number=True),
-        GridColumn(title="config", wraps=True, folds=True),
-        GridColumn(title="verdict"),
-        *(GridColumn(title=title, is_number=True) for title in titles),
-    )
-    costs = [each.cost for each in launch.configs if each.cost is not None]
-    best = min(costs, default=None)
-    rows = [_line(number, each, best) for number, each in enumerate(launch.configs, 1)]
-    return SaidGrid(columns=columns, rows=tuple(rows))
 
 
 def _line(number: int, each: RankedConfig, best: float | None) -> tuple[SaidLine, ...]:
