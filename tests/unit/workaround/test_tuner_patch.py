@@ -267,8 +267,8 @@ def test_a_diff_counts_lines_as_git_does(tmp_path: Path) -> None:
     (tmp_path / "kernels.py").write_text(source)
     diff = unified_diff("kernels.py", source, patched)
     assert "No newline" not in diff
-    hunk = next(line for line in diff.splitlines() if line.startswith(""))
-    assert hunk.startswith(" -5,")
+    hunk = next(line for line in diff.splitlines() if line.startswith("@@"))
+    assert hunk.startswith("@@ -5,")
 
 
 def test_a_value_of_a_config_is_spelled_as_python_spells_it(world: types.SimpleNamespace) -> None:
@@ -282,7 +282,7 @@ def test_a_value_of_a_config_is_spelled_as_python_spells_it(world: types.SimpleN
 def test_a_diff_of_it_touches_nothing_else() -> None:
     patched = patch_tuner(PLAIN, "kernel", guard=guard(BLOCK=64))
     diff = unified_diff("kernels.py", PLAIN, patched)
-    assert diff.startswith("--- a/kernels.py\n+++ b/kernels.py\n")
+    assert diff.startswith("--- a/kernels.py\n+++ b/kernels.py\n@@")
     removed = [line for line in diff.splitlines() if line.startswith("-") and line[1:2] != "-"]
     assert removed == []
     assert '+    prune_configs_by={"early_config_prune": _drop_broken_configs},\n' in diff
