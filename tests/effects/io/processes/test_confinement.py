@@ -188,9 +188,8 @@ def test_launch_code_that_replaces_functions_of_json_changes_nothing(children: C
     (record,) = children.capture("hostile.py", "launch_json").records
     assert record.kernel == "innocent"
     (result,) = children.lower("hostile.py", "launch_json", limits=ROOMY)
-    # Triton itself stumbles over it, and that is told as any other error of a compilation.
     assert result.result is not None
-    assert "Exception" in result.result["error"]["kinds"]
+    assert result.result["error"] is None
 
 
 @pytest.mark.parametrize("function", ["launch_json_inside", "launch_forges"])
