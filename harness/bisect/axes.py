@@ -181,7 +181,21 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
         InfrastructureError: what versions there are cannot be found out.
     """
     if name == RELEASE:
-        return _release_axis(selection, spec or _EVERY)
+        repro = find_kernel(plain_name(selection.repro.name))
+        source = selection.repro.source
+        if source is None or repro.source is None:
+            name = repro.name
+            raise UsageError(f"{name}: its source is not a package, so that it has no releases")
+        released = tuple(map(str, releases(source.pin.package, spec or _EVERY)))
+        pinned = source.pin.version
+        return ReleaseAxis(
+            selection=selection,
+            repro=repro,
+            versions=released,
+            asked=pinned if pinned in released else released[-1],
+            is_named=source != repro.source,
+            at_hand=len(released),
+        )
     end = front_end(selection.repro.front_end)
     back = end.back_end(selection.targets[0])
     if back.kind == NO_ASSEMBLER and name in ("assembler", PTXAS):
@@ -220,23 +234,6 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
         is_named=selection.is_compiler_named,
         has_all=versions == there,
         at_hand=_at_hand({Version(found.version) for found in end.installed()}, versions),
-    )
-
-
-def _release_axis(selection: Selection, spec: str) -> ReleaseAxis:
-    repro = find_kernel(plain_name(selection.repro.name))
-    source = selection.repro.source
-    if source is None or repro.source is None:
-        raise UsageError(f"{repro.name}: its source is not a package, so that it has no releases")
-    versions = tuple(map(str, releases(source.pin.package, spec)))
-    asked = source.pin.version
-    return ReleaseAxis(
-        selection=selection,
-        repro=repro,
-        versions=versions,
-        asked=asked if asked in versions else versions[-1],
-        is_named=source != repro.source,
-        at_hand=len(versions),
     )
 
 

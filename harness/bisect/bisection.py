@@ -216,7 +216,18 @@ async def bisect_versions(
         search = BisectSearch.begin(bench, run_id, axis, options, log, tell)
         search.elsewhere = elsewhere
         if is_on_gpu:
-            search.evaluate = _launched(bench, selection, options, how, tell)
+            from harness.run.gpu.evaluating import OnGpu  # noqa: PLC0415 - the emulator: 0.2 s
+            from harness.run.gpu.places import place_of  # noqa: PLC0415
+            from harness.run.raw_ptx import inputs_of  # noqa: PLC0415
+
+            search.evaluate = OnGpu(
+                bench=bench,
+                selection=selection,
+                inputs=inputs_of(selection.repro),
+                destination=place_of(options.runner),
+                tell=lambda text: tell("the GPU", text),
+                command=how.command,
+            ).evaluate
         elif options.run:
             search.evaluate = _executed(bench, selection, tell)
         if options.script:
@@ -252,28 +263,6 @@ def _executed(bench: Workbench, selection: Selection, tell: Callable[[str, str],
     return SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, "")).evaluate
 
 
-def _launched(
-    bench: Workbench,
-    selection: Selection,
-    options: BisectOptions,
-    how: CompileOptions,
-    tell: Callable[[str, str], None],
-) -> Evaluate:
-    """Cubins are launched on a GPU, many in one trip."""
-    from harness.run.gpu.evaluating import OnGpu  # noqa: PLC0415 - the emulator: 0.2 s
-    from harness.run.gpu.places import place_of  # noqa: PLC0415
-    from harness.run.raw_ptx import inputs_of  # noqa: PLC0415
-
-    return OnGpu(
-        bench=bench,
-        selection=selection,
-        inputs=inputs_of(selection.repro),
-        destination=place_of(options.runner),
-        tell=lambda text: tell("the GPU", text),
-        command=how.command,
-    ).evaluate
-
-
 async def _search(search: BisectSearch) -> str | None:
     """Probe until everything worth it is known; what stopped it, if something did."""
     named = [search.focus, search.index(search.options.good, "good")]
@@ -282,13 +271,18 @@ async def _search(search: BisectSearch) -> str | None:
             return trouble
     search.relearn()
     planned = search.log.planned
-    budget = _budget(search) if planned is None else planned.budget
+    size = len(search.axis.versions)
+    # Beside one of each minor release, halving where the failure begins and where it ends.
+    enough = search.axis.at_hand + 2 * size.bit_length()
+    budget = size if search.options.sweep else search.options.budget or enough
+    budget = planned.budget if planned else budget
     pending = [i for i, v in enumerate(search.axis.versions) if planned and v in planned.versions]
     while True:
         while wanted := pending or _next(search, budget):
             # Written down first: a search that is resumed goes on with the same batch.
             search.log.plan([search.axis.versions[index] for index in wanted], budget)
-            if trouble := await _try_all(search, wanted):
+            troubles = await asyncio.gather(*(try_version(search, index) for index in wanted))
+            if trouble := next(filter(None, troubles), None):
                 return trouble
             search.relearn()
             budget -= len(wanted)
@@ -298,14 +292,6 @@ async def _search(search: BisectSearch) -> str | None:
             return trouble
 
 
-def _budget(search: BisectSearch) -> int:
-    """How many versions may be tried, beside those that were named."""
-    size = len(search.axis.versions)
-    # Beside one of each minor release, halving where the failure begins and where it ends.
-    enough = search.axis.at_hand + 2 * size.bit_length()
-    return size if search.options.sweep else search.options.budget or enough
-
-
 def _next(search: BisectSearch, budget: int) -> list[int]:
     """The versions to try next, side by side."""
     size = len(search.axis.versions)
@@ -313,11 +299,6 @@ def _next(search: BisectSearch, budget: int) -> list[int]:
     # In a sweep none waits for what another says. Not all at once: trouble stops it early.
     at_once = search.at_once * (_SWEPT_AT_ONCE if left <= budget else 1)
     return next_probes(size, search.probes, budget=budget, focus=search.focus, at_once=at_once)
-
-
-async def _try_all(search: BisectSearch, wanted: Sequence[int]) -> str | None:
-    troubles = await asyncio.gather(*(try_version(search, index) for index in wanted))
-    return next(filter(None, troubles), None)
 
 
 async def _confirm(search: BisectSearch) -> tuple[bool, str | None]:

@@ -78,9 +78,13 @@ def carriers(origin: Config, points: Sequence[Point]) -> list[Carrier]:
     for name in names:
         values: dict[VerdictAnswer, list[str]] = {}
         for point in points:
-            if point.config and _differ_in(origin, point.config) <= {name}:
-                value = point.config.as_dict().get(name)
-                values.setdefault(point.outcome, []).append("none" if value is None else str(value))
+            config = point.config.as_dict() if point.config else None
+            if config is None or any(
+                config.get(other) != origin.as_dict().get(other) for other in names if other != name
+            ):
+                continue
+            value = config.get(name)
+            values.setdefault(point.outcome, []).append("none" if value is None else str(value))
         tried = {word for words in values.values() for word in words}
         if len(tried) > 1 or name in origin.as_dict():
             found.append(
@@ -92,11 +96,6 @@ def carriers(origin: Config, points: Sequence[Point]) -> list[Carrier]:
                 )
             )
     return found
-
-
-def _differ_in(one: Config, other: Config) -> set[str]:
-    left, right = one.as_dict(), other.as_dict()
-    return {name for name in {*left, *right} if left.get(name) != right.get(name)}
 
 
 # What a failure takes, and what does not matter to it, in words and as a document.
@@ -151,6 +150,7 @@ def _carrier_words(carrier: Carrier) -> str:
 def contrast_document(found: Contrast) -> dict[str, Any]:
     """For `--json`: the keys of a bisection too, those that do not apply being null."""
     origin = found.origin
+    bodies = {point.row.ptx_body_sha256 for point in found.points if point.row}
     return {
         "schema": 1,
         "axis": found.axis,
@@ -163,7 +163,16 @@ def contrast_document(found: Contrast) -> dict[str, Any]:
         "works": found.labels(VerdictAnswer.OK),
         "other": found.labels(VerdictAnswer.OTHER),
         "untestable": found.labels(VerdictAnswer.UNTESTABLE, VerdictAnswer.INFRA),
-        "segments": [_segment(point) for point in found.points],
+        "segments": [
+            {
+                "first": point.label,
+                "last": point.label,
+                "outcome": point.outcome.value,
+                "verdict": point.row.verdict if point.row else None,
+                "signature": point.row.signature if point.row else None,
+            }
+            for point in found.points
+        ],
         "carriers": [
             {
                 "name": carrier.name,
@@ -175,22 +184,9 @@ def contrast_document(found: Contrast) -> dict[str, Any]:
             for carrier in (found.carriers if found.axis == "config" else [])
         ],
         "confidence": None,
-        "ptx_identical": _one_program(found),
+        "ptx_identical": (
+            None if None in bodies or not bodies else bodies == {found.origin.ptx_body_sha256}
+        ),
         "blame": None,
         "trouble": found.trouble,
     }
-
-
-def _segment(point: Point) -> dict[str, Any]:
-    return {
-        "first": point.label,
-        "last": point.label,
-        "outcome": point.outcome.value,
-        "verdict": point.row.verdict if point.row else None,
-        "signature": point.row.signature if point.row else None,
-    }
-
-
-def _one_program(found: Contrast) -> bool | None:
-    bodies = {point.row.ptx_body_sha256 for point in found.points if point.row}
-    return None if None in bodies or not bodies else bodies == {found.origin.ptx_body_sha256}

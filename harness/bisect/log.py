@@ -145,7 +145,14 @@ class BisectLog:
                 break
             entry = _decode(path, number, line)
             if isinstance(entry, _Answer):
-                _learn(known, entry)
+                version = entry.version
+                known.probes[version], known.tallies[version] = entry.probe, entry.tally
+                if entry.row:
+                    known.rows[version] = entry.row
+                if entry.reason:
+                    known.reasons[version] = entry.reason
+                known.signature, known.others = entry.signature, entry.others
+                known.config = None if entry.config is None else Config.of(entry.config)
             if isinstance(entry, _Plan):
                 planned = Planned(versions=entry.versions, budget=entry.budget)
             end = entry if isinstance(entry, _End) else None
@@ -240,17 +247,6 @@ class BisectLog:
                 file.write(msgspec.json.encode(entry) + b"\n")
         except OSError as error:
             raise storage_error(error, self.path, "write") from error
-
-
-def _learn(known: LoggedProbes, answer: _Answer) -> None:
-    version = answer.version
-    known.probes[version], known.tallies[version] = answer.probe, answer.tally
-    if answer.row:
-        known.rows[version] = answer.row
-    if answer.reason:
-        known.reasons[version] = answer.reason
-    known.signature, known.others = answer.signature, answer.others
-    known.config = None if answer.config is None else Config.of(answer.config)
 
 
 def _decode(path: Path, number: int, line: bytes) -> Asked | _Answer | _Plan | _End:

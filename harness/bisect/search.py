@@ -188,7 +188,18 @@ def _most_useful(size: int, known: Mapping[int, Probe], focus: int | None) -> in
     boundaries = [b for b in _boundaries(size, known) if b.unprobed]
     if boundaries:
         # The newest first: it is what today's user meets.
-        return _around_holes(boundaries[-1].unprobed, boundaries[-1])
+        # Of it the middle; where a hole is known inside, what is farthest from holes and sides.
+        boundary = boundaries[-1]
+        middle = (boundary.before + boundary.after) / 2
+        marks = (*boundary.holes, boundary.before, boundary.after) if boundary.holes else ()
+        return min(
+            boundary.unprobed,
+            key=lambda index: (
+                -min((abs(index - mark) for mark in marks), default=0),
+                abs(index - middle),
+                index,
+            ),
+        )
     blanks = list(_blanks(size, known))
     if not blanks:
         return None
@@ -211,20 +222,6 @@ def _outermost(order: Sequence[int], known: Mapping[int, Probe]) -> int | None:
         position += step
         step *= 2
     return None
-
-
-def _around_holes(unprobed: Sequence[int], boundary: Boundary) -> int:
-    """The middle; where a hole is known inside, the one farthest from all holes and both sides."""
-    middle = (boundary.before + boundary.after) / 2
-    marks = (*boundary.holes, boundary.before, boundary.after) if boundary.holes else ()
-    return min(
-        unprobed,
-        key=lambda index: (
-            -min((abs(index - mark) for mark in marks), default=0),
-            abs(index - middle),
-            index,
-        ),
-    )
 
 
 def _blanks(size: int, known: Mapping[int, Probe]) -> Iterator[list[int]]:
@@ -264,7 +261,9 @@ def conclude(size: int, known: Mapping[int, Probe], *, focus: int | None = None)
     fixes = tuple(b for b in boundaries if known[b.after].outcome is VerdictAnswer.OK)
     bad = [index for index in sorted(known) if known[index].outcome is VerdictAnswer.SAME]
     asked = focus if focus in bad else (bad[-1] if bad else None)
-    regression = _last(b for b in regressions if asked is not None and b.after <= asked)
+    regression = next(
+        reversed([b for b in regressions if asked is not None and b.after <= asked]), None
+    )
     fix = next((b for b in fixes if asked is not None and b.before >= asked), None)
     probed = sorted(known)
     return Finding(
@@ -290,10 +289,6 @@ def _edge(known: Mapping[int, Probe], order: Sequence[int], bad: int) -> Boundar
     before, after = sorted((bad, beyond[0]))
     unprobed = tuple(index for index in range(before + 1, after) if index not in known)
     return Boundary(before=before, after=after, unprobed=unprobed)
-
-
-def _last(found: Iterator[Boundary]) -> Boundary | None:
-    return next(reversed(list(found)), None)
 
 
 def _segments(size: int, known: Mapping[int, Probe]) -> Iterator[Segment]:

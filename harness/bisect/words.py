@@ -175,7 +175,18 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
         },
         "ptx_identical": report.ptx_identical,
         "blame": report.blame,
-        "stages": _stages(report.stages) if report.stages else None,
+        "stages": {
+            "differs": {stage.stage: stage.differs for stage in report.stages.stages},
+            "gained": {stage.stage: stage.gained for stage in report.stages.stages},
+            "lost": {stage.stage: stage.lost for stage in report.stages.stages},
+            "first": report.stages.first.stage if report.stages.first else None,
+            "failing_pass": report.stages.failing_pass,
+            "trap_stage": report.stages.trap_stage,
+            "llvm": report.stages.llvm,
+            "bundled_ptxas": report.stages.ptxas,
+        }
+        if report.stages
+        else None,
         "trouble": report.trouble,
     }
 
@@ -186,19 +197,6 @@ def _gone(report: BisectReport) -> dict[str, Any] | None:
     if ended is None or not report.is_clean_end(ended.after):
         return None
     return {"candidates": _candidates(report, ended), "ends_with": report.said(ended.after)}
-
-
-def _stages(story: StageStory) -> dict[str, Any]:
-    return {
-        "differs": {stage.stage: stage.differs for stage in story.stages},
-        "gained": {stage.stage: stage.gained for stage in story.stages},
-        "lost": {stage.stage: stage.lost for stage in story.stages},
-        "first": story.first.stage if story.first else None,
-        "failing_pass": story.failing_pass,
-        "trap_stage": story.trap_stage,
-        "llvm": story.llvm,
-        "bundled_ptxas": story.ptxas,
-    }
 
 
 def _version(

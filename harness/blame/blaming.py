@@ -76,7 +76,17 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
     mine = (row for each in made if each.triton == own for row in each.all_rows())
     if any(works(VerdictKind(row.verdict), row.stage) for row in mine):
         return []
-    candidates = await _newer_ptxas(study, Version(case.bundled.version))
+    bundled = Version(case.bundled.version)
+    versions = known_versions(study.selection, "assembler", study.troubles)
+    minors = newest_of_minor(versions, installed_versions("ptxas"))
+    newer = [version for version in minors if version > bundled][:_MOST_PAIRS]
+    found = []
+    for version in newer:
+        try:
+            found.append(await asyncio.to_thread(install_ptxas, version))
+        except InfrastructureError as error:
+            study.troubles.append(f"ptxas {version}: {error}")
+    candidates = tuple(found)
     try:
         cells = (await study.plan(case.launch.compiler, ptxas=candidates)).cells
     except (CaptureError, InfrastructureError):
@@ -88,19 +98,6 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
     return []
 
 
-async def _newer_ptxas(study: Study, bundled: Version) -> tuple[Assembler, ...]:
-    versions = known_versions(study.selection, "assembler", study.troubles)
-    minors = newest_of_minor(versions, installed_versions("ptxas"))
-    newer = [version for version in minors if version > bundled][:_MOST_PAIRS]
-    found = []
-    for version in newer:
-        try:
-            found.append(await asyncio.to_thread(install_ptxas, version))
-        except InfrastructureError as error:
-            study.troubles.append(f"ptxas {version}: {error}")
-    return tuple(found)
-
-
 def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ...]:
     """What a user types: the combination that works, with the case's compiler if it has one."""
     fitting = [line for line in grid.lines if line.has(VerdictAnswer.OK)]
@@ -108,21 +105,17 @@ def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ..
     if triton is not None and mine:
         line = next((each for each in mine if each.made_for), mine[0])
         version = line.made_for or line.ptxas(VerdictAnswer.OK)[-1]
-        return _pointed_at(version)
+        try:
+            packages = {str(each): name for each, name in available_ptxas()}
+        except InfrastructureError:
+            packages = {}
+        if version not in packages:
+            return (f"export TRITON_PTXAS_PATH=...  # ptxas {version}",)
+        return tuple(ptxas_environment(packages[version], version))
     if triton is not None and fitting:
         newest = max((name for line in fitting for name in line.tritons), key=Version)
         return (front_end(kind or TRITON).install_line(newest),)
     return ()
-
-
-def _pointed_at(version: str) -> tuple[str, ...]:
-    try:
-        packages = {str(each): name for each, name in available_ptxas()}
-    except InfrastructureError:
-        packages = {}
-    if version not in packages:
-        return (f"export TRITON_PTXAS_PATH=...  # ptxas {version}",)
-    return tuple(ptxas_environment(packages[version], version))
 
 
 # Small experiments beside a blame's grid: one pair of PTX and ptxas again, with something varied.

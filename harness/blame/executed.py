@@ -7,7 +7,7 @@ varied (options of the compiler, the target), and a stage of one Triton is lower
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from packaging.version import Version
@@ -201,7 +201,16 @@ async def _grid(case: _Case, row: Row) -> Grid:
     lines = tuple(_on_emulator(line) for line in lines_of(made, case.focus))
     await _vary_options(case)
     await _vary_targets(case)
-    good = _nearest(made, case.focus, case.cell.compiler.version)
+    # Of the Tritons that work, the nearest to the one that does not; the newer of two.
+    ordered = sorted(made, key=lambda each: Version(each.triton or "0"), reverse=True)
+    places = [each.triton for each in ordered]
+    working = [
+        each
+        for each in ordered
+        if each.cell and each.row and case.focus.of(each.row) is VerdictAnswer.OK
+    ]
+    mine = places.index(case.cell.compiler.version)
+    good = min(working, key=lambda each: abs(places.index(each.triton) - mine), default=None)
     if good is not None:
         await _contrast(case, good.cell, compiler_name(case.cell.compiler.kind, good.triton))
         await _cross(case, made[0], good)
@@ -218,19 +227,6 @@ def _on_emulator(line: Line) -> Line:
     """One program does one thing, whichever ptxas its Triton bundles."""
     cells = list(line.cells.values())
     return replace(line, cells={EMULATOR: cells[0]} if cells else {})
-
-
-def _nearest(made: Sequence[Made], focus: Followed, version: str) -> Made | None:
-    """Of the Tritons that work, the nearest to the one that does not; the newer of two."""
-    ordered = sorted(made, key=lambda each: Version(each.triton or "0"), reverse=True)
-    places = [each.triton for each in ordered]
-    working = [
-        each
-        for each in ordered
-        if each.cell and each.row and focus.of(each.row) is VerdictAnswer.OK
-    ]
-    mine = places.index(version)
-    return min(working, key=lambda each: abs(places.index(each.triton) - mine), default=None)
 
 
 async def _vary_options(case: _Case) -> None:
@@ -381,8 +377,36 @@ async def find_measured_blame(
             case, row = found or (case, row)
         grid = Grid(lines=(), ptxas=(), focus=follow(row))
         if rank(row, asked) < _NOT_LAUNCHED:
-            grid = await _grid_of_cubins(study, case, row)
-            grid = replace(grid, device=launched.device)
+            focus = follow(row)
+            made = await make_all(study, case, row, focus)
+            bundled = [each.cell.ptxas for each in made if each.cell]
+            columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
+            await assemble_all(study, made, columns, focus)
+            lines = lines_of(made, focus)
+            used = {version for line in lines for version in line.cells}
+            changes = [level_change(level) for level in _LEVELS]
+            rows = await asyncio.gather(
+                *(study.row(with_flags(case, change), kept=False) for change in changes)
+            )
+            grid = Grid(
+                lines=lines,
+                ptxas=tuple(sorted(used, key=Version)),
+                focus=focus,
+                trials=tuple(
+                    PairTrial(
+                        what=change.label,
+                        varied=Varied.LEVEL,
+                        triton=row.compiler_version,
+                        ptxas=case.ptxas.version,
+                        before=VerdictAnswer.SAME,
+                        after=focus.of(found),
+                        verdict=found.verdict,
+                        reason=found.reason,
+                    )
+                    for change, found in zip(changes, rows, strict=True)
+                ),
+                device=launched.device,
+            )
     store.finish_run(run_id)
     return BlameReport(
         case=row,
@@ -393,44 +417,4 @@ async def find_measured_blame(
         remedy=(),
         troubles=tuple(dict.fromkeys(study.troubles)),
         notes=tuple(dict.fromkeys(study.notes)),
-    )
-
-
-async def _grid_of_cubins(study: Study, case: PlannedCell, row: Row) -> Grid:
-    """What each Triton's PTX computes on each ptxas, and the failing one at each level."""
-    focus = follow(row)
-    made = await make_all(study, case, row, focus)
-    bundled = [each.cell.ptxas for each in made if each.cell]
-    columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
-    await assemble_all(study, made, columns, focus)
-    lines = lines_of(made, focus)
-    used = {version for line in lines for version in line.cells}
-    return Grid(
-        lines=lines,
-        ptxas=tuple(sorted(used, key=Version)),
-        focus=focus,
-        trials=await _at_levels(study, case, row, focus),
-    )
-
-
-async def _at_levels(
-    study: Study, case: PlannedCell, row: Row, focus: Followed
-) -> tuple[PairTrial, ...]:
-    """The PTX of the case on its ptxas at each level, in one trip."""
-    changes = [level_change(level) for level in _LEVELS]
-    rows = await asyncio.gather(
-        *(study.row(with_flags(case, change), kept=False) for change in changes)
-    )
-    return tuple(
-        PairTrial(
-            what=change.label,
-            varied=Varied.LEVEL,
-            triton=row.compiler_version,
-            ptxas=case.ptxas.version,
-            before=VerdictAnswer.SAME,
-            after=focus.of(found),
-            verdict=found.verdict,
-            reason=found.reason,
-        )
-        for change, found in zip(changes, rows, strict=True)
     )

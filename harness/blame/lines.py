@@ -89,7 +89,10 @@ def choose_columns(
     back = back_end(selection.repro.front_end, selection.targets[0])
     if back.kind == NO_ASSEMBLER:
         return Columns(wanted=[], chosen=True, troubles=troubles, back_end=back)
-    at_hand = {ptxas.version: _as_such(ptxas) for ptxas in (*bundled, case)}
+    at_hand = {
+        ptxas.version: (replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas)
+        for ptxas in (*bundled, case)
+    }
     named = [ptxas.version if ptxas else case.version for ptxas in selection.ptxas]
     if len(named) > 1:
         at_hand |= {ptxas.version: ptxas for ptxas in selection.ptxas if ptxas}
@@ -106,11 +109,6 @@ def choose_columns(
         installed=[str(each) for each in here],
     )
     return Columns(wanted=wanted, chosen=False, troubles=troubles, back_end=back, at_hand=at_hand)
-
-
-def _as_such(ptxas: Assembler) -> Assembler:
-    """One that a Triton bundles, as a ptxas like any other: for other Tritons it is not bundled."""
-    return replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas
 
 
 def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list[Version]:

@@ -135,39 +135,30 @@ def blame_said(grid: Grid, blame: Blame) -> list[Block]:
 def grid_said(grid: Grid) -> SaidGrid:
     """A line for each program, by Triton; neighbouring ptxas under which all lines agree as one."""
     lines = grid.by_triton()
-    columns = _folded(lines, grid.ptxas)
+    # Runs of columns in which no line says two things.
+    runs: list[list[str]] = []
+    for version in grid.ptxas:
+        if runs and all(len(_said(line, [*runs[-1], version])) < 2 for line in lines):
+            runs[-1].append(version)
+        else:
+            runs.append([version])
     has_version = grid.tool == PTXAS
     titles = [grid.title, *(["PTX"] if has_version else [])]
     titles += ["program"] if grid.is_assembled else []
-    titles += ["\n- ".join(dict.fromkeys((run[0], run[-1]))) for run in columns]
+    titles += ["\n- ".join(dict.fromkeys((run[0], run[-1]))) for run in runs]
     stops = any(each.stopped for each in lines)
     rows = []
     for each in lines:
         cells = [say(", ".join(each.tritons) or each.title)]
-        cells += [say(_ptx_words(each))] if has_version else []
+        made_for = f" for {each.made_for}" if each.made_for else ""
+        cells += [say(f"{each.version or _UNTRIED}{made_for}")] if has_version else []
         cells += [say((each.body or _UNTRIED)[:8])] if grid.is_assembled else []
-        cells += [_run_said(each, run, grid) for run in columns]
+        cells += [_run_said(each, run, grid) for run in runs]
         if stops:
             cells.append(_cell_said(each.stopped, grid) if each.stopped else BLANK)
         rows.append(tuple(cells))
     titles += [grid.early if grid.is_assembled else "result"] * stops
     return SaidGrid(columns=tuple(GridColumn(title=each) for each in titles), rows=tuple(rows))
-
-
-def _ptx_words(line: Line) -> str:
-    words = line.version or _UNTRIED
-    return f"{words} for {line.made_for}" if line.made_for else words
-
-
-def _folded(lines: Sequence[Line], columns: Sequence[str]) -> list[list[str]]:
-    """Runs of columns in which no line says two things."""
-    runs: list[list[str]] = []
-    for version in columns:
-        if runs and all(len(_said(line, [*runs[-1], version])) < 2 for line in lines):
-            runs[-1].append(version)
-        else:
-            runs.append([version])
-    return runs
 
 
 def _said(line: Line, run: Sequence[str]) -> set[tuple[VerdictAnswer, str]]:

@@ -125,7 +125,11 @@ def holds(condition: Condition, row: Mapping[str, Scalar | None]) -> bool:
 def truth(condition: Condition, row: Mapping[str, Scalar | None]) -> bool | None:
     """Whether the condition holds of a row; None where too little of the row is known."""
     if isinstance(condition, Comparison):
-        return _compare(condition, row)
+        left, right = row.get(condition.field), condition.value
+        other = row.get(right.name) if isinstance(right, Field) else right
+        if left is None or other is None:
+            return None
+        return bool(_OPERATORS[condition.operator](left, other))
     if isinstance(condition, Negation):
         value = truth(condition.part, row)
         return None if value is None else not value
@@ -134,14 +138,6 @@ def truth(condition: Condition, row: Mapping[str, Scalar | None]) -> bool | None
     if decisive in values:
         return decisive
     return None if None in values else not decisive
-
-
-def _compare(comparison: Comparison, row: Mapping[str, Scalar | None]) -> bool | None:
-    left, right = row.get(comparison.field), comparison.value
-    other = row.get(right.name) if isinstance(right, Field) else right
-    if left is None or other is None:
-        return None
-    return bool(_OPERATORS[comparison.operator](left, other))
 
 
 def fields_of(condition: Condition) -> tuple[str, ...]:

@@ -244,7 +244,11 @@ def sickness_of(
     if name is None:
         return None
     value = _number(row, name)
-    known = [each for each in others if _is_assembled(each) and _is_known(each, name)]
+    known = [
+        each
+        for each in others
+        if works(VerdictKind(each.verdict), each.stage) and row_fields(each).get(name) is not None
+    ]
     if name == "occupancy":
         best = max(known, key=lambda each: _number(each, name), default=None)
         condition = Comparison(field=name, operator="<=", value=round(value, 6))
@@ -296,14 +300,6 @@ def _measure_of(row: Row, thresholds: Thresholds) -> str | None:
     if (row.stack or 0) >= thresholds.stack_bytes:
         return "stack"
     return "occupancy" if row.occupancy is not None else None
-
-
-def _is_assembled(row: Row) -> bool:
-    return works(VerdictKind(row.verdict), row.stage)
-
-
-def _is_known(row: Row, name: str) -> bool:
-    return row_fields(row).get(name) is not None
 
 
 def _number(row: Row, name: str) -> float:

@@ -296,11 +296,6 @@ def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
     if stage is Stage.TTIR and is_refusal(error):
         reason = f"Triton rejects the kernel: {line}"
         return failed(VerdictKind.REJECTED, stage, reason, message=line)
-    return _judge_pass(error, stage, log)
-
-
-def _judge_pass(error: RaisedError, stage: Stage, log: str) -> Verdict:
-    """The verdict where Triton, or a pass of its compiler, failed at its own work."""
     culprit = failing_pass(log)
     crash = crash_words(log) if PASS_FAILED.search(error.message) else ""
     if TRITON_UNKNOWN_CAPABILITY.search(crash):
@@ -308,14 +303,14 @@ def _judge_pass(error: RaisedError, stage: Stage, log: str) -> Verdict:
     # MLIR recovers from a crash of a pass and reports that it failed: what crashed tells why, and
     # so does the diagnostic before it: one assertion checks all that makes an attribute valid.
     diagnostic = first_error(log)
-    said = crash or diagnostic or essence(error)
+    why = crash or diagnostic or essence(error)
     if crash and diagnostic and not is_generic(diagnostic) and not is_crash(diagnostic):
-        said = f"{crash} after: {diagnostic}"
+        why = f"{crash} after: {diagnostic}"
     where = f"pass {culprit}" if culprit else f"stage {stage.value}"
-    reason = f"{where} {'crashed' if crash else 'failed'}: {said}"
-    if is_generic(said):
-        reason = f"{where} {'crashed' if is_crash(said) else 'failed'}, and nothing says why"
-    return failed(VerdictKind.PASS_FAILURE, stage, reason, message=said, log=log)
+    words = f"{where} {'crashed' if crash else 'failed'}: {why}"
+    if is_generic(why):
+        words = f"{where} {'crashed' if is_crash(why) else 'failed'}, and nothing says why"
+    return failed(VerdictKind.PASS_FAILURE, stage, words, message=why, log=log)
 
 
 def judge_ptxas(evidence: CellEvidence) -> Verdict:
@@ -503,17 +498,14 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
         complaints.append(("occupancy", said))
     if not complaints:
         return None
+    message = ", ".join(what for what, _ in complaints)
     return failed(
         VerdictKind.SICK,
         Stage.CUBIN if evidence.is_assembled else evidence.takes,
         "; ".join(said for _, said in complaints) + _caveats(evidence),
-        message=_of_this_kernel(evidence, ", ".join(what for what, _ in complaints)),
+        # That a kernel spills is no sign of a bug that another one has: its name belongs to it.
+        message=f"{evidence.entry}: {message}" if evidence.entry else message,
     )
-
-
-def _of_this_kernel(evidence: CellEvidence, message: str) -> str:
-    """That a kernel spills is not a sign of a bug that another one has: its name belongs to it."""
-    return f"{evidence.entry}: {message}" if evidence.entry else message
 
 
 def _caveats(evidence: CellEvidence) -> str:

@@ -186,12 +186,10 @@ def is_refusal(error: RaisedError) -> bool:
     if not error.message.strip():
         return False
     # What C++ raises as a RuntimeError has no such statement.
-    on_purpose = error.type == "RuntimeError" and _RAISE_STATEMENT.search(_last_frame(error))
+    on_purpose = error.type == "RuntimeError" and _RAISE_STATEMENT.search(
+        error.traceback.rpartition("\n  File ")[2]
+    )
     return error.type in _REFUSALS or bool(on_purpose)
-
-
-def _last_frame(error: RaisedError) -> str:
-    return error.traceback.rpartition("\n  File ")[2]
 
 
 def is_option(keyword: str) -> bool:

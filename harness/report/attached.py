@@ -54,7 +54,15 @@ async def compile_places(
     """
     started = time.monotonic()
     found: dict[AttachedPlace, Row] = {}
-    for group in _groups(bench.case, places):
+    groups: dict[tuple[str, ...], list[AttachedPlace]] = {}
+    for each in places:
+        key: tuple[str, ...] = (each.file, each.version)
+        if each.flag:
+            key = (each.file, "flag")
+        elif each.target != bench.case.target:
+            key = (each.file, "target")
+        groups.setdefault(key, []).append(each)
+    for group in groups.values():
         why = f"the {bench.seconds:.0f} s for all of them were over"
         rows: dict[AttachedPlace, Row] = {}
         if time.monotonic() - started <= bench.seconds:
@@ -70,19 +78,6 @@ async def compile_places(
             else:
                 untried[place] = row.reason if row else why
     return found
-
-
-def _groups(case: Row, places: Sequence[AttachedPlace]) -> list[list[AttachedPlace]]:
-    """Places that one compilation answers: a file on a version, or all its flags or targets."""
-    groups: dict[tuple[str, ...], list[AttachedPlace]] = {}
-    for place in places:
-        key: tuple[str, ...] = (place.file, place.version)
-        if place.flag:
-            key = (place.file, "flag")
-        elif place.target != case.target:
-            key = (place.file, "target")
-        groups.setdefault(key, []).append(place)
-    return list(groups.values())
 
 
 async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[AttachedPlace, Row]:

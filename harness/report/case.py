@@ -104,7 +104,7 @@ def find_case(
         EmptySelectionError: no config matches.
         UsageError: nothing that was selected fails.
     """
-    found = [row for row in rows if _selected(selection, row)]
+    found = [row for row in rows if selection.config.matches(Config.of(row.config))]
     if not found:
         raise EmptySelectionError("--config matches none of the configs")
     if condition:
@@ -182,10 +182,6 @@ def _maintainers(case: Row) -> str:
         return Upstream.TRITON.value
     has_form = case.compiler in kinds() and front_end(case.compiler).issue_fields
     return case.compiler if has_form and case.compiler else Upstream.PROJECT.value
-
-
-def _selected(selection: Selection, row: Row) -> bool:
-    return selection.config.matches(Config.of(row.config))
 
 
 def only(case: Row, rows: Sequence[Row]) -> ConfigFilter:

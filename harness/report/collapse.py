@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from harness.bisect.collapse.facts import TIMES_FILE, CollapseEvidence, Lift, read_times
+from harness.bisect.collapse.facts import TIMES_FILE, Lift, read_times
 from harness.report.claims import Ledger, has_figures, has_times
 from harness.report.dossier import Dossier
 from harness.report.forms import named
@@ -47,7 +47,14 @@ def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
     found = d.collapse
     if found is None:
         return []
-    lines = [_what(ledger, d, found), ""]
+    collapse = found.collapse
+    said = (
+        f"A block has {collapse.threads} threads; each could have {collapse.most} registers and "
+        f"gets {collapse.registers}, the most with which all {collapse.blocks} blocks of an SM are "
+        "resident. The launch does not ask for that. The PTX that Triton writes has `.reqntid`, "
+        "and neither `.minnctapersm` nor `.maxnreg`."
+    )
+    lines = [ledger.say(said, has_figures(d.case)), ""]
     same = [*found.options, *([found.directive] if found.directive else [])]
     lines += _table(ledger, ("added to that PTX", "registers"), d.case, same)
     if found.best and found.versions:
@@ -60,7 +67,12 @@ def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
         lines += ["", f"The other configs that compile, without and with `{words}`:", ""]
         configs = [(config_label(each.before), each) for each in found.configs]
         lines += _pairs(ledger, "config", configs)
-        lines += ["", _healthy(ledger, found)] if found.healthy() else []
+        if healthy := found.healthy():
+            fates = Counter(map(_fate, healthy))
+            said = "; ".join(f"{fate}: {count}" for fate, count in fates.most_common())
+            said = f"Configs without a collapse: {len(healthy)}. With the option: {said}."
+            rows = [has_figures(row) for lift in healthy for row in (lift.before, lift.after)]
+            lines += ["", ledger.say(said, *rows)]
     return [*lines, *_times(ledger, d.times)] if d.times else lines
 
 
@@ -90,17 +102,6 @@ def _times(ledger: Ledger, data: bytes) -> list[str]:
     return lines
 
 
-def _what(ledger: Ledger, d: Dossier, found: CollapseEvidence) -> str:
-    collapse = found.collapse
-    said = (
-        f"A block has {collapse.threads} threads; each could have {collapse.most} registers and "
-        f"gets {collapse.registers}, the most with which all {collapse.blocks} blocks of an SM are "
-        "resident. The launch does not ask for that. The PTX that Triton writes has `.reqntid`, "
-        "and neither `.minnctapersm` nor `.maxnreg`."
-    )
-    return ledger.say(said, has_figures(d.case))
-
-
 def _table(ledger: Ledger, names: tuple[str, str], before: Row, lifts: Sequence[Lift]) -> list[str]:
     header = (*names, "spill stores (B per thread)", "spill loads", "occupancy")
     lines = [_line(header), _line(["---"] * len(header))]
@@ -123,15 +124,6 @@ def _pairs(ledger: Ledger, name: str, lifts: Sequence[tuple[str, Lift]]) -> list
         said = _line((markdown_cell(words), before[0], after[0], before[1], after[1]))
         lines.append(ledger.say(said, has_figures(each.before), has_figures(each.after)))
     return lines
-
-
-def _healthy(ledger: Ledger, found: CollapseEvidence) -> str:
-    """What the option does to what had no collapse, as far as compiling shows."""
-    lifts = found.healthy()
-    fates = Counter(map(_fate, lifts))
-    said = "; ".join(f"{fate}: {count}" for fate, count in fates.most_common())
-    rows = [has_figures(row) for each in lifts for row in (each.before, each.after)]
-    return ledger.say(f"Configs without a collapse: {len(lifts)}. With the option: {said}.", *rows)
 
 
 def _fate(lift: Lift) -> str:

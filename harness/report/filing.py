@@ -17,7 +17,6 @@ from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import front_end
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.packages.tarballs import pack, unpack
-from harness.io.processes.hub import ResourceLimits, ToolResult
 from harness.matrix.bugs.rekey import row_of_evidence
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.order import count_instructions
@@ -86,11 +85,16 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
             inside = _unpacked(dossier, filing, Path(place) / "command")
             has_triage = dossier.executed is not None
             done = await asyncio.to_thread(
-                run_script, inside, _limits(filing), has_triage=has_triage, runner=filing.runner
+                run_script,
+                inside,
+                replace(filing.how.limits, file_size=_LARGEST_FILE),
+                has_triage=has_triage,
+                runner=filing.runner,
             )
             defects += script_defects(done)
             if not defects:
-                dossier = replace(dossier, log=_shown(done))
+                text = as_the_user_sees_it(done.stdout.partition("\nit shows: ")[0] + "\n")
+                dossier = replace(dossier, log=_TIMES.sub("", text))
         dossier = with_log(dossier)
         issue = filing.render(dossier)
         inside = _unpacked(dossier, filing, Path(place) / "files")
@@ -99,17 +103,6 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
     defects += [Defect(kind="claim", file="issue.md", words=words) for words in proof.false]
     defects += [Defect(kind="unchecked", file="issue.md", words=each) for each in proof.unproved]
     return Filed(dossier=dossier, issue=issue, proof=proof, defects=tuple(defects))
-
-
-def _limits(filing: Filing) -> ResourceLimits:
-    """Those of a compiler, with room for the libraries of the toolchain that is installed."""
-    return replace(filing.how.limits, file_size=_LARGEST_FILE)
-
-
-def _shown(done: ToolResult) -> str:
-    """What the command prints, up to its own conclusion."""
-    text = as_the_user_sees_it(done.stdout.partition("\nit shows: ")[0] + "\n")
-    return _TIMES.sub("", text)
 
 
 def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
@@ -150,7 +143,15 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
             formal=filing.selection.formal,
         )
         if dossier.on_gpu:
-            again = {row.cell: _original(dossier, row.ptxas or "") for row in dossier.executed_rows}
+            again = {
+                row.cell: AttachedPlace(
+                    file="original.ptx",
+                    tool=dossier.tool,
+                    version=row.ptxas or "",
+                    target=dossier.case.target,
+                )
+                for row in dossier.executed_rows
+            }
             there = await launch_places(
                 bench, filing.selection, [*dict.fromkeys((*places, *again.values()))], filing.runner
             )
@@ -180,13 +181,6 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         unwritten=_counted(files, ".ptx", count_unwritten),
         lines=_lines(files, filing.selection),
         untried=untried,
-    )
-
-
-def _original(dossier: Dossier, version: str) -> AttachedPlace:
-    """The file as it was given, by a ptxas."""
-    return AttachedPlace(
-        file="original.ptx", tool=dossier.tool, version=version, target=dossier.case.target
     )
 
 

@@ -164,16 +164,6 @@ def environment_of(case: Row, device: str | None = None) -> dict[str, str]:
     }
 
 
-def version_on_axis(case: Row, axis: str) -> str | None:
-    """The case's own version, where the axis has it: no graver failure of another one is meant."""
-    if axis != case.assembler:
-        mine, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
-    else:
-        back = back_end(case.compiler or PTX, Target.parse(case.target))
-        mine, known = case.ptxas, [str(version) for version in back.available()]
-    return mine if mine in known else None
-
-
 def times_of_results(path: Path, selection: Selection, store: Store) -> bytes:
     """The times of today's config, and with each option of ptxas alone: cubins of one PTX.
 
@@ -408,9 +398,15 @@ async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
     name = f"report-{case.short}-{axis}-{stamp}.jsonl"
     log = BisectLog.begin(home_dir() / "bisections" / name, asked)
+    # The case's own version, where the axis has it: no graver failure of another one is meant.
+    if axis != case.assembler:
+        own, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
+    else:
+        back = back_end(case.compiler or PTX, Target.parse(case.target))
+        own, known = case.ptxas, [str(version) for version in back.available()]
     options = BisectOptions(
         axis=axis,
-        bad=version_on_axis(case, axis),
+        bad=own if own in known else None,
         signature=work.options.signature,
         condition=spell(condition) if condition else None,
         repeat=1 if work.options.run else 3,

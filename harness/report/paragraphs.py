@@ -39,10 +39,6 @@ def escaped(reason: str) -> str:
     return re.sub(r"([*<`\[]|(?<!\w)_|_(?!\w))", r"\\\1", reason.rstrip("."))
 
 
-def _singular(said: str, number: int) -> str:
-    return said if number > 1 else said.replace(" produce ", " produces ")
-
-
 def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     """What should happen instead."""
     if said := expected_of_collapse(ledger, d):
@@ -64,8 +60,9 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
         if places:
             names = " and ".join(place.version for place in places)
             claims = [claim for place in places for claim in gives(place, VerdictAnswer.OK)]
-            said = f"Expected: a cubin, as ptxas {names} produce from `original.ptx`."
-            return ledger.say(_singular(said, len(places)), *claims)
+            verb = "produce" if len(places) > 1 else "produces"
+            said = f"Expected: a cubin, as ptxas {names} {verb} from `original.ptx`."
+            return ledger.say(said, *claims)
     if d.kind is VerdictKind.SICK and (best := _best(d)):
         version, row = best
         said = f"Expected: what {d.tool} {version} gives: {row.reason}."

@@ -122,7 +122,7 @@ def _given(d: Dossier, report: BisectReport) -> _Column:
     for version, reason in report.reasons.items():
         said = f"could not be determined: {reason}"
         cells.setdefault(version, (markdown_cell(said), (Claim(kind=ClaimKind.TEXT),)))
-    header = "`original.ptx`" if d.is_ptx else _code_cell(d.function)
+    header = "`original.ptx`" if d.is_ptx else markdown_code(d.function).replace("|", "\\|")
     if not d.is_ptx and len(d.rows) > 1:
         header += f", {markdown_cell(config_label(d.case))}"
     return _Column(header=header, cells=cells)
@@ -288,10 +288,6 @@ def _number(value: float | None, dtype: str) -> str:
     if value is None:
         return ""
     return f"{int(value)}" if dtype[:1] in "us" or "int" in dtype else f"{value:.6g}"
-
-
-def _code_cell(text: str) -> str:
-    return markdown_code(text).replace("|", "\\|")
 
 
 def _line(cells: Sequence[str]) -> str:

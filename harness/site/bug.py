@@ -76,7 +76,7 @@ def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
             row_title="program",
         ),
         says=tuple(_says(lines, compilers)),
-        command=_command(example),
+        command=spell_command("blame", words_of(example)),
     )
 
 
@@ -145,10 +145,6 @@ def _both(found: Mapping[str, _Beside]) -> tuple[str, str] | None:
 def _few(names: Sequence[str]) -> str:
     names = list(dict.fromkeys(names))
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _command(example: BugFacts) -> str:
-    return spell_command("blame", words_of(example))
 
 
 def upstream_links(bug: Bug) -> list[tuple[str, str]]:

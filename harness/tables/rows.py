@@ -26,14 +26,32 @@ def rows_said(rows: Sequence[Row], width: int) -> list[Block]:
     for group in group_rows(rows):
         lifted = lifted_of(group)
         parts += [say(heading_of(group), Tone.HEAD), *_table(group, width, lifted)]
-        parts += [*_survivorship(group), BLANK]
+        found = survivors(group)
+        lines: list[Block] = [say(found.headline, Tone.HEAD)]
+        lines += [
+            Counted(len(fate.rows), verdict_said(fate.verdict.value, [say(fate_words(fate))]))
+            for fate in found.fates
+            if fate.verdict not in HEALTHY
+        ]
+        # What could not be checked of those that compile: `ok` claims nothing of it.
+        reasons = (row.reason for row in group if row.verdict == VerdictKind.OK.value)
+        counts = Counter(reason.partition("; ")[2] for reason in reasons)
+        lines += [
+            Counted(count, verdict_said(VerdictKind.OK.value, [say(f": {words}")]))
+            for words, count in counts.items()
+            if words
+        ]
+        parts += [*lines, *suspect_lines([row.suspect for row in group]), BLANK]
     return parts
 
 
 def heading_of(rows: Sequence[Row]) -> str:
     """What all rows of one group share: kernel, launch, target, toolchain, parameters, PTX."""
     words = "".join(f" · {name}={value}" for name, value in lifted_of(rows).items())
-    return _heading(rows[0]) + words + _ptx_words(rows)
+    row = rows[0]
+    origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
+    place = f"{row.kernel} · {row.launch} · {row.target} · {row.compiler_name}"
+    return f"{place} · {row.tool}{origin}{words}{_ptx_words(rows)}"
 
 
 def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
@@ -41,12 +59,6 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
     names = dict.fromkeys(name for row in rows for name in row.config)
     values = {name: {row.config.get(name) for row in rows} for name in names}
     return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
-
-
-def _heading(row: Row) -> str:
-    origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
-    tool = f"{row.tool}{origin}"
-    return f"{row.kernel} · {row.launch} · {row.target} · {row.compiler_name} · {tool}"
 
 
 def _ptx_words(rows: Sequence[Row]) -> str:
@@ -114,7 +126,7 @@ def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> lis
     columns = columns_of(rows, lifted)
     left_out = []
     for title in _EXPENDABLE:
-        if _width(columns) > width:
+        if sum(3 + max(map(len, [title, *words])) for title, words in columns.items()) > width:
             del columns[title]
             left_out.append(title)
     shown = [
@@ -126,33 +138,6 @@ def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> lis
     if not left_out:
         return [table]
     return [table, say(f"left out for width: {', '.join(left_out)}", Tone.FAINT)]
-
-
-def _width(columns: Mapping[str, Sequence[str]]) -> int:
-    return sum(3 + max(map(len, [title, *words])) for title, words in columns.items())
-
-
-def _survivorship(rows: Sequence[Row]) -> list[Block]:
-    found = survivors(rows)
-    lines: list[Block] = [say(found.headline, Tone.HEAD)]
-    lines += [
-        Counted(len(fate.rows), verdict_said(fate.verdict.value, [say(fate_words(fate))]))
-        for fate in found.fates
-        if fate.verdict not in HEALTHY
-    ]
-    lines += _doubt_lines(rows)
-    return lines + suspect_lines([row.suspect for row in rows])
-
-
-def _doubt_lines(rows: Sequence[Row]) -> list[Block]:
-    """What could not be checked of those that compile: `ok` claims nothing of it."""
-    reasons = (row.reason for row in rows if row.verdict == VerdictKind.OK.value)
-    counts = Counter(reason.partition("; ")[2] for reason in reasons)
-    return [
-        Counted(count, verdict_said(VerdictKind.OK.value, [say(f": {words}")]))
-        for words, count in counts.items()
-        if words
-    ]
 
 
 def suspect_lines(suspects: Sequence[str | None]) -> list[Block]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
-from harness.tables.survivors import Survivors, common_reason, survivors
+from harness.tables.survivors import common_reason, survivors
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
@@ -49,27 +49,29 @@ def summarize(rows: Sequence[Row]) -> Summary:
     """Count the rows by kernel and target, and merge what fails by signature and target."""
     counts: dict[tuple[str, str, str], dict[str, Counter[str]]] = {}
     for row in rows:
-        key = (row.kernel, row.launch, _toolchain(row))
+        words = [row.compiler_name]
+        # Which ptxas a Triton bundles depends on the target, and targets share a line.
+        bundled = row.ptxas_origin == "bundled"
+        words.append(f"bundled {assembler_name(row.assembler)}" if bundled else row.tool)
+        key = (row.kernel, row.launch, ", ".join([*words, "frozen PTX"] if row.frozen else words))
         counts.setdefault(key, {}).setdefault(row.target, Counter())[row.verdict] += 1
     lines = [
         SummaryLine(kernel=kernel, launch=launch, toolchain=toolchain, by_target=by_target)
         for (kernel, launch, toolchain), by_target in counts.items()
     ]
     targets = tuple(dict.fromkeys(row.target for row in rows))
+    kernels = len({line.kernel for line in lines})
+    verdicts = Counter(row.verdict for row in rows)
+    found = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     return Summary(
         targets=targets,
         lines=tuple(lines),
         failures=tuple(_failures(rows)),
-        headline=_headline(rows, lines, targets),
+        headline=(
+            f"{plural(kernels, 'kernel')} on {plural(len(targets), 'target')}, "
+            f"{plural(len(rows), 'config')} in all: {found}."
+        ),
     )
-
-
-def _toolchain(row: Row) -> str:
-    words = [row.compiler_name]
-    # Which ptxas a Triton bundles depends on the target, and targets share a line.
-    bundled = row.ptxas_origin == "bundled"
-    words.append(f"bundled {assembler_name(row.assembler)}" if bundled else row.tool)
-    return ", ".join([*words, "frozen PTX"] if row.frozen else words)
 
 
 def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
@@ -82,27 +84,13 @@ def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
             verdict=VerdictKind(verdict),
             count=len(found),
             reason=common_reason(found),
-            at_fault=_first(survivors(found)),
+            at_fault=survivors(found).fates[0].at_fault,
             target=target,
             kernels=tuple(dict.fromkeys(row.kernel for row in found)),
         )
         for (verdict, _, target), found in grouped.items()
     ]
     return sorted(failures, key=lambda failure: -failure.count)
-
-
-def _first(found: Survivors) -> str | None:
-    return found.fates[0].at_fault
-
-
-def _headline(rows: Sequence[Row], lines: Sequence[SummaryLine], targets: Sequence[str]) -> str:
-    kernels = len({line.kernel for line in lines})
-    verdicts = Counter(row.verdict for row in rows)
-    found = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
-    return (
-        f"{plural(kernels, 'kernel')} on {plural(len(targets), 'target')}, "
-        f"{plural(len(rows), 'config')} in all: {found}."
-    )
 
 
 def plural(count: int, word: str) -> str:
@@ -131,24 +119,22 @@ def summary_said(summary: Summary) -> list[Block]:
 
 def summary_columns(summary: Summary) -> dict[str, list[str]]:
     """Title to cells; the toolchain is a column only where there are several."""
-    columns = {"kernel": line_titles(summary)}
+    # A kernel's name, and its launch where one was asked for that is not everybody's first.
+    launches: dict[str, set[str]] = {}
+    for line in summary.lines:
+        launches.setdefault(line.kernel, set()).add(line.launch)
+    columns = {
+        "kernel": [
+            f"{line.kernel} · {line.launch}" if len(launches[line.kernel]) > 1 else line.kernel
+            for line in summary.lines
+        ]
+    }
     toolchains = [line.toolchain for line in summary.lines]
     if len(set(toolchains)) > 1:
         columns["toolchain"] = toolchains
     for target in summary.targets:
         columns[target] = [_counts(line.by_target.get(target)) for line in summary.lines]
     return columns
-
-
-def line_titles(summary: Summary) -> list[str]:
-    """A kernel's name, and its launch where one was asked for that is not everybody's first."""
-    launches: dict[str, set[str]] = {}
-    for line in summary.lines:
-        launches.setdefault(line.kernel, set()).add(line.launch)
-    return [
-        f"{line.kernel} · {line.launch}" if len(launches[line.kernel]) > 1 else line.kernel
-        for line in summary.lines
-    ]
 
 
 def failure_words(failure: SharedFailure) -> str:

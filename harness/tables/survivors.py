@@ -195,10 +195,6 @@ def _natural(word: str) -> tuple[int, int, str]:
     return (0, int(word), "") if word.isdigit() else (1, 0, word)
 
 
-def _are_runs(rows: Sequence[Row]) -> bool:
-    return all(VerdictKind(row.verdict).is_of_run for row in rows)
-
-
 def _headline(rows: Sequence[Row]) -> str:
     total = len(rows)
     healthy = [row for row in rows if VerdictKind(row.verdict) in HEALTHY]
@@ -206,7 +202,8 @@ def _headline(rows: Sequence[Row]) -> str:
     unknown = [row for row in rows if VerdictKind(row.verdict).tells_nothing]
     failed = total - len(healthy) - len(sick) - len(unknown)
     compiles = len(healthy) + len(sick)
-    one, many = ("is right", "are right") if _are_runs(rows) else ("compiles", "compile")
+    are_runs = all(VerdictKind(row.verdict).is_of_run for row in rows)
+    one, many = ("is right", "are right") if are_runs else ("compiles", "compile")
     parts = [f"{compiles} {one if compiles == 1 else many}"]
     if sick:
         parts[0] += ", all sick" if not healthy else f" ({len(sick)} of them sick)"

@@ -278,7 +278,10 @@ class ConfigFilter:
 
     def matches(self, config: Config) -> bool:
         """Whether this config has all the values."""
-        values = {name: _readings(value) for name, value in config.items}
+        values = {
+            name: {_spell(value).lower(), str(value).lower(), json.dumps(value).lower()}
+            for name, value in config.items
+        }
         wanted = dict(self.wanted)
         others = set(wanted.pop(_OTHERS, ()))
         if others and not all(values[name] & others for name in values.keys() - wanted.keys()):
@@ -295,8 +298,3 @@ def _split(text: str, mark: str) -> list[str]:
         else:
             pieces[-1] += found
     return pieces
-
-
-def _readings(value: Scalar) -> set[str]:
-    """What a user may write for a value, in lower case."""
-    return {_spell(value).lower(), str(value).lower(), json.dumps(value).lower()}

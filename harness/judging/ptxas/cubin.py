@@ -109,32 +109,29 @@ def read_cubin(data: bytes) -> Cubin:
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415
 
     try:
-        return _read(data, ELFFile(BytesIO(data)))
+        elf = ELFFile(BytesIO(data))
+        if elf["e_machine"] != "EM_CUDA" or elf.elfclass != 64 or not elf.little_endian:
+            raise CubinError(f"an ELF file of machine {elf['e_machine']}, not a cubin")
+        sections = _whole_sections(elf, data)
+        osabi = elf["e_ident"]["EI_OSABI"]
+        target = _target(elf["e_flags"], osabi)
+        reserve = _counted_reserve(target, elf["e_type"])
+        file_info: dict[tuple[int, int], int] = {}
+        if ".nv.info" in sections:
+            for attribute, value, payload in _attributes(sections[".nv.info"].data()):
+                if value == 8 and len(payload) == 8:
+                    symbol, number = struct.unpack("<II", payload)
+                    file_info[attribute, symbol] = number
+        entries = tuple(
+            _entry(name, symbol, sections, file_info, osabi, reserve)
+            for symbol, name in _entry_symbols(sections)
+            if f".text.{name}" in sections
+        )
+        return Cubin(target=target, entries=entries)
     except CubinError:
         raise
     except (ELFError, *_DAMAGE) as error:
         raise CubinError(f"damaged cubin of {len(data):,} bytes: {error}") from error
-
-
-def _read(data: bytes, elf: ELFFile) -> Cubin:
-    if elf["e_machine"] != "EM_CUDA" or elf.elfclass != 64 or not elf.little_endian:
-        raise CubinError(f"an ELF file of machine {elf['e_machine']}, not a cubin")
-    sections = _whole_sections(elf, data)
-    osabi = elf["e_ident"]["EI_OSABI"]
-    target = _target(elf["e_flags"], osabi)
-    reserve = _counted_reserve(target, elf["e_type"])
-    file_info: dict[tuple[int, int], int] = {}
-    if ".nv.info" in sections:
-        for attribute, value, payload in _attributes(sections[".nv.info"].data()):
-            if value == 8 and len(payload) == 8:
-                symbol, number = struct.unpack("<II", payload)
-                file_info[attribute, symbol] = number
-    entries = tuple(
-        _entry(name, symbol, sections, file_info, osabi, reserve)
-        for symbol, name in _entry_symbols(sections)
-        if f".text.{name}" in sections
-    )
-    return Cubin(target=target, entries=entries)
 
 
 def _target(flags: int, osabi: object) -> int | None:
@@ -197,6 +194,11 @@ def _entry(
             elif attribute == _REQUIRED_THREADS and len(payload) == _DIMENSIONS.size:
                 threads = math.prod(_DIMENSIONS.unpack(payload))
     max_stack = file_info.get((_MIN_STACK_SIZE, symbol))
+    banks = []
+    for section_name, section in sections.items():
+        prefix, _, owner = section_name.removeprefix(".nv.constant").partition(".")
+        if owner == name and prefix.isascii() and prefix.isdigit():
+            banks.append((int(prefix), int(section["sh_size"])))
     return CubinEntry(
         name=name,
         n_regs=file_info.get((_REGCOUNT, symbol))
@@ -205,7 +207,7 @@ def _entry(
         stack=file_info.get((_FRAME_SIZE, symbol)),
         max_stack=None if max_stack == _UNDETERMINED else max_stack,
         static_shared=_static_shared(name, sections, reserve),
-        constants=_constants(name, sections),
+        constants=tuple(sorted(banks)),
         barriers=barriers,
         threads=threads,
     )
@@ -224,15 +226,6 @@ def _static_shared(name: str, sections: Mapping[str, Any], reserve: int | None) 
     if reserve is None:
         return None
     return max(int(sections[f".nv.shared.{name}"]["sh_size"]) - reserve, 0)
-
-
-def _constants(name: str, sections: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
-    banks = []
-    for section_name, section in sections.items():
-        prefix, _, owner = section_name.removeprefix(".nv.constant").partition(".")
-        if owner == name and prefix.isascii() and prefix.isdigit():
-            banks.append((int(prefix), int(section["sh_size"])))
-    return tuple(sorted(banks))
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, int, bytes]]:
