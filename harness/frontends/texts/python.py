@@ -110,9 +110,11 @@ def _mentioned(function: ast.FunctionDef) -> Iterator[str]:
                 yield node.attr
 
 
+# Those of this release and of older ones, whose tracebacks are stored.
+_PLACES = r"(?:child|(?:io/)?children|frontends/pretend|frontends/\w+/child(?:/\w+)?)"
 # Frames of what runs inside a foreign Triton, wherever this program is installed.
 _OURS = re.compile(
-    r'  File "[^"\n]*harness/(?:child|children|frontends/\w+/child)/[\w.]+", line \d+, in [^\n]*\n'
+    rf'  File "[^"\n]*harness/{_PLACES}/[\w.]+", line \d+, in [^\n]*\n'
     r"(?:    [^\n]*\n)*"
 )
 # What lies before the package in the path of an installed module.

@@ -195,9 +195,16 @@ def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
     assert "Every config" not in issue
 
 
-def test_a_traceback_has_no_frames_of_ours_and_names_packages_only() -> None:
+@pytest.mark.parametrize(
+    "place",
+    [
+        *("frontends/triton/child", "frontends/triton/child/launches", "frontends/pretend"),
+        *("io/children", "children", "child"),
+    ],
+)
+def test_a_traceback_has_no_frames_of_ours_and_names_packages_only(place: str) -> None:
     frames = (
-        '  File "/x/harness/frontends/triton/child/lowering.py", line 1, in lower\n'
+        f'  File "/x/harness/{place}/lowering.py", line 1, in lower\n'
         "    record.compile(run)\n"
         '  File "/x/site/triton/runtime/jit.py", line 2, in run\n    kernel = 1\n'
     )
