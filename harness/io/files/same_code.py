@@ -10,19 +10,19 @@ from __future__ import annotations
 
 PAIRS: tuple[tuple[str, str], ...] = (
     (
-        "764f7bdb242f75c5633a138cd77b1d93018343018e609324f3ecaa45798866bf",
+        "28ac9b7fafe096688ae91482eabab16f154eaea93f38353d68e629ab4c4a9056",
         "f75f1193955c9cf5273d18a86540bfa74180be08eb111684d47f66a56fa0c9fe",
     ),
     (
-        "4960e4f0b156eb19fdf51aa91eedbed061791571d32624b77caa50d44b8d7f2e",
+        "77c5c4cf8feb173684c718810ae70533d002ec28fbb4c2e31699ef98eca7c465",
         "31d28cedc17cddf12e7556632724c14cd1792ba6619ee15c8ef7cd72a3a575d5",
     ),
     (
-        "be4a8fe26d2984a4df53415d55b6643d4d225b415ee20f0464ba564a9328cc0f",
+        "80b6cb7f59a9a474ec4ff14c2b2d655ce07eca99bb71a55e3e8e850599c3c556",
         "e5fffe643d3b8b0e0ed48050f06ed3890c134a71c428eba980c71fe3debda657",
     ),
     (
-        "0e75a368f772a5a7b1999f79161dad2437539b27eaa815c82871b2a94f8db0ac",
+        "86436c454ec1e57a84e68732998b600467472811d7b0bdee831b762abe9757a3",
         "b8caa000eb81ac3eb9c65cc2a64d5a40d339e244ca2b49fc74dfbbcace4afa8e",
     ),
     (
