@@ -6,49 +6,38 @@ Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from harness.bisect.contrast import Contrast
 from harness.bisect.search import Boundary
 from harness.bisect.words import BisectReport, bounds_line, report_line, stage_lines
 from harness.judging.answers import VerdictAnswer
+from harness.report import collapse, paragraphs, picture, tables
 from harness.report.claims import Claim, ClaimKind, Issue, Ledger, ends_so, gives, has_figures
-from harness.report.collapse import collapse_lines, collapse_title
 from harness.report.dossier import Attachment, Dossier, Upstream
 from harness.report.forms import named, observed_words
 from harness.report.gate import without_folders
-from harness.report.paragraphs import (
-    by_hand,
-    escaped,
-    expected_sentence,
-    impact_sentences,
-    launched_expected,
-    launched_words,
-    level_words,
-    minimal_words,
-    ptx_ways,
-    race_lines,
-    schedule_sentence,
-)
-from harness.report.picture import picture_lines
-from harness.report.tables import (
-    attachment_lines,
-    config_lines,
-    contrast_lines,
-    first_way,
-    output_lines,
-    short_version_lines,
-    version_lines,
-    way_lines,
-)
+from harness.report.paragraphs import escaped, launched_words
 from harness.tables.templates import config_label, markdown_cell, markdown_code, render_template
 from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
 
+T = TypeVar("T")
 # What takes the place of a failure, in a title.
 _GONE = {VerdictKind.REJECTED.value: "rejected with a message"}
 # As much of a minimal input as one reads in an issue; more is in the bundle.
 _FITS = 6000
+
+
+def _words_of(write: Callable[[Ledger, Dossier], object]) -> property:
+    return property(lambda view: write(view.ledger, view.d))
+
+
+def _words_about(
+    write: Callable[[Ledger, Dossier, T], list[str]],
+) -> Callable[[View, T], list[str]]:
+    return lambda view, subject: write(view.ledger, view.d, subject)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +48,23 @@ class View:
     upstream: Upstream
     attachments: tuple[Attachment, ...]
     ledger: Ledger = field(default_factory=Ledger)
+
+    # What a template says of the dossier alone; the ledger takes what these words claim.
+    level_words = _words_of(paragraphs.level_words)
+    collapse_lines = _words_of(collapse.collapse_lines)
+    impact = _words_of(paragraphs.impact_sentences)
+    ptx_ways = _words_of(paragraphs.ptx_ways)
+    output_lines = _words_of(tables.output_lines)
+    schedule_words = _words_of(paragraphs.schedule_sentence)
+    race_lines = _words_of(paragraphs.race_lines)
+    first_way = _words_of(tables.first_way)
+    way_lines = _words_of(tables.way_lines)
+    attachment_lines = _words_of(tables.attachment_lines)
+    # And of one history, or one contrast.
+    short_version_lines = _words_about(tables.short_version_lines)
+    version_lines = _words_about(tables.version_lines)
+    picture_lines = _words_about(picture.picture_lines)
+    contrast_lines = _words_about(tables.contrast_lines)
 
     @property
     def title(self) -> str:
@@ -81,7 +87,7 @@ class View:
             said = escaped(self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing"))
         if d.condition:
             said = f"{observed_words(d.kind)}: {escaped(self.message)}"
-        if self.upstream is Upstream.TRITON and (title := collapse_title(self.ledger, d)):
+        if self.upstream is Upstream.TRITON and (title := collapse.collapse_title(self.ledger, d)):
             return title
         if d.kind is VerdictKind.SICK:
             name, said = f"{_compilers(d)}", f"{named(d.function)} {said}"
@@ -130,7 +136,6 @@ class View:
         return f" ({', '.join(parts)})" if parts else ""
 
     def _all_work(self, version: str) -> bool:
-        """Whether every config that fails alike compiles with this version."""
         if len(self.d.rows) == 1:
             return True  # the history is that of the one there is
         found = self.d.lifted(version)
@@ -167,23 +172,8 @@ class View:
     @property
     def expected(self) -> str:
         """What should happen instead."""
-        expected = launched_expected if self.d.on_gpu else expected_sentence
+        expected = paragraphs.launched_expected if self.d.on_gpu else paragraphs.expected_sentence
         return expected(self.ledger, self.d)
-
-    @property
-    def level_words(self) -> str:
-        """At which optimisation levels cubins go wrong that were launched."""
-        return level_words(self.ledger, self.d)
-
-    @property
-    def collapse_lines(self) -> list[str]:
-        """Registers that collapsed, and what lifts that; nothing where they did not."""
-        return collapse_lines(self.ledger, self.d)
-
-    @property
-    def impact(self) -> str:
-        """How much is lost, as far as compiling shows."""
-        return impact_sentences(self.ledger, self.d)
 
     @property
     def affected(self) -> str:
@@ -239,7 +229,7 @@ class View:
     @property
     def by_hand(self) -> str:
         """The command that ptxas gets, or the one that gives the cell with this program."""
-        return by_hand(self.d, self.names, self.minimal_name)
+        return paragraphs.by_hand(self.d, self.names, self.minimal_name)
 
     @property
     def minimal_name(self) -> str:
@@ -254,7 +244,7 @@ class View:
     @property
     def minimal_words(self) -> str:
         """How small, and what of it was checked."""
-        return minimal_words(self.ledger, self.d, self.minimal_name)
+        return paragraphs.minimal_words(self.ledger, self.d, self.minimal_name)
 
     @property
     def history_name(self) -> str:
@@ -287,11 +277,6 @@ class View:
         whose = known.get(self.d.tool, self.d.tool)
         return f"It goes wrong in {whose}; `triage report` writes the report for them too."
 
-    @property
-    def ptx_ways(self) -> list[str]:
-        """What a user of PTX can change, as far as it was tried."""
-        return ptx_ways(self.ledger, self.d)
-
     def history_words(self, report: BisectReport) -> str:
         """The line to paste."""
         return self._of_history(report, report_line(report))
@@ -316,21 +301,6 @@ class View:
         return not is_assembler or d.is_in_cubin or d.kind is VerdictKind.SICK
 
     @property
-    def output_lines(self) -> list[str]:
-        """Expected and actual values, of what was executed."""
-        return output_lines(self.ledger, self.d)
-
-    @property
-    def schedule_words(self) -> str:
-        """Under which schedules it goes wrong, and what it is held to."""
-        return schedule_sentence(self.ledger, self.d)
-
-    @property
-    def race_lines(self) -> list[str]:
-        """Accesses that nothing orders, of what was executed."""
-        return race_lines(self.ledger, self.d)
-
-    @property
     def blame_lines(self) -> list[str]:
         """Whose fault it is, and the evidence: of what was executed, all cells count."""
         found = self.d.blame
@@ -343,38 +313,7 @@ class View:
     @property
     def config_lines(self) -> list[str]:
         """The table of every config."""
-        return config_lines(self.ledger, self.d.rows)
-
-    def short_version_lines(self, report: BisectReport) -> list[str]:
-        """The versions that say something."""
-        return short_version_lines(self.ledger, self.d, report)
-
-    def version_lines(self, report: BisectReport) -> list[str]:
-        """The table of the history."""
-        return version_lines(self.ledger, self.d, report)
-
-    def picture_lines(self, report: BisectReport) -> list[str]:
-        """The numbers of the history as a picture, and in words."""
-        return picture_lines(self.ledger, self.d, report)
-
-    def contrast_lines(self, found: Contrast) -> list[str]:
-        """What carries it."""
-        return contrast_lines(self.ledger, self.d, found)
-
-    @property
-    def first_way(self) -> str:
-        """The best workaround."""
-        return first_way(self.ledger, self.d)
-
-    @property
-    def way_lines(self) -> list[str]:
-        """The table of workarounds."""
-        return way_lines(self.ledger, self.d)
-
-    @property
-    def attachment_lines(self) -> list[str]:
-        """The table of attached files."""
-        return attachment_lines(self.ledger, self.d)
+        return tables.config_lines(self.ledger, self.d.rows)
 
 
 def _plainly(message: str) -> str:
