@@ -110,7 +110,6 @@ async def _believe(search: BisectSearch, index: int, least: int) -> str | None:
 
 
 async def _run(search: BisectSearch, index: int, *, again: bool) -> tuple[Probe, str | None]:
-    """One run of a cell; `again` from nothing, except for the PTX of an axis that froze it."""
     bench, plan = search.bench, await plan_of(search, index)
     if again:
         bench = search.bench.apart(limits=None, uncached=True)
@@ -257,14 +256,12 @@ async def bisect_versions(
 
 
 def _executed(bench: Workbench, selection: Selection, tell: Callable[[str, str], None]) -> Evaluate:
-    """Cells are executed on the same inputs."""
     from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
     return SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, "")).evaluate
 
 
 async def _search(search: BisectSearch) -> str | None:
-    """Probe until everything worth it is known; what stopped it, if something did."""
     named = [search.focus, search.index(search.options.good, "good")]
     for index in dict.fromkeys(named):
         if index is not None and (trouble := await try_version(search, index)):
@@ -293,7 +290,6 @@ async def _search(search: BisectSearch) -> str | None:
 
 
 def _next(search: BisectSearch, budget: int) -> list[int]:
-    """The versions to try next, side by side."""
     size = len(search.axis.versions)
     left = size - len(search.probes)
     # In a sweep none waits for what another says. Not all at once: trouble stops it early.

@@ -37,7 +37,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True, tag="asked"):
     options: dict[str, str | bool | int | None]
 
 
-class _Answer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+class VersionAnswer(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
+    """What one version answered, and what was followed then."""
+
     version: str
     probe: Probe
     tally: Tally
@@ -89,8 +91,8 @@ class LoggedProbes:
     others: tuple[str, ...] = ()
 
 
-_DECODER: msgspec.json.Decoder[Asked | _Answer | _Plan | _End] = msgspec.json.Decoder(
-    Asked | _Answer | _Plan | _End
+_DECODER: msgspec.json.Decoder[Asked | VersionAnswer | _Plan | _End] = msgspec.json.Decoder(
+    Asked | VersionAnswer | _Plan | _End
 )
 
 
@@ -144,7 +146,7 @@ class BisectLog:
             if number == len(lines) and not line.endswith(b"\n"):
                 break
             entry = _decode(path, number, line)
-            if isinstance(entry, _Answer):
+            if isinstance(entry, VersionAnswer):
                 version = entry.version
                 known.probes[version], known.tallies[version] = entry.probe, entry.tally
                 if entry.row:
@@ -158,29 +160,8 @@ class BisectLog:
             end = entry if isinstance(entry, _End) else None
         return cls(path, asked, known, planned, end)
 
-    def probe(
-        self,
-        version: str,
-        probe: Probe,
-        *,
-        tally: Tally,
-        row: Row | None,
-        reason: str,
-        config: Config | None,
-        signature: str | None,
-        others: tuple[str, ...],
-    ) -> None:
+    def probe(self, answer: VersionAnswer) -> None:
         """Add the answer of one version."""
-        answer = _Answer(
-            version=version,
-            probe=probe,
-            tally=tally,
-            row=row,
-            reason=reason,
-            config=config.as_dict() if config else None,
-            signature=signature,
-            others=others,
-        )
         self._add(answer)
 
     def plan(self, versions: Sequence[str], budget: int) -> None:
@@ -241,7 +222,7 @@ class BisectLog:
             has_all=end.has_all,
         )
 
-    def _add(self, entry: _Answer | _Plan | _End) -> None:
+    def _add(self, entry: VersionAnswer | _Plan | _End) -> None:
         try:
             with self.path.open("ab") as file:
                 file.write(msgspec.json.encode(entry) + b"\n")
@@ -249,7 +230,7 @@ class BisectLog:
             raise storage_error(error, self.path, "write") from error
 
 
-def _decode(path: Path, number: int, line: bytes) -> Asked | _Answer | _Plan | _End:
+def _decode(path: Path, number: int, line: bytes) -> Asked | VersionAnswer | _Plan | _End:
     try:
         return _DECODER.decode(line)
     except msgspec.MsgspecError as error:

@@ -40,7 +40,6 @@ async def check_script(bench: Workbench, script: str) -> None:
 
 
 def _last_line(file: Path) -> str:
-    """The last line of a stream, cut to what fits on a line."""
     with scratch_disk(), file.open("rb") as stream:
         stream.seek(max(0, file.stat().st_size - _READ))
         lines = stream.read().decode(errors="replace").split("\n")

@@ -225,7 +225,6 @@ def _outermost(order: Sequence[int], known: Mapping[int, Probe]) -> int | None:
 
 
 def _blanks(size: int, known: Mapping[int, Probe]) -> Iterator[list[int]]:
-    """Runs of versions that were not tried."""
     run: list[int] = []
     for index in range(size):
         if index not in known:
@@ -390,12 +389,10 @@ def _end(line: VersionHistory, tool: str) -> str:
 
 
 def _plain(reason: str) -> str:
-    """A reason as the end of a sentence."""
     return reason.rstrip(".")
 
 
 def _reach(line: VersionHistory, end: int) -> str:
-    """Whether the last version in this direction is the last of all, or of those tried."""
     bad = line.finding.oldest_bad if end == 0 else line.finding.newest_bad
     assert bad is not None
     is_outermost = bad == range(len(line.versions))[end]

@@ -43,7 +43,6 @@ async def tell_stages(
 async def _failing_pass(
     bench: Workbench, plan: PlannedCell, done: Evaluated, *, traps: bool
 ) -> str | None:
-    """The pass that fails, dies or makes the trap; None where no dump shows it."""
     if done.signature and done.signature.failing_pass:
         return done.signature.failing_pass
     died = done.row.verdict == VerdictKind.COMPILER_CRASH.value and done.row.stage != "cubin"

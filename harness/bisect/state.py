@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from harness.bisect.axes import Axis
-from harness.bisect.log import BisectLog
+from harness.bisect.log import BisectLog, VersionAnswer
 from harness.bisect.search import Finding, Probe, Tally, conclude, runs_to_trust
 from harness.cells.elsewhere import Elsewhere
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
@@ -214,16 +214,17 @@ class BisectSearch:
 
     def note(self, index: int) -> None:
         """Write down what is known of a version."""
-        self.log.probe(
-            self.axis.versions[index],
-            self.probes[index],
+        answer = VersionAnswer(
+            version=self.axis.versions[index],
+            probe=self.probes[index],
             tally=self.tallies.get(index, Tally()),
             row=self.rows.get(index),
             reason=self.reasons.get(index, ""),
-            config=self.config,
+            config=self.config.as_dict() if self.config else None,
             signature=self.followed.signature,
             others=self.others,
         )
+        self.log.probe(answer)
 
 
 def tally_of(probe: Probe) -> Tally:

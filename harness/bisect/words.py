@@ -192,7 +192,6 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
 
 
 def _gone(report: BisectReport) -> dict[str, Any] | None:
-    """Where another end takes the place of the failure, and what that end is."""
     ended = report.finding.vanishes
     if ended is None or not report.is_clean_end(ended.after):
         return None

@@ -12,9 +12,9 @@ from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants
 from harness.bisect.collapse.lifting import lift_collapse
 from harness.blame.grid import Grid, PairTrial, Varied
 from harness.blame.lines import (
+    BlameState,
     Columns,
-    Made,
-    Study,
+    CompiledPtx,
     as_seen,
     assemble_all,
     choose_columns,
@@ -63,7 +63,9 @@ from harness.workaround.paste import ptxas_environment
 _MOST_PAIRS = 8
 
 
-async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -> list[Made]:
+async def as_users_pair(
+    state: BlameState, case: PlannedCell, made: Sequence[CompiledPtx]
+) -> list[CompiledPtx]:
     """The case's Triton pointed at another ptxas, the nearest newer one with which it works.
 
     Pointed at a ptxas, Triton writes the PTX version of that one: the PTX that it writes for its
@@ -77,7 +79,7 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
     if any(works(VerdictKind(row.verdict), row.stage) for row in mine):
         return []
     bundled = Version(case.bundled.version)
-    versions = known_versions(study.selection, "assembler", study.troubles)
+    versions = known_versions(state.selection, "assembler", state.troubles)
     minors = newest_of_minor(versions, installed_versions("ptxas"))
     newer = [version for version in minors if version > bundled][:_MOST_PAIRS]
     found = []
@@ -85,14 +87,14 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
         try:
             found.append(await asyncio.to_thread(install_ptxas, version))
         except InfrastructureError as error:
-            study.troubles.append(f"ptxas {version}: {error}")
+            state.troubles.append(f"ptxas {version}: {error}")
     candidates = tuple(found)
     try:
-        cells = (await study.plan(case.launch.compiler, ptxas=candidates)).cells
+        cells = (await state.plan(case.launch.compiler, ptxas=candidates)).cells
     except (CaptureError, InfrastructureError):
         return []
     for cell in (cell for cell in cells if followed(cell) == followed(case)):
-        row = await study.row(cell)
+        row = await state.row(cell)
         if works(VerdictKind(row.verdict), row.stage):
             return [as_seen(cell, row)]
     return []
@@ -101,7 +103,7 @@ async def as_users_pair(study: Study, case: PlannedCell, made: Sequence[Made]) -
 def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ...]:
     """What a user types: the combination that works, with the case's compiler if it has one."""
     fitting = [line for line in grid.lines if line.has(VerdictAnswer.OK)]
-    mine = [line for line in fitting if triton in line.tritons]
+    mine = [line for line in fitting if triton in line.compilers]
     if triton is not None and mine:
         line = next((each for each in mine if each.made_for), mine[0])
         version = line.made_for or line.ptxas(VerdictAnswer.OK)[-1]
@@ -113,7 +115,7 @@ def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ..
             return (f"export TRITON_PTXAS_PATH=...  # ptxas {version}",)
         return tuple(ptxas_environment(packages[version], version))
     if triton is not None and fitting:
-        newest = max((name for line in fitting for name in line.tritons), key=Version)
+        newest = max((name for line in fitting for name in line.compilers), key=Version)
         return (front_end(kind or TRITON).install_line(newest),)
     return ()
 
@@ -224,7 +226,6 @@ def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
 
 
 async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | None:
-    """The result of a variant; None where it is no longer PTX."""
     try:
         facts = read_ptx(variant.text, variant.entry)
     except PtxError:
@@ -247,8 +248,8 @@ async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | 
     return reaction_of(judge(evidence), evidence)
 
 
-# The rank from which on a row does not show what is asked about.
-_NOT_MEANT = 3
+NOT_MEANT = 3
+"""Rows of this rank (see `rank`), and of those behind it, do not show the failure in question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +283,7 @@ async def find_blame(
     """
     run_id = store.begin_run(how.command)
     async with Hub() as hub:
-        study = Study(
+        state = BlameState(
             bench=open_bench(hub, store, how),
             run=run_id,
             selection=selection,
@@ -290,27 +291,35 @@ async def find_blame(
             tell=tell,
         )
         asked = Followed(signature=options.signature, condition=options.condition)
-        case, row, others = await find_case(study, asked)
+        case, row, others = await find_case(state, asked)
         if options.looks_further and not others and rank(row, asked) in (1, 3):
-            found = await look_along(study, case, row, lambda each: rank(each, asked) == 0)
+            found = await look_along(state, case, row, lambda each: rank(each, asked) == 0)
             case, row = found or (case, row)
         grid = Grid(lines=(), ptxas=(), focus=_follow(case, row, asked))
-        if rank(row, asked) < _NOT_MEANT:
-            grid = await _grid(study, case, row, asked)
-        lifting = await lift_collapse(study.bench, case, row)
+        if rank(row, asked) < NOT_MEANT:
+            grid = await _grid(state, case, row, asked)
+        lifting = await lift_collapse(state.bench, case, row)
     store.finish_run(run_id)
-    said = blame(grid)
+    report = report_of(state, case, row, others, grid)
+    if grid.focus.kind is VerdictKind.UNSUPPORTED:
+        report = replace(report, remedy=remedy_of(grid, row.compiler, row.compiler_version))
+    reasons = (*report.blame.reasons, *lifting)
+    return replace(report, blame=replace(report.blame, reasons=reasons))
+
+
+def report_of(
+    state: BlameState, case: PlannedCell, row: Row, others: tuple[CellId, ...], grid: Grid
+) -> BlameReport:
+    """What the grid says of the case, with the troubles and notes that came up on the way."""
     return BlameReport(
         case=row,
         cell=case.cell,
         grid=grid,
-        blame=replace(said, reasons=(*said.reasons, *lifting)),
+        blame=blame(grid),
         others=others,
-        remedy=remedy_of(grid, row.compiler, row.compiler_version)
-        if grid.focus.kind is VerdictKind.UNSUPPORTED
-        else (),
-        troubles=tuple(dict.fromkeys(study.troubles)),
-        notes=tuple(dict.fromkeys(study.notes)),
+        remedy=(),
+        troubles=tuple(dict.fromkeys(state.troubles)),
+        notes=tuple(dict.fromkeys(state.notes)),
     )
 
 
@@ -321,7 +330,9 @@ def _follow(case: PlannedCell, row: Row, asked: Followed, others: Iterable[Row] 
     return follow(row, condition=asked.condition, others=others, is_over_limit=is_over_limit)
 
 
-async def find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
+async def find_case(
+    state: BlameState, asked: Followed
+) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
     """The first cell that fails, of all that were selected, and one of each config beside it.
 
     Where nothing fails outright, the sickest; and an unsupported one where nothing is sick.
@@ -329,14 +340,14 @@ async def find_case(study: Study, asked: Followed) -> tuple[PlannedCell, Row, tu
     tried: list[tuple[PlannedCell, Row]] = []
     seen: dict[object, CellId] = {}
     refusals: list[TriageError] = []
-    for triton in _in_order(study.selection):
+    for triton in _in_order(state.selection):
         try:
-            cells = (await study.plan(triton)).cells
+            cells = (await state.plan(triton)).cells
         except CaptureError as error:
             refusals.append(error)
             continue
         seen |= {followed(cell): cell.cell for cell in cells}
-        tried += await _until_one_fails(study, cells, asked)
+        tried += await _until_one_fails(state, cells, asked)
         if any(rank(row, asked) == 0 for _, row in tried):
             break
     if not tried:
@@ -355,44 +366,42 @@ def _in_order(selection: Selection) -> Sequence[Compiler]:
 
 
 async def _until_one_fails(
-    study: Study, cells: Sequence[PlannedCell], asked: Followed
+    state: BlameState, cells: Sequence[PlannedCell], asked: Followed
 ) -> list[tuple[PlannedCell, Row]]:
     tried: list[tuple[PlannedCell, Row]] = []
-    for first in range(0, len(cells), study.bench.jobs):
-        batch = cells[first : first + study.bench.jobs]
-        rows = await asyncio.gather(*(study.row(cell) for cell in batch))
+    for first in range(0, len(cells), state.bench.jobs):
+        batch = cells[first : first + state.bench.jobs]
+        rows = await asyncio.gather(*(state.row(cell) for cell in batch))
         tried += zip(batch, rows, strict=True)
         if any(rank(row, asked) == 0 for row in rows):
             break
     return tried
 
 
-async def _grid(study: Study, case: PlannedCell, row: Row, asked: Followed) -> Grid:
-    """The grid around a failing cell, within the budget."""
-
+async def _grid(state: BlameState, case: PlannedCell, row: Row, asked: Followed) -> Grid:
     def follow_now() -> Followed:
         known = (other for each in made for other in each.all_rows())
         return _follow(case, row, asked, [other for other in known if other is not row])
 
-    made = await make_all(study, case, row, _follow(case, row, asked))
+    made = await make_all(state, case, row, _follow(case, row, asked))
     if row.verdict == VerdictKind.UNSUPPORTED.value and asked.condition is None:
-        made += await as_users_pair(study, case, made)
+        made += await as_users_pair(state, case, made)
     focus = follow_now()
     bundled = [each.cell.ptxas for each in made if each.cell]
-    columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
+    columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
     if made[0].program:
-        await assemble_all(study, made, columns, focus)
+        await assemble_all(state, made, columns, focus)
         focus = follow_now()
     lines = lines_of(made, focus)
     used = {version for line in lines for version in line.cells}
     grid = Grid(lines=lines, ptxas=tuple(sorted(used, key=Version)), focus=focus)
     failing, working = await _pairs(distinct(made), columns, focus)
-    trials = await run_trials(study.bench, failing, working, focus)
+    trials = await run_trials(state.bench, failing, working, focus)
     return replace(grid, trials=trials)
 
 
 async def _pairs(
-    programs: Sequence[Made], columns: Columns, focus: Followed
+    programs: Sequence[CompiledPtx], columns: Columns, focus: Followed
 ) -> tuple[Pair | None, Pair | None]:
     """A failing pair, if it can be the one that the question begins with, and a working neighbour.
 
@@ -420,8 +429,11 @@ async def _pairs(
 
 
 def _first(
-    programs: Sequence[Made], outcome: VerdictAnswer, focus: Followed, versions: Sequence[str]
-) -> tuple[Made, str] | None:
+    programs: Sequence[CompiledPtx],
+    outcome: VerdictAnswer,
+    focus: Followed,
+    versions: Sequence[str],
+) -> tuple[CompiledPtx, str] | None:
     for made in programs:
         for version in versions:
             row = made.rows.get(version)
@@ -430,7 +442,9 @@ def _first(
     return None
 
 
-async def _pair(found: tuple[Made, str], columns: Columns, outcome: VerdictAnswer) -> Pair | None:
+async def _pair(
+    found: tuple[CompiledPtx, str], columns: Columns, outcome: VerdictAnswer
+) -> Pair | None:
     made, version = found
     ptxas = await columns.get(version)
     if ptxas is None or made.cell is None:

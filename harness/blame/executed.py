@@ -15,11 +15,11 @@ from packaging.version import Version
 from harness.bisect.axes import plan_cells
 from harness.bisect.stages import tell_stages
 from harness.bisect.variations import other_options, other_targets
-from harness.blame.blaming import BlameOptions, find_case
+from harness.blame.blaming import NOT_MEANT, BlameOptions, find_case, report_of
 from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
 from harness.blame.lines import (
-    Made,
-    Study,
+    BlameState,
+    CompiledPtx,
     assemble_all,
     choose_columns,
     followed,
@@ -27,7 +27,7 @@ from harness.blame.lines import (
     look_along,
     make_all,
 )
-from harness.blame.words import BlameReport, blame
+from harness.blame.words import BlameReport
 from harness.cells.evaluate import Evaluated, with_flags
 from harness.cells.places import CompileOptions, open_bench
 from harness.cells.selection import for_target
@@ -104,15 +104,11 @@ async def cross(
     return Kept(value=lowered.lowering, key="", artifacts={"ptx": ptx}, cached=False)
 
 
-# The rank from which on a row does not show what is asked about.
-_NOT_MEANT = 3
-
-
 @dataclass(slots=True, kw_only=True)
 class _Case:
     """A blame at work: how cells are executed, what is followed, and what has been found out."""
 
-    study: Study
+    state: BlameState
     same: SameInputs
     cell: PlannedCell
     focus: Followed
@@ -125,7 +121,7 @@ class _Case:
         outcome, verdict, reason = VerdictAnswer.UNTESTABLE, VerdictKind.NOT_RUN.value, found
         if isinstance(found, Row):
             outcome, verdict, reason = self.focus.of(found), found.verdict, found.reason
-        self.study.tell(what, f"{verdict}: {reason}")
+        self.state.tell(what, f"{verdict}: {reason}")
         trial = PairTrial(
             what=what,
             varied=varied,
@@ -167,7 +163,7 @@ async def find_run_blame(
             done[cell.cell] = await same.evaluate(bench, cell)
             return done[cell.cell]
 
-        study = Study(
+        state = BlameState(
             bench=bench,
             run=run_id,
             selection=selection,
@@ -176,28 +172,18 @@ async def find_run_blame(
             evaluate=evaluate,
         )
         asked = Followed(signature=options.signature)
-        cell, row, others = await find_case(study, asked)
+        cell, row, others = await find_case(state, asked)
         grid = Grid(lines=(), ptxas=(), focus=follow(row))
-        if rank(row, asked) < _NOT_MEANT:
-            case = _Case(study=study, same=same, cell=cell, focus=grid.focus, done=done)
+        if rank(row, asked) < NOT_MEANT:
+            case = _Case(state=state, same=same, cell=cell, focus=grid.focus, done=done)
             grid = await _grid(case, row)
     store.finish_run(run_id)
-    return BlameReport(
-        case=row,
-        cell=cell.cell,
-        grid=grid,
-        blame=blame(grid),
-        others=others,
-        remedy=(),
-        troubles=tuple(dict.fromkeys(study.troubles)),
-        notes=tuple(dict.fromkeys(study.notes)),
-        executed=tuple(each.row for each in done.values()),
-    )
+    report = report_of(state, cell, row, others, grid)
+    return replace(report, executed=tuple(evaluated.row for evaluated in done.values()))
 
 
 async def _grid(case: _Case, row: Row) -> Grid:
-    """What each Triton's PTX computes, and what it takes for it to come out wrong."""
-    made = await make_all(case.study, case.cell, row, case.focus)
+    made = await make_all(case.state, case.cell, row, case.focus)
     lines = tuple(_on_emulator(line) for line in lines_of(made, case.focus))
     await _vary_options(case)
     await _vary_targets(case)
@@ -237,17 +223,17 @@ async def _vary_options(case: _Case) -> None:
     end = front_end(cell.compiler.kind)
     variants = other_options(record.config, end.options)
     configs = [config for _, config in variants]
-    every = replace(case.study.selection, config=ConfigFilter(), compilers=(cell.compiler,))
+    every = replace(case.state.selection, config=ConfigFilter(), compilers=(cell.compiler,))
     try:
         plan = await end.plan(
-            case.study.bench,
+            case.state.bench,
             every.place(
                 target=cell.cell.target,
                 adapt=lambda code: code.with_configs(record.kernel, configs),
             ),
         )
     except TriageError as error:
-        case.study.notes.append(f"other options were not tried: {error}")
+        case.state.notes.append(f"other options were not tried: {error}")
         return
     try:
         for words, config in variants:
@@ -256,33 +242,32 @@ async def _vary_options(case: _Case) -> None:
             )
             if found is None:
                 continue
-            done = await case.same.evaluate(case.study.bench, found, like=record)
+            done = await case.same.evaluate(case.state.bench, found, like=record)
             case.done[found.cell] = done
             outcome = case.keep(words, Varied.OPTION, cell.compiler.version, done.row)
             if outcome is VerdictAnswer.OK and case.contrast is None:
                 await _contrast(case, found, words)
     finally:
         if plan.session:
-            await case.study.bench.sessions.close(plan.session)
+            await case.state.bench.sessions.close(plan.session)
 
 
 async def _vary_targets(case: _Case) -> None:
-    """The same config for GPUs of other generations, on the same inputs."""
-    cell, study = case.cell, case.study
-    every = replace(study.selection, compilers=(cell.compiler,))
+    cell, state = case.cell, case.state
+    every = replace(state.selection, compilers=(cell.compiler,))
     for target in other_targets(cell.cell.target):
         try:
-            plan = await plan_cells(study.bench, for_target(every, target), None)
+            plan = await plan_cells(state.bench, for_target(every, target), None)
         except CaptureError:
             continue
         found = next((each for each in plan.cells if followed(each) == followed(cell)), None)
         try:
             if found:
-                done = case.done[found.cell] = await case.same.evaluate(study.bench, found)
+                done = case.done[found.cell] = await case.same.evaluate(state.bench, found)
                 case.keep(str(target), Varied.TARGET, cell.compiler.version, done.row)
         finally:
             if plan.session:
-                await study.bench.sessions.close(plan.session)
+                await state.bench.sessions.close(plan.session)
 
 
 async def _contrast(case: _Case, good: PlannedCell | None, name: str) -> None:
@@ -290,11 +275,11 @@ async def _contrast(case: _Case, good: PlannedCell | None, name: str) -> None:
     if good is None:
         return
     sides = [(each, case.done[each.cell]) for each in (good, case.cell)]
-    story = await tell_stages(case.study.bench, sides[0], sides[1])
+    story = await tell_stages(case.state.bench, sides[0], sides[1])
     case.contrast = Contrasted(name=name, stages=story.stages)
 
 
-async def _cross(case: _Case, bad: Made, good: Made) -> None:
+async def _cross(case: _Case, bad: CompiledPtx, good: CompiledPtx) -> None:
     """Each Triton lowers what the other came to, from one stage on."""
     if bad.cell is None or good.cell is None:
         return
@@ -307,11 +292,11 @@ async def _cross(case: _Case, bad: Made, good: Made) -> None:
     ]
 
     async def one(stage: str, maker: PlannedCell, taker: PlannedCell) -> Row | str:
-        lowering = await cross(case.study.bench, maker, taker, stage)
+        lowering = await cross(case.state.bench, maker, taker, stage)
         if isinstance(lowering, str):
             return lowering
         # Named by its maker: what it takes is the maker's.
-        done = await case.same.evaluate(case.study.bench, maker, instead=lowering)
+        done = await case.same.evaluate(case.state.bench, maker, instead=lowering)
         return done.row
 
     rows = await asyncio.gather(*(one(*job) for job in jobs))
@@ -327,8 +312,6 @@ async def _cross(case: _Case, bad: Made, good: Made) -> None:
 # what only one Triton's PTX does is Triton's, or LLVM's; what all do alike is the kernel's, or that
 # of what it is compared with.
 
-# The rank from which on a row does not show what is asked about.
-_NOT_LAUNCHED = 3
 _LEVELS = (0, 1, 2, 3)
 
 
@@ -361,7 +344,7 @@ async def find_measured_blame(
             tell=lambda text: tell("the GPU", text),
             command=how.command,
         )
-        study = Study(
+        state = BlameState(
             bench=bench,
             run=run_id,
             selection=selection,
@@ -369,24 +352,24 @@ async def find_measured_blame(
             tell=tell,
             evaluate=launched.evaluate,
         )
-        study.notes += launched.notes
+        state.notes += launched.notes
         asked = Followed(signature=options.signature)
-        case, row, others = await find_case(study, asked)
-        if options.looks_further and not others and rank(row, asked) in (1, _NOT_LAUNCHED):
-            found = await look_along(study, case, row, lambda each: rank(each, asked) == 0)
+        case, row, others = await find_case(state, asked)
+        if options.looks_further and not others and rank(row, asked) in (1, NOT_MEANT):
+            found = await look_along(state, case, row, lambda each: rank(each, asked) == 0)
             case, row = found or (case, row)
         grid = Grid(lines=(), ptxas=(), focus=follow(row))
-        if rank(row, asked) < _NOT_LAUNCHED:
+        if rank(row, asked) < NOT_MEANT:
             focus = follow(row)
-            made = await make_all(study, case, row, focus)
+            made = await make_all(state, case, row, focus)
             bundled = [each.cell.ptxas for each in made if each.cell]
-            columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
-            await assemble_all(study, made, columns, focus)
+            columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
+            await assemble_all(state, made, columns, focus)
             lines = lines_of(made, focus)
             used = {version for line in lines for version in line.cells}
             changes = [level_change(level) for level in _LEVELS]
             rows = await asyncio.gather(
-                *(study.row(with_flags(case, change), kept=False) for change in changes)
+                *(state.row(with_flags(case, change), kept=False) for change in changes)
             )
             grid = Grid(
                 lines=lines,
@@ -408,13 +391,4 @@ async def find_measured_blame(
                 device=launched.device,
             )
     store.finish_run(run_id)
-    return BlameReport(
-        case=row,
-        cell=case.cell,
-        grid=grid,
-        blame=blame(grid),
-        others=others,
-        remedy=(),
-        troubles=tuple(dict.fromkeys(study.troubles)),
-        notes=tuple(dict.fromkeys(study.notes)),
-    )
+    return report_of(state, case, row, others, grid)

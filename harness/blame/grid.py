@@ -94,12 +94,12 @@ class Cell:
 class Line:
     """One program and what every ptxas made of it; `stopped` instead where there is no PTX.
 
-    `tritons` are the versions of the compiler (`title`) that generate it, all the same; none for
+    `compilers` are the versions of the compiler (`title`) that generate it, all the same; none for
     raw PTX. `tool` and `code` are the assembler and what it takes, for people. `made_for` names the
     ptxas that the compiler saw, where it is not the bundled one.
     """
 
-    tritons: tuple[str, ...] = ()
+    compilers: tuple[str, ...] = ()
     title: str = compiler_name(TRITON)
     tool: str = PTXAS
     code: str = "PTX"
@@ -218,9 +218,9 @@ class Grid:
     @property
     def is_raw(self) -> bool:
         """PTX of which the origin is not known."""
-        return not any(line.tritons for line in self.lines)
+        return not any(line.compilers for line in self.lines)
 
-    def by_triton(self) -> list[Line]:
+    def by_compiler(self) -> list[Line]:
         """The lines by the oldest Triton of each."""
         return sorted(self.lines, key=_age)
 
@@ -282,13 +282,13 @@ class Grid:
         telling = [
             line
             for line in self.lines
-            if line.tritons
+            if line.compilers
             and any(
                 cell.outcome.moves_a_bound or cell.outcome is VerdictAnswer.OTHER
                 for cell in line.all_cells()
             )
         ]
-        newest = max(telling, key=lambda line: max(map(Version, line.tritons)), default=None)
+        newest = max(telling, key=lambda line: max(map(Version, line.compilers)), default=None)
         return newest is not None and newest.is_refused
 
     @property
@@ -305,7 +305,7 @@ class Grid:
         """The trials of one kind."""
         return [trial for trial in self.trials if trial.varied is what]
 
-    def tritons_with(self, kind: VerdictKind) -> list[str]:
+    def compilers_with(self, kind: VerdictKind) -> list[str]:
         """The Tritons for which this verdict came out, on some ptxas or before it.
 
         Where numbers are followed, those for which the condition holds.
@@ -318,7 +318,7 @@ class Grid:
                 cell.outcome is VerdictAnswer.SAME if by_numbers else cell.verdict == kind.value
                 for cell in line.all_cells()
             )
-            for triton in line.tritons
+            for triton in line.compilers
         ]
 
     def ptxas_with(self, outcome: VerdictAnswer) -> list[str]:
@@ -328,7 +328,7 @@ class Grid:
 
 
 def _age(line: Line) -> tuple[Version, str]:
-    return min(map(Version, line.tritons), default=Version("0")), line.made_for or ""
+    return min(map(Version, line.compilers), default=Version("0")), line.made_for or ""
 
 
 def fold(chosen: Sequence[str], columns: Sequence[str]) -> str:

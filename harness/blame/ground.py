@@ -129,7 +129,7 @@ def _executed(grid: Grid) -> Ground:
         return Ground.OPTION
     if any(trial.changed for trial in grid.varying(Varied.TARGET)):
         return Ground.TARGET
-    if len(grid.tritons_with(grid.focus.kind)) < 2:
+    if len(grid.compilers_with(grid.focus.kind)) < 2:
         return Ground.ONE_TRITON
     # What a result is compared with may be wrong as well; what else is found needs no comparison.
     is_compared = grid.focus.kind is VerdictKind.WRONG_RESULT
@@ -169,7 +169,7 @@ def _before_ptxas(grid: Grid) -> Ground:
         return Ground.OUT_OF_BOUNDS
     if kind is not VerdictKind.REJECTED and grid.newest_refuses:
         return Ground.REJECTED
-    if len(grid.tritons_with(kind)) < 2:
+    if len(grid.compilers_with(kind)) < 2:
         return Ground.ONE_TRITON
     if kind is VerdictKind.OUT_OF_RESOURCES:
         return Ground.LIMIT
@@ -182,8 +182,8 @@ def _before_ptxas(grid: Grid) -> Ground:
 
 def _is_pointed(grid: Grid) -> bool:
     """Whether one Triton fails when it is pointed at a ptxas, and not with the one it bundles."""
-    fails = {triton for line in grid.failing if line.made_for for triton in line.tritons}
-    return any(fails.intersection(line.tritons) for line in grid.working)
+    fails = {triton for line in grid.failing if line.made_for for triton in line.compilers}
+    return any(fails.intersection(line.compilers) for line in grid.working)
 
 
 def _in_ptxas(grid: Grid) -> Ground:
@@ -205,7 +205,7 @@ def _in_ptxas(grid: Grid) -> Ground:
         return Ground.ONE_PTXAS
     if grid.is_raw:
         return Ground.RAW_PTX
-    if len(grid.tritons_with(kind)) < 2:
+    if len(grid.compilers_with(kind)) < 2:
         return Ground.ONE_TRITON
     if kind is VerdictKind.OUT_OF_RESOURCES:
         return Ground.LIMIT

@@ -36,7 +36,7 @@ from harness.values.toolchain import (
 # Which Tritons and which ptxas a blame tries, and where each comes from.
 
 # Lowering takes seconds, and a Triton that is not there yet is a large download.
-_MOST_TRITONS = 8
+_MOST_COMPILERS = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class Columns:
         return self.at_hand[version]
 
 
-def choose_tritons(selection: Selection, case: Compiler | None, troubles: list[str]) -> list[str]:
+def choose_compilers(selection: Selection, case: Compiler | None, troubles: list[str]) -> list[str]:
     """The Tritons to try, the case's first: those that were named, else one of each minor."""
     if case is None:
         return []
@@ -76,7 +76,7 @@ def choose_tritons(selection: Selection, case: Compiler | None, troubles: list[s
     versions = known_versions(selection, "compiler", troubles)
     here = front_end(selection.repro.front_end).installed()
     minors = newest_of_minor(versions, (Version(each.version) for each in here))
-    return worth_trying([str(each) for each in minors], case.version, _MOST_TRITONS)
+    return worth_trying([str(each) for each in minors], case.version, _MOST_COMPILERS)
 
 
 def choose_columns(
@@ -132,7 +132,7 @@ _SHARE = 4
 
 
 @dataclass(slots=True, kw_only=True)
-class Study:
+class BlameState:
     """One blame at work; `tell` hears of each pair, and what it did.
 
     `budget` is how many pairs of PTX and ptxas may be tried. `troubles` are the toolchains that are
@@ -174,7 +174,7 @@ class Study:
 
 
 @dataclass(slots=True, kw_only=True)
-class Made:
+class CompiledPtx:
     """The PTX that one Triton compiled the config to, and its rows on every ptxas that was tried.
 
     `cell` is the one with the ptxas that the PTX was compiled for; None where there is none, and
@@ -207,36 +207,38 @@ def followed(cell: PlannedCell) -> tuple[str, str, str]:
     return cell.cell.kernel, cell.cell.launch, cell.cell.config.label
 
 
-async def make_all(study: Study, case: PlannedCell, row: Row, meant: Followed) -> list[Made]:
+async def make_all(
+    state: BlameState, case: PlannedCell, row: Row, meant: Followed
+) -> list[CompiledPtx]:
     """What each Triton makes, the case's first; what no version of a compiler makes is there."""
     if case.launch is None or not case.compiler.version:
-        return [Made(triton=None, cell=case, row=row, rows={case.ptxas.version: row})]
-    turns = asyncio.Semaphore(study.bench.jobs + 1)
+        return [CompiledPtx(triton=None, cell=case, row=row, rows={case.ptxas.version: row})]
+    turns = asyncio.Semaphore(state.bench.jobs + 1)
     own = case.launch.compiler
 
-    async def one(version: str) -> Made:
+    async def one(version: str) -> CompiledPtx:
         async with turns:
-            return await _make(study, own if version == own.version else version, case)
+            return await _make(state, own if version == own.version else version, case)
 
-    versions = choose_tritons(study.selection, own, study.troubles)
+    versions = choose_compilers(state.selection, own, state.troubles)
     made = list(await asyncio.gather(*(one(version) for version in versions)))
-    shows = await _reproduces(study, made[0], case, row, meant)
+    shows = await _reproduces(state, made[0], case, row, meant)
     return made if shows else [as_seen(case, row), *made]
 
 
 async def _reproduces(
-    study: Study, made: Made, case: PlannedCell, row: Row, meant: Followed
+    state: BlameState, made: CompiledPtx, case: PlannedCell, row: Row, meant: Followed
 ) -> bool:
     """Whether what Triton makes for the ptxas that it bundles shows what is meant too."""
     if row.program is None or made.program is None:
         return made.row is not None and meant.of(made.row) is VerdictAnswer.SAME
-    return meant.of(await _at(study, made, case.ptxas)) is VerdictAnswer.SAME
+    return meant.of(await _at(state, made, case.ptxas)) is VerdictAnswer.SAME
 
 
-def as_seen(case: PlannedCell, row: Row) -> Made:
+def as_seen(case: PlannedCell, row: Row) -> CompiledPtx:
     """What Triton makes when it is pointed at the case's ptxas: only that fails."""
     version = case.ptxas.version
-    return Made(
+    return CompiledPtx(
         triton=row.compiler_version,
         cell=replace(case, bundled=case.ptxas, freeze_ptx=True),
         row=row,
@@ -245,55 +247,58 @@ def as_seen(case: PlannedCell, row: Row) -> Made:
     )
 
 
-async def _make(study: Study, triton: Compiler | str, case: PlannedCell) -> Made:
+async def _make(state: BlameState, triton: Compiler | str, case: PlannedCell) -> CompiledPtx:
     version = triton if isinstance(triton, str) else triton.version
     name = compiler_name(case.compiler.kind, version)
     try:
         if isinstance(triton, str):
             triton = await asyncio.to_thread(front_end(case.compiler.kind).install, triton)
-        plan = await study.plan(triton, bundled=True)
+        plan = await state.plan(triton, bundled=True)
     except InfrastructureError as error:
-        study.troubles.append(f"{name}: {error}")
-        return Made(triton=version, stopped=Cell(outcome=VerdictAnswer.INFRA, reason=str(error)))
+        state.troubles.append(f"{name}: {error}")
+        return CompiledPtx(
+            triton=version, stopped=Cell(outcome=VerdictAnswer.INFRA, reason=str(error))
+        )
     except (CaptureError, TriageError) as error:
-        study.tell(name, str(error))
-        return Made(
+        state.tell(name, str(error))
+        return CompiledPtx(
             triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=str(error))
         )
     cell = next((cell for cell in plan.cells if followed(cell) == followed(case)), None)
     if cell is None:
         reason = "it does not make this config"
-        return Made(triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason))
+        return CompiledPtx(
+            triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason)
+        )
     try:
-        row = await study.row(cell)
+        row = await state.row(cell)
     finally:
         if plan.session:
-            await study.bench.sessions.close(plan.session)
+            await state.bench.sessions.close(plan.session)
     rows = {cell.ptxas.version: row} if row.program else {}
-    return Made(triton=version, cell=cell, row=row, rows=rows)
+    return CompiledPtx(triton=version, cell=cell, row=row, rows=rows)
 
 
-async def _at(study: Study, made: Made, ptxas: Assembler) -> Row:
-    """What this ptxas makes of what was made, byte for byte."""
+async def _at(state: BlameState, made: CompiledPtx, ptxas: Assembler) -> Row:
     known = made.rows.get(ptxas.version)
     if known is not None:
         return known
     assert made.cell is not None
     # `frozen` in a cell's name means the PTX for the bundled one: another is not for history.
-    row = await study.row(with_ptxas(made.cell, ptxas), kept=made.made_for is None)
+    row = await state.row(with_ptxas(made.cell, ptxas), kept=made.made_for is None)
     made.rows[ptxas.version] = row
     return row
 
 
 async def look_along(
-    study: Study, case: PlannedCell, row: Row, is_meant: Callable[[Row], bool]
+    state: BlameState, case: PlannedCell, row: Row, is_meant: Callable[[Row], bool]
 ) -> tuple[PlannedCell, Row] | None:
     """The newest ptxas on which the PTX of a cell that works is as `is_meant`; None if on none."""
     bundled = [case.bundled] if case.bundled else []
-    columns = choose_columns(study.selection, case.ptxas, bundled, study.troubles)
-    made = Made(triton=row.compiler_version, cell=case, row=row)
+    columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
+    made = CompiledPtx(triton=row.compiler_version, cell=case, row=row)
     neutral = Followed()
-    await _walk_back(study, made, columns, columns.wanted[: study.budget], neutral)
+    await _walk_back(state, made, columns, columns.wanted[: state.budget], neutral)
     for version in sorted(made.rows, key=Version, reverse=True):
         if is_meant(made.rows[version]):
             return with_ptxas(case, columns.at_hand[version]), made.rows[version]
@@ -301,7 +306,7 @@ async def look_along(
 
 
 async def assemble_all(
-    study: Study, made: Sequence[Made], columns: Columns, focus: Followed
+    state: BlameState, made: Sequence[CompiledPtx], columns: Columns, focus: Followed
 ) -> None:
     """What every ptxas makes of every program, within the budget.
 
@@ -310,24 +315,24 @@ async def assemble_all(
     first, *others = programs = distinct(made)
     room = len(columns.wanted)
     if not columns.chosen:
-        room = min(room, max(study.budget // 2, study.budget - _SHARE * len(others)))
-    await _walk_back(study, first, columns, columns.wanted[:room], focus)
+        room = min(room, max(state.budget // 2, state.budget - _SHARE * len(others)))
+    await _walk_back(state, first, columns, columns.wanted[:room], focus)
     if room < len(columns.wanted):
-        study.notes.append(f"{len(columns.wanted) - room} ptxas were not tried (--budget)")
+        state.notes.append(f"{len(columns.wanted) - room} ptxas were not tried (--budget)")
     answers = {version: focus.of(row) for version, row in first.rows.items()}
     asked = [version for version in columns.ordered if version in answers]
     order = order_for_others(columns.wanted[0], answers, asked)
     for number, each in enumerate(others):
-        left = max(study.budget - sum(len(done.rows) for done in programs), 0)
+        left = max(state.budget - sum(len(done.rows) for done in programs), 0)
         # What ptxas has no part in, a few of them confirm.
         fair = left // (len(others) - number) if focus.stage == "cubin" else 0
         share = len(order) if columns.chosen else min(max(fair, _SHARE), left)
-        await _ask(study, each, columns, order[:share])
+        await _ask(state, each, columns, order[:share])
 
 
-def distinct(made: Sequence[Made]) -> list[Made]:
+def distinct(made: Sequence[CompiledPtx]) -> list[CompiledPtx]:
     """One for each program, the first that made it."""
-    found: dict[object, Made] = {}
+    found: dict[object, CompiledPtx] = {}
     for each in made:
         if each.program:
             found.setdefault(each.program, each)
@@ -335,14 +340,14 @@ def distinct(made: Sequence[Made]) -> list[Made]:
 
 
 async def _walk_back(
-    study: Study, made: Made, columns: Columns, versions: Sequence[str], focus: Followed
+    state: BlameState, made: CompiledPtx, columns: Columns, versions: Sequence[str], focus: Followed
 ) -> None:
     """From the newest to the oldest; where one after the other is unsupported, no older ones."""
     later = sorted(versions, key=Version, reverse=True)
     holes = 0
     while later and holes < _ENOUGH_HOLES:
-        batch, later = later[: study.bench.jobs], later[study.bench.jobs :]
-        await _ask(study, made, columns, batch)
+        batch, later = later[: state.bench.jobs], later[state.bench.jobs :]
+        await _ask(state, made, columns, batch)
         for version in batch:
             row = made.rows.get(version)
             is_hole = row is not None and focus.of(row) is VerdictAnswer.UNTESTABLE
@@ -350,24 +355,26 @@ async def _walk_back(
     if left := [version for version in later if version not in made.rows]:
         kind = made.row.compiler if made.row else None
         of = f" of {compiler_name(kind, made.triton)}" if kind and made.triton else ""
-        study.notes.append(
+        state.notes.append(
             f"The PTX{of} was not tried with ptxas {fold(left, columns.ordered)}: {holes} newer "
             "versions in a row do not support it"
         )
 
 
-async def _ask(study: Study, made: Made, columns: Columns, versions: Sequence[str]) -> None:
+async def _ask(
+    state: BlameState, made: CompiledPtx, columns: Columns, versions: Sequence[str]
+) -> None:
     async def one(version: str) -> None:
         ptxas = await columns.get(version)
         if ptxas is not None:
-            await _at(study, made, ptxas)
+            await _at(state, made, ptxas)
 
     await asyncio.gather(*(one(version) for version in versions))
 
 
-def lines_of(made: Sequence[Made], focus: Followed) -> tuple[Line, ...]:
+def lines_of(made: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ...]:
     """The lines of the grid; Tritons that make the same program share one."""
-    groups: dict[object, list[Made]] = {}
+    groups: dict[object, list[CompiledPtx]] = {}
     for each in made:
         groups.setdefault(each.program or id(each), []).append(each)
     rows = [each.row for each in made if each.row]
@@ -379,16 +386,16 @@ def lines_of(made: Sequence[Made], focus: Followed) -> tuple[Line, ...]:
     return tuple(replace(line, tool=tool, code=code) for line in lines)
 
 
-def _line(group: Sequence[Made], focus: Followed, title: str) -> Line:
+def _line(group: Sequence[CompiledPtx], focus: Followed, title: str) -> Line:
     first, row = group[0], group[0].row
-    tritons = tuple(dict.fromkeys(each.triton for each in group if each.triton))
-    title = title if tritons or row is None else compiler_name(row.compiler)
+    compilers = tuple(dict.fromkeys(each.triton for each in group if each.triton))
+    title = title if compilers or row is None else compiler_name(row.compiler)
     if row is None or row.program is None:
         stopped = first.stopped or (_cell(row, focus) if row else None)
-        return Line(tritons=tritons, title=title, made_for=first.made_for, stopped=stopped)
+        return Line(compilers=compilers, title=title, made_for=first.made_for, stopped=stopped)
     rows = {version: row for each in group for version, row in each.rows.items()}
     return Line(
-        tritons=tritons,
+        compilers=compilers,
         title=title,
         body=row.program,
         version=row.ptx_version,

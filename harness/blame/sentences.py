@@ -28,12 +28,12 @@ def agree(number: int, verb: str) -> str:
 def compiled_by(lines: Sequence[Line]) -> str:
     """The compilers of these lines."""
     title = lines[0].title if lines else ""
-    return compiler_names(title, [version for line in lines for version in line.tritons])
+    return compiler_names(title, [version for line in lines for version in line.compilers])
 
 
 def who_do(lines: Sequence[Line], verb: str) -> str:
     """The compilers of these lines, and what they do."""
-    number = len({version for line in lines for version in line.tritons})
+    number = len({version for line in lines for version in line.compilers})
     return f"{compiled_by(lines)} {agree(number, verb)}"
 
 
@@ -45,7 +45,7 @@ def compiler_names(title: str, versions: Sequence[str]) -> str:
 
 def line_name(line: Line) -> str:
     """A line in words: `Triton 3.6.0, PTX 8.8`."""
-    words = [compiler_names(line.title, line.tritons)] if line.tritons else []
+    words = [compiler_names(line.title, line.compilers)] if line.compilers else []
     if line.version:
         words.append(f"{line.code} {line.version}" if words else f"{line.title} {line.version}")
     if line.made_for:
@@ -71,7 +71,6 @@ def _asked(grid: Grid) -> Iterator[str]:
 
 
 def _verbs(grid: Grid) -> tuple[str, str]:
-    """What the failing and the working side do."""
     is_failure = grid.focus.condition is None
     return ("fails", "works") if is_failure else ("meets the condition", "does not meet it")
 
@@ -202,14 +201,14 @@ def _rejected(grid: Grid) -> Iterator[str]:
 
 
 def _limit(grid: Grid) -> Iterator[str]:
-    who = compiler_names(grid.title, grid.tritons_with(VerdictKind.OUT_OF_RESOURCES))
+    who = compiler_names(grid.title, grid.compilers_with(VerdictKind.OUT_OF_RESOURCES))
     yield f"It does not fit with any toolchain that gave a result: {who}."
 
 
 def _every_toolchain(grid: Grid) -> Iterator[str]:
-    tritons = compiler_names(grid.title, grid.tritons_with(grid.focus.kind))
+    compilers = compiler_names(grid.title, grid.compilers_with(grid.focus.kind))
     tried = _at(grid, grid.lines, VerdictAnswer.SAME)
-    yield f"Every toolchain that gave a result does it: {tritons}, with {grid.tool} {tried}."
+    yield f"Every toolchain that gave a result does it: {compilers}, with {grid.tool} {tried}."
 
 
 def _no_better(grid: Grid) -> Iterator[str]:
@@ -234,7 +233,6 @@ def _unsupported(grid: Grid) -> Iterator[str]:
 
 
 def _refusals(grid: Grid, line: Line) -> Iterator[str]:
-    """What each ptxas says of a line that it does not support."""
     if line.stopped:
         yield f"It happens {grid.early}, with {line_name(line)}: {line.stopped.reason}."
     refused: dict[str, list[str]] = {}
@@ -281,7 +279,7 @@ def _both(grid: Grid) -> Iterator[str]:
 
 
 def _one_triton(grid: Grid) -> Iterator[str]:
-    yield f"Only {compiler_names(grid.title, grid.tritons_with(grid.focus.kind))} gave a result."
+    yield f"Only {compiler_names(grid.title, grid.compilers_with(grid.focus.kind))} gave a result."
 
 
 def _one_ptxas(grid: Grid) -> Iterator[str]:
@@ -337,7 +335,6 @@ def _flaky(grid: Grid) -> Iterator[str]:
 
 
 def _besides(grid: Grid, ground: Ground) -> Iterator[str]:
-    """What is worth knowing beside the ground itself."""
     if ground in (Ground.SPLIT, Ground.PTXAS_CRASH):
         if ground is Ground.SPLIT and grid.focus.is_crash:
             yield from _crash(grid)
@@ -391,9 +388,9 @@ def _untold(grid: Grid) -> Iterator[str]:
         if cell and not cell.outcome.moves_a_bound and cell.verdict != grid.focus.kind.value:
             is_other = cell.outcome is VerdictAnswer.OTHER
             how = "Fails in another way" if is_other else "Untestable"
-            stopped.setdefault((how, cell.reason), []).extend(line.tritons)
-    for (how, reason), tritons in stopped.items():
-        yield f"{how} with {compiler_names(grid.title, tritons)}: {reason}."
+            stopped.setdefault((how, cell.reason), []).extend(line.compilers)
+    for (how, reason), compilers in stopped.items():
+        yield f"{how} with {compiler_names(grid.title, compilers)}: {reason}."
     for line in grid.lines:
         others = line.ptxas(VerdictAnswer.OTHER)
         if others:
@@ -464,22 +461,21 @@ def _by_version(grid: Grid) -> Iterator[str]:
     if good := grid.working:
         yield f"The same source and config is {_verdicts(good)}: {_programs(grid, good)}."
     silent: dict[str, list[str]] = {}
-    for line in grid.by_triton():
+    for line in grid.by_compiler():
         cells = line.all_cells()
         if cells and not any(cell.outcome.moves_a_bound for cell in cells):
             why = ": ".join(filter(None, (cells[0].verdict, cells[0].reason)))
-            silent.setdefault(why, []).extend(line.tritons)
-    for why, tritons in silent.items():
-        yield f"Says nothing of it: {compiler_names(grid.title, tritons)} ({why})."
+            silent.setdefault(why, []).extend(line.compilers)
+    for why, compilers in silent.items():
+        yield f"Says nothing of it: {compiler_names(grid.title, compilers)} ({why})."
 
 
 def _programs(grid: Grid, lines: Sequence[Line]) -> str:
-    """Compilers, and which of them write the same PTX."""
-    ordered = [line for line in grid.by_triton() if line in lines]
-    said = compiler_names(grid.title, [version for line in ordered for version in line.tritons])
-    alike = [line for line in ordered if len(line.tritons) > 1]
+    ordered = [line for line in grid.by_compiler() if line in lines]
+    said = compiler_names(grid.title, [version for line in ordered for version in line.compilers])
+    alike = [line for line in ordered if len(line.compilers) > 1]
     if alike:
-        names = "; ".join(compiler_names(grid.title, line.tritons) for line in alike)
+        names = "; ".join(compiler_names(grid.title, line.compilers) for line in alike)
         return f"{said} (identical PTX: {names})"
     return f"{said}, each with PTX of its own" if len(ordered) > 1 else said
 
@@ -492,7 +488,7 @@ def _verdicts(lines: Sequence[Line]) -> str:
 
 def _ends(grid: Grid, ground: Ground) -> Iterator[str]:
     if ground is Ground.ONE_TRITON:
-        who = compiler_names(grid.title, grid.tritons_with(grid.focus.kind))
+        who = compiler_names(grid.title, grid.compilers_with(grid.focus.kind))
         yield f"Only {who} gave a result."
     if ground is Ground.NOTHING_IS_RIGHT:
         yield "Nothing that was tried is right: it may be the kernel, or what it is compared with."
@@ -501,7 +497,6 @@ def _ends(grid: Grid, ground: Ground) -> Iterator[str]:
 
 
 def _varied_runs(grid: Grid) -> Iterator[str]:
-    """What else the same compiler makes of the same source."""
     for varied, words in _WITH.items():
         groups: dict[tuple[bool, str], list[PairTrial]] = {}
         for trial in grid.varying(varied):
@@ -515,7 +510,6 @@ def _varied_runs(grid: Grid) -> Iterator[str]:
 
 
 def _another(trial: PairTrial, grid: Grid) -> str:
-    """Of the same kind, but not this failure."""
     return " in another way" if trial.verdict == grid.focus.kind.value else ""
 
 
@@ -536,7 +530,7 @@ def _crossed(grid: Grid) -> Iterator[str]:
         if trial.after.moves_a_bound:
             yield f"{trial.what[0].upper()}{trial.what[1:]}: {trial.verdict}."
     goes_with = {stage: _goes_with(stage, trials) for stage in ("TTIR", "TTGIR")}
-    who = compiler_names(grid.title, grid.lines[0].tritons[:1])
+    who = compiler_names(grid.title, grid.lines[0].compilers[:1])
     if goes_with["TTGIR"] is False:
         yield f"So it comes about in the lowering from TTGIR, in {who}."
     elif goes_with["TTGIR"] and goes_with["TTIR"] is False:

@@ -134,7 +134,7 @@ def blame_said(grid: Grid, blame: Blame) -> list[Block]:
 
 def grid_said(grid: Grid) -> SaidGrid:
     """A line for each program, by Triton; neighbouring ptxas under which all lines agree as one."""
-    lines = grid.by_triton()
+    lines = grid.by_compiler()
     # Runs of columns in which no line says two things.
     runs: list[list[str]] = []
     for version in grid.ptxas:
@@ -149,7 +149,7 @@ def grid_said(grid: Grid) -> SaidGrid:
     stops = any(each.stopped for each in lines)
     rows = []
     for each in lines:
-        cells = [say(", ".join(each.tritons) or each.title)]
+        cells = [say(", ".join(each.compilers) or each.title)]
         made_for = f" for {each.made_for}" if each.made_for else ""
         cells += [say(f"{each.version or _UNTRIED}{made_for}")] if has_version else []
         cells += [say((each.body or _UNTRIED)[:8])] if grid.is_assembled else []
@@ -222,7 +222,6 @@ def blame_document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]
 
 
 def _component(report: BlameReport) -> str | None:
-    """Who is at fault: a compiler and an assembler by their kinds."""
     culprit = report.blame.culprit
     if culprit is Culprit.TRITON:
         return report.case.compiler or TRITON
@@ -236,7 +235,7 @@ def _entries(line: Line) -> Iterator[dict[str, Any]]:
     cells: list[tuple[str | None, Cell]] = list(line.cells.items())
     if line.stopped:
         cells.append((None, line.stopped))
-    for triton in line.tritons or (None,):
+    for triton in line.compilers or (None,):
         for ptxas, cell in cells:
             yield {
                 "triton": triton,

@@ -170,7 +170,6 @@ def spell(condition: Condition) -> str:
 
 
 def _inside(condition: Condition, *bare: type) -> str:
-    """In parentheses, unless it binds tightly enough."""
     return spell(condition) if isinstance(condition, bare) else f"({spell(condition)})"
 
 
@@ -186,8 +185,6 @@ def parse_condition(text: str) -> Condition:
 
 
 class _Parser:
-    """Recursive descent over the tokens."""
-
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = self._split(text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import signal as signals
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import PtxFacts
 from harness.judging.messages import (
@@ -41,7 +40,8 @@ from harness.judging.messages import (
     without_name,
     worst,
 )
-from harness.judging.ptxas.log import overflow_of
+from harness.judging.ptxas.log import Message, PtxasLog, overflow_of
+from harness.judging.ptxas.occupancy import Occupancy
 from harness.judging.signature import failing_pass, make_signature
 from harness.values.limits import Limits
 from harness.values.outcome import (
@@ -55,11 +55,6 @@ from harness.values.outcome import (
 from harness.values.target import Target
 from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import DEFAULT_THRESHOLDS, Stage, Thresholds, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.judging.ptxas.log import Message, PtxasLog
-    from harness.judging.ptxas.occupancy import Occupancy
-
 
 # How a failure becomes a verdict, and what the end of a compiler's process means.
 
@@ -210,7 +205,6 @@ def _cannot_do(texts: tuple[str, ...]) -> str | None:
 def _judge_complaint(
     message: Message | None, said: str, log: PtxasLog | None, target: Target
 ) -> Verdict | None:
-    """The verdict where ptxas refused for a reason that is not an error in the code."""
     stage = Stage.CUBIN
     if is_internal(said, message.code if message else None):
         return None
@@ -470,7 +464,6 @@ def judge_fit(evidence: CellEvidence) -> Verdict | None:
 
 
 def _no_room(needs: Resources, limiter: str, limits: Limits, target: Target) -> str:
-    """Why not one block fits on a multiprocessor."""
     if limiter == "registers" and needs.n_regs is not None and needs.threads is not None:
         return (
             f"needs {needs.n_regs} registers for each of {needs.threads:,} threads, "

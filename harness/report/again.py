@@ -132,7 +132,6 @@ async def _plan(
 
 
 def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:
-    """The launch with the overrides that a label spells."""
     if label is None:
         return launch
     known = {parameter.name: parameter for parameter in launch.spec.parameters}

@@ -249,7 +249,6 @@ def _plain(text: str) -> str:
 
 
 def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
-    """What came of a claim; nothing where it could not be tried."""
     place, file, cell = claim.place, claim.file, claim.cell
     if claim.kind in (ClaimKind.OUTPUT, ClaimKind.SEEN):
         run = trial.runs.get(place or cell or "")
@@ -280,7 +279,6 @@ def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
 
 
 def _shown(claim: Claim, run: RunRow) -> Iterator[object]:
-    """What a run shows of a claim on one of its tensors, or on the run."""
     if claim.kind is ClaimKind.SEEN:
         yield _seen(run)
         return

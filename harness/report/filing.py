@@ -106,7 +106,6 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
 
 
 def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
-    """The bundle's folder, as its reader unpacks it."""
     files = {file.name: file.data for file in dossier.attachments}
     pack(filing.bundle, files, folder=filing.folder)
     unpack(filing.bundle, place)
@@ -114,7 +113,6 @@ def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
 
 
 async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -> ClaimsTrial:
-    """Put to the test what the issue claims: the files are compiled again, the cells judged."""
     # Nothing is unpacked where nothing is attached.
     attached = inside.iterdir() if dossier.attachments else ()
     files = {path.name: path.read_bytes() for path in attached}
@@ -197,7 +195,6 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
 
 
 def _lines(files: Mapping[str, bytes], selection: Selection) -> dict[str, int]:
-    """Those with code of each file of source."""
     form = front_end(selection.repro.front_end).source_form
     if form is None:
         return {}
@@ -208,7 +205,6 @@ def _lines(files: Mapping[str, bytes], selection: Selection) -> dict[str, int]:
 def _counted(
     files: Mapping[str, bytes], suffix: str, count: Callable[[str], int]
 ) -> dict[str, int]:
-    """What is counted in each file of a kind that can be read."""
     found = {}
     for name, data in files.items():
         if name.endswith(suffix):

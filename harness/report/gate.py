@@ -120,7 +120,6 @@ def _parse(issue: str) -> list[Token]:
 
 
 def _sections(tokens: Sequence[Token]) -> dict[str, bool]:
-    """Each heading, and whether anything follows it before the next one of its level."""
     found: dict[str, bool] = {}
     open_: list[tuple[int, str]] = []
     for index, token in enumerate(tokens):

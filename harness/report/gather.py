@@ -367,7 +367,6 @@ async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dos
 
 
 def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
-    """What needs no more work than to be looked up."""
     selection, repro = work.selection, work.selection.repro
     record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
     banner, package = ptxas_facts(selection, case)

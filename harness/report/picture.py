@@ -43,8 +43,6 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Picture:
-    """All that the template draws: charts below each other, over the same versions."""
-
     subject: str
     words: tuple[str, ...]
     tool: str
@@ -86,7 +84,6 @@ def picture_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
 
 
 def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
-    """What there is to draw: nothing where fewer than two versions have numbers."""
     rows = {name: row for name, row in report.rows.items() if VerdictKind(row.verdict).compiles}
     failing = {name for name, row in report.rows.items() if d.outcome(row) is VerdictAnswer.SAME}
     tried = [each for each in report.versions if each in report.rows or each in report.reasons]
@@ -158,7 +155,6 @@ def _marks(report: BisectReport, tried: Sequence[str], step: float) -> Iterator[
 def _words(
     charts: Sequence[Chart], bands: Sequence[_Band], marks: Sequence[_Mark], failure: str
 ) -> Iterator[str]:
-    """What the picture shows, a sentence for each part of it."""
     for chart in charts:
         limit = f"limit {_amount(chart.limit)}" if chart.limit else ""
         facts = "; ".join(filter(None, (chart.unit, limit)))
@@ -176,7 +172,6 @@ def _words(
 
 
 def _equal(part: Sequence[ChartPoint]) -> Iterator[tuple[float, list[ChartPoint]]]:
-    """Neighbouring points of one height."""
     for value, points in groupby(part, key=lambda point: point.middle):
         yield value, list(points)
 
@@ -191,7 +186,6 @@ def _amount(value: float) -> str:
 
 
 def _begun(text: str) -> str:
-    """As the beginning of a sentence."""
     return text[:1].upper() + text[1:]
 
 

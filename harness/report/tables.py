@@ -129,7 +129,6 @@ def _given(d: Dossier, report: BisectReport) -> _Column:
 
 
 def _smallest(d: Dossier) -> _Column:
-    """What the reduced file does, where it was tried."""
     assert d.minimized is not None
     name = d.minimized.shown_file
     works = "is right" if d.executed else "compiles"
@@ -144,7 +143,6 @@ def _smallest(d: Dossier) -> _Column:
 
 
 def _words(d: Dossier, row: Row) -> str:
-    """A cell of the table of versions."""
     kind, outcome = VerdictKind(row.verdict), d.outcome(row)
     same = " (this failure)" if outcome is VerdictAnswer.SAME else ""
     if same and row.reason == d.case.reason and not kind.compiles:

@@ -138,7 +138,6 @@ def inspect_dossier(dossier: Dossier, issue: str, required: tuple[str, ...]) -> 
 
 
 def _private() -> Private:
-    """What tells of this machine and its user."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):

@@ -134,7 +134,6 @@ def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
 
 
 def _both(found: Mapping[str, _Beside]) -> tuple[str, str] | None:
-    """What fails and what works, in words; None unless there are both."""
     bad, good = (
         _few([name for name, (_, _, seen) in found.items() if seen is wanted])
         for wanted in (Seen.HERE, Seen.CLEAN)

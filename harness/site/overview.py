@@ -144,7 +144,6 @@ class Overview:
     def _follow(
         self, cells: Sequence[tuple[BugFacts, int | None]], href_of: Callable[[str], str]
     ) -> None:
-        """What the cells at each place of a bug say of it, side by side."""
         places: dict[str, set[int]] = defaultdict(set)
         for facts, bug in cells:
             if bug is not None:

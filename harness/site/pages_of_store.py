@@ -354,7 +354,6 @@ class _Writer:
             )
 
     def _place_of(self, cell: str) -> str:
-        """Where a cell is shown; "" for nowhere."""
         return self.addresses.of(cell) if self.addresses.has(cell) else ""
 
     def _titles(self) -> dict[int, str]:

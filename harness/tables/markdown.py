@@ -54,5 +54,4 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """What Markdown would take for emphasis or a tag."""
     return text.replace("*", "\\*").replace("<", "&lt;")

@@ -78,7 +78,6 @@ def markdown_cell(text: object) -> str:
 
 
 def _fence(text: str) -> str:
-    """What opens and closes a block of code that holds this text."""
     return "`" * max(3, 1 + max(map(len, _TICKS.findall(text)), default=0))
 
 

@@ -38,7 +38,6 @@ def _rendered(block: Block) -> RenderableType:
 
 
 def _text(said: SaidLine) -> Text:
-    """A line in its colours; a long one wraps."""
     return Text.assemble(*((shown(words), _STYLES.get(tone, "")) for words, tone in said.parts))
 
 

@@ -76,7 +76,6 @@ class LaunchParameter:
 
 
 def _integer(text: str) -> int:
-    """As Python reads it, hexadecimal and the like too; at most what a kernel can take."""
     if len(text) > 40:
         raise ValueError(text)
     return int(text, 0)

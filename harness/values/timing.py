@@ -60,7 +60,6 @@ def compare_times(first: TimeMs, second: TimeMs) -> Faster:
 
 
 def _apart(first: tuple[float, float], second: tuple[float, float]) -> Faster:
-    """Intervals as their lower and upper end."""
     if first[1] * (1 + GAP) < second[0]:
         return Faster.FIRST
     if second[1] * (1 + GAP) < first[0]:

@@ -89,7 +89,6 @@ def compiler_words(kind: str | None, version: str | None) -> list[str]:
 
 
 def _named(kind: str, version: str) -> str:
-    """A kind with one version, or with a specifier as it is (`>=1.0`)."""
     return f"{kind}{version}" if version[:1] in "<>=!~" else f"{kind}=={version}"
 
 

@@ -97,7 +97,6 @@ async def _with_options(
 
 
 def _asks(bench: Workbench, ptx: str) -> bool:
-    """Whether the PTX itself says how many registers or blocks it wants."""
     code = blank_opaque(bench.store.artifacts.get(ptx).decode(errors="replace"))
     return any(directive in code for directive in _ASKED)
 
@@ -110,7 +109,6 @@ def _one_of_each_kind(options: Sequence[PtxasOption]) -> list[PtxasOption]:
 async def _pairs(
     bench: Workbench, cells: Sequence[PlannedCell], option: PtxasOption
 ) -> list[tuple[Evaluated, Evaluated]]:
-    """Cells that compile, each without the option and with it."""
     plain = await asyncio.gather(*(evaluate(bench, cell) for cell in cells))
     alive = [
         (cell, each)
@@ -148,7 +146,6 @@ async def _on_other_ptxas(
 async def _with_directive(
     bench: Workbench, home: PlannedCell, case: Row
 ) -> tuple[Lift | None, list[Evaluated]]:
-    """The PTX of the case with the directive that it lacks."""
     assert case.ptx_sha256 is not None
     text = bench.store.artifacts.get(case.ptx_sha256).decode(errors="replace")
     changed = with_directive(text, _DIRECTIVE)

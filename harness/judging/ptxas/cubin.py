@@ -229,7 +229,6 @@ def _static_shared(name: str, sections: Mapping[str, Any], reserve: int | None) 
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Attribute, 16-bit value and payload of each record; a last one that is cut off is dropped."""
     at = 0
     while at + 4 <= len(data):
         form, attribute, value = struct.unpack_from("<BBH", data, at)

@@ -211,7 +211,6 @@ def _take_usage(text: str, functions: list[FunctionUsage], *, whole: bool) -> bo
 
 
 def _with_used(usage: FunctionUsage, text: str) -> FunctionUsage:
-    """Add a "Used N registers, ..." line."""
     registers = _USED.match(text)
     if not registers:
         return usage

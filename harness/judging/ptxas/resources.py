@@ -64,7 +64,6 @@ def _first(*values: object) -> int | None:
 
 
 def _total(numbers: Sequence[int | None]) -> int | None:
-    """The sum; None where one of them, or all, are not known."""
     known = [number for number in numbers if number is not None]
     return sum(known) if numbers and len(known) == len(numbers) else None
 

@@ -246,7 +246,6 @@ def _blocks(text: str) -> list[_Block]:
 
 
 def _natural_loops(blocks: list[_Block]) -> dict[int, set[int]]:
-    """The blocks of each loop by the number of its header."""
     dominator = dominators([block.after for block in blocks], 0)
     place = {block: number for number, block in enumerate(dominator)}
     before: dict[int, list[int]] = {block: [] for block in place}

@@ -68,13 +68,13 @@ def line(
 ) -> Line:
     """One program; a letter for each ptxas, a dot where it was not tried."""
     cells = {v: cell(WORDS[c], focus) for v, c in zip(PTXAS, letters, strict=False) if c != "."}
-    tritons = (triton,) if triton else ()
-    return Line(tritons=tritons, body=body, version=version, flags=flags, cells=cells)
+    compilers = (triton,) if triton else ()
+    return Line(compilers=compilers, body=body, version=version, flags=flags, cells=cells)
 
 
 def stopped(letter: str, focus: Followed, *, triton: str) -> Line:
     """What came to no PTX."""
-    return Line(tritons=(triton,), stopped=cell(WORDS[letter], focus))
+    return Line(compilers=(triton,), stopped=cell(WORDS[letter], focus))
 
 
 def judged(focus: Followed, *lines: Line, trials: Sequence[PairTrial] = ()) -> Blame:
@@ -154,7 +154,7 @@ def test_what_happens_before_ptxas() -> None:
 def test_what_all_refuse_is_the_kernels() -> None:
     fails = stopped("x", REJECTED, triton="3.6.0")
     other = Cell(outcome=OTHER, verdict="rejected", reason="in other words")
-    also = Line(tritons=("3.2.0",), stopped=other)
+    also = Line(compilers=("3.2.0",), stopped=other)
     assert judged(REJECTED, fails, also).ground is Ground.REJECTED
     # Another Triton has taken the source, even though it failed later.
     later = stopped("o", REJECTED, triton="3.8.0")
@@ -163,7 +163,7 @@ def test_what_all_refuse_is_the_kernels() -> None:
     # Where ptxas refuses it for the target's sake, nobody has taken it.
     words = "ptxas ended with exit code 255: Feature '.cluster' requires .target sm_90 or higher"
     refused = Line(
-        tritons=("3.4.0",),
+        compilers=("3.4.0",),
         body="b",
         cells={PTXAS[0]: Cell(outcome=OTHER, verdict="ptxas_error", reason=words)},
     )
@@ -193,10 +193,10 @@ def test_pairings() -> None:
 
 
 def test_a_triton_that_is_pointed_at_a_ptxas_it_does_not_know() -> None:
-    fails = Line(tritons=("3.6.0",), made_for="13.1.115", stopped=cell(SAME, PASS))
+    fails = Line(compilers=("3.6.0",), made_for="13.1.115", stopped=cell(SAME, PASS))
     works = line("+...", PASS)
     assert judged(PASS, fails, works).ground is Ground.POINTED
-    fails = Line(tritons=("3.6.0",), made_for="13.1.115", stopped=cell(SAME, BEYOND))
+    fails = Line(compilers=("3.6.0",), made_for="13.1.115", stopped=cell(SAME, BEYOND))
     found = judged(BEYOND, fails, works)
     assert found.culprit is Culprit.PAIRING
     assert found.reasons[-1] == "Triton 3.6.0, PTX 8.8 works on ptxas 12.9.86."
@@ -308,7 +308,7 @@ def assert_true_of(grid: Grid) -> None:
         assert differs, "one PTX, byte for byte, under two ptxas"
     if found.culprit in (Culprit.TRITON, Culprit.KERNEL):
         assert not differs, "every ptxas that could be told fails on that PTX"
-        assert grid.lines[0].tritons or found.ground is Ground.LIMIT
+        assert grid.lines[0].compilers or found.ground is Ground.LIMIT
     if found.culprit is Culprit.TRITON and found.ground is not Ground.STUB:
         works = [one for one in grid.lines if one.has(OK)]
         broken = [one for one in grid.lines if one.has(SAME)]
@@ -322,7 +322,7 @@ def assert_true_of(grid: Grid) -> None:
             assert any(len(one.ptxas(SAME)) > 1 for one in broken)
     if found.culprit is Culprit.KERNEL:
         assert not any(each.outcome is OK for each in every)
-        assert len(grid.tritons_with(focus.kind)) > 1 or grid.is_raw
+        assert len(grid.compilers_with(focus.kind)) > 1 or grid.is_raw
 
 
 @given(grids(), st.sampled_from("o?!"))
@@ -461,7 +461,7 @@ def numbered(letters: str, triton: str, body: str) -> Line:
         version: Cell(outcome=NUMBERS.of(rows[letter]), verdict="sick", row=rows[letter])
         for version, letter in zip(PTXAS, letters, strict=True)
     }
-    return Line(tritons=(triton,), body=body, version="8.8", cells=cells)
+    return Line(compilers=(triton,), body=body, version="8.8", cells=cells)
 
 
 def test_a_regression_of_spills_between_tritons_is_tritons_with_its_numbers() -> None:
@@ -506,9 +506,9 @@ def test_what_nothing_supports_is_said_in_the_words_of_each_ptxas() -> None:
         "12.9.86": Cell(outcome=SAME, verdict="unsupported", reason="no such target"),
         "13.0.88": Cell(outcome=HOLE, verdict="unsupported", reason="the PTX is too old"),
     }
-    mine = Line(tritons=("3.4.0",), body="a", version="8.7", cells=cells)
+    mine = Line(compilers=("3.4.0",), body="a", version="8.7", cells=cells)
     pointed = Line(
-        tritons=("3.4.0",),
+        compilers=("3.4.0",),
         body="b",
         version="8.8",
         made_for="13.0.88",
@@ -528,15 +528,15 @@ RACE = replace(RUN, kind=VerdictKind.RACE)
 FAULT = replace(RUN, kind=VerdictKind.MEMORY_FAULT)
 
 
-def executed(focus: Followed, *trials: PairTrial, **tritons: str) -> Blame:
+def executed(focus: Followed, *trials: PairTrial, **compilers: str) -> Blame:
     """Each Triton (`v3_6="x"`) with PTX of its own, on the emulator."""
     lines = tuple(
         Line(
-            tritons=(name.removeprefix("v").replace("_", "."),),
+            compilers=(name.removeprefix("v").replace("_", "."),),
             body=name,
             cells={"emulator": cell(WORDS[letter], focus)},
         )
-        for name, letter in tritons.items()
+        for name, letter in compilers.items()
     )
     return blame(Grid(lines=lines, ptxas=("emulator",), focus=focus, trials=trials))
 
@@ -645,7 +645,7 @@ def test_crossings_say_where_it_comes_about(
 def test_what_older_ones_die_of_and_newer_ones_refuse_is_the_kernels() -> None:
     said = "num_ctas > 1 needs sm_90. Please target an SM90+ GPU."
     refused = Cell(outcome=OTHER, verdict="rejected", reason=said, stage="ttir")
-    newer = [Line(tritons=(version,), stopped=refused) for version in ("3.5.1", "3.9.0")]
+    newer = [Line(compilers=(version,), stopped=refused) for version in ("3.5.1", "3.9.0")]
     found = judged(PASS, stopped("x", PASS, triton="3.4.0"), *newer)
     assert (found.culprit, found.ground) == (Culprit.KERNEL, Ground.REJECTED)
     assert found.reasons[0] == (
@@ -656,6 +656,6 @@ def test_what_older_ones_die_of_and_newer_ones_refuse_is_the_kernels() -> None:
     crashed = judged(CRASH, stopped("x", CRASH, triton="3.4.0"), *newer)
     assert "Triton 3.5.1, 3.9.0 refuse it with a message." in crashed.reasons[1]
     # An older one that refuses what a newer one takes, and dies of, says nothing of the kernel.
-    older = [Line(tritons=("3.3.1",), stopped=refused)]
+    older = [Line(compilers=("3.3.1",), stopped=refused)]
     died = judged(PASS, stopped("x", PASS, triton="3.4.0"), *older)
     assert died.culprit is Culprit.CANNOT_TELL
