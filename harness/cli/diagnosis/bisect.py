@@ -283,12 +283,12 @@ async def _bisected(
         return await bisect_versions(selection, store, how, asked, tell, log)
     if asked.run:
         raise UsageError("--run executes on this machine: leave out --scheduler")
-    from harness.matrix.nights.elsewhere import Ahead  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.elsewhere import Prefetch  # noqa: PLC0415 - only where it is wanted
     from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415
 
     how = replace(how, jobs=local_workers(where) or 0)
     async with open_machines(where, work_on_capture) as machines:
-        ahead = Ahead(machines=machines, how=how)
+        ahead = Prefetch(machines=machines, how=how)
         return await bisect_versions(selection, store, how, asked, tell, log, ahead)
 
 

@@ -10,7 +10,6 @@ import asyncio
 import itertools
 import os
 import secrets
-import zlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,6 +30,8 @@ from harness.matrix.nights.workers import (
     CaptureTask,
     ToolAnswer,
     ToolTask,
+    decode,
+    encode,
     named,
     run_tool_task,
     work_on_capture,
@@ -141,15 +142,18 @@ class ToolsElsewhere(Hub):
         """How it ended there; None where it did not run."""
         if task is None:
             return None
-        name, rank = task.name, next(self._ranks)
-        message = task.encode(self._code)
+        # For people: `ptxas 13.1.115`, or `emulator`.
+        name, rank = task.tool.words if task.tool else "emulator", next(self._ranks)
+        message = encode(task, self._code)
         try:
             said = await self._machines.run(run_tool_task, message, name=name, rank=rank)
         except InfrastructureError as error:
             raise MachinesGoneError(str(error)) from error
         try:
-            answer = ToolAnswer.decode(said)
-        except (ValueError, zlib.error):
+            answer = decode(said, ToolAnswer)
+        except ValueError:
+            answer = None
+        if answer is None:
             answer = ToolAnswer(host=self._machines.words, failure="its answer cannot be read")
         if any(Path(name).name != name for name in answer.files):
             answer = ToolAnswer(host=answer.host, failure="it names files of other folders")
@@ -179,7 +183,7 @@ _decode_row = msgspec.json.Decoder(Row).decode
 
 
 @dataclass(slots=True, kw_only=True)
-class HandingOut:
+class CaptureDispatcher:
     """Hands out captures of one run; `uid` is what all machines call it.
 
     `memory` is the limit of one compiler in bytes, 0 for a share of each machine's; `until` is in
@@ -224,7 +228,7 @@ class HandingOut:
         if self.steering.is_time_up():
             self.steering.left(None)
             return
-        message = self._task(indices).encode(self._code)
+        message = encode(self._task(indices), self._code)
         name = self._name(self.plan.places[indices[0]])
         sent = self.machines.run(work_on_capture, message, name=name, rank=rank)
         try:
@@ -232,7 +236,7 @@ class HandingOut:
         except TimeoutError:
             self.steering.left(None)
         else:
-            self._keep(CaptureAnswer.decode(answer), name)
+            self._keep(answer, name)
 
     def _patience(self) -> float | None:
         """Seconds to wait for an answer, None without a limit.
@@ -272,7 +276,6 @@ class HandingOut:
             timeout=bench.limits.timeout,
             launch_timeout=self.launch_timeout,
             memory=self.memory,
-            launch_memory=0,
             until=self.until,
             past=tuple(to_row(0, each, 0.0) for each in past if each.run != self.run.run),
             settled=tuple(each.cell for each in past if each.run == self.run.run),
@@ -290,8 +293,10 @@ class HandingOut:
                 found.update(cell for cell in store.cells_from(start) if at in cell)
         return list(store.latest_of(sorted(found)).values())
 
-    def _keep(self, answer: CaptureAnswer, name: str) -> None:
+    def _keep(self, message: bytes, name: str) -> None:
         run, steering = self.run, self.steering
+        answer = decode(message, CaptureAnswer)
+        assert answer is not None, "an answer is for whoever asked"
         run.failures += [InfrastructureError(f"{answer.host}: {said}") for said in answer.failures]
         if answer.parcel:
             try:
@@ -344,7 +349,7 @@ _NO_RULES = Matrix(
 
 
 @dataclass(slots=True, kw_only=True)
-class Ahead:
+class Prefetch:
     """As `harness.cells.elsewhere.Elsewhere`."""
 
     machines: Machines
@@ -367,26 +372,21 @@ class Ahead:
             command=self.how.command,
             places=tuple(named(place, is_extra=False) for place in places),
             matrix=_NO_RULES,
-            only=(),
             use_cache=self.how.use_cache,
             timeout=self.how.timeout,
             launch_timeout=self.how.timeout,
             memory=self.how.limits.memory if self.machines.are_here else self.how.memory,
             launch_memory=self.how.memory,
-            until=None,
-            past=(),
-            settled=(),
         )
         assemblers = ",".join(each.version for each in selection.ptxas if each)
         name = f"{selection.repro.name}/{first.launch.label}@{first.target}/{first.compiler.label}"
-        answer = CaptureAnswer.decode(
-            await self.machines.run(
-                work_on_capture,
-                task.encode(self._code),
-                name=f"{name}/{assemblers}" if assemblers else name,
-                rank=next(self._ranks),
-            )
+        name = f"{name}/{assemblers}" if assemblers else name
+        message = encode(task, self._code)
+        answer = decode(
+            await self.machines.run(work_on_capture, message, name=name, rank=next(self._ranks)),
+            CaptureAnswer,
         )
+        assert answer is not None, "an answer is for whoever asked"
         bench.cpu_seconds += answer.cpu_seconds
         said = [f"{answer.host}: {failure}" for failure in answer.failures]
         if answer.parcel:

@@ -280,11 +280,11 @@ async def _execute_there(matter: Matter, matrix: Matrix, machines: Machines) -> 
 async def _hand_out(
     matter: Matter, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
 ) -> None:
-    from harness.matrix.nights.elsewhere import HandingOut  # noqa: PLC0415 - only where it is wanted
+    from harness.matrix.nights.elsewhere import CaptureDispatcher  # noqa: PLC0415 - only where it is wanted
 
     bench, work = matter.run.bench, matter.options.work
     left = None if bench.deadline is None else bench.deadline - time.monotonic()
-    handing_out = HandingOut(
+    handing_out = CaptureDispatcher(
         run=matter.run,
         plan=matter.plan,
         steering=matter.steering,

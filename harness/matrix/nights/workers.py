@@ -22,7 +22,6 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
-from packaging.specifiers import SpecifierSet
 
 from harness.cells.places import CompileOptions, Run, RunProgress, work_off
 from harness.cells.repros.find import find_kernels
@@ -126,16 +125,12 @@ def _same(place: CapturePlace) -> dict[str, str]:
     }
 
 
-# A capture with its cells as a message to another machine, and the answer that comes back.
-#
-# Everything travels by name or as content: nothing in a message is a path of the machine it is
-# from,
-# but for kernels that the user named by their files.
+# Messages between machines: tasks, and the answers that come back. Everything travels by name or as
+# content: nothing in a message is a path of the machine it is from, but for kernels that the user
+# named by their files.
 
 PastRow = tuple[Any, ...]
 """A result as the store keeps it, with its checksum (`harness.store.sqlite.records`)."""
-
-_FAST = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,25 +172,15 @@ class CaptureTask:
     command: str
     places: tuple[NamedPlace, ...]
     matrix: Matrix
-    only: tuple[Selector, ...]
+    only: tuple[Selector, ...] = ()
     use_cache: bool
     timeout: float
     launch_timeout: float
     memory: int
-    launch_memory: int
-    until: float | None
-    past: tuple[PastRow, ...]
-    settled: tuple[str, ...]
-
-    def encode(self, code: str) -> bytes:
-        """As a message to a machine that has this code: the code comes first in it."""
-        return seal(msgspec.msgpack.encode(self, enc_hook=_spelled), code)
-
-    @classmethod
-    def decode(cls, message: bytes, code: str) -> CaptureTask | None:
-        """What `encode` made; None where it was made by other code, which may mean other things."""
-        body = unseal(message, code)
-        return None if body is None else _decoder.decode(body)
+    launch_memory: int = 0
+    until: float | None = None
+    past: tuple[PastRow, ...] = ()
+    settled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,50 +203,6 @@ class CaptureAnswer:
     carried: int = 0
     cpu_seconds: float = 0.0
 
-    def encode(self) -> bytes:
-        """As a message."""
-        return msgspec.msgpack.encode(self)
-
-    @classmethod
-    def decode(cls, message: bytes) -> CaptureAnswer:
-        """What `encode` made.
-
-        Raises:
-            msgspec.MsgspecError: it was not made by `encode`.
-        """
-        return msgspec.msgpack.decode(message, type=cls)
-
-
-def seal(body: bytes, code: str) -> bytes:
-    """A message for a machine that has this code: the code comes first in it."""
-    return msgspec.msgpack.encode((code, zlib.compress(body, _FAST)))
-
-
-def unseal(message: bytes, code: str) -> bytes | None:
-    """The body of a message; None where other code made it, which may mean other things."""
-    theirs, body = msgspec.msgpack.decode(message, type=tuple[str, bytes])
-    return zlib.decompress(body) if theirs == code else None
-
-
-def _spelled(value: object) -> str:
-    if isinstance(value, SpecifierSet):
-        return str(value)
-    raise NotImplementedError(type(value))
-
-
-def _read(kind: type, value: object) -> object:
-    if kind is SpecifierSet:
-        return SpecifierSet(str(value))
-    raise NotImplementedError(kind)
-
-
-_decoder: msgspec.msgpack.Decoder[CaptureTask] = msgspec.msgpack.Decoder(
-    CaptureTask, dec_hook=_read
-)
-
-
-# One run of a tool as a message to another machine, and the answer that comes back.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTask:
@@ -278,46 +219,41 @@ class ToolTask:
     memory: int
     file_size: int
 
-    @property
-    def name(self) -> str:
-        """For people: `ptxas 13.1.115`, or `emulator`."""
-        return self.tool.words if self.tool else "emulator"
-
-    def encode(self, code: str) -> bytes:
-        """As a message to a machine that has this code."""
-        return seal(msgspec.msgpack.encode(self), code)
-
-    @classmethod
-    def decode(cls, message: bytes, code: str) -> ToolTask | None:
-        """What `encode` made; None where it was made by other code."""
-        body = unseal(message, code)
-        return None if body is None else msgspec.msgpack.decode(body, type=cls)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
-    """How it ended, and the files that it left; else what is the matter with its `host`."""
+    """How the tool ended, and the files that it left; else what is the matter with its `host`."""
 
     host: str
     end: ProcessEnd | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     failure: str = ""
 
-    def encode(self) -> bytes:
-        """As a message."""
-        return seal(msgspec.msgpack.encode(self), "")
 
-    @classmethod
-    def decode(cls, message: bytes) -> ToolAnswer:
-        """What `encode` made.
+Message = TypeVar("Message", CaptureTask, CaptureAnswer, ToolTask, ToolAnswer)
 
-        Raises:
-            ValueError: it was not made by `encode`.
-        """
-        body = unseal(message, "")
-        if body is None:
-            raise ValueError
-        return msgspec.msgpack.decode(body, type=cls)
+
+def encode(message: CaptureTask | CaptureAnswer | ToolTask | ToolAnswer, code: str = "") -> bytes:
+    """A message as bytes, which begin with the `code` of the machine that a task is for."""
+    body = msgspec.msgpack.encode(message, enc_hook=str)  # of specifiers
+    return msgspec.msgpack.encode((code, zlib.compress(body, 1)))
+
+
+def decode(data: bytes, kind: type[Message], code: str = "") -> Message | None:
+    """What `encode` made; None where other code made it, which may mean other things.
+
+    Raises:
+        ValueError: `encode` did not make it.
+    """
+    try:
+        theirs, body = msgspec.msgpack.decode(data, type=tuple[str, bytes])
+        if theirs != code:
+            return None
+        return msgspec.msgpack.decode(
+            zlib.decompress(body), type=kind, dec_hook=lambda of, value: of(value)
+        )
+    except (msgspec.MsgspecError, zlib.error) as error:
+        raise ValueError(str(error)) from error
 
 
 # What the tasks of one run have in common in one worker: PTX of two captures is assembled once.
@@ -350,10 +286,6 @@ class CommonEvidence:
             self._done.append(home)
             if len(self._done) > TASKS_KEPT:
                 self._forget(self._done.popleft())
-
-    def store(self, home: Path) -> Store:
-        """The store of a task in its folder."""
-        return _TaskStore(home, self)
 
     def clear(self) -> None:
         """Forget all that is done."""
@@ -415,27 +347,27 @@ sysconfig.get_config_vars()
 
 def work_on_capture(message: bytes) -> bytes:
     """The answer to a `CaptureTask`; what this machine cannot do is said in it."""
-    task = CaptureTask.decode(message, _code())
+    task = decode(message, CaptureTask, _code())
     if task is None:
-        return CaptureAnswer(host=platform.node(), failures=(_OTHER_CODE,)).encode()
+        return encode(CaptureAnswer(host=platform.node(), failures=(_OTHER_CODE,)))
     try:
         # Here, and not in the loop that others share: toolchains may have to be installed.
         places = tuple(place_of_name(each) for each in task.places)
-        return workshop().run(task, places).encode()
+        return encode(worker_loop().run(task, places))
     except TriageError as error:
-        return CaptureAnswer(host=platform.node(), failures=(str(error),)).encode()
+        return encode(CaptureAnswer(host=platform.node(), failures=(str(error),)))
 
 
 def run_tool_task(message: bytes) -> bytes:
     """The answer to a `ToolTask`; what this machine cannot do is said in it."""
-    task = ToolTask.decode(message, _code())
+    task = decode(message, ToolTask, _code())
     if task is None:
-        return ToolAnswer(host=platform.node(), failure=_OTHER_CODE).encode()
+        return encode(ToolAnswer(host=platform.node(), failure=_OTHER_CODE))
     try:
         tool = find_tool(task.tool) if task.tool else None
-        return workshop().with_hub(lambda hub: _run_tool(hub, task, tool)).encode()
+        return encode(worker_loop().with_hub(lambda hub: _run_tool(hub, task, tool)))
     except TriageError as error:
-        return ToolAnswer(host=platform.node(), failure=str(error)).encode()
+        return encode(ToolAnswer(host=platform.node(), failure=str(error)))
 
 
 @functools.cache
@@ -445,12 +377,12 @@ def _code() -> str:
 
 
 @functools.cache
-def workshop() -> Workshop:
+def worker_loop() -> WorkerLoop:
     """The one of this process."""
-    return Workshop()
+    return WorkerLoop()
 
 
-class Workshop:
+class WorkerLoop:
     """An event loop in a thread of its own, with the children that all tasks of a process share.
 
     Compilers that are loaded stay loaded, one process for each, until nothing was to be done for a
@@ -536,20 +468,55 @@ async def _work(
     slots: asyncio.Semaphore,
 ) -> CaptureAnswer:
     with common.folder() as home:
-        with common.store(home) as store:
-            done = await _results(task, places, common, sessions, slots, store)
+        with _TaskStore(home, common) as store:
+            # As many tasks as cores may be at work on this machine.
+            memory = task.memory or CompileOptions().limits.memory
+            bench = Workbench(
+                hub=common.hub,
+                store=store,
+                sessions=sessions,
+                jobs=1,
+                slots=slots,
+                limits=ResourceLimits(timeout=task.timeout, memory=memory),
+                use_cache=task.use_cache,
+                making=common.making,
+                made=common.made,
+            )
+            if task.until is not None:
+                bench.deadline = time.monotonic() + task.until - time.time()
+            run_id = store.begin_run(task.command, uid=task.run)
+            progress = RunProgress()
+            steering = MatrixSteering(
+                bench=bench,
+                plan=MatrixPlan(
+                    rules=Rules(matrix=task.matrix, only=task.only),
+                    places=tuple(places),
+                    extras=frozenset(n for n, each in enumerate(task.places) if each.is_extra),
+                    dropped=(),
+                    warnings=(),
+                    failures=(),
+                    versions={},
+                ),
+                progress=progress,
+                run=run_id,
+                use_cache=task.use_cache,
+                past={record.cell: record for record in map(from_row, task.past)},
+            )
+            steering.settled.update(task.settled)
+            run = Run(bench=bench, run=run_id, progress=progress, steering=steering)
+            await work_off(run, places, [range(len(places))])
         return CaptureAnswer(
             host=platform.node(),
             parcel=pack(home),
-            failures=tuple(map(str, done.run.failures)),
-            notes=tuple(done.run.notes),
-            excluded=done.steering.excluded,
-            versions=tuple(sorted(done.steering.versions)),
-            matched=tuple(done.steering.rules.matched()),
-            skipped=done.steering.skipped,
-            skipped_captures=done.steering.skipped_captures,
-            carried=done.steering.carried,
-            cpu_seconds=done.run.bench.cpu_seconds,
+            failures=tuple(map(str, run.failures)),
+            notes=tuple(run.notes),
+            excluded=steering.excluded,
+            versions=tuple(sorted(steering.versions)),
+            matched=tuple(steering.rules.matched()),
+            skipped=steering.skipped,
+            skipped_captures=steering.skipped_captures,
+            carried=steering.carried,
+            cpu_seconds=bench.cpu_seconds,
         )
 
 
@@ -574,57 +541,3 @@ async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
         hub.drop_folder(folder)
     files = {name: data for name, data in left.items() if task.files.get(name) != data}
     return ToolAnswer(host=platform.node(), end=end, files=files)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Done:
-    run: Run
-    steering: MatrixSteering
-
-
-async def _results(
-    task: CaptureTask,
-    places: Sequence[CapturePlace],
-    common: CommonEvidence,
-    sessions: OpenSessions,
-    slots: asyncio.Semaphore,
-    store: Store,
-) -> _Done:
-    """The cells of these places, worked off into a store."""
-    # As many tasks as cores may be at work on this machine.
-    memory = task.memory or CompileOptions().limits.memory
-    bench = Workbench(
-        hub=common.hub,
-        store=store,
-        sessions=sessions,
-        jobs=1,
-        slots=slots,
-        limits=ResourceLimits(timeout=task.timeout, memory=memory),
-        use_cache=task.use_cache,
-        making=common.making,
-        made=common.made,
-    )
-    if task.until is not None:
-        bench.deadline = time.monotonic() + task.until - time.time()
-    run_id = store.begin_run(task.command, uid=task.run)
-    progress = RunProgress()
-    steering = MatrixSteering(
-        bench=bench,
-        plan=MatrixPlan(
-            rules=Rules(matrix=task.matrix, only=task.only),
-            places=tuple(places),
-            extras=frozenset(n for n, each in enumerate(task.places) if each.is_extra),
-            dropped=(),
-            warnings=(),
-            failures=(),
-            versions={},
-        ),
-        progress=progress,
-        run=run_id,
-        use_cache=task.use_cache,
-        past={record.cell: record for record in map(from_row, task.past)},
-    )
-    steering.settled.update(task.settled)
-    run = Run(bench=bench, run=run_id, progress=progress, steering=steering)
-    await work_off(run, places, [range(len(places))])
-    return _Done(run=run, steering=steering)

@@ -21,8 +21,8 @@ from harness.cli.diagnosis.bisect import command
 from harness.frontends.registry import OpenSessions, back_end
 from harness.io.processes.hub import Hub
 from harness.matrix.nights import workers as at_worker
-from harness.matrix.nights.elsewhere import Ahead
-from harness.matrix.nights.workers import CaptureAnswer, workshop
+from harness.matrix.nights.elsewhere import Prefetch
+from harness.matrix.nights.workers import CaptureAnswer, encode, worker_loop
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.target import Target
 
@@ -48,7 +48,7 @@ def bisect(
     selection = stage.selection(**words)
     asked = BisectOptions(**{"axis": "acted", "repeat": 2, **(options or {})})
     how = replace(stage.how, use_cache=not no_cache)
-    ahead = Ahead(machines=machines, how=how) if machines else None
+    ahead = Prefetch(machines=machines, how=how) if machines else None
     work = bisect_versions(selection, stage.store, how, asked, stage.tell, log, ahead)
     return stage.run(work, stop_at=stop_at)
 
@@ -110,7 +110,7 @@ def test_an_interrupted_search_goes_on_from_its_log(fails_from_1_1_on: Stage) ->
 @pytest.fixture
 def workers() -> Iterator[None]:
     yield
-    workshop().close()
+    worker_loop().close()
 
 
 def shape(found: BisectReport) -> tuple[object, ...]:
@@ -173,8 +173,8 @@ def test_without_its_scheduler_a_search_stops_and_goes_on(fails_from_1_1_on: Sta
 
 @pytest.mark.usefixtures("workers")
 def test_what_a_machine_cannot_do_is_said_and_done_here(fails_from_1_1_on: Stage) -> None:
-    refused = CaptureAnswer(host="there", failures=("its disk is full",)).encode()
-    damaged = CaptureAnswer(host="there", parcel=b"what is this").encode()
+    refused = encode(CaptureAnswer(host="there", failures=("its disk is full",)))
+    damaged = encode(CaptureAnswer(host="there", parcel=b"what is this"))
 
     def fate(name: str, _nth: int) -> bytes | None:
         version = name.partition("acted-")[2].partition("/")[0]

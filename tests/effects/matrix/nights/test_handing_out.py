@@ -25,7 +25,7 @@ from harness.matrix.nights import workers as at_worker
 from harness.matrix.nights import workers as by_name
 from harness.matrix.nights import workers as common_evidence
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
-from harness.matrix.nights.workers import CaptureAnswer, workshop
+from harness.matrix.nights.workers import CaptureAnswer, encode, worker_loop
 from harness.store.exchange.merge import open_parcel, pack
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
@@ -87,7 +87,7 @@ def crashes(stage: Stage) -> Iterator[Stage]:
     stage.ptxas("1.0", "2.0", before=f"open({ran!r}, 'a').write('x')\n")
     stage.acted.act = lambda version, _: "ice" if version == "1.1" else "ok"
     yield stage
-    workshop().close()
+    worker_loop().close()
 
 
 @pytest.fixture
@@ -216,9 +216,7 @@ def test_without_its_scheduler_a_night_keeps_what_it_has_and_goes_on(crashes: St
 def test_an_answer_without_results_leaves_the_night_incomplete(
     crashes: Stage, answer: CaptureAnswer, said: str
 ) -> None:
-    report = night(
-        crashes, Threads(fate=lambda name, _: answer.encode() if "2.0" in name else None)
-    )
+    report = night(crashes, Threads(fate=lambda name, _: encode(answer) if "2.0" in name else None))
     assert report.verdicts == {"ok": 4, "ptxas_ice": 4}
     [failure] = report.failures
     assert said in failure
@@ -290,7 +288,7 @@ def test_machines_that_never_answer_end_with_the_time(crashes: Stage) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         # What a compiler and launch code are given after the time is up.
-        patch.setattr(handing_out.HandingOut, "_grace", lambda _: 0.1)
+        patch.setattr(handing_out.CaptureDispatcher, "_grace", lambda _: 0.1)
         report = night(crashes, Gone(), max_time=0.2)
     assert (report.verdicts, report.skipped_captures) == ({}, 3)
 

@@ -23,7 +23,7 @@ from harness.io.processes.hub import Hub
 from harness.io.toolchains.bundled import bundled_nvdisasm
 from harness.io.toolchains.by_name import find_tool, name_tool
 from harness.matrix.nights.elsewhere import ToolsElsewhere
-from harness.matrix.nights.workers import ToolAnswer, workshop
+from harness.matrix.nights.workers import ToolAnswer, encode, worker_loop
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.result import Ending, Minimization
 from harness.minimize.reduction.work import MinimizeOptions, Watch
@@ -96,7 +96,7 @@ def crashes(stage: Stage) -> Iterator[Stage]:
     stage.ptxas("1.0", "2.0", before=mark)
     stage.acted.act = lambda *_: "2.0=ice *=ok"
     yield stage
-    workshop().close()
+    worker_loop().close()
 
 
 def where_it_ran(stage: Stage) -> list[str]:
@@ -134,8 +134,8 @@ def test_without_its_scheduler_a_reduction_keeps_the_best_and_goes_on(crashes: S
 def test_what_a_machine_cannot_do_is_said_once_and_done_here(crashes: Stage) -> None:
     escaped = ToolAnswer(host="there", end=ProcessEnd(exit_code=0), files={"../escaped": b""})
     answers = [
-        ToolAnswer(host="there", failure="its disk is full").encode(),
-        escaped.encode(),
+        encode(ToolAnswer(host="there", failure="its disk is full")),
+        encode(escaped),
         b"what is this",
     ]
     found = reduced(crashes, Threads(fate=lambda _name, nth: answers[nth % len(answers)]))
@@ -239,7 +239,7 @@ def executed(stage: Stage, machines: Threads | None) -> Once:
 def test_what_is_executed_there_comes_out_as_here(stage: Stage) -> None:
     machines = Threads()
     there, here = executed(stage, machines), executed(stage, None)
-    workshop().close()
+    worker_loop().close()
     assert machines.sent == ["emulator"]
     assert there.contents == here.contents
     assert (7).to_bytes(4, "little") in here.contents.values()
@@ -249,7 +249,7 @@ def test_what_is_executed_there_comes_out_as_here(stage: Stage) -> None:
 
 
 def test_what_a_machine_cannot_execute_is_executed_here(stage: Stage) -> None:
-    full = ToolAnswer(host="there", failure="its disk is full").encode()
+    full = encode(ToolAnswer(host="there", failure="its disk is full"))
     done = executed(stage, Threads(fate=lambda _name, _nth: full))
     assert (7).to_bytes(4, "little") in done.contents.values()
     assert stage.heard == ["there: its disk is full; emulator runs here"]
