@@ -109,7 +109,6 @@ def make_selector(
 
 
 def _target(pattern: str) -> str:
-    """Without a wildcard it is a target, however the user spells it."""
     return pattern if _WILD.search(pattern) else str(Target.parse(pattern))
 
 
@@ -198,7 +197,6 @@ class Expectations:
 
 
 def _coordinates(facts: Facts) -> Coordinates:
-    """A cell as selectors see it."""
     return Coordinates(
         cell=facts.cell,
         kernel=facts.kernel,

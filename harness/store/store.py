@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from harness import __version__
 from harness.store.exchange.merge import Merging
@@ -57,7 +57,6 @@ from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
     import sqlite3
-    from typing import Self
 
 
 _DAY = 86400.0
@@ -92,7 +91,6 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
     def __init__(
         self, home: Path, *, clock: Callable[[], float] = time.time, copy: Path | None = None
     ) -> None:
-        """As `Store.open`; `copy` is the folder of the database where that is not `home`."""
         self.home = home
         self._clock = clock
         self._own_runs: dict[int, RunRecord] = {}

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from harness.store.files.artifacts import ArtifactStore
 from harness.store.sqlite.connection import transaction
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from harness.store.files.artifacts import ArtifactStore
     from harness.store.sqlite.database import Database
 
 

@@ -72,7 +72,6 @@ def explain_step(step: SettingStep, undone: Row, done: Row, limits: Limits | Non
 
 
 def _shrinks(step: SettingStep) -> str:
-    """A parameter of the launch or the kernel that becomes smaller makes its tile smaller."""
     both = (step.before, step.after)
     if not all(isinstance(value, int) and not isinstance(value, bool) for value in both):
         return ""

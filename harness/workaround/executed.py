@@ -87,12 +87,9 @@ def emulated_numerics(row: Row) -> Numerics:
 
 
 # Candidates on a GPU: launched as the user launches the kernel, timed in turns with what there is.
-#
 # What is measured decides the order. A candidate that is not faster is none; one that faults is
-# none
-# either. That the bits are those of today's config, on the same memory, is said where it is so;
-# where
-# they are not, what was known of the numerics before stands.
+# none either. That the bits are those of today's config, on the same memory, is said where it is
+# so; where they are not, what was known of the numerics before stands.
 
 
 async def measure_candidates(
@@ -175,7 +172,6 @@ def _with_time(each: Candidate, before: TimedLaunch | None, after: TimedLaunch) 
 
 
 def _identical(after: TimedLaunch) -> Numerics:
-    """What equal bits say, and of what."""
     share = f"{after.finite:.0%} of the numbers looked at are finite" if after.finite else ""
     return Numerics(
         known=Equivalence.MEASURED,
@@ -184,10 +180,8 @@ def _identical(after: TimedLaunch) -> Numerics:
     )
 
 
-# What went into a pack, kept with it: its results are read without a second search.
-#
-# What a search finds depends on the time that it gets; the cubins of a pack are those of one
-# search.
+# What went into a pack, kept with it: its results are read without a second search. What a search
+# finds depends on the time that it gets; the cubins of a pack are those of one search.
 
 _KIND = "packed_workarounds"
 _NOT_YET = "the pack is written; the order below is not measured yet"
@@ -274,5 +268,4 @@ def _kept(store: Store, pack: str) -> PackedWorkarounds:
 
 
 def _asked(selection: Selection) -> tuple[str, ...]:
-    """The kernel, the launch and the target: one of each."""
     return selection.repro.name, selection.launches[0].label, str(selection.targets[0])

@@ -177,7 +177,6 @@ def _distance(each: _Priced) -> tuple[bool, int]:
 
 
 def _is_faster(one: _Priced, other: _Priced, errors: Sequence[float]) -> bool:
-    """Whether that can be determined."""
     times = one.known.time, other.known.time
     if times[0] and times[1]:
         return compare_times(times[0], times[1]) is Faster.FIRST
@@ -195,7 +194,6 @@ def _expected(
     *,
     beside: Sequence[_Priced],
 ) -> ExpectedSpeed | None:
-    """Beside the other candidates of its list."""
     if not each.cost or not now:
         return None
     is_measured = bool(each.known.time and today.time)

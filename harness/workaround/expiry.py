@@ -100,7 +100,6 @@ def broken(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
 
 
 def _is_of(proof: Row, fact: Facts) -> bool:
-    """Whether a result is of the same setting, on whatever toolchain."""
     mine, theirs = ((each.kernel, each.launch, each.target) for each in (proof, fact))
     is_same = mine == theirs and _key(proof.config) == _key(fact.config)
     return is_same and _options(proof.cell) == _options(fact.cell)
@@ -173,7 +172,6 @@ def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
 def _newest_toolchain(
     facts: Sequence[Facts], wanted: Sequence[dict[str, Scalar]]
 ) -> list[Facts] | None:
-    """The results of the newest toolchain that has any of these configs."""
     keys = {_key(config) for config in wanted}
     groups: dict[tuple[str | None, str | None, str | None, bool], list[Facts]] = {}
     for fact in facts:

@@ -143,7 +143,6 @@ async def find_workarounds(
 async def _found(
     trials: Trials, listed: Sequence[Attempt], options: WorkaroundOptions, started: float
 ) -> tuple[list[Candidate], list[str], bool]:
-    """What was found and proved, what there is to say, and whether all was searched in time."""
     until = started + _SEARCH * options.budget
     settings = [each.setting for each in listed]
     is_complete = await explore(trials, settings, kinds=_kinds(options), until=until)
@@ -164,7 +163,6 @@ async def _patch(
     options: WorkaroundOptions,
     started: float,
 ) -> tuple[Patch | None, list[str]]:
-    """The patch of the kernel's file, in the time that is left."""
     from harness.workaround.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
 
     limits = Times(ask=started + _ASK * options.budget, end=started + options.budget)
@@ -178,11 +176,7 @@ def _kinds(options: WorkaroundOptions) -> tuple[SettingKind, ...]:
     return tuple(kind for kind in options.kinds if kind in EXECUTED_KINDS)
 
 
-# --- where the search begins --------------------------------------------------------------------
-
-
 async def _in_time(begun: Awaitable[_Begun], started: float, budget: float) -> _Begun:
-    """The beginning; it ends with the budget, as does all that comes after it."""
     try:
         found = await until(started + budget, begun)
     except TimeIsUpError:
@@ -264,7 +258,6 @@ def _is_fine(kind: VerdictKind) -> bool:
 
 
 def _attempts(cells: Sequence[PlannedCell], done: Sequence[Evaluated]) -> list[Attempt]:
-    """The first of each config: a launch may come to a kernel more than once."""
     found: dict[object, Attempt] = {}
     for cell, each in zip(cells, done, strict=True):
         setting = Setting(config=cell.cell.config)
@@ -299,9 +292,6 @@ def _nothing_to_do(home: Row, rows: Sequence[Row], started: float) -> Workaround
         seconds=time.monotonic() - started,
         is_needed=False,
     )
-
-
-# --- what is shown of it ------------------------------------------------------------------------
 
 
 async def _refined(
@@ -342,7 +332,6 @@ def _worth_undoing(trials: Trials, setting: Setting) -> tuple[SettingStep, ...]:
 async def _proved(
     trials: Trials, chosen: Sequence[Attempt], listed: Sequence[Attempt], judge: Judge
 ) -> tuple[list[Candidate], list[str]]:
-    """The candidates that come out again when they are compiled from nothing, and what does not."""
     home = trials.done[trials.origin.setting.key]
     own = {each.setting.config for each in listed}
     notes: list[str] = []
@@ -389,7 +378,6 @@ async def _proved(
 
 
 async def _prove(trials: Trials, each: Attempt) -> Attempt | str:
-    """The same again from nothing, or why there is no proof."""
     try:
         proof = await trials.prove(each.setting)
     except TimeIsUpError:

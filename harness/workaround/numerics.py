@@ -62,7 +62,6 @@ class Judge:
         return self._known[key]
 
     async def _operation(self, setting: Setting, launch: tuple[SettingStep, ...]) -> Numerics:
-        """The operation that the kernel is a part of, with and without the changed parameters."""
         names = ", ".join(step.name for step in launch)
         operation = self.trials.selection.repro.operation
         if operation is None:
@@ -114,7 +113,6 @@ class Judge:
         )
 
     async def _tile(self, setting: Setting) -> Numerics:
-        """The kernel with the user's config against this one, on the same small input."""
         record, triton = self._record(), self._triton()
         configs = [self.trials.origin.setting.config.as_dict(), setting.config.as_dict()]
         found = await interpreter_for(triton).compare_configs(

@@ -49,7 +49,6 @@ def paste_lines(steps: Sequence[SettingStep], proof: Attempt) -> tuple[str, ...]
 
 
 def _options(words: str, ways: Sequence[OptionWay]) -> list[str]:
-    """How ptxas gets an option: each way that this Triton was seen to have, or by hand."""
     everywhere, here = "for every kernel of the program", "for this kernel"
     lines = {
         OptionWay.VARIABLE: f'export {OPTIONS_VARIABLE}="{words}"  # {everywhere}',

@@ -218,7 +218,6 @@ def _is_own_ptxas(trials: Trials, failing: Sequence[Row]) -> bool:
 def _worth_adding(
     trials: Trials, candidates: Sequence[Candidate], survivor: Tried | None
 ) -> list[Config]:
-    """The best config that the list does not have, if it needs nothing but being listed."""
     found = (
         each.setting.config
         for each in candidates
@@ -246,16 +245,12 @@ def tuned_arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar
 
 
 def _name_in_tree(trials: Trials, file: Path) -> str:
-    """The file as its own project names it."""
     assert trials.home.launch is not None
     roots = [path.resolve() for path in trials.home.launch.request.paths]
     for root in roots:
         if file.is_relative_to(root):
             return file.relative_to(root).as_posix()
     return file.name
-
-
-# --- which Tritons need it ----------------------------------------------------------------------
 
 
 async def _on_tritons(

@@ -93,7 +93,6 @@ async def explore(
 
 
 async def _configs(trials: Trials, listed: Sequence[Setting]) -> None:
-    """The neighbours of the config that the user has, then of the best of the list."""
     origin = trials.origin.setting
     known = [each.config for each in listed]
     home = trials.done[origin.key]
@@ -115,7 +114,6 @@ def _neighbours(
 
 
 async def _launches(trials: Trials, starts: Sequence[Setting]) -> None:
-    """Each value of each tunable parameter of the launch, with few configs that stand for all."""
     parameters = {parameter.name for parameter in trials.selection.launches[0].spec.parameters}
     now = {**trials.origin.defaults, **dict(trials.origin.setting.launch)}
     for name, values in trials.selection.repro.tunable:
@@ -151,7 +149,6 @@ async def _climb(trials: Trials, listed: Sequence[Setting]) -> None:
 
 
 def _best_by_place(trials: Trials) -> list[Attempt]:
-    """The best of each launch and Triton that is not where the search began."""
     origin = trials.origin.setting
     found: dict[object, Attempt] = {}
     for each in _best(trials):
@@ -186,7 +183,6 @@ async def _flags(trials: Trials) -> None:
 
 
 async def _edits(trials: Trials) -> None:
-    """Directives and the entry's name, in PTX that the user has as a file."""
     origin = trials.origin.setting
     for edit in EDITS:
         # One for which the PTX has no place says nothing of the others.
@@ -215,7 +211,6 @@ async def _ptxas(trials: Trials) -> None:
 
 
 async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
-    """Other Tritons, each with its own ptxas: for the best, and for few that stand for the list."""
     if trials.home.launch is None:
         return
     try:
@@ -251,13 +246,11 @@ async def usable_versions(kind: str, besides: str) -> list[str]:
 
 
 def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row]]:
-    """The results of the tuner's own configs."""
     keys = {each.key for each in listed}
     return [pair for pair in trials.pairs() if pair[0].key in keys]
 
 
 def _best(trials: Trials) -> list[Attempt]:
-    """What compiles, best first."""
     found = [each for each in trials.done.values() if VerdictKind(each.row.verdict).compiles]
     return sorted(found, key=lambda each: rank_key(trials.origin, each.setting, each.row))
 
@@ -287,11 +280,7 @@ def _first(attempts: Iterable[Attempt], wanted: Callable[[Row], bool]) -> list[A
     return [each for each in attempts if wanted(each.row)][:1]
 
 
-# --- what helps, and what never does ------------------------------------------------------------
-
-
 def _learned(store: Store) -> dict[str, list[int]]:
-    """By kind of step: how often a setting with it was tried, and how often one gained by it."""
     found = store.get_evidence(*_LEARNED)
     if found is None:
         return {}

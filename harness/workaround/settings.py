@@ -210,8 +210,6 @@ def without(setting: Setting, step: SettingStep, origin: Setting) -> Setting:
     return replace(setting, triton=origin.triton)
 
 
-# --- proposals --------------------------------------------------------------------------------
-
 # What Triton takes where a launch gives no option (its NVIDIA backend's defaults).
 _UNSET = {"num_warps": 4, "num_stages": 3, "num_ctas": 1}
 _MOST_WARPS = 16
@@ -330,7 +328,6 @@ def spread(rows: Sequence[tuple[Setting, Row]], *, at_most: int = 8) -> list[Set
 
 
 def _likeness(setting: Setting, other: Setting) -> int:
-    """In how many values of their configs two settings agree."""
     mine, theirs = setting.config.as_dict(), other.config.as_dict()
     return sum(mine.get(name) == theirs.get(name) for name in {*mine, *theirs})
 

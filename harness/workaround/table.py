@@ -114,7 +114,6 @@ def _config(row: Row) -> str:
 
 
 def _timed(report: WorkaroundReport) -> tuple[str, ...]:
-    """Titles of the columns of times, where there are any."""
     rows = [report.baseline, *(each.row for each in report.candidates)]
     return ("ms", "faster") if any(row.time_ms for row in rows) else ()
 
@@ -150,7 +149,6 @@ def _number(value: int | None) -> str:
 
 
 def _expected(candidate: Candidate) -> list[str]:
-    """How much faster it is expected to be, and beside what that cannot be determined."""
     found = candidate.expected
     if found is None:
         return []
@@ -209,7 +207,6 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
 
 
 def _guard(guard: Guard | None) -> dict[str, Any] | None:
-    """Each clause with the first and the last of its releases besides."""
     if guard is None:
         return None
     ends = [{"first": c.releases[0], "last": c.releases[-1]} for c in guard.clauses]

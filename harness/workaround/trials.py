@@ -132,7 +132,6 @@ class Trials:
     async def _group(
         self, triton: str | None, launch: _Launch, settings: Sequence[Setting]
     ) -> None:
-        """Settings that one capture serves."""
         try:
             cells, session = await until(self.end, self.cells(triton, launch, settings))
         except TimeIsUpError:
@@ -265,7 +264,6 @@ class Trials:
         return found, plan.session
 
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
-        """The cell with the ptxas and the flags of a setting."""
         if setting.ptxas:
             ptxas = await asyncio.to_thread(self.back_end.install, setting.ptxas)
             freeze = frozen and cell.launch is not None and self.takes_ptx
@@ -344,7 +342,6 @@ class Trials:
     async def _compiled_afresh(
         self, setting: Setting, config: Config, *, variables: Variables = ()
     ) -> Attempt | None:
-        """A setting launched with this config; ptxas gets the flags that Triton itself gives it."""
         through_triton = setting.flags is not None and self.home.launch is not None
         asked = replace(setting, config=config, flags=None if through_triton else setting.flags)
         [cell], session = await self.cells(
@@ -364,7 +361,6 @@ class Trials:
 
 
 def _holds(flags: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether a command has these words, one after another."""
     ends = range(len(words), len(flags) + 1)
     return any(tuple(flags[end - len(words) : end]) == tuple(words) for end in ends)
 
@@ -379,5 +375,4 @@ def _name(config: Config, *, is_tuned: bool) -> object:
 
 
 def _nth(cell: PlannedCell) -> int:
-    """Which of several launches of one kernel and config it is."""
     return LaunchLabel.parse(cell.cell.launch).number

@@ -93,7 +93,6 @@ def make_guard(
 def _families(
     fails: Sequence[Config], works: Sequence[Config]
 ) -> tuple[tuple[tuple[str, tuple[Scalar | None, ...]], ...], ...]:
-    """What the failing configs have in common and no other has; else each of them as it is."""
     common = common_fields([c.as_dict() for c in fails], [c.as_dict() for c in works])
     if common is not None:
         return (tuple((name, tuple(values)) for name, values in common.items()),)
@@ -103,14 +102,12 @@ def _families(
 def _whole(
     config: Config, fails: Sequence[Config], works: Sequence[Config]
 ) -> list[tuple[str, Scalar | None]]:
-    """Every name that any of the configs has: what this one has not is not set."""
     names = dict.fromkeys(name for each in (*fails, *works) for name, _ in each.items)
     return [(name, config.as_dict().get(name)) for name in names]
 
 
-# The Python that a patch puts into a kernel's file: a guard as a function, a config as a call.
-#
-# It needs nothing but torch and Triton, and says in its docstring what it rests on.
+# The Python that a patch puts into a kernel's file: a guard as a function, a config as a call. It
+# needs nothing but torch and Triton, and says in its docstring what it rests on.
 
 _WIDTH = 92
 
@@ -205,9 +202,8 @@ def _tuple(values: Sequence[object]) -> str:
     return f"({', '.join(map(literal, values))}{',' * (len(values) == 1)})"
 
 
-# Changes the tuning list of a kernel in its source: configs left out where they fail, or added.
-#
-# The file stays as it is, but for arguments of the kernel's `autotune` and functions before it. All
+# Changes the tuning list of a kernel in its source: configs left out where they fail, or added. The
+# file stays as it is, but for arguments of the kernel's `autotune` and functions before it. All
 # changes are made to the syntax tree, so that none depends on where in the text it lies.
 
 _Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
@@ -284,7 +280,6 @@ def _last_name(node: cst.BaseExpression) -> str:
 
 
 def _argument(call: cst.Call, name: str, position: int) -> cst.Arg | None:
-    """One of a call's arguments, given by name or by position."""
     for argument in call.args:
         if argument.keyword and argument.keyword.value == name:
             return argument
@@ -356,18 +351,13 @@ def _lines(text: str) -> list[str]:
     return lines if lines[-1] else lines[:-1]
 
 
-# --- changes of the tree ------------------------------------------------------------------------
-
-
 def _constructor(module: cst.Module, call: cst.Call) -> str:
-    """`triton.Config` where the file says `triton.autotune`."""
     if isinstance(call.func, cst.Attribute):
         return f"{module.code_for_node(call.func.value)}.Config"
     return "triton.Config" if _binds(module, "triton") else "Config"
 
 
 def _with_pruning(call: cst.Call, name: str) -> cst.Call:
-    """The function `name` as a pruning of the tuner, beside the one that it has."""
     own = _argument(call, "prune_configs_by", 2)
     if own is not None:
         both = cst.Call(func=cst.Name(f"_and{name}"), args=[cst.Arg(own.value)])
@@ -428,11 +418,7 @@ def _put_before(function: cst.FunctionDef, statements: Sequence[_Statement]) -> 
     return [first, *statements[1:], function]
 
 
-# --- names --------------------------------------------------------------------------------------
-
-
 def _free_name(text: str, name: str) -> str:
-    """A name that the file does not have yet."""
     number, found = 1, name
     while found in text:
         number += 1
@@ -441,7 +427,6 @@ def _free_name(text: str, name: str) -> str:
 
 
 def _binds(module: cst.Module, name: str) -> bool:
-    """Whether the file says `import NAME`."""
     return any(
         isinstance(statement, cst.Import)
         and any(alias.evaluated_name == name and alias.asname is None for alias in statement.names)

@@ -71,7 +71,6 @@ class CaptureSession:
         self._supervisor.serve()
 
     def _on_record(self, message: Message, work: Callable[[Any, Path], None]) -> None:
-        """Do something with one of the records, in a fork."""
         assert self._supervisor is not None
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))

@@ -104,7 +104,6 @@ class Definitions:
     def _resolve(
         self, parts: list[str], scope: dict[str, Any]
     ) -> tuple[str, dict[str, Any]] | None:
-        """As much of a dotted name as leads out of modules and classes, and what it is."""
         if parts[0] not in scope:
             return None
         value, used = scope[parts[0]], 1
@@ -201,7 +200,6 @@ class Definitions:
         raise ExportError(message)
 
     def _leads_on(self, value: Any) -> bool:
-        """Whether what comes after the dot is looked up in it here, not by the compiler."""
         if isinstance(value, ModuleType):
             return not self.is_brought(value.__name__)
         return isinstance(value, type) and issubclass(value, enum.Enum)
@@ -239,7 +237,6 @@ def _free_names(code: str) -> list[list[str]]:
 
 
 def _outer_names(table: symtable.SymbolTable) -> Iterator[str]:
-    """Names that a scope, or one inside it, reads from outside of the definition."""
     is_top = table.get_type() == "module"
     for symbol in table.get_symbols():
         if symbol.is_referenced() and (symbol.is_global() or is_top):

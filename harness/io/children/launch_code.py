@@ -20,8 +20,6 @@ from typing import Any
 
 
 class _BareLoader(importlib.abc.Loader):
-    """Gives a package its path but does not run its `__init__` until a name is asked of it."""
-
     def __init__(self, init: Path, *, lazy: bool) -> None:
         self._init = init
         self._lazy = lazy

@@ -84,7 +84,6 @@ class _Lookups(importlib.abc.MetaPathFinder):
         self._reads = reads
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002
-        """Leave it to the others."""
         self._reads.see_module(fullname, path)
 
 
@@ -331,5 +330,4 @@ def _below(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def _folders_of(package: str) -> list[str]:
-    """Where a package lies that is loaded."""
     return [str(folder) for folder in getattr(sys.modules.get(package), "__path__", None) or ()]

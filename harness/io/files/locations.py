@@ -120,7 +120,6 @@ def storage_error(
 
 
 def _variable_of(path: Path) -> str | None:
-    """The variable that decides where this path lies; None where none does."""
     with suppress(StorageError, OSError):
         for variable, root in ((_CACHE, cache_path()), (_HOME, home_path())):
             if path.absolute().is_relative_to(root):

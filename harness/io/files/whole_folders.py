@@ -24,9 +24,8 @@ from filelock import FileLock, Timeout
 from harness.io.files.locations import create_folder, storage_error
 from harness.values.errors import InfrastructureError, UsageError
 
-# Scratch folders: each is locked while it is in use, and swept once the run that made it is gone.
-#
-# A sweep deletes a folder only if this program made it: by its name, its mode, its user, and the
+# Scratch folders: each is locked while it is in use, and swept once the run that made it is gone. A
+# sweep deletes a folder only if this program made it: by its name, its mode, its user, and the
 # words in a file inside. The lock is an flock, which the kernel drops when a process is killed; a
 # process id would say nothing to containers that share a temporary folder.
 
@@ -91,7 +90,6 @@ def sweep_scratch(parent: str | None = None, *, prefix: str = _PREFIX) -> None:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether it is a folder, no link to one, that this user made as `mkdtemp` does."""
     found = folder.lstat()
     return (
         stat.S_ISDIR(found.st_mode)
@@ -279,7 +277,6 @@ def _sweep(destination: Path) -> None:
 
 
 def _is_stale(partial: Path) -> bool:
-    """Whether it is a folder of this user's that nothing was put into for some time."""
     with contextlib.suppress(OSError):
         found = partial.lstat()
         is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()

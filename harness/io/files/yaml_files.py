@@ -50,8 +50,6 @@ class FieldError(ValueError):
 
 
 class _HostileError(yaml.YAMLError):
-    """YAML that no person would write into a settings file."""
-
     def __init__(self, problem: str, mark: object) -> None:
         super().__init__(problem)
         self.problem = problem

@@ -184,7 +184,6 @@ def _fetch(release: Release, path: Path, limit: int) -> str:
 
 
 def _login(release: Release) -> tuple[str, str] | None:
-    """The user and password of the index, for files on the index's own host only."""
     index, file = urlsplit(endpoint_setting() or ""), urlsplit(release.url)
     if index.username is None or (index.hostname, index.port) != (file.hostname, file.port):
         return None
@@ -235,8 +234,6 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """One line of a listing, as it is cached."""
-
     filename: str
     url: str
     sha256: str

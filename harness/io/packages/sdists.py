@@ -86,8 +86,6 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """One member of an archive; `link` is the target as written, `open` its content's reader."""
-
     name: str
     kind: str
     executable: bool = False
@@ -183,8 +181,6 @@ class _Tar:
 
 
 class _Zip:
-    """A zip file, member by member."""
-
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self._file = zipfile.ZipFile(path)
@@ -253,7 +249,6 @@ def _is_folder(path: Path) -> bool:
 
 
 def _read_marker(path: Path) -> str:
-    """The sha256 that the marker names; empty if it is damaged."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Source).sha256
     except msgspec.MsgspecError:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import uv
 from packaging.requirements import Requirement
@@ -20,7 +19,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from harness.io.files.locations import offline
-from harness.io.packages.index import endpoint_setting, files
+from harness.io.packages.index import Release, endpoint_setting, files
 from harness.io.packages.versions import select
 from harness.io.processes.hub import run_tool
 from harness.values.errors import (
@@ -31,10 +30,6 @@ from harness.values.errors import (
     TriageError,
 )
 from harness.values.toolchain import PackagePin
-
-if TYPE_CHECKING:
-    from harness.io.packages.index import Release
-
 
 # What uv downloads while it installs, as lines for a display.
 

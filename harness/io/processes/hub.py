@@ -21,7 +21,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any, Self
 
 import msgspec
 
@@ -31,10 +31,6 @@ from harness.io.files.whole_folders import Scratch, scratch_disk
 from harness.io.processes.peers import JobEnd, Peer, PeerGoneError, is_lost
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
-
-if TYPE_CHECKING:
-    from typing import Self
-
 
 FILE_SIZE = 1 << 28
 """No file that a job writes may be larger, in bytes; its output streams are files too."""
@@ -133,7 +129,6 @@ def run_tool(
 
 @contextlib.contextmanager
 def _watched(stream: IO[bytes], watch: Callable[[str], None]) -> Iterator[None]:
-    """Hand on what a file holds, until the block ends."""
     ended = threading.Event()
 
     def follow() -> None:

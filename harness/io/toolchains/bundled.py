@@ -20,9 +20,8 @@ from harness.io.toolchains.marker import NVDISASM, TRITON
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.toolchain import INSTALLED, Assembler, Compiler, Tool
 
-# What a ptxas is that we did not install, such as the one inside a Triton.
-#
-# Asking it takes a process, so the answer is remembered as long as the file stays the same.
+# What a ptxas is that we did not install, such as the one inside a Triton. Asking it takes a
+# process, so the answer is remembered as long as the file stays the same.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +105,6 @@ def bundled_nvdisasm(triton: Compiler | None) -> Tool | None:
 
 
 def _fingerprint() -> str | None:
-    """A hash that changes when somebody rebuilds or edits the installed Triton in place."""
     package = installed_package()
     if package is None:
         return None

@@ -191,7 +191,6 @@ def _dependencies(site: Path) -> list[Release]:
 
 
 def _import_triton(site: Path, version: Version) -> str:
-    """The `__version__` of the Triton in `site`, imported in a child."""
     environment = {**os.environ, "PYTHONPATH": str(site)}
     result = run_tool(
         [sys.executable, "-s", "-c", _PROBE], timeout=_IMPORT_SECONDS, env=environment, cwd=site

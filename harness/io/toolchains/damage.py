@@ -70,7 +70,6 @@ def _digest(path: Path, mtime_ns: int, size: int) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _in_record(path: Path, wheel: str = "triton-*") -> str | None:
-    """The hash that the wheel's RECORD has for this file; None where there is no such record."""
     for folder in path.parents:
         for record in folder.glob(f"{wheel}.dist-info/RECORD"):
             relative = path.relative_to(folder).as_posix()

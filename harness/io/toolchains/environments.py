@@ -18,13 +18,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from harness.io.files.locations import storage_error
 from harness.io.files.whole_folders import ensure_folder, sha256_of
 from harness.io.packages.wheels import (
+    SharedPackage,
     create_environment,
     install_pins,
     link_packages,
@@ -41,10 +41,6 @@ from harness.io.toolchains.marker import (
 )
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.toolchain import Compiler, Environment
-
-if TYPE_CHECKING:
-    from harness.io.packages.wheels import SharedPackage
-
 
 # Goes up when the same declaration comes to another folder.
 _RULE = 1

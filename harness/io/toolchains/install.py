@@ -68,7 +68,6 @@ def available_nvdisasm(*, prereleases: bool = False) -> list[Version]:
 
 
 def _ptxas_releases(*, exact: Version | None = None, prereleases: bool = False) -> list[Release]:
-    """Of every project, newest project first; of an exact version, from the first that has it."""
     found: list[Release] = []
     errors: list[UsageError] = []
     for project in _PTXAS_PROJECTS:

@@ -136,7 +136,6 @@ def _parts_of(name: str) -> tuple[str, str, str]:
 
 
 def _kinds() -> set[str]:
-    """Those of tools, and of compilers with an environment here."""
     there = (NAME.fullmatch(name) for name in list_folders())
     return {TRITON, PTXAS, NVDISASM, *(match[1] for match in there if match)}
 

@@ -38,9 +38,6 @@ _PTXAS, _TRITON = "ptxas", "Triton"
 _Line: TypeAlias = tuple[str, ...]
 
 
-# --- the life of one bug ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
     """What the runs say: see `MachineState`, and `Bug` for the rest."""
@@ -128,7 +125,6 @@ class _Life:
         return tried
 
     def _is_passed(self, line: _Line) -> bool:
-        """Whether the bug is there, and a newer version works elsewhere."""
         place, seen = self.heads[line]
         return seen in (Seen.HERE, Seen.FLAKY) and any(
             known is Seen.CLEAN and other[0] == line[0] and newer > place
@@ -145,9 +141,6 @@ class _Life:
         if not reproduced and self._is_reproduced():
             return MachineState.CONFIRMED
         return MachineState.NEW if len(self.seen_in) == 1 else MachineState.PRESENT
-
-
-# --- all bugs from all results ----------------------------------------------------------------
 
 
 class _Result(NamedTuple):
@@ -169,7 +162,6 @@ class _Result(NamedTuple):
     program: str
 
     def seen(self, bug: int, followed: str) -> Seen:
-        """What it says of a bug with the verdict `followed`."""
         if self.flaky:
             return Seen.FLAKY
         return Seen.HERE if self.bug == bug else seen_of(self.verdict, self.stage, followed)
@@ -260,7 +252,6 @@ class Chronicle:
             self._last[facts.cell] = None if tells else last
 
     def _once(self, word: str) -> str:
-        """The word as one object, however often it comes."""
         return self._words.setdefault(word, word)
 
     def _is_asked(self, bug: int) -> bool:
@@ -307,7 +298,6 @@ class Chronicle:
         )
 
     def _ranges(self, bug: int, example: BugFacts) -> Iterator[AffectedRange]:
-        """In which versions of each tool that has a part in it; ptxas has none before its stage."""
         compiler = example.compiler or TRITON
         assembler = self._assemblers.get(bug, example.assembler)
         tools = {_TRITON: (compiler, compiler_name(compiler))}
@@ -342,7 +332,6 @@ class Chronicle:
         return found
 
     def _lines(self, bug: int, line_of: _LineOf) -> dict[_Line, tuple[bool, _OnLine]]:
-        """The lines that ever had the bug, and whether they count: see above."""
         found: dict[_Line, _OnLine] = defaultdict(list)
         had: dict[_Line, bool] = {}
         for place in self._places[bug]:
@@ -360,7 +349,6 @@ class Chronicle:
         return {line: (is_asked or not is_any, found[line]) for line, is_asked in had.items()}
 
     def _on_lines(self, bug: int, line_of: _LineOf) -> list[LineResult]:
-        """The results on the lines that count, each with what it says."""
         return [
             LineResult(
                 line=line,
@@ -385,7 +373,6 @@ def _on_axis(tool: str, result: _Result, place: str) -> tuple[_Line, str] | None
 
 
 def _beside(tool: str) -> _LineOf:
-    """Lines of this tool; a cell without neighbours on its axis is on a line of the other."""
 
     def line_of(result: _Result, place: str) -> tuple[_Line, str] | None:
         return result.on(tool, place) or result.on(_TRITON, place) or result.on(_PTXAS, place)

@@ -101,7 +101,6 @@ def _occasion(run: RunRecord) -> Occasion:
 
 
 def _joined(records: Mapping[int, BugRecord]) -> dict[int, list[BugRecord]]:
-    """By number the bugs whose results count as that one's: they answer to no key any more."""
     found: dict[int, list[BugRecord]] = {}
     for record in records.values():
         if record.duplicate_of and record.key in records[record.duplicate_of].other_keys:

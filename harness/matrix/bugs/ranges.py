@@ -64,8 +64,6 @@ class LineResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounds:
-    """See `VersionHistory`; `shown` are the results that stand for a version."""
-
     versions: tuple[str, ...]
     finding: Finding
     has_all: bool
@@ -120,7 +118,6 @@ def affected_range(
 
 
 def _shown(version: str, lines: Sequence[Mapping[str, LineResult]]) -> LineResult:
-    """The result that stands for a version: see above."""
     there = [line[version] for line in lines if version in line]
     best = min(there, key=lambda each: _ORDER.index(each.seen))
     if best.seen is not Seen.CLEAN or any(
@@ -141,7 +138,6 @@ def _shown(version: str, lines: Sequence[Mapping[str, LineResult]]) -> LineResul
 
 
 def _surrounds(line: Mapping[str, LineResult], version: str) -> bool:
-    """Whether this line has the bug both before and after a version."""
     at = version_order(version)
     bad = [version_order(v) for v, each in line.items() if each.seen in (Seen.HERE, Seen.FLAKY)]
     return bool(bad) and min(bad) < at < max(bad)
@@ -200,7 +196,6 @@ def _candidates(bounds: _Bounds, boundary: Boundary | None) -> tuple[str, ...]:
 def _words(
     tool: str, bounds: _Bounds, lines: Sequence[Mapping[str, LineResult]], between: str
 ) -> list[str]:
-    """The sentences of a bisection, and how far they speak for all cells."""
     finding, versions = bounds.finding, bounds.versions
     parts = bounds_said(bounds, tool)
     if finding.came_back:
@@ -227,7 +222,6 @@ def _ends(bounds: _Bounds) -> tuple[str, str]:
 
 
 def _short(tool: str, bounds: _Bounds) -> str:
-    """In a few words, for a list: no end is named that was not seen."""
     finding, versions = bounds.finding, bounds.versions
     begun, fixed = finding.regression, finding.fix
     first, last = _ends(bounds)

@@ -240,7 +240,6 @@ def bug_title(bug: Bug) -> str:
 
 
 def _title(bug: Bug) -> str:
-    """The message; a crash that said nothing has a signal and no more."""
     title = bug.title.removesuffix(":")
     return title if title == bug.title else f"{title}, saying nothing"
 

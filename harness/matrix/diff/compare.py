@@ -42,7 +42,6 @@ from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
 # What a run is for: the words of its command that choose its cells, without those on how to work.
-#
 # Which options those are is declared where they are declared: the command line registers who knows.
 
 Silent = Callable[[Sequence[str]], Mapping[str, bool]]
@@ -72,7 +71,6 @@ def purpose_of(command: str) -> tuple[str, ...]:
 
 
 # Steps of registers, spills and occupancy between two runs of a cell: which of them matter.
-#
 # Counters are exact integers, so that a rule is a threshold and no statistics. A step down follows
 # the same rule as a step up: its base is the smaller of the two numbers.
 
@@ -129,7 +127,6 @@ def direction(steps: tuple[MetricStep, ...]) -> bool | None:
 
 
 def _program(facts: Facts) -> tuple[object, ...]:
-    """The machine code, and what is asked for beside it at launch."""
     return facts.cubin_sha256, facts.shared, facts.tmem_size
 
 
@@ -275,7 +272,6 @@ def _place(facts: Facts) -> str:
 def _side_by_side(
     older: Iterable[Facts], newer: Iterable[Facts]
 ) -> Iterator[tuple[list[Facts], list[Facts]]]:
-    """The cells of both runs, place by place; one side may be empty."""
     streams = [groupby(older, key=_place), groupby(newer, key=_place)]
     heads = [_advance(stream) for stream in streams]
     while any(heads):
@@ -306,7 +302,6 @@ class _Comparison:
     configs: dict[str, Mapping[str, Scalar]] = field(default_factory=dict)
 
     def add(self, older: Sequence[Facts], newer: Sequence[Facts]) -> None:
-        """Compare the cells of one place."""
         before = {facts.cell: facts for facts in older}
         after = {facts.cell: facts for facts in newer}
         found = [self._judge(before.get(cell), facts) for cell, facts in after.items()]
@@ -358,9 +353,6 @@ class _Comparison:
         return replace(facts, config=config, **words)
 
 
-# --- one pair of results ----------------------------------------------------------------------
-
-
 def _is_told(facts: Facts | None) -> bool:
     return facts is not None and facts.verdict not in UNTOLD
 
@@ -370,7 +362,6 @@ def _works(facts: Facts) -> bool:
 
 
 def _classified(older: Facts | None, newer: Facts) -> Change:
-    """The change of a cell of which nothing is expected."""
     if older is None:
         return Change(kind=ChangeKind.NEW, older=None, newer=newer)
     if not _is_told(newer):
@@ -391,7 +382,6 @@ def _classified(older: Facts | None, newer: Facts) -> Change:
 
 
 def _ended(older: Facts, newer: Facts) -> ChangeKind:
-    """What it is that a failure is gone: a fix only where the kernel is well."""
     answer = answer_of(
         VerdictKind(newer.verdict),
         stage=newer.stage,
@@ -405,7 +395,6 @@ def _ended(older: Facts, newer: Facts) -> ChangeKind:
 
 
 def _measured(older: Facts, newer: Facts, *, health: bool = True) -> Change:
-    """The change of the numbers of a cell that compiles in both."""
     steps = metric_steps(older, newer, health=health)
     worse = direction(steps)
     kind = ChangeKind.SAME_OK
@@ -432,7 +421,6 @@ def _as_expected(older: Facts | None, newer: Facts) -> Change:
 
 
 def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Change:
-    """The change of a cell that does not do what is expected of it."""
     plain = _classified(older, newer)
     if not _is_told(newer):
         return plain
@@ -448,8 +436,6 @@ def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Cha
         return replace(plain, kind=ChangeKind.MUTATED)
     return replace(plain, kind=ChangeKind.FIXED if passes else ChangeKind.REGRESSED)
 
-
-# --- cells that the older run says nothing of --------------------------------------------------
 
 _NEWS = (
     ChangeKind.REGRESSED,

@@ -96,9 +96,6 @@ def _group(changes: Sequence[Change]) -> ChangeGroup:
     )
 
 
-# --- what --------------------------------------------------------------------------------------
-
-
 def _what(changes: Sequence[Change]) -> str:
     first = changes[0]
     if first.steps:
@@ -132,7 +129,6 @@ def _verdicts(facts: Sequence[Facts]) -> str:
 
 
 def _said(facts: Sequence[Facts]) -> str:
-    """Verdict and reason; that of what is well needs no words."""
     words = _verdicts(facts)
     return words if words == VerdictKind.OK.value else f"{words} ({common_reason(facts)})"
 
@@ -170,11 +166,7 @@ def _span(metric: str, values: Sequence[object]) -> str:
     return spell(low) if low == high else f"{spell(low)} to {spell(high)}"
 
 
-# --- where -------------------------------------------------------------------------------------
-
-
 def _tools(cells: Sequence[Facts]) -> str:
-    """The assembler with its versions; of several, each with its own."""
     kinds = list({assembler_name(each.assembler) for each in cells})
     if len(kinds) > 1:
         return _some([each.tool for each in cells], "assemblers")
@@ -312,8 +304,6 @@ def changes_by_kind(changes: Changes) -> dict[str, list[ChangedCell]]:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A cell in one of the runs."""
-
     cell: str
     verdict: str
     reason: str

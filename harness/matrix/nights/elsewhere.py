@@ -13,18 +13,28 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from harness.cells.evaluate import not_evaluated
-from harness.cells.places import Run, in_parallel, places_of, record_of, stored_place
+from harness.cells.places import (
+    CompileOptions,
+    Run,
+    in_parallel,
+    places_of,
+    record_of,
+    stored_place,
+)
+from harness.frontends.base import CapturePlace, Selection
+from harness.frontends.bench.bench import Workbench
 from harness.io.files.own_code import program_sha256
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.machines.seam import LostWorkersError, Machines, MachinesGoneError
-from harness.io.processes.hub import Hub
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import cores
-from harness.io.toolchains.by_name import name_tool
+from harness.io.toolchains.by_name import NamedTool, name_tool
+from harness.matrix.nights.plan import MatrixPlan
+from harness.matrix.nights.steering import MatrixSteering
 from harness.matrix.nights.workers import (
     CaptureAnswer,
     CaptureTask,
@@ -38,21 +48,11 @@ from harness.matrix.nights.workers import (
 )
 from harness.run.jobs import EMULATE
 from harness.store.exchange.merge import open_parcel
-from harness.store.sqlite.records import to_row
+from harness.store.sqlite.records import ResultRecord, to_row
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.matrix import Matrix, VersionChoice
 from harness.values.outcome import ProcessEnd
 from harness.values.row import Row
-
-if TYPE_CHECKING:
-    from harness.cells.places import CompileOptions
-    from harness.frontends.base import CapturePlace, Selection
-    from harness.frontends.bench.bench import Workbench
-    from harness.io.processes.hub import ResourceLimits
-    from harness.io.toolchains.by_name import NamedTool
-    from harness.matrix.nights.plan import MatrixPlan
-    from harness.matrix.nights.steering import MatrixSteering
-    from harness.store.sqlite.records import ResultRecord
 
 
 def at_once(machines: Machines, how: CompileOptions) -> CompileOptions:
@@ -139,7 +139,6 @@ class ToolsElsewhere(Hub):
         )
 
     async def _sent(self, task: ToolTask | None, folder: Path) -> ProcessEnd | None:
-        """How it ended there; None where it did not run."""
         if task is None:
             return None
         # For people: `ptxas 13.1.115`, or `emulator`.
@@ -172,12 +171,10 @@ class ToolsElsewhere(Hub):
 
 
 # A night on other machines: captures go out, each with its cells; results are kept as they come.
-#
 # This program alone writes to the store. What a machine that is lost was at work on is done again
-# by
-# another; what it had answered is here. A capture whose machines are lost again and again may be
-# what
-# ends them, or may have been beside one that does: it is tried once more, with nothing beside it.
+# by another; what it had answered is here. A capture whose machines are lost again and again may be
+# what ends them, or may have been beside one that does: it is tried once more, with nothing beside
+# it.
 
 _decode_row = msgspec.json.Decoder(Row).decode
 
@@ -337,11 +334,9 @@ class CaptureDispatcher:
             self.run.progress.done(done.row)
 
 
-# What a command is about to look at, compiled by other machines: only evidence comes back.
-#
-# The same evidence is made here where it is missing, and the rows are always made here: what is
-# found
-# out does not depend on who compiled.
+# What a command is about to look at, compiled by other machines: only evidence comes back. The same
+# evidence is made here where it is missing, and the rows are always made here: what is found out
+# does not depend on who compiled.
 
 _NO_RULES = Matrix(
     triton=VersionChoice(specs=()), ptxas=VersionChoice(specs=()), targets=(), kernels=()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -12,15 +12,17 @@ from harness.cells.places import RunProgress, stored_place
 from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.registry import front_end
 from harness.matrix.diff.words import changes_document
-from harness.matrix.nights.night import MatrixOptions, Matter, matrix_bench, open_matter
+from harness.matrix.nights.night import (
+    MatrixOptions,
+    MatrixReport,
+    Matter,
+    matrix_bench,
+    open_matter,
+)
 from harness.matrix.nights.plan import MatrixPlan
 from harness.store.store import Store
 from harness.values.matrix import Matrix
 from harness.values.row import SCHEMA
-
-if TYPE_CHECKING:
-    from harness.matrix.nights.night import MatrixReport
-
 
 # What a night has to say: before it begins, and when it ends.
 
@@ -193,7 +195,6 @@ async def list_matrix(
 
 
 def _listed_configs(place: CapturePlace) -> int | None:
-    """How many configs the launch has, by its repro; None where it does not say."""
     return 1 if place.variant else place.selection.repro.configs
 
 
@@ -263,7 +264,6 @@ def _seconds(matter: Matter, work: Sequence[Sequence[PlannedCell]]) -> float | N
 def _with_missing(
     matter: Matter, seconds: float | None, missing: Sequence[tuple[CapturePlace, int]]
 ) -> float | None:
-    """The time with that of launches that are not captured; None where that is not known."""
     if not missing or seconds is None:
         return seconds
     took = _took(matter)
@@ -281,7 +281,6 @@ def _mean(took: dict[str, list[float]]) -> float:
 
 
 def _took(matter: Matter) -> dict[str, list[float]]:
-    """Seconds of what has been run, by cell and by kernel."""
     took: dict[str, list[float]] = {}
     decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
     for record in matter.steering.last.values():

@@ -81,7 +81,6 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
 
 
 def _listed(matrix: Matrix) -> list[Repro]:
-    """The repros that a matrix names, in the releases that they pin."""
     repros = list_repros()[0]
     found = (
         repro for pattern in matrix.kernels for repro in repros if fnmatchcase(repro.name, pattern)
@@ -250,7 +249,6 @@ async def run_matrix(
 
 
 async def _execute(matter: Matter) -> None:
-    """What the night executes of its cells, too."""
     run, steering, places = matter.run, matter.steering, matter.plan.places
     if matter.options.on_gpu:
         from harness.matrix.nights.executing import launch_places  # noqa: PLC0415 - as below
@@ -341,7 +339,6 @@ def _in_order(matter: Matter) -> list[list[int]]:
 
 
 def _look(matter: Matter, index: int) -> tuple[object, ...] | None:
-    """The rank of what is left at a place, None where nothing is; one unheard of comes first."""
     place = matter.plan.places[index]
     plan = stored_place(matter.run, place) if matter.run.bench.use_cache else None
     if plan is None:
@@ -350,7 +347,6 @@ def _look(matter: Matter, index: int) -> tuple[object, ...] | None:
 
 
 def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
-    """The cells of a run by verdict, and how many fail unexpectedly."""
     verdicts: Counter[str] = Counter()
     kept = store.workarounds()
     unexpected = 0

@@ -140,7 +140,6 @@ class _Planner:
         self.warnings.append(f"{place}: {entry}: {said}")
 
     def _kernels(self) -> list[Repro]:
-        """Each kernel once, in the order of the patterns."""
         repros, errors = list_repros()
         self.warnings += [str(error) for error in errors]
         found: dict[str, Repro] = {}
@@ -200,7 +199,6 @@ class _Planner:
         return self._words[kind]
 
     def _assembler_words(self, back: BackEnd, ptxas: list[str]) -> list[str]:
-        """The versions of ptxas as given; for another assembler as `_words_for`."""
         kind = back.kind
         if kind == PTXAS:
             return ptxas
@@ -269,7 +267,6 @@ class _Planner:
         *,
         extra: Extra | None = None,
     ) -> None:
-        """Add one place, unless it is excluded, of another shard, or not available."""
         kind = _kind_of(repro, launch)
         version = self._version_of(kind, word)
         at = MatrixPlace(
@@ -336,7 +333,6 @@ class _Planner:
         return self._compilers[kind, word]
 
     def _assembler(self, end: BackEnd, word: str) -> tuple[bool, Assembler | None]:
-        """Whether it is available, and which it is: None for the bundled one."""
         if word == BUNDLED:
             return True, None
         at = end.kind, word

@@ -24,10 +24,8 @@ from harness.values.errors import EmptySelectionError, InfrastructureError, Usag
 from harness.values.verdict import VerdictKind
 
 # What of a night is worth a message: one for each change that matters, none where nothing does.
-#
 # What got worse matters, and what was fixed; a missing result says nothing, and what stayed the
-# same
-# is not news.
+# same is not news.
 
 _NEW_BUG = "new bug"
 _DIGITS = 16

@@ -257,7 +257,6 @@ def decode(data: bytes, kind: type[Message], code: str = "") -> Message | None:
 
 
 # What the tasks of one run have in common in one worker: PTX of two captures is assembled once.
-#
 # Each task keeps its results in a store of its own, which becomes its answer. What another task of
 # the same run has made beside it, or before it, is copied from there.
 
@@ -315,8 +314,6 @@ class CommonEvidence:
 
 
 class _TaskStore(Store):
-    """That of one task, which finds what the others have made."""
-
     def __init__(self, home: Path, common: CommonEvidence) -> None:
         super().__init__(home)
         self._common = common
@@ -390,7 +387,6 @@ class WorkerLoop:
     """
 
     def __init__(self) -> None:
-        """Start the thread; it ends with the process."""
         self._loop = asyncio.new_event_loop()
         self._lock = asyncio.Lock()
         self._hub: Hub | None = None
@@ -521,7 +517,6 @@ async def _work(
 
 
 async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
-    """Run it on the files of a task; what it leaves beside them comes back."""
     folder = hub.new_folder("tool")
     try:
         with scratch_disk():

@@ -85,9 +85,6 @@ def _flat(stored: Iterable[StoredRow]) -> Iterator[list[Any]]:
         ]
 
 
-# --- text --------------------------------------------------------------------------------------
-
-
 def _write_jsonl(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
     for found in _objects(stored):
         out.write(_encode(found) + b"\n")
@@ -109,8 +106,6 @@ def _write_markdown(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
 
 
 class _Text(io.TextIOWrapper):
-    """UTF-8 on top of bytes that stay open."""
-
     def __init__(self, out: IO[bytes]) -> None:
         super().__init__(typing.cast("Any", out), encoding="utf-8", newline="")
 
@@ -145,9 +140,6 @@ TEXT_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], IO[bytes]], None]] = {
 def write_text(form: str, stored: Iterable[StoredRow], out: IO[bytes]) -> None:
     """Write a format of `TEXT_FORMATS`."""
     TEXT_FORMATS[form](stored, out)
-
-
-# --- binary ------------------------------------------------------------------------------------
 
 
 def _write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.store.exchange.foreign import open_foreign
+from harness.store.exchange.foreign import ForeignRun, ForeignStore, open_foreign
 from harness.store.files.artifacts import DATABASE, ArtifactStore, DamagedArtifactError
 from harness.store.history.bugs import join, put_signatures, read_numbers
 from harness.store.history.results import settle
@@ -41,13 +41,11 @@ from harness.values.errors import UsageError
 if TYPE_CHECKING:
     import sqlite3
 
-    from harness.store.exchange.foreign import ForeignRun, ForeignStore
     from harness.store.sqlite.database import Database
 
 
-# What merged results were judged from, with its artifacts; captures, and kept workarounds.
-#
-# Without it a merged cell can be listed, and neither shown nor judged again. It is taken before the
+# What merged results were judged from, with its artifacts; captures, and kept workarounds. Without
+# it a merged cell can be listed, and neither shown nor judged again. It is taken before the
 # results, a page at a time; what was taken when the merge is interrupted does no harm, because
 # evidence says what it is of by its key. What is here already stays.
 
@@ -284,11 +282,7 @@ def _counts(db: sqlite3.Connection) -> tuple[int, int]:
     return runs, results
 
 
-# --- bugs -------------------------------------------------------------------------------------
-
-
 def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
-    """Number the bugs of other stores here, and take what was said later of each."""
     numbers = read_numbers(db)
     every = [
         (record, source) for source in sources for record in source.bugs if _keys(record)
@@ -331,7 +325,6 @@ def _new_number(db: sqlite3.Connection, record: BugRecord) -> int:
 def _take_words(
     db: sqlite3.Connection, numbers: dict[str, int], record: BugRecord, source: ForeignStore
 ) -> int:
-    """Whether what they say of the bug is later than what is said here; then it is taken."""
     number = numbers[record.key]
     state, original = record.state, None
     if state is HumanState.DUPLICATE:
@@ -346,9 +339,8 @@ def _take_words(
     ).rowcount
 
 
-# A whole results folder as bytes: what a worker found out, on its way to the store of a night.
-#
-# It is read like any other store that is merged: as data from elsewhere, checked whole.
+# A whole results folder as bytes: what a worker found out, on its way to the store of a night. It
+# is read like any other store that is merged: as data from elsewhere, checked whole.
 
 
 class _Parcel(msgspec.Struct):

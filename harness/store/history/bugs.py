@@ -175,7 +175,6 @@ def move_keys(db: sqlite3.Connection, moved: Mapping[tuple[str, str], int]) -> t
 
 
 def _standing(record: BugRecord) -> tuple[bool, bool, int]:
-    """Which of two bugs stays: not a duplicate, triaged, first."""
     state = record.state
     return state is HumanState.DUPLICATE, state is HumanState.UNTRIAGED, record.number
 
@@ -200,7 +199,6 @@ class _Claim(NamedTuple):
 
 
 def _claims(db: sqlite3.Connection) -> list[_Claim]:
-    """What has no number yet, or more than one, in the order in which it was first seen."""
     wordless = {key: each for key, each in read_signatures(db).items() if is_wordless(each)}
     listed = json.dumps(list(wordless))
     found = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]

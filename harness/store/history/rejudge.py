@@ -18,7 +18,7 @@ from harness.store.history.bug_identity import bug_key
 from harness.store.history.bugs import move_keys, put_signatures, read_signatures
 from harness.store.history.results import SELECT_RESULTS
 from harness.store.sqlite.connection import transaction
-from harness.store.sqlite.records import RESULT_COLUMNS, from_row, to_row
+from harness.store.sqlite.records import RESULT_COLUMNS, ResultRecord, from_row, to_row
 from harness.values.row import Row
 from harness.values.verdict import Verdict
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import sqlite3
 
     from harness.store.sqlite.database import Database
-    from harness.store.sqlite.records import ResultRecord
 
 
 _PAGE = 1000

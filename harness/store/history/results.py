@@ -13,7 +13,7 @@ import msgspec
 
 from harness.store.history.bugs import put_signatures
 from harness.store.sqlite.connection import DamagedRowError, transaction
-from harness.store.sqlite.records import RESULT_COLUMNS, from_row, is_intact
+from harness.store.sqlite.records import RESULT_COLUMNS, ResultRecord, from_row, is_intact
 from harness.values.bug import KeptWorkaround
 from harness.values.execution import RunRow
 from harness.values.verdict import Signature
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import sqlite3
 
     from harness.store.sqlite.database import Database
-    from harness.store.sqlite.records import ResultRecord
 
 
 # All that is put into the text of a statement is a constant.
@@ -145,7 +144,6 @@ class PastResults:
         return self._database.run(lambda db: _bodies(db.execute(sql, values)))
 
     def _page(self, sql: str, values: tuple[object, ...]) -> list[tuple[ResultRecord, int]]:
-        """The records that a `SELECT_RESULTS` finds, each with its number."""
         return self._database.run(
             lambda db: [(from_row(row), number) for *row, number in db.execute(sql, values)]
         )
@@ -219,12 +217,10 @@ class ExecutionRecords:
         return self._database.run(work)
 
 
-# Runs that are worked off in parts: the shards of one night, on one machine or on many.
-#
-# All shards of a night are one run. Its uid follows from the night's name, so that stores which
-# know
-# nothing of each other call it the same, and merging them unites it. The run has finished when all
-# of its shards have.
+# Runs that are worked off in parts: the shards of one night, on one machine or on many. All shards
+# of a night are one run. Its uid follows from the night's name, so that stores which know nothing
+# of each other call it the same, and merging them unites it. The run has finished when all of its
+# shards have.
 
 _UID_DIGITS = 32
 

@@ -31,10 +31,9 @@ from harness.store.sqlite.migrations import applied, migrate
 from harness.store.sqlite.records import RESULT_COLUMNS, RUN_COLUMNS, RunRecord, is_intact
 from harness.values.errors import StorageError
 
-# Carrying history over from a damaged database to a new one; evidence is made again.
-#
-# Killed at any step, the next call takes up the work: the rescued database has its own name until
-# it is complete, and the caller keeps a marker until the end.
+# Carrying history over from a damaged database to a new one; evidence is made again. Killed at any
+# step, the next call takes up the work: the rescued database has its own name until it is complete,
+# and the caller keeps a marker until the end.
 
 _FILES = ("", "-wal", "-shm")
 """What SQLite keeps of one database, by suffix. A log left behind would be replayed into whatever
@@ -111,7 +110,6 @@ def _free_name(path: Path) -> Path:
 
 
 def _rescue(damaged: Path, building: Path) -> None:
-    """Make a new database at `building` with the history that can be read in `damaged`."""
     with closing(sqlite3.connect(building, isolation_level=None)) as target:
         target.execute("PRAGMA auto_vacuum = INCREMENTAL")
         migrate(target, building)
@@ -235,7 +233,6 @@ class Database:
             raise storage_failure(self.path, error) from error
 
     def _connection(self) -> sqlite3.Connection:
-        """Return the connection, opened again if the database was or must be replaced."""
         if self._db is not None and not self._marker.exists():
             return self._db
         for _ in range(3):

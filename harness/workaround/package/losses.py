@@ -259,7 +259,6 @@ def package_said(report: PackageReport) -> list[Block]:
 
 
 def _grid(report: PackageReport) -> SaidGrid:
-    """A line for each list that loses something on some target."""
     targets = list(dict.fromkeys(one.target for one, _ in report.lists))
     lines: dict[tuple[str, str, str], dict[str, TuningList]] = {}
     for one, _ in report.lists:
@@ -298,7 +297,6 @@ def _cell(one: TuningList | None) -> SaidLine:
 def _list_said(
     one: TuningList, pruning: Pruning | None, surroundings: tuple[str, ...]
 ) -> list[Block]:
-    """A list that loses much: why, and what leaves out what fails."""
     total = len(one.rows)
     how_much = f"all {total}" if one.loss is Loss.ALL else f"{len(one.lost)} of {total}"
     said = f"{how_much} configs are lost" if total > 1 else "its only config is lost"
@@ -319,13 +317,11 @@ def _list_said(
 
 
 def _some_said(one: TuningList) -> list[Block]:
-    """A line for each reason for which a list loses some of its configs."""
     launch = f"{one.launch}, {one.rows[0].compiler_name}"
     return [say(f"  {one.kernel} ({launch}) on {one.target}: {each}") for each in _reasons(one)]
 
 
 def _reasons(one: TuningList) -> list[str]:
-    """How many are lost, which, and why."""
     return [
         f"{len(fate.rows)} {fate.verdict.value}"
         f"{f' ({fate.where})' if fate.where else ''}: {fate.reason}"
@@ -340,7 +336,6 @@ def _workaround(one: TuningList, surroundings: tuple[str, ...]) -> str:
 
 
 def _counts(report: PackageReport) -> list[str]:
-    """What was compiled, what was reached, and what this rests on."""
     lists = [one for one, _ in report.lists]
     losses = Counter(one.loss for one in lists)
     targets = len({one.target for one in lists})

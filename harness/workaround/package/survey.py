@@ -89,7 +89,6 @@ def _version(name: str, spec: str, pins: dict[str, Pin]) -> Version:
 
 
 def _first_of_each(repros: list[Repro]) -> list[Repro]:
-    """For each launch of each folder, the first repro that names it, with that launch alone."""
     found: dict[tuple[str, str], Repro] = {}
     for repro in repros:
         # The others of a repro are there to vary it.
@@ -106,7 +105,6 @@ def _launch(repro: Repro, mine: list[Repro], version: Version, pin: Pin) -> Repr
 
 
 def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
-    """A file that launches kernels of a release."""
     if not file.endswith(".py"):
         raise UsageError(f"--launch {file}: write the name of a Python file")
     repro = find_kernel(file)
@@ -141,7 +139,6 @@ class _InPackage(Steering):
     elsewhere: dict[str, None] = field(default_factory=dict)
 
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:  # noqa: ARG002
-        """See `Steering`."""
         chosen = []
         for cell in plan.cells:
             assert cell.record is not None, "what is captured has a record"

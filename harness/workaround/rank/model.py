@@ -252,12 +252,10 @@ class _Amount:
     turning: float
 
     def turns(self, whole: float) -> float:
-        """So often the loops turn until `whole` is done."""
         return max(1.0, (whole - self.once) / self.turning) if self.turning else 0.0
 
 
 def _turns(configs: Sequence[Features], tiles: Sequence[object]) -> Mapping[object, float]:
-    """How often the loops of each tile turn."""
     is_tensor = any(loop.tensor_work for each in configs for loop in each.loops)
     alike: dict[object, list[Features]] = {}
     for each, tile in zip(configs, tiles, strict=True):
@@ -279,7 +277,6 @@ def _turns(configs: Sequence[Features], tiles: Sequence[object]) -> Mapping[obje
 
 
 def _least(configs: Sequence[Features], *, is_tensor: bool) -> _Amount:
-    """The least of these configs: others have threads that hold copies."""
 
     def of(config: Features, *, inside: bool) -> float:
         loops = [loop for loop in config.loops if bool(loop.depth) is inside]

@@ -160,8 +160,6 @@ def _read(store: Store, keys: Sequence[str]) -> dict[str, KeptRank]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compiled:
-    """The configs of one launch on one target, as they were compiled."""
-
     cells: tuple[tuple[PlannedCell, Row, Features | None], ...]
 
 
