@@ -30,6 +30,7 @@ from harness.values.matrix import (
     Selector,
     ToolRange,
 )
+from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, EMULATOR, PTX, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
@@ -186,7 +187,7 @@ class Expectations:
         toolchain = (*compiler, facts.assembler, facts.ptxas, facts.ptxas_origin)
         key = (facts.kernel, facts.launch, facts.target, *toolchain)
         if key not in self._candidates:
-            place = replace(_coordinates(facts), config=Config())
+            place = replace(coordinates_of_row(facts), config=Config())
             self._candidates[key] = [
                 each
                 for each, coarse in self._coarse
@@ -196,7 +197,8 @@ class Expectations:
         return self._candidates[key]
 
 
-def _coordinates(facts: Facts) -> Coordinates:
+def coordinates_of_row(facts: Facts | Row) -> Coordinates:
+    """The coordinates of a stored cell."""
     return Coordinates(
         cell=facts.cell,
         kernel=facts.kernel,
@@ -219,7 +221,7 @@ def exclusion_of(matrix: Matrix | None, facts: Facts) -> str | None:
         targets = {str(target) for target in extra.targets} or {facts.target}
         if facts.target in targets and fnmatchcase(facts.kernel, extra.kernel):
             return None
-    cell = _coordinates(facts)
+    cell = coordinates_of_row(facts)
     return next((each.reason for each in matrix.exclude if each.selector.matches(cell)), None)
 
 

@@ -24,6 +24,11 @@ _TONES = {
     MachineState.FIXED_CANDIDATE: Tone.NOTE,
     MachineState.FIXED_VERIFIED: Tone.GOOD,
 }
+_FIELDS = (
+    *("stage", "kind", "code", "failing_pass", "title", "rule", "reason", "cells", "cells_now"),
+    *("kernels", "targets", "first_seen", "last_seen", "compiled", "clean_nights", "ranges"),
+    *("issues", "related", "likeness"),
+)
 _SHOWN_KERNELS = 2
 _SHOWN_PAIRS = 10
 _TITLE = 70
@@ -69,25 +74,7 @@ def _fields(bug: Bug) -> dict[str, Any]:
     return {
         **_said(bug.record),
         "machine": bug.machine.value,
-        "stage": bug.stage,
-        "kind": bug.kind,
-        "code": bug.code,
-        "failing_pass": bug.failing_pass,
-        "title": bug.title,
-        "rule": bug.rule,
-        "reason": bug.reason,
-        "cells": bug.cells,
-        "cells_now": bug.cells_now,
-        "kernels": bug.kernels,
-        "targets": bug.targets,
-        "first_seen": bug.first_seen,
-        "last_seen": bug.last_seen,
-        "compiled": bug.compiled,
-        "clean_nights": bug.clean_nights,
-        "ranges": bug.ranges,
-        "issues": bug.issues,
-        "related": bug.related,
-        "likeness": bug.likeness,
+        **{name: getattr(bug, name) for name in _FIELDS},
         "joined": [_said(record) for record in bug.joined],
         "example": {"cell": example.cell, "short": example.short, "command": command_of(bug)},
     }

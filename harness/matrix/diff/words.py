@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from harness.cells.spelling import show_command
 from harness.tables.said import SaidLine, Tone, say
 from harness.tables.survivors import common_reason
-from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Severity, Surprise
+from harness.values.change import Change, ChangeKind, Changes, Facts, Severity, Surprise
 from harness.values.kernel import Config, Scalar
 from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
@@ -343,6 +344,9 @@ class ChangedCell:
     issue: str | None
 
 
+_side_of = attrgetter(*_Side.__slots__)
+
+
 def _changed_cell(change: Change) -> ChangedCell:
     facts = change.facts
     return ChangedCell(
@@ -355,29 +359,18 @@ def _changed_cell(change: Change) -> ChangedCell:
         triton=facts.triton,
         ptxas=facts.ptxas,
         ptxas_origin=facts.ptxas_origin,
-        older=_side(change.older),
-        newer=_side(change.newer),
-        steps=tuple(_step(step) for step in change.steps),
+        older=_Side(*_side_of(change.older)) if change.older else None,
+        newer=_Side(*_side_of(change.newer)) if change.newer else None,
+        steps=tuple(
+            _Step(
+                metric=step.metric,
+                older=step.older,
+                newer=step.newer,
+                severity=step.severity.name.lower().replace("_", "-"),
+                worse=step.worse,
+            )
+            for step in change.steps
+        ),
         since=change.since,
         issue=change.expectation.issue if change.expectation else None,
-    )
-
-
-def _step(step: MetricStep) -> _Step:
-    severity = step.severity.name.lower().replace("_", "-")
-    return _Step(step.metric, step.older, step.newer, severity, step.worse)
-
-
-def _side(facts: Facts | None) -> _Side | None:
-    if facts is None:
-        return None
-    return _Side(
-        cell=facts.cell,
-        verdict=facts.verdict,
-        reason=facts.reason,
-        signature=facts.signature,
-        n_regs=facts.n_regs,
-        spill_stores=facts.spill_stores,
-        spill_loads=facts.spill_loads,
-        occupancy=facts.occupancy,
     )

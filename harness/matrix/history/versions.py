@@ -15,18 +15,18 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from harness.io.files.output import write_output
 from harness.io.packages.versions import toolchain_order
-from harness.matrix.rules import read_tool
-from harness.store.exchange.export import TEXT_FORMATS, write_binary, write_text
+from harness.matrix.rules import coordinates_of_row, read_tool
+from harness.store.exchange.export import BINARY_FORMATS, TEXT_FORMATS
 from harness.store.history.results import StoredRow
 from harness.store.sqlite.records import RunRecord
 from harness.store.store import Store
 from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
-from harness.values.matrix import Coordinates, Selector, ToolRange
+from harness.values.matrix import Selector, ToolRange
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import PTX, PTXAS, TRITON
+from harness.values.toolchain import PTXAS, TRITON
 
 # `triage export`: results as a file, for other programs.
 
@@ -39,7 +39,7 @@ def export_stream(
     Raises:
         StorageError: the results cannot be read.
     """
-    write_text(form, takewhile(lambda _: is_read(), _rows(store, runs)), out)
+    TEXT_FORMATS[form](takewhile(lambda _: is_read(), _rows(store, runs)), out)
 
 
 def export_file(
@@ -55,10 +55,10 @@ def export_file(
     def write(draft: Path) -> None:
         rows = _rows(store, runs)
         if form not in TEXT_FORMATS:
-            write_binary(form, rows, draft)
+            BINARY_FORMATS[form](rows, draft)
             return
         with draft.open("wb") as out:
-            write_text(form, rows, out)
+            TEXT_FORMATS[form](rows, out)
 
     write_output(path, write, option="--out", overwrite=overwrite)
 
@@ -115,7 +115,7 @@ def read_history(store: Store, options: HistoryOptions) -> list[Row]:
     rows = [
         row
         for row in cells
-        if selector.matches(_coordinates(row))
+        if selector.matches(coordinates_of_row(row))
         and (not targets or row.target in targets)
         and wanted <= set(LaunchLabel.parse(row.launch).overrides)
     ]
@@ -155,21 +155,6 @@ def _ranges(
 ) -> tuple[ToolRange, ...]:
     own = [ToolRange(kind=kind, versions=_specifiers(option, versions))] if versions else []
     return (*own, *([read_tool(tool)] if tool else []))
-
-
-def _coordinates(row: Row) -> Coordinates:
-    return Coordinates(
-        cell=row.cell,
-        kernel=row.kernel,
-        launch=row.launch,
-        config=Config.of(row.config),
-        target=row.target,
-        compiler=row.compiler or PTX,
-        version=row.compiler_version,
-        assembler=row.assembler,
-        ptxas=row.ptxas,
-        ptxas_origin=row.ptxas_origin,
-    )
 
 
 def _what_there_is(rows: Sequence[Row]) -> str:

@@ -179,6 +179,12 @@ class ToolsElsewhere(Hub):
 _decode_row = msgspec.json.Decoder(Row).decode
 
 
+def _name_of_task(place: CapturePlace) -> str:
+    """As Dask's dashboard shows the task: its first words are what it is counted by."""
+    kernel = place.selection.repro.name
+    return f"{kernel}/{place.launch.label}@{place.target}/{place.compiler.label}"
+
+
 @dataclass(slots=True, kw_only=True)
 class CaptureDispatcher:
     """Hands out captures of one run; `uid` is what all machines call it.
@@ -226,7 +232,7 @@ class CaptureDispatcher:
             self.steering.left(None)
             return
         message = encode(self._task(indices), self._code)
-        name = self._name(self.plan.places[indices[0]])
+        name = _name_of_task(self.plan.places[indices[0]])
         sent = self.machines.run(work_on_capture, message, name=name, rank=rank)
         try:
             answer = await asyncio.wait_for(sent, self._patience())
@@ -249,11 +255,6 @@ class CaptureDispatcher:
     def _grace(self) -> float:
         """How long a machine may take to end what it has begun, in seconds."""
         return self.launch_timeout + self.run.bench.limits.timeout
-
-    def _name(self, place: CapturePlace) -> str:
-        """As Dask's dashboard shows the task: its first words are what it is counted by."""
-        kernel = place.selection.repro.name
-        return f"{kernel}/{place.launch.label}@{place.target}/{place.compiler.label}"
 
     def _task(self, indices: Sequence[int]) -> CaptureTask:
         places = [self.plan.places[index] for index in indices]
@@ -361,7 +362,6 @@ class Prefetch:
     async def make(self, bench: Workbench, selection: Selection) -> Sequence[str]:
         """See `Elsewhere`; with `--no-cache` what was made for this command counts as its own."""
         places = places_of(selection)
-        first = places[0]
         task = CaptureTask(
             run=self._name,
             command=self.how.command,
@@ -374,7 +374,7 @@ class Prefetch:
             launch_memory=self.how.memory,
         )
         assemblers = ",".join(each.version for each in selection.ptxas if each)
-        name = f"{selection.repro.name}/{first.launch.label}@{first.target}/{first.compiler.label}"
+        name = _name_of_task(places[0])
         name = f"{name}/{assemblers}" if assemblers else name
         message = encode(task, self._code)
         answer = decode(

@@ -15,9 +15,9 @@ from harness.matrix.diff.words import changes_document
 from harness.matrix.nights.night import (
     MatrixOptions,
     MatrixReport,
-    Matter,
+    PlannedNight,
     matrix_bench,
-    open_matter,
+    plan_night,
 )
 from harness.matrix.nights.plan import MatrixPlan
 from harness.store.store import Store
@@ -167,7 +167,7 @@ async def list_matrix(
         StorageError: the store cannot be read.
     """
     async with matrix_bench(store, options, matrix) as bench:
-        matter = open_matter(bench, plan, options, RunProgress(), None)
+        matter = plan_night(bench, plan, options, RunProgress(), None)
         cells: dict[str, PlannedCell] = {}
         missing: list[CapturePlace] = []
         for place in plan.places:
@@ -205,7 +205,7 @@ def _uncaptured(place: CapturePlace) -> Uncaptured:
 
 
 def _estimate(
-    matter: Matter, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
+    matter: PlannedNight, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
 ) -> Estimate:
     steering, store = matter.steering, matter.run.bench.store
     work: dict[str, list[PlannedCell]] = {}
@@ -246,7 +246,7 @@ def _releases(place: CapturePlace) -> int:
     return len(seen)
 
 
-def _seconds(matter: Matter, work: Sequence[Sequence[PlannedCell]]) -> float | None:
+def _seconds(matter: PlannedNight, work: Sequence[Sequence[PlannedCell]]) -> float | None:
     """How long it takes, by what the same cells took, or else others of the kernel, or of any."""
     if not work:
         return 0.0
@@ -262,7 +262,7 @@ def _seconds(matter: Matter, work: Sequence[Sequence[PlannedCell]]) -> float | N
 
 
 def _with_missing(
-    matter: Matter, seconds: float | None, missing: Sequence[tuple[CapturePlace, int]]
+    matter: PlannedNight, seconds: float | None, missing: Sequence[tuple[CapturePlace, int]]
 ) -> float | None:
     if not missing or seconds is None:
         return seconds
@@ -280,7 +280,7 @@ def _mean(took: dict[str, list[float]]) -> float:
     return sum(map(sum, took.values())) / sum(map(len, took.values()))
 
 
-def _took(matter: Matter) -> dict[str, list[float]]:
+def _took(matter: PlannedNight) -> dict[str, list[float]]:
     took: dict[str, list[float]] = {}
     decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
     for record in matter.steering.last.values():

@@ -152,7 +152,7 @@ class MatrixReport:
 
 
 @dataclass(slots=True, kw_only=True)
-class Matter:
+class PlannedNight:
     """A planned matrix on its bench."""
 
     options: MatrixOptions
@@ -210,7 +210,7 @@ async def run_matrix(
     async with matrix_bench(store, options, matrix) as bench:
         if options.max_time is not None:
             bench.deadline = started + options.max_time
-        matter = open_matter(bench, plan, options, progress, run_id)
+        matter = plan_night(bench, plan, options, progress, run_id)
         captures = _in_order(matter)
         if machines:
             await _hand_out(matter, matrix, machines, captures)
@@ -248,7 +248,7 @@ async def run_matrix(
     )
 
 
-async def _execute(matter: Matter) -> None:
+async def _execute(matter: PlannedNight) -> None:
     run, steering, places = matter.run, matter.steering, matter.plan.places
     if matter.options.on_gpu:
         from harness.matrix.nights.executing import launch_places  # noqa: PLC0415 - as below
@@ -260,7 +260,7 @@ async def _execute(matter: Matter) -> None:
         await execute_places(run, steering, places)
 
 
-async def _execute_there(matter: Matter, matrix: Matrix, machines: Machines) -> None:
+async def _execute_there(matter: PlannedNight, matrix: Matrix, machines: Machines) -> None:
     """As `_execute`, each run of the emulator on one of the machines; inputs are recorded here."""
     from harness.matrix.nights.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
 
@@ -276,7 +276,7 @@ async def _execute_there(matter: Matter, matrix: Matrix, machines: Machines) -> 
 
 
 async def _hand_out(
-    matter: Matter, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
+    matter: PlannedNight, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
 ) -> None:
     from harness.matrix.nights.elsewhere import CaptureDispatcher  # noqa: PLC0415 - only where it is wanted
 
@@ -310,22 +310,22 @@ async def matrix_bench(
         yield open_bench(hub, store, options.work, launch_timeout=_launch_timeout(matrix))
 
 
-def open_matter(
+def plan_night(
     bench: Workbench,
     plan: MatrixPlan,
     options: MatrixOptions,
     progress: RunProgress,
     run_id: int | None,
-) -> Matter:
+) -> PlannedNight:
     """A planned matrix and its steering; without a run, nothing of it is stored."""
     steering = MatrixSteering(
         bench=bench, plan=plan, progress=progress, run=run_id, use_cache=bench.use_cache
     )
     run = Run(bench=bench, run=run_id or 0, progress=progress, steering=steering)
-    return Matter(options=options, plan=plan, run=run, steering=steering)
+    return PlannedNight(options=options, plan=plan, run=run, steering=steering)
 
 
-def _in_order(matter: Matter) -> list[list[int]]:
+def _in_order(matter: PlannedNight) -> list[list[int]]:
     """The captures that have work left, in the order of the most telling cell of each.
 
     What needs no work is taken over on the way.
@@ -338,7 +338,7 @@ def _in_order(matter: Matter) -> list[list[int]]:
     return [indices for _, _, indices in sorted(ranked)]
 
 
-def _look(matter: Matter, index: int) -> tuple[object, ...] | None:
+def _look(matter: PlannedNight, index: int) -> tuple[object, ...] | None:
     place = matter.plan.places[index]
     plan = stored_place(matter.run, place) if matter.run.bench.use_cache else None
     if plan is None:
@@ -364,7 +364,7 @@ def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
     return verdicts, unexpected
 
 
-def _nothing(matter: Matter) -> TriageError:
+def _nothing(matter: PlannedNight) -> TriageError:
     if matter.options.only:
         return EmptySelectionError("--only matches no cell of the matrix; --list shows them")
     return EmptySelectionError("the matrix has no cells; --list says why each is left out")

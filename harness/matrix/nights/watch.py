@@ -178,6 +178,7 @@ def draft_of(bug: Bug) -> Draft:
 _SENT = "watched.txt"
 """In the results folder: one line for each message that was taken by its receiver."""
 
+_PARTS = ("kind", "cells", "what", "where", "since", "issue", "bug", "command", "run", "older")
 _LARGEST_SENT = 1 << 28
 _SECONDS = 30.0
 _API = "GITHUB_API_URL"
@@ -239,16 +240,7 @@ def send(news: Sequence[News], url: str, home: Path) -> int:
             "text": each.text,
             "content": each.text,
             "schema": 1,
-            "kind": each.kind,
-            "cells": each.cells,
-            "what": each.what,
-            "where": each.where,
-            "since": each.since,
-            "issue": each.issue,
-            "bug": each.bug,
-            "command": each.command,
-            "run": each.run,
-            "older": each.older,
+            **{name: getattr(each, name) for name in _PARTS},
         }
         _post(url, body, {})
         with file.open("a") as notes:

@@ -137,11 +137,6 @@ TEXT_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], IO[bytes]], None]] = {
 }
 
 
-def write_text(form: str, stored: Iterable[StoredRow], out: IO[bytes]) -> None:
-    """Write a format of `TEXT_FORMATS`."""
-    TEXT_FORMATS[form](stored, out)
-
-
 def _write_sqlite(stored: Iterable[StoredRow], path: Path) -> None:
     kinds = {"int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
     columns = ", ".join(f'"{name}" {kinds.get(kind, "TEXT")}' for name, kind in COLUMNS.items())
@@ -187,14 +182,11 @@ BINARY_FORMATS: Mapping[str, Callable[[Iterable[StoredRow], Path], None]] = {
     "parquet": _write_parquet,
 }
 
+"""Each writes a new file.
+
+Raises:
+    UsageError: a library that the format needs is not installed.
+    OSError: the file cannot be written.
+"""
+
 FORMATS = (*TEXT_FORMATS, *BINARY_FORMATS)
-
-
-def write_binary(form: str, stored: Iterable[StoredRow], path: Path) -> None:
-    """Write a format of `BINARY_FORMATS` to a new file.
-
-    Raises:
-        UsageError: a library that the format needs is not installed.
-        OSError: the file cannot be written.
-    """
-    BINARY_FORMATS[form](stored, path)
