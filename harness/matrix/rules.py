@@ -164,8 +164,8 @@ class Expectations:
     def __init__(self, expectations: Sequence[Expectation] = ()) -> None:
         """Several may speak of one cell; see `of`."""
         self._coarse = [
-            (each, replace(each.selector, config=ConfigFilter(), cell=None))
-            for each in expectations
+            (expectation, replace(expectation.selector, config=ConfigFilter(), cell=None))
+            for expectation in expectations
         ]
         self._candidates: dict[tuple[str | None, ...], list[Expectation]] = {}
 

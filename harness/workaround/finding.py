@@ -108,7 +108,9 @@ async def find_workarounds(
         baseline, pack = home.row, None
         if options.gpu:
             bench.deadline = None
-            cells = [(trials.done[each.setting.key].cell, each) for each in candidates]
+            cells = [
+                (trials.done[candidate.setting.key].cell, candidate) for candidate in candidates
+            ]
             found = await measure_candidates(
                 bench, options.gpu, (home.cell, home.row), cells, how.command, tell
             )
@@ -278,7 +280,7 @@ def _counts(rows: Sequence[Row]) -> str:
 
 
 def _pairs(attempts: Sequence[Attempt]) -> list[Tried]:
-    return [(each.setting, each.row) for each in attempts]
+    return [(attempt.setting, attempt.row) for attempt in attempts]
 
 
 def _nothing_to_do(home: Row, rows: Sequence[Row], started: float) -> WorkaroundReport:

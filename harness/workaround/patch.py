@@ -219,11 +219,13 @@ def _worth_adding(
     trials: Trials, candidates: Sequence[Candidate], survivor: Tried | None
 ) -> list[Config]:
     found = (
-        each.setting.config
-        for each in candidates
-        if not each.is_listed
-        and all(step.kind is SettingKind.CONFIG for step in each.steps)
-        and (survivor is None or is_gain(trials.origin, (each.setting, each.row), survivor))
+        candidate.setting.config
+        for candidate in candidates
+        if not candidate.is_listed
+        and all(step.kind is SettingKind.CONFIG for step in candidate.steps)
+        and (
+            survivor is None or is_gain(trials.origin, (candidate.setting, candidate.row), survivor)
+        )
     )
     return list(found)[:1]
 

@@ -277,7 +277,7 @@ def _fails(row: Row) -> bool:
 
 
 def _first(attempts: Iterable[Attempt], wanted: Callable[[Row], bool]) -> list[Attempt]:
-    return [each for each in attempts if wanted(each.row)][:1]
+    return [attempt for attempt in attempts if wanted(attempt.row)][:1]
 
 
 def _learned(store: Store) -> dict[str, list[int]]:

@@ -114,7 +114,7 @@ def _config(row: Row) -> str:
 
 
 def _timed(report: WorkaroundReport) -> tuple[str, ...]:
-    rows = [report.baseline, *(each.row for each in report.candidates)]
+    rows = [report.baseline, *(candidate.row for candidate in report.candidates)]
     return ("ms", "faster") if any(row.time_ms for row in rows) else ()
 
 

@@ -236,7 +236,7 @@ class Trials:
         chosen = await asyncio.to_thread(front_end(own.kind).install, triton) if triton else own
         chosen = replace(chosen, variables=variables)
         kernel = home.record.kernel
-        configs = [each.config.as_dict() for each in settings]
+        configs = [setting.config.as_dict() for setting in settings]
         # The launch with these overrides in the order in which cells spell them.
         spec = self.selection.launches[0].spec
         given = {**self.selection.launches[0].overrides, **dict(launch)}
@@ -260,7 +260,7 @@ class Trials:
         for cell in plan.cells:
             if cell.record and cell.record.kernel == kernel and _nth(cell) == _nth(home):
                 by_key.setdefault(_name(cell.cell.config, is_tuned=is_tuned), cell)
-        found = [by_key.get(_name(each.config, is_tuned=is_tuned)) for each in settings]
+        found = [by_key.get(_name(setting.config, is_tuned=is_tuned)) for setting in settings]
         return found, plan.session
 
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:

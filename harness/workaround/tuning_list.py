@@ -384,7 +384,7 @@ def _with_pruning(call: cst.Call, name: str) -> cst.Call:
     closing = cst.ParenthesizedWhitespace(indent=end.indent, last_line=end.last_line)
     commas = [each.comma for each in call.args[:-1] if isinstance(each.comma, cst.Comma)]
     places = [call.whitespace_before_args, *(comma.whitespace_after for comma in commas)]
-    wide = [each for each in places if isinstance(each, cst.ParenthesizedWhitespace)]
+    wide = [place for place in places if isinstance(place, cst.ParenthesizedWhitespace)]
     between = end.with_changes(last_line=wide[0].last_line if wide else end.last_line)
     last = last.with_changes(
         comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace("")

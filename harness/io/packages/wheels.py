@@ -144,7 +144,7 @@ def install_pins(pins: Sequence[PackagePin], python: Path, *, scratch: Path) -> 
 
 def _hashes(pin: PackagePin) -> list[str]:
     version = Version(pin.version)
-    there = [each for each in files(pin.name) if each.is_wheel]
+    there = [file for file in files(pin.name) if file.is_wheel]
     found = [each.sha256 for each in there if each.version == version]
     if not found:
         # It says which are near.

@@ -117,7 +117,7 @@ def find_ptxas_file(version: Version) -> Release:
 
 def find_nvdisasm_file(version: Version) -> Release:
     """The file of the index with that nvdisasm; errors as `find_triton_file`."""
-    releases = [each for each in wheels(_NVDISASM_PROJECT, exact=version) if each.is_binary]
+    releases = [wheel for wheel in wheels(_NVDISASM_PROJECT, exact=version) if wheel.is_binary]
     if not releases:
         _none_such(available_nvdisasm(prereleases=True), version, NVDISASM)
     return releases[0]

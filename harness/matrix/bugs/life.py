@@ -80,8 +80,8 @@ class _Life:
 
     def add(self, run: Occasion, sightings: Sequence[Sighting]) -> None:
         reproduced = self._is_reproduced()
-        tried = self._advance([each for each in sightings if each.counts])
-        here = [each for each in sightings if each.seen in (Seen.HERE, Seen.FLAKY)]
+        tried = self._advance([sighting for sighting in sightings if sighting.counts])
+        here = [sighting for sighting in sightings if sighting.seen in (Seen.HERE, Seen.FLAKY)]
         if here:
             self.seen_in.append(run.number)
             for each in here:
@@ -305,7 +305,7 @@ class Chronicle:
             tools[_PTXAS] = assembler, assembler_name(assembler)
         for tool, (kind, name) in tools.items():
             results = self._on_lines(bug, partial(_on_axis, tool))
-            along = [each for each in results if each.version != EMULATOR]
+            along = [result for result in results if result.version != EMULATOR]
             if found := affected_range(name, along, self.known(kind)):
                 yield found
 

@@ -182,7 +182,7 @@ def reproducer_of(store: Store, bug: Bug) -> KeptReproducer | None:
         StorageError: the results cannot be read.
     """
     signatures = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
-    keys = [reproducer_key(each, kernel) for each in signatures for kernel in bug.kernels]
+    keys = [reproducer_key(signature, kernel) for signature in signatures for kernel in bug.kernels]
     found = []
     for each in store.get_many(REPRODUCER, keys).values():
         # What another version of this program wrote may not fit.

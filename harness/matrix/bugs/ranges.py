@@ -87,12 +87,12 @@ def affected_range(
     """
     last: dict[Line, dict[str, LineResult]] = defaultdict(dict)
     ever: set[str] = set()
-    for each in results:
-        here = each.seen in (Seen.HERE, Seen.FLAKY)
-        ever |= {each.version} if here else set()
+    for result in results:
+        here = result.seen in (Seen.HERE, Seen.FLAKY)
+        ever |= {result.version} if here else set()
         # The last result that tells anything counts.
-        if each.seen is not Seen.UNTOLD or each.version not in last[each.line]:
-            last[each.line][each.version] = each
+        if result.seen is not Seen.UNTOLD or result.version not in last[result.line]:
+            last[result.line][result.version] = result
     if not ever:
         return None
     tried = {version for line in last.values() for version in line}

@@ -77,12 +77,12 @@ def _group(changes: Sequence[Change]) -> ChangeGroup:
         stage = "sass" if first.newer.verdict in _COMPILES else "log"
     cells = [change.facts for change in changes]
     # The coordinates that the cells share, or how many there are; configs where they are few.
-    labels = [Config.of(dict(each.config)).label for each in cells]
+    labels = [Config.of(dict(cell.config)).label for cell in cells]
     parts = [
-        _some([each.kernel for each in cells], "kernels"),
-        _some([each.launch for each in cells], "launches"),
-        _some([each.target for each in cells], "targets"),
-        _some([each.compiler_name if each.compiler else "PTX" for each in cells], "Tritons"),
+        _some([cell.kernel for cell in cells], "kernels"),
+        _some([cell.launch for cell in cells], "launches"),
+        _some([cell.target for cell in cells], "targets"),
+        _some([cell.compiler_name if cell.compiler else "PTX" for cell in cells], "Tritons"),
         _tools(cells),
         _some(labels, "configs", shown=1),
     ]
@@ -168,13 +168,13 @@ def _span(metric: str, values: Sequence[object]) -> str:
 
 
 def _tools(cells: Sequence[Facts]) -> str:
-    kinds = list({assembler_name(each.assembler) for each in cells})
+    kinds = list({assembler_name(cell.assembler) for cell in cells})
     if len(kinds) > 1:
-        return _some([each.tool for each in cells], "assemblers")
+        return _some([cell.tool for cell in cells], "assemblers")
     versions = [
-        f"{each.ptxas} (bundled)" if each.ptxas_origin == BUNDLED else each.ptxas
-        for each in cells
-        if each.ptxas
+        f"{cell.ptxas} (bundled)" if cell.ptxas_origin == BUNDLED else cell.ptxas
+        for cell in cells
+        if cell.ptxas
     ]
     return f"{kinds[0]} {_some(versions, 'versions')}" if versions else kinds[0]
 

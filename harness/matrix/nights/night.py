@@ -298,7 +298,7 @@ async def _hand_out(
 
 def _launch_timeout(matrix: Matrix) -> float:
     # Launch code is given as long as the compilers, wherever they are given more.
-    return max([matrix.timeout, *(each.timeout or 0 for each in matrix.overrides)])
+    return max([matrix.timeout, *(override.timeout or 0 for override in matrix.overrides)])
 
 
 @contextlib.asynccontextmanager

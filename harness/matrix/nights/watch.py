@@ -89,9 +89,9 @@ def news_of(
         if not (group.kind.is_bad or group.kind in (ChangeKind.FIXED, ChangeKind.METRIC_BETTER)):
             continue
         failures = {
-            (each.newer.signature, each.newer.kernel)
-            for each in group.changes
-            if each.newer and not VerdictKind(each.newer.verdict).compiles
+            (change.newer.signature, change.newer.kernel)
+            for change in group.changes
+            if change.newer and not VerdictKind(change.newer.verdict).compiles
         }
         bug = next(
             (bug for bug in new if (bug.example.signature, bug.example.kernel) in failures), None
@@ -232,15 +232,15 @@ def send(news: Sequence[News], url: str, home: Path) -> int:
     known = read_regular(file, _LARGEST_SENT) if file.exists() else b""
     sent = set(known.decode(errors="replace").splitlines())
     count = 0
-    for each in news:
-        note = f"{receiver} {each.key}"
+    for message in news:
+        note = f"{receiver} {message.key}"
         if note in sent:
             continue
         body = {
-            "text": each.text,
-            "content": each.text,
+            "text": message.text,
+            "content": message.text,
             "schema": 1,
-            **{name: getattr(each, name) for name in _PARTS},
+            **{name: getattr(message, name) for name in _PARTS},
         }
         _post(url, body, {})
         with file.open("a") as notes:

@@ -349,7 +349,7 @@ def work_on_capture(message: bytes) -> bytes:
         return encode(CaptureAnswer(host=platform.node(), failures=(_OTHER_CODE,)))
     try:
         # Here, and not in the loop that others share: toolchains may have to be installed.
-        places = tuple(place_of_name(each) for each in task.places)
+        places = tuple(place_of_name(place) for place in task.places)
         return encode(worker_loop().run(task, places))
     except TriageError as error:
         return encode(CaptureAnswer(host=platform.node(), failures=(str(error),)))

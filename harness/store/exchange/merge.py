@@ -328,7 +328,7 @@ def _take_words(
     number = numbers[record.key]
     state, original = record.state, None
     if state is HumanState.DUPLICATE:
-        theirs = next((each for each in source.bugs if each.number == record.duplicate_of), None)
+        theirs = next((bug for bug in source.bugs if bug.number == record.duplicate_of), None)
         original = numbers.get(theirs.key) if theirs else None
         if original in (None, number):
             return 0

@@ -133,8 +133,8 @@ def put_signatures(db: sqlite3.Connection, signatures: Iterable[Signature]) -> N
     """Keep the parts of signatures, within the caller's transaction."""
     db.executemany(
         _PUT_SIGNATURE,
-        {(each.key, *(getattr(each, name) for name in SIGNATURE_COLUMNS[1:]))
-         for each in signatures},
+        {(signature.key, *(getattr(signature, name) for name in SIGNATURE_COLUMNS[1:]))
+         for signature in signatures},
     )  # fmt: skip
 
 

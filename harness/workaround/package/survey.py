@@ -121,7 +121,7 @@ def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
 
 
 def _others(repros: list[Repro]) -> str:
-    names = sorted({each.source.pin.package for each in repros if each.source})
+    names = sorted({repro.source.pin.package for repro in repros if repro.source})
     return f"repros there are of {', '.join(names)}" if names else "no repro is of a package"
 
 

@@ -256,7 +256,7 @@ class _Amount:
 
 
 def _turns(configs: Sequence[Features], tiles: Sequence[object]) -> Mapping[object, float]:
-    is_tensor = any(loop.tensor_work for each in configs for loop in each.loops)
+    is_tensor = any(loop.tensor_work for config in configs for loop in config.loops)
     alike: dict[object, list[Features]] = {}
     for each, tile in zip(configs, tiles, strict=True):
         alike.setdefault(tile, []).append(each)

@@ -164,7 +164,7 @@ def chance_of_faster(cost: float, other: float, errors: Sequence[float]) -> floa
         ValueError: a cost is not positive.
     """
     apart = math.log(other / cost)
-    return math.fsum((1 + math.erf(apart / (2 * each))) / 2 for each in errors) / len(errors)
+    return math.fsum((1 + math.erf(apart / (2 * error))) / 2 for error in errors) / len(errors)
 
 
 # An order of the configs of one launch, and what was measured of them. Values only.
@@ -201,7 +201,7 @@ class RankedLaunch:
     @property
     def quality(self) -> Quality | None:
         """Of the order against measured times; None where fewer than two configs have both."""
-        known = [(each.cost, each.time) for each in self.configs if each.cost is not None]
+        known = [(config.cost, config.time) for config in self.configs if config.cost is not None]
         pairs = [(cost, time.median) for cost, time in known if cost is not None and time]
         if len(pairs) < 2:
             return None
@@ -246,7 +246,7 @@ class KeptRank:
     @property
     def is_measured(self) -> bool:
         """Whether any config has a time."""
-        return any(each.time is not None for each in self.configs)
+        return any(config.time is not None for config in self.configs)
 
 
 _LEAST = 3
@@ -260,12 +260,12 @@ def order_of(
     What does not compile comes last, and what the model cannot take before it. `errors` are those
     of the model.
     """
-    known = [each for each in configs if each.features]
+    known = [config for config in configs if config.features]
     features = [each.features for each in known if each.features]
     expected = costs(features, [tile_of(each.row) for each in known], model) if features else []
     pairs = [replace(each, cost=cost) for each, cost in zip(known, expected, strict=True)]
     pairs.sort(key=lambda each: (each.cost or 0.0, each.row.cell))
-    return [*pairs, *(each for each in configs if not each.features)], _doubt(pairs, errors)
+    return [*pairs, *(config for config in configs if not config.features)], _doubt(pairs, errors)
 
 
 def tile_of(row: Row) -> tuple[tuple[str, str], ...]:

@@ -35,7 +35,7 @@ def ranks_said(report: RankReport) -> list[Block]:
             GridColumn(title="verdict"),
             *(GridColumn(title=title, is_number=True) for title in titles),
         )
-        costs = [each.cost for each in launch.configs if each.cost is not None]
+        costs = [config.cost for config in launch.configs if config.cost is not None]
         best = min(costs, default=None)
         rows = [_line(number, each, best) for number, each in enumerate(launch.configs, 1)]
         parts += [
@@ -82,7 +82,7 @@ def rank_document(report: RankReport) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "device": report.device,
-        "launches": [_launch(each) for each in report.launches],
+        "launches": [_launch(launch) for launch in report.launches],
         "notes": report.notes,
     }
 
