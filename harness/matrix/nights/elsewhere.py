@@ -294,7 +294,7 @@ class CaptureDispatcher:
     def _keep(self, message: bytes, name: str) -> None:
         run, steering = self.run, self.steering
         answer = decode(message, CaptureAnswer)
-        assert answer is not None, "an answer is for whoever asked"
+        assert answer is not None, "the machine answers the command that sent the task"
         run.failures += [InfrastructureError(f"{answer.host}: {said}") for said in answer.failures]
         if answer.parcel:
             try:
@@ -381,7 +381,7 @@ class Prefetch:
             await self.machines.run(work_on_capture, message, name=name, rank=next(self._ranks)),
             CaptureAnswer,
         )
-        assert answer is not None, "an answer is for whoever asked"
+        assert answer is not None, "the machine answers the command that sent the task"
         bench.cpu_seconds += answer.cpu_seconds
         said = [f"{answer.host}: {failure}" for failure in answer.failures]
         if answer.parcel:
