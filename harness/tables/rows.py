@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +13,8 @@ from harness.values.toolchain import BUNDLED
 from harness.values.verdict import VerdictKind
 
 _SHORT_NAMES = {"num_warps": "warps", "num_stages": "stages", "num_ctas": "ctas"}
-_WORDS = ("cell", "verdict")
+_WORDS = ("cell", "assembler", "verdict")
+_MOST_TABLES = 3  # of one row each; more assemblers of one program are one table
 _MIX_TITLE = "tens:vec:sfu:mem:local"
 _CLASSES = ("tensor", "vector", "special", "memory", "local")
 
@@ -23,35 +25,35 @@ def rows_said(rows: Sequence[Row], width: int) -> list[Block]:
     `width` is that of the reader's console in characters; columns that do not fit are left out.
     """
     parts: list[Block] = []
-    for group in group_rows(rows):
-        lifted = lifted_of(group)
-        parts += [say(heading_of(group), Tone.HEAD), *_table(group, width, lifted)]
-        found = survivors(group)
-        lines: list[Block] = [say(found.headline, Tone.HEAD)]
-        lines += [
-            Counted(len(fate.rows), verdict_said(fate.verdict.value, [say(fate_words(fate))]))
-            for fate in found.fates
-            if fate.verdict not in HEALTHY
-        ]
-        # What could not be checked of those that compile: `ok` claims nothing of it.
-        reasons = (row.reason for row in group if row.verdict == VerdictKind.OK.value)
-        counts = Counter(reason.partition("; ")[2] for reason in reasons)
-        lines += [
-            Counted(count, verdict_said(VerdictKind.OK.value, [say(f": {words}")]))
-            for words, count in counts.items()
-            if words
-        ]
-        parts += [*lines, *suspect_lines([row.suspect for row in group]), BLANK]
+    for _, run in itertools.groupby(group_rows(rows), key=_one_program):
+        groups = list(run)
+        if len(groups) > _MOST_TABLES:
+            rows_of_tools = [row for group in groups for row in group]
+            words = _program_words(groups[0][0]) + _config_words(rows_of_tools)
+            parts += [say(words, Tone.HEAD), *_table(rows_of_tools, width)]
+            parts += [*_fates_said(rows_of_tools), BLANK]
+            continue
+        for group in groups:
+            parts += [say(heading_of(group), Tone.HEAD), *_table(group, width)]
+            parts += [say(survivors(group).headline, Tone.HEAD), *_fates_said(group), BLANK]
     return parts
+
+
+def _one_program(rows: Sequence[Row]) -> object:
+    """Equal for groups of one config each that differ in their assembler alone."""
+    row = rows[0]
+    same = (row.kernel, row.launch, row.target, row.compiler, row.compiler_version, row.config)
+    return same if len(rows) == 1 else rows
 
 
 def heading_of(rows: Sequence[Row]) -> str:
     """What all rows of one group share: kernel, launch, target, toolchain, parameters, PTX."""
-    words = "".join(f" · {name}={value}" for name, value in lifted_of(rows).items())
-    row = rows[0]
-    origin = " (bundled)" if row.ptxas_origin == BUNDLED else ""
-    place = f"{row.kernel} · {row.launch} · {row.target} · {row.compiler_name}"
-    return f"{place} · {row.tool}{origin}{words}{_ptx_words(rows)}"
+    words = f"{_program_words(rows[0])} · {_tool(rows[0])}"
+    return words + _config_words(rows) + _ptx_words(rows)
+
+
+def _config_words(rows: Sequence[Row]) -> str:
+    return "".join(f" · {name}={value}" for name, value in lifted_of(rows).items())
 
 
 def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
@@ -59,6 +61,14 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
     names = dict.fromkeys(name for row in rows for name in row.config)
     values = {name: {row.config.get(name) for row in rows} for name in names}
     return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
+
+
+def _program_words(row: Row) -> str:
+    return f"{row.kernel} · {row.launch} · {row.target} · {row.compiler_name}"
+
+
+def _tool(row: Row) -> str:
+    return f"{row.tool}{' (bundled)' if row.ptxas_origin == BUNDLED else ''}"
 
 
 def _ptx_words(rows: Sequence[Row]) -> str:
@@ -116,17 +126,19 @@ def columns_of(rows: Sequence[Row], lifted: Mapping[str, object]) -> dict[str, l
     """Title to cells, one a row; parameters in `lifted` are said elsewhere."""
     names = [n for n in dict.fromkeys(n for row in rows for n in row.config) if n not in lifted]
     columns: dict[str, list[str]] = {"cell": [row.short for row in rows]}
+    if len(tools := [_tool(row) for row in rows]) == len(set(tools)) > 1:
+        columns["assembler"] = tools
     for name in names:
         columns[_SHORT_NAMES.get(name, name)] = [str(row.config.get(name, "-")) for row in rows]
     columns["verdict"] = [row.verdict for row in rows]
     return columns | {title: [show(row) for row in rows] for title, show in _COLUMNS}
 
 
-def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> list[Block]:
-    columns = columns_of(rows, lifted)
+def _table(rows: Sequence[Row], width: int) -> list[Block]:
+    columns = columns_of(rows, lifted_of(rows))
     left_out = []
     for title in _EXPENDABLE:
-        if sum(3 + max(map(len, [title, *words])) for title, words in columns.items()) > width:
+        if _width(columns) > width:
             del columns[title]
             left_out.append(title)
     shown = [
@@ -138,6 +150,27 @@ def _table(rows: Sequence[Row], width: int, lifted: Mapping[str, object]) -> lis
     if not left_out:
         return [table]
     return [table, say(f"left out for width: {', '.join(left_out)}", Tone.FAINT)]
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(3 + max(map(len, [title, *words])) for title, words in columns.items())
+
+
+def _fates_said(rows: Sequence[Row]) -> list[Block]:
+    lines: list[Block] = [
+        Counted(len(fate.rows), verdict_said(fate.verdict.value, [say(fate_words(fate))]))
+        for fate in survivors(rows).fates
+        if fate.verdict not in HEALTHY
+    ]
+    # What could not be checked of those that compile: `ok` claims nothing of it.
+    reasons = (row.reason for row in rows if row.verdict == VerdictKind.OK.value)
+    counts = Counter(reason.partition("; ")[2] for reason in reasons)
+    lines += [
+        Counted(count, verdict_said(VerdictKind.OK.value, [say(f": {words}")]))
+        for words, count in counts.items()
+        if words
+    ]
+    return lines + suspect_lines([row.suspect for row in rows])
 
 
 def suspect_lines(suspects: Sequence[str | None]) -> list[Block]:

@@ -50,6 +50,16 @@ def printed(rows: list[Row], width: int) -> str:
     return capture.get()
 
 
+def test_one_config_on_many_ptxas_is_one_table() -> None:
+    rows = [row("ok" if n % 2 else "sick", ptxas=f"13.{n}.1", num_warps=4) for n in range(5)]
+    text = printed(rows, 160)
+    assert text.count("num_warps=4") == text.count("regs") == 1
+    assert all(f"ptxas 13.{n}.1 " in text for n in range(5))
+    assert "3 sick" in text
+    few = printed(rows[:3], 160)
+    assert few.count("num_warps=4") == few.count("regs") == 3
+
+
 def test_one_table_for_each_toolchain_however_the_rows_come() -> None:
     rows = [
         row(ptxas=ptxas, num_warps=warps) for warps in (4, 8) for ptxas in ("12.9.86", "13.1.80")
