@@ -17,7 +17,7 @@ from harness.minimize.levels import minimize_config, minimize_source, minimize_t
 from harness.minimize.ptx.level import minimize_ptx
 from harness.minimize.reduction.result import Minimization, Uninteresting
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
-from harness.minimize.reduction.work import MinimizeOptions, Reducing, Watch
+from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, Watch
 from harness.store.store import Store
 from harness.values.bug import REPRODUCER, KeptReproducer, reproducer_key
 from harness.values.errors import UsageError
@@ -83,7 +83,7 @@ def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
     )
 
 
-_LEVELS: Mapping[str, Callable[[Reducing], Awaitable[Minimization | Uninteresting]]] = {
+_LEVELS: Mapping[str, Callable[[MinimizeTask], Awaitable[Minimization | Uninteresting]]] = {
     "config": minimize_config,
     "source": minimize_source,
     "ttgir": minimize_ttgir,
@@ -144,7 +144,7 @@ async def minimize(
         if isinstance(subject, Uninteresting):
             result: Minimization | Uninteresting = subject
         else:
-            reducing = Reducing(
+            task = MinimizeTask(
                 bench=bench,
                 selection=selection,
                 subject=subject,
@@ -154,13 +154,13 @@ async def minimize(
                 started=started,
             )
             if executing:
-                result = await executing.minimize(reducing)
+                result = await executing.minimize(task)
             else:
                 level = _level(options.level, subject, selection)
                 if level == "ptx" and subject.text is None:
                     result = _without_ptx(subject, selection)
                 else:
-                    result = await _LEVELS[level](reducing)
+                    result = await _LEVELS[level](task)
     store.finish_run(run)
     if isinstance(result, Minimization):
         keep_reproducer(store, result, how.command)

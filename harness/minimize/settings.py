@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,20 +21,10 @@ from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.conditions import row_fields
 from harness.judging.ptxas.options import FlagChange
-from harness.minimize.reduction.driver import (
-    UNLIMITED,
-    Edit,
-    Effort,
-    MarkedPass,
-    Reducer,
-    Reduction,
-    ReductionProgress,
-    reduce_patiently,
-)
+from harness.minimize.reduction.driver import Edit, Reducer, TextFormat, reduce_patiently
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.reduction.result import Size
 from harness.minimize.reduction.subject import Subject
-from harness.minimize.reduction.texts import DocumentDriver
+from harness.minimize.reduction.work import Work
 from harness.values.cell import LaunchLabel
 from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, ConfigFilter, LaunchParameter, Scalar
@@ -198,33 +188,19 @@ def _half(value: int) -> int:
     return value // 2 if value > 1 else value
 
 
-async def reduce_settings(
-    document: Settings,
-    is_interesting: Callable[[Settings], Awaitable[bool]],
-    *,
-    configs: Sequence[Config],
-    effort: Effort = UNLIMITED,
-    watch: Callable[[ReductionProgress[Settings]], None] = lambda _: None,
-) -> Reduction[Settings]:
-    """The least that is still interesting; `configs` are all that the tuner has."""
-    passes: list[MarkedPass[Settings]] = [
-        _Configs(tuple(configs)),
-        _Defaults(),
-        _Switches(),
-        _Numbers("ones", _one),
-        _Numbers("halves", _half),
-        _Flags(),
-    ]
-    reducer = Reducer(
-        document,
-        is_interesting,
-        size=lambda settings: settings.size,
-        key=lambda settings: settings.key,
-        effort=effort,
-        watch=watch,
+async def reduce_settings(reducer: Reducer[Settings], configs: Sequence[Config]) -> None:
+    """Find the least that is still interesting; `configs` are all that the tuner has."""
+    await reduce_patiently(
+        reducer,
+        [
+            _Configs(tuple(configs)),
+            _Defaults(),
+            _Switches(),
+            _Numbers("ones", _one),
+            _Numbers("halves", _half),
+            _Flags(),
+        ],
     )
-    await reduce_patiently(reducer, passes)
-    return reducer.reduction(is_minimal=True)
 
 
 def differences(before: Settings, after: Settings) -> list[str]:
@@ -313,16 +289,19 @@ class LaunchLevel:
             flags=tuple(flag for flag in self.begun.flags if flag not in gone),
         )
 
-    def changes(self, command: str) -> list[str]:
+    async def changes(self, work: Work) -> list[str]:
         """What was made smaller, in words."""
-        return differences(self.begun, self.settings(command))
+        return differences(self.begun, self.settings(work.best))
 
-    def driver(self) -> DocumentDriver[Settings]:
-        """Reduces settings one by one."""
-        return DocumentDriver(
+    def format(self) -> TextFormat[Settings]:
+        """Commands as settings, of which each gets smaller; lines are words."""
+        return TextFormat(
             read=self.settings,
             text_of=self.command,
-            reduce=partial(reduce_settings, configs=self.configs),
+            size=lambda settings: settings.size,
+            lines=lambda settings: len(self.command(settings).split()),
+            run=partial(reduce_settings, configs=self.configs),
+            key=lambda settings: settings.key,
         )
 
     def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the launch code says so
@@ -451,8 +430,3 @@ def _flags(row: Row, cell: PlannedCell) -> tuple[str, ...]:
     """The flags of ptxas, where they can matter."""
     is_late = row.stage in (None, Stage.CUBIN.value, Stage.LAUNCH.value)
     return row.ptxas_flags if is_late and cell.change is None else ()
-
-
-def size_of_command(text: str) -> Size:
-    """Lines are words."""
-    return Size(bytes=len(text.encode()), lines=len(text.split()))

@@ -20,7 +20,7 @@ from harness.io.packages.tarballs import pack, unpack
 from harness.matrix.bugs.rekey import row_of_evidence
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.order import count_instructions
-from harness.minimize.sources import sizes_of_source
+from harness.minimize.texts import source_format
 from harness.report.attached import (
     Bench,
     compile_places,
@@ -198,8 +198,8 @@ def _lines(files: Mapping[str, bytes], selection: Selection) -> dict[str, int]:
     form = front_end(selection.repro.front_end).source_form
     if form is None:
         return {}
-    suffix, size_of = sizes_of_source(form)
-    return _counted(files, suffix, lambda text: size_of(text).lines)
+    suffix, text_format = source_format(form)
+    return _counted(files, suffix, lambda text: text_format.size_of(text).lines)
 
 
 def _counted(

@@ -22,9 +22,8 @@ from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
 from harness.minimize.executed.ir import IrForm
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
-from harness.minimize.python.level import export_source
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.ttgir.level import ir_texts
+from harness.minimize.texts import export_source, ir_texts
 from harness.run.same_inputs import SameInputs
 from harness.run.schedules import read_schedules, trials_of
 from harness.store.store import Store

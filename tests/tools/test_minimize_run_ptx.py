@@ -21,7 +21,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.io.processes.hub import Hub
 from harness.minimize.executed.ptx import RawCase, hold
 from harness.minimize.ptx.defined import count_unwritten
-from harness.minimize.ptx.predicate import Said
+from harness.minimize.reduction.interest import PredicateAnswer
 from harness.run.ptx_launch import read_launch
 from harness.run.raw_inputs import read_buffer
 from harness.run.raw_ptx import RawInputs
@@ -88,7 +88,7 @@ BUFFERS = ("p_out=f32[256]", "p_x=f32[128]:random")
 
 async def _asked(
     home: Path, text: str, others: Sequence[str], expected: tuple[tuple[str, str], ...] = ()
-) -> tuple[str, list[Said]]:
+) -> tuple[str, list[PredicateAnswer]]:
     file = home / "case.ptx"
     file.write_text(text)
     selection = select(SelectionOptions(kernel=str(file), sm=("80",)))
@@ -115,7 +115,7 @@ async def _asked(
             said = [
                 await predicate.ask(each)
                 if predicate.is_possible(each)
-                else Said(answer="impossible", reason="")  # type: ignore[arg-type]
+                else PredicateAnswer(answer="impossible", reason="")  # type: ignore[arg-type]
                 for each in (text, *others)
             ]
             assert len(list((home / "store").rglob("*"))) == kept, "candidates are not kept"

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from harness.cli.pulse import doing
-from harness.minimize.reduction.result import Size
+from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.words import MEASURES
 from harness.minimize.reduction.work import ReductionStep, Watch
 

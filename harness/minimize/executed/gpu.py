@@ -23,10 +23,11 @@ from harness.judging.ptxas.options import level_change
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executed.ptx import launch_files, written_launch
 from harness.minimize.ptx.defined import count_unwritten
-from harness.minimize.ptx.predicate import Said, minimize_by
+from harness.minimize.ptx.level import minimize_by
 from harness.minimize.reduction.fingerprint import Answer
+from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, Reducing
+from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, MinimizeTask
 from harness.run.emulating import emulate
 from harness.run.entry import Entry, EntryError, read_entry
 from harness.run.executing import Executed
@@ -84,25 +85,21 @@ class MeasuredPtx:
         entry = self._entry(text)
         return entry is not None and self.launch.fits(entry)
 
-    async def ask(self, text: str) -> Said:
+    async def ask(self, text: str) -> PredicateAnswer:
         """Whether its cubins do what those of the original did.
 
         Raises:
             InfrastructureError: the emulator cannot be started, or no results came back.
         """
         if not self.is_possible(text):
-            return Said(
-                answer=Answer.UNTOLD, reason="its entry does not take what the launch gives"
-            )
+            return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")
         if count_unwritten(text) > self.unwritten:
-            return Said(
-                answer=Answer.OTHER, reason="a register is read that nothing may have written"
-            )
+            return PredicateAnswer(Answer.OTHER, "a register is read that nothing may have written")
         emulated = await emulate(self.bench, self._given(text).emulation)
         found = judge(evidence_of(self._given(text), emulated.value, self.bench.store))
         if found.verdict not in _FINE:
             words = f"the PTX itself: {found.verdict.value}: {found.reason}"
-            return Said(answer=Answer.OTHER, reason=words)
+            return PredicateAnswer(Answer.OTHER, words)
         done = await self._together.ask(text)
         said = self._compared(done)
         if said.is_same:
@@ -168,18 +165,18 @@ class MeasuredPtx:
         many = len(self.cells)
         return [tuple(done[place : place + many]) for place in range(0, len(done), many)]
 
-    def _compared(self, found: Sequence[Executed]) -> Said:
+    def _compared(self, found: Sequence[Executed]) -> PredicateAnswer:
         for each, wanted in zip(found, self.wanted, strict=True):
             row = each.row
             if (row.run, row.run_signature) == wanted:
                 continue
             tool = row.cell.rpartition("/")[2].partition(":")[2]
             accepts = each is found[0] and row.run in _FINE
-            return Said(
-                answer=Answer.ACCEPTS if accepts else Answer.OTHER,
-                reason=f"{tool}: {row.run.value}: {row.run_reason}",
+            return PredicateAnswer(
+                Answer.ACCEPTS if accepts else Answer.OTHER,
+                f"{tool}: {row.run.value}: {row.run_reason}",
             )
-        return Said(answer=Answer.SAME, reason=found[0].row.run_reason)
+        return PredicateAnswer(Answer.SAME, found[0].row.run_reason)
 
     def _given(self, text: str, bench: Workbench | None = None) -> TripLaunch:
         entry = self._entry(text)
@@ -269,7 +266,7 @@ class MeasuredCase:
         self.predicate.wanted = tuple((each.row.run, each.row.run_signature) for each in self.seen)
         return self.seen[0].done
 
-    async def minimize(self, reducing: Reducing) -> Minimization | Uninteresting:
+    async def minimize(self, task: MinimizeTask) -> Minimization | Uninteresting:
         """Reduce the PTX; the launch goes with what is left.
 
         Raises:
@@ -300,7 +297,7 @@ class MeasuredCase:
                 predicate.bench = self.bench.apart(limits=None, uncached=False)
                 predicate.bench.store, predicate.bench.use_cache = candidates, True
                 found = await minimize_by(
-                    reducing,
+                    task,
                     predicate,
                     text,
                     signature=row.run_signature,

@@ -19,11 +19,11 @@ from harness.cells.selection import for_target
 from harness.frontends.registry import front_end
 from harness.minimize.executed.oracle import ExecutedOracle, oracle_of
 from harness.minimize.executed.ptx import hold, launch_files
-from harness.minimize.levels import Level, along_compilers, minimize_level
+from harness.minimize.levels import held_by_compilers, ir_level, minimize_level
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.minimize.reduction.work import MinimizedFolder, Reducing
-from harness.minimize.ttgir.level import IrText, ir_driver, ir_texts, size_of_module
+from harness.minimize.reduction.work import MinimizedFolder, MinimizeTask
+from harness.minimize.texts import IrText, ir_texts
 from harness.minimize.ttgir.passes import IrModule, argument_names
 from harness.run.ptx_launch import LAUNCH_INPUTS
 from harness.run.same_inputs import SameInputs
@@ -68,7 +68,7 @@ class IrForm:
 
 
 async def minimize_executed_ir(
-    reducing: Reducing, same: SameInputs
+    task: MinimizeTask, same: SameInputs
 ) -> Minimization | Uninteresting:
     """Reduce the lowest IR of the subject that goes wrong, beside something that is right.
 
@@ -78,12 +78,12 @@ async def minimize_executed_ir(
         UsageError: it never was IR, or the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
-    bench, cell, reason = reducing.bench, reducing.subject.cell, reducing.subject.row.reason
+    bench, cell, reason = task.bench, task.subject.cell, task.subject.row.reason
     seen: list[str] = []
     for ir in await ir_texts(bench, cell):
-        reducing.watch.stage(f"executing what the {ir.role} becomes")
+        task.watch.stage(f"executing what the {ir.role} becomes")
         oracle, row = await oracle_of(bench, cell, same, IrForm.of(ir))
-        held = await _held_to(reducing, same, oracle, ir, row) if _is_compared(row.run) else oracle
+        held = await _held_to(task, same, oracle, ir, row) if _is_compared(row.run) else oracle
         if isinstance(held, str):
             seen.append(f"the {ir.role}: {held}")
             continue
@@ -94,23 +94,13 @@ async def minimize_executed_ir(
     else:
         return Uninteresting(reason="; ".join((reason, *seen)))
     # A fault says in which line of the source it is, and this has none.
-    mine = replace(reducing.subject.row, signature=first.key)
-    reducing = replace(reducing, subject=replace(reducing.subject, row=mine))
-    level = Level(
-        name="ttgir",
-        suffix=ir.suffix,
-        original=ir.text,
-        size_of=size_of_module,
-        oracle=held,
-        driver=ir_driver(),
-        options=ir.set_options,
-    )
-    folder = reducing.folder(ir.suffix)
-    found = await minimize_level(reducing, folder, level, along_compilers(reducing))
+    mine = replace(task.subject.row, signature=first.key)
+    task = replace(task, subject=replace(task.subject, row=mine))
+    found = await minimize_level(task, ir_level(ir), held_by_compilers(task, held))
     if isinstance(found, Uninteresting):
         return found
     words = [f"what is held: it differs from {held.words}"] if _is_compared(row.run) else []
-    return await _with_ptx(reducing, replace(found, notes=(*words, *found.notes)), held)
+    return await _with_ptx(task, replace(found, notes=(*words, *found.notes)), held)
 
 
 def _is_compared(verdict: RunVerdict) -> bool:
@@ -118,20 +108,20 @@ def _is_compared(verdict: RunVerdict) -> bool:
 
 
 async def _held_to(
-    reducing: Reducing, same: SameInputs, oracle: ExecutedOracle, ir: IrText, row: RunRow
+    task: MinimizeTask, same: SameInputs, oracle: ExecutedOracle, ir: IrText, row: RunRow
 ) -> ExecutedOracle | str:
     """The oracle that compares with the first place where this IR is right; else why none does."""
     cell = oracle.cell
     assert cell.record is not None
     assert row.ptx_sha256 is not None, "it was executed"
-    ptx = reducing.bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
+    ptx = task.bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
     trusted = (await same.trusted(cell, oracle.variant, ptx)).trusted
     plain = replace(oracle, trusted=trusted)
     alone = await plain.react(ir.text, cell.compiler)
     if alone.verdict.value != RunVerdict.WRONG_RESULT.value:
         return f"it gives {alone.verdict.value}: {alone.reason}"
-    reducing.watch.stage(f"looking for what is right, made of the same {ir.role}")
-    async for held in _besides(reducing, oracle, ir):
+    task.watch.stage(f"looking for what is right, made of the same {ir.role}")
+    async for held in _besides(task, oracle, ir):
         assert held.beside is not None
         tool = held.beside_compiler or cell.compiler
         there = replace(
@@ -145,7 +135,7 @@ async def _held_to(
 
 
 async def _besides(
-    reducing: Reducing, oracle: ExecutedOracle, ir: IrText
+    task: MinimizeTask, oracle: ExecutedOracle, ir: IrText
 ) -> AsyncIterator[ExecutedOracle]:
     """What the IR could be held to, the nearest first."""
     cell, mine = oracle.cell, oracle.cell.compiler
@@ -158,9 +148,7 @@ async def _besides(
             yield replace(same_launch, beside_options=options, words=words)
         for target in other_targets(cell.cell.target):
             try:
-                plan = await plan_cells(
-                    reducing.bench, for_target(reducing.selection, target), None
-                )
+                plan = await plan_cells(task.bench, for_target(task.selection, target), None)
             except TriageError:
                 continue
             beside = next((c for c in plan.cells if c.cell.config == cell.cell.config), None)
@@ -178,14 +166,14 @@ async def _besides(
 
 
 async def _with_ptx(
-    reducing: Reducing, found: Minimization, oracle: ExecutedOracle
+    task: MinimizeTask, found: Minimization, oracle: ExecutedOracle
 ) -> Minimization:
     """The result with its PTX beside it, and what that is launched with."""
-    reducing.watch.stage("writing its PTX, and what that is launched with")
+    task.watch.stage("writing its PTX, and what that is launched with")
     case = await oracle.execute(found.text, oracle.cell.compiler)
     if isinstance(case, Reaction):
         why = case.reason
-    elif isinstance(held := await hold(reducing.bench, case), str):
+    elif isinstance(held := await hold(task.bench, case), str):
         why = held
     else:
         predicate, _ = held

@@ -26,10 +26,11 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.minimize.executed.oracle import ExecutedCase, reaction_of_run
 from harness.minimize.ptx.defined import count_unwritten
-from harness.minimize.ptx.predicate import Said, minimize_by
+from harness.minimize.ptx.level import minimize_by
 from harness.minimize.reduction.fingerprint import Answer
+from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.minimize.reduction.work import MinimizedFolder, Reducing
+from harness.minimize.reduction.work import MinimizedFolder, MinimizeTask
 from harness.run.emulating import Emulation, Once, emulate, emulate_once
 from harness.run.entry import Entry, EntryError, read_entry
 from harness.run.evidence import RunEvidence, Trusted
@@ -167,7 +168,7 @@ class EmulatedPtx:
             return False
         return self.unwritten is None or count_unwritten(text) <= self.unwritten
 
-    async def ask(self, text: str) -> Said:
+    async def ask(self, text: str) -> PredicateAnswer:
         """Whether it goes wrong as the original does.
 
         Raises:
@@ -175,9 +176,7 @@ class EmulatedPtx:
         """
         assert self.wanted is not None, "the original was observed"
         if not self.is_possible(text):
-            return Said(
-                answer=Answer.UNTOLD, reason="its entry does not take what the launch gives"
-            )
+            return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")
         early = await self._glance(text, self.wanted)
         if early:
             return early
@@ -206,7 +205,7 @@ class EmulatedPtx:
             races=_pairs(once.emulated.runs),
         )
 
-    async def _glance(self, text: str, wanted: Observed) -> Said | None:
+    async def _glance(self, text: str, wanted: Observed) -> PredicateAnswer | None:
         """A refusal that one run is enough for; None where there is none."""
         if wanted.judgement.verdict not in _BY_VALUE:
             return None
@@ -216,7 +215,7 @@ class EmulatedPtx:
         name = schedule_words(schedule)
         if values.get(name) == wanted.values.get(name):
             return None
-        return Said(answer=Answer.OTHER, reason=self._other_value(once))
+        return PredicateAnswer(Answer.OTHER, self._other_value(once))
 
     def _other_value(self, once: Once) -> str:
         judgement = self._judge(once)
@@ -260,27 +259,27 @@ class EmulatedPtx:
         return None
 
 
-def compared(found: Observed, wanted: Observed) -> Said:
+def compared(found: Observed, wanted: Observed) -> PredicateAnswer:
     """Whether two texts do the same, as far as a reduction is about it."""
     mine, asked = found.judgement, wanted.judgement
     if mine.verdict is RunVerdict.NOT_RUN:
-        return Said(answer=Answer.UNTOLD, reason=f"{mine.verdict.value}: {mine.reason}")
+        return PredicateAnswer(Answer.UNTOLD, f"{mine.verdict.value}: {mine.reason}")
     if mine.verdict in (RunVerdict.RIGHT, RunVerdict.RAN):
-        return Said(answer=Answer.ACCEPTS, reason=f"{mine.verdict.value}: {mine.reason}")
+        return PredicateAnswer(Answer.ACCEPTS, f"{mine.verdict.value}: {mine.reason}")
     keys = [each.signature.key if each.signature else None for each in (mine, asked)]
     if mine.verdict is not asked.verdict or keys[0] != keys[1]:
-        return Said(answer=Answer.OTHER, reason=f"{mine.verdict.value}: {mine.reason}")
+        return PredicateAnswer(Answer.OTHER, f"{mine.verdict.value}: {mine.reason}")
     if asked.verdict in _BY_VALUE and found.values != wanted.values:
-        return Said(answer=Answer.OTHER, reason="another value comes out under some schedule")
+        return PredicateAnswer(Answer.OTHER, "another value comes out under some schedule")
     if asked.verdict is RunVerdict.MEMORY_FAULT and not set(found.faults) <= set(wanted.faults):
-        return Said(answer=Answer.OTHER, reason=f"another address: {found.faults[0]}")
+        return PredicateAnswer(Answer.OTHER, f"another address: {found.faults[0]}")
     if len(set(found.faults)) > 1:
-        return Said(answer=Answer.OTHER, reason="how it fails depends on what nothing wrote")
+        return PredicateAnswer(Answer.OTHER, "how it fails depends on what nothing wrote")
     more = found.races - wanted.races
     if more:
         [(words, _), *_] = more
-        return Said(answer=Answer.OTHER, reason=f"it has a race that the original has not: {words}")
-    return Said(answer=Answer.SAME, reason=mine.reason)
+        return PredicateAnswer(Answer.OTHER, f"it has a race that the original has not: {words}")
+    return PredicateAnswer(Answer.SAME, mine.reason)
 
 
 def _fault_words(runs: Sequence[Ran]) -> tuple[str, ...]:
@@ -398,7 +397,7 @@ async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -
 
 
 async def minimize_executed_ptx(
-    reducing: Reducing, case: ExecutedCase
+    task: MinimizeTask, case: ExecutedCase
 ) -> Minimization | Uninteresting:
     """Reduce PTX that goes wrong when it is executed; the launch goes with what is left.
 
@@ -406,20 +405,20 @@ async def minimize_executed_ptx(
         UsageError: the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
-    reducing.watch.stage("executing the original on its own")
-    held = await hold(reducing.bench, case)
+    task.watch.stage("executing the original on its own")
+    held = await hold(task.bench, case)
     if isinstance(held, str):
-        return Uninteresting(reason=f"{reducing.subject.row.reason}; {held}")
+        return Uninteresting(reason=f"{task.subject.row.reason}; {held}")
     predicate, words = held
     assert predicate.wanted is not None
     judgement = predicate.wanted.judgement
     assert judgement.signature is not None, "it goes wrong"
-    is_defined = reducing.options.is_defined or judgement.verdict is RunVerdict.UNINITIALISED
+    is_defined = task.options.is_defined or judgement.verdict is RunVerdict.UNINITIALISED
     if judgement.verdict is RunVerdict.UNINITIALISED:
         predicate.unwritten = count_unwritten(case.text)
     files = launch_files(predicate.launch, predicate.files, predicate.contents)
     found = await minimize_by(
-        reducing,
+        task,
         predicate,
         case.text,
         signature=judgement.signature.key,

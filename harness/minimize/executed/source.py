@@ -25,10 +25,17 @@ from harness.minimize.executed.launch_file import (
 )
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_of
 from harness.minimize.executed.ptx import RawCase, as_npy, executed_case, minimize_executed_ptx
-from harness.minimize.levels import Level, along_compilers, minimize_level
-from harness.minimize.python.level import export_source, source_driver, source_sizes
+from harness.minimize.levels import held_by_compilers, minimize_level
+from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
-from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, Reducing, Watch
+from harness.minimize.reduction.work import (
+    Level,
+    MinimizedFolder,
+    MinimizeOptions,
+    MinimizeTask,
+    Watch,
+)
+from harness.minimize.texts import export_source
 from harness.run.raw_ptx import RawInputs
 from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError, UsageError
@@ -64,7 +71,7 @@ class Executing:
         same = SameInputs(bench=bench, selection=selection, tell=watch.tell)
         return cls(selection=selection, options=options, evaluate=same.evaluate, same=same)
 
-    async def minimize(self, reducing: Reducing) -> Minimization | Uninteresting:
+    async def minimize(self, task: MinimizeTask) -> Minimization | Uninteresting:
         """Reduce the subject.
 
         Raises:
@@ -73,20 +80,20 @@ class Executing:
         """
         if self.raw:
             assert self.raw.case is not None, "it was executed to be the subject"
-            found = await minimize_executed_ptx(reducing, self.raw.case)
+            found = await minimize_executed_ptx(task, self.raw.case)
             if isinstance(found, Minimization):
                 found = replace(found, notes=(*found.notes, *self.raw.notes))
             return found
         assert self.same is not None
         if self.options.level == "ttgir":
-            return await minimize_executed_ir(reducing, self.same)
+            return await minimize_executed_ir(task, self.same)
         if self.options.level == "ptx":
-            case = await executed_case(reducing.bench, reducing.subject.cell, self.same)
-            return await minimize_executed_ptx(reducing, case)
-        return await minimize_executed(reducing, self.same)
+            case = await executed_case(task.bench, task.subject.cell, self.same)
+            return await minimize_executed_ptx(task, case)
+        return await minimize_executed(task, self.same)
 
 
-async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimization | Uninteresting:
+async def minimize_executed(task: MinimizeTask, same: SameInputs) -> Minimization | Uninteresting:
     """Reduce the subject's source, whose candidates are executed on the subject's inputs.
 
     What is left is a launch file too, which `triage run` executes.
@@ -95,8 +102,8 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
         UsageError: the source cannot be written as one file, or the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
-    bench, cell = reducing.bench, reducing.subject.cell
-    folder, form = reducing.folder(".py"), form_of(cell.compiler.kind)
+    bench, cell = task.bench, task.subject.cell
+    folder, form = task.folder(".py"), form_of(cell.compiler.kind)
     standalone = await export_source(bench, cell)
     oracle, row = await oracle_of(
         bench, cell, same, SourceForm(launch=standalone.launch, layout=form)
@@ -104,31 +111,31 @@ async def minimize_executed(reducing: Reducing, same: SameInputs) -> Minimizatio
     verdict = row.run
     text = form.render(standalone)
     if verdict is RunVerdict.WRONG_RESULT:
-        reducing.watch.stage("looking for a target, or a Triton, with which the same file is right")
-        held = await _held_to(reducing, same, oracle, text)
+        task.watch.stage("looking for a target, or a Triton, with which the same file is right")
+        held = await _held_to(task, same, oracle, text)
         if isinstance(held, str):
-            return Uninteresting(reason=f"{reducing.subject.row.reason}; {held}")
+            return Uninteresting(reason=f"{task.subject.row.reason}; {held}")
         oracle = held
     first = await oracle.react(text, cell.compiler)
     if first.verdict.value != verdict.value or first.key is None:
         reason = f"as one file it gives {first.verdict.value}: {first.reason}"
-        return Uninteresting(reason=f"{reducing.subject.row.reason}; {reason}")
+        return Uninteresting(reason=f"{task.subject.row.reason}; {reason}")
     # A fault says in which file it is, and this is another one.
-    mine = replace(reducing.subject.row, signature=first.key)
-    reducing = replace(reducing, subject=replace(reducing.subject, row=mine))
+    mine = replace(task.subject.row, signature=first.key)
+    task = replace(task, subject=replace(task.subject, row=mine))
+    python = python_format(form)
     level = Level(
         name="source",
         suffix=".py",
         original=text,
-        size_of=source_sizes(form),
-        oracle=oracle,
-        driver=source_driver(form),
+        size_of=python.size_of,
+        reduce=python.reduce_text,
     )
-    found = await minimize_level(reducing, folder, level, along_compilers(reducing))
+    found = await minimize_level(task, level, held_by_compilers(task, oracle))
     if isinstance(found, Uninteresting):
         return found
     outputs = tuple(each.name for each in row.outputs)
-    return await _with_launch(reducing, folder, found, oracle, outputs)
+    return await _with_launch(task, folder, found, oracle, outputs)
 
 
 # A race is only the verdict where the values are right under every schedule.
@@ -136,14 +143,14 @@ _RIGHT_BY_VALUE = (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.RACE)
 
 
 async def _held_to(
-    reducing: Reducing, same: SameInputs, oracle: ExecutedOracle, text: str
+    task: MinimizeTask, same: SameInputs, oracle: ExecutedOracle, text: str
 ) -> ExecutedOracle | str:
     """The oracle that compares with the first place where the cell is right and the file shows it.
 
     That is another target, or else another Triton, the newest first. Where none does: why.
     """
     seen: dict[str, list[str]] = {}
-    cell, selection = reducing.subject.cell, reducing.selection
+    cell, selection = task.subject.cell, task.selection
     mine = cell.compiler
     tritons = sorted(
         front_end(mine.kind).installed(), key=lambda each: Version(each.version), reverse=True
@@ -153,11 +160,11 @@ async def _held_to(
     for target, triton in places:
         there = replace(selection, compilers=(triton,))
         try:
-            plan = await plan_cells(reducing.bench, for_target(there, target), None)
+            plan = await plan_cells(task.bench, for_target(there, target), None)
             beside = next((c for c in plan.cells if c.cell.config == cell.cell.config), None)
             if beside is None:
                 continue
-            if (await same.execute(reducing.bench, beside)).row.run not in _RIGHT_BY_VALUE:
+            if (await same.execute(task.bench, beside)).row.run not in _RIGHT_BY_VALUE:
                 continue
         except TriageError:
             continue
@@ -179,7 +186,7 @@ async def _held_to(
 
 
 async def _with_launch(
-    reducing: Reducing,
+    task: MinimizeTask,
     folder: MinimizedFolder,
     found: Minimization,
     oracle: ExecutedOracle,
@@ -189,21 +196,21 @@ async def _with_launch(
 
     `outputs` are the tensors that the original kernel writes.
     """
-    reducing.watch.stage("writing a launch, and running it")
+    task.watch.stage("writing a launch, and running it")
     compares = await _is_right_in_one_stage(oracle, found.text)
     allocates = await oracle.allocates(found.text)
     why = ""
     for exact in (False, True):
         form = LaunchForm(exact=exact, compares=compares, outputs=outputs, allocates=allocates)
         try:
-            files = _launch_files(reducing, found, oracle.variant, form)
-            shown = await _try_launch(reducing, folder, found, files)
+            files = _launch_files(task, found, oracle.variant, form)
+            shown = await _try_launch(task, folder, found, files)
         except (NoLaunchFileError, TriageError) as error:
             why = str(error)
             continue
         if isinstance(shown, RunRow):
             words = f"triage run --kernel {LAUNCH_FILE} --sm {found.target} --triton {found.triton}"
-            words += " --formal" if reducing.selection.formal else ""
+            words += " --formal" if task.selection.formal else ""
             return replace(
                 found, run_command=words, run_files=files, shown=shown, is_comparing=compares
             )
@@ -223,12 +230,12 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
 
 
 def _launch_files(
-    reducing: Reducing, found: Minimization, variant: LaunchVariant, form: LaunchForm
+    task: MinimizeTask, found: Minimization, variant: LaunchVariant, form: LaunchForm
 ) -> dict[str, bytes]:
     """The launch file, and the recorded values that it reads."""
-    artifacts = reducing.bench.store.artifacts
+    artifacts = task.bench.store.artifacts
     contents = {each.sha256: artifacts.get(each.sha256) for each in variant.buffers}
-    standalone = form_of(reducing.subject.cell.compiler.kind).read(found.text)
+    standalone = form_of(task.subject.cell.compiler.kind).read(found.text)
     name = standalone.launch.kernel
     verdict = found.reaction.verdict.value.replace("_", " ") if found.reaction else "wrong"
     header = f"{name} by Triton {found.triton} for {found.target}, its PTX executed: {verdict}."
@@ -242,7 +249,7 @@ def _launch_files(
 
 
 async def _try_launch(
-    reducing: Reducing, folder: MinimizedFolder, found: Minimization, files: Mapping[str, bytes]
+    task: MinimizeTask, folder: MinimizedFolder, found: Minimization, files: Mapping[str, bytes]
 ) -> RunRow | str:
     """Write a launch file and run it; what it shows, or why that is not what it should be."""
     for name, data in files.items():
@@ -251,12 +258,12 @@ async def _try_launch(
         kernel=str(folder.path / LAUNCH_FILE),
         sm=(found.target,),
         triton=(found.triton or "",),
-        formal=reducing.selection.formal,
+        formal=task.selection.formal,
     )
     selection = SameInputs.small(select(asked))
-    same = SameInputs(bench=reducing.bench, selection=selection, tell=reducing.watch.tell)
-    plan = await plan_cells(reducing.bench, selection, None)
-    rows = [(await same.execute(reducing.bench, cell)).row for cell in plan.cells]
+    same = SameInputs(bench=task.bench, selection=selection, tell=task.watch.tell)
+    plan = await plan_cells(task.bench, selection, None)
+    rows = [(await same.execute(task.bench, cell)).row for cell in plan.cells]
     shown = next((each for each in rows if each.run_signature == found.fingerprint.signature), None)
     return shown or "; ".join(_said(row.run, row.run_reason) for row in rows)
 

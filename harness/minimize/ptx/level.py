@@ -1,140 +1,252 @@
-"""The level of PTX: what holds the failure in place, the reduction, and the report."""
+"""The level of PTX: what holds the failure in place, what each instruction is needed for.
+
+Candidates are asked of versions of ptxas, or of a predicate: a script of the user's, the emulator,
+a GPU.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
+from gpu_emulator.ptx.text.document import parse
+from gpu_emulator.ptx.text.facts import retarget
+from harness.bisect.neighbours import known_targets
 from harness.bisect.search import Tally, runs_to_trust
 from harness.frontends.bench.once import script_words
 from harness.io.processes.hub import ResourceLimits
-from harness.minimize.ptx.references import (
-    accepting_target,
-    look_around,
-    oracle_limits,
-    same_from_index,
+from harness.io.toolchains.install import install_ptxas
+from harness.minimize.ptx.defined import undefined_registers
+from harness.minimize.ptx.order import count_instructions, reduce_ptx, single_deletions
+from harness.minimize.reduction.driver import Size
+from harness.minimize.reduction.fingerprint import (
+    Answer,
+    Fingerprint,
+    Reaction,
+    accepting_neighbours,
+    guards_of,
+    lower_versions,
 )
-from harness.minimize.ptx.report import ptx_report
-from harness.minimize.ptx.work import PtxDriver, PtxWork, size_of
-from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
-from harness.minimize.reduction.interest import AtHand, Interest
+from harness.minimize.reduction.interest import (
+    AvailableVersions,
+    Interest,
+    Predicate,
+    PredicateAnswer,
+    VersionReactions,
+    ask_installed,
+    ptxas_versions,
+    try_on,
+    walk_the_index,
+)
 from harness.minimize.reduction.oracles import PtxOracle
-from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
-from harness.minimize.reduction.work import STARTED_OVER, HeldReduction, Reducing
-from harness.values.row import Row
-from harness.values.toolchain import Assembler
+from harness.minimize.reduction.result import Ablation, Ending, Minimization, Uninteresting
+from harness.minimize.reduction.work import Level, MinimizeTask, Work, reduce_level
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.target import Target
+from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
 # How often the original is run to see whether it always fails.
 _TRIALS = 3
 # How many times the limit of a candidate the result of a hang is given in the end.
 _LONGER = 10.0
+# How many instructions are taken away singly; fewer where the budget ended it.
+_MAX_ABLATED = 400
+_MAX_ABLATED_UNFINISHED = 100
+# What a candidate may take beside what the original took.
+_SLOWER = 5.0
+_LEAST_SECONDS = 2.0
+_USUAL_SECONDS = 10.0
 
 
-async def minimize_ptx(reducing: Reducing) -> Minimization | Uninteresting:
+async def minimize_ptx(task: MinimizeTask) -> Minimization | Uninteresting:
     """Find the fingerprint of the subject's PTX, reduce, and report.
 
     Raises:
         UsageError: the folder is taken.
         TriageError: the machine failed before the reduction began.
     """
-    row, text = reducing.subject.row, reducing.subject.text
+    row, text, options = task.subject.row, task.subject.text, task.options
     assert text is not None, "the subject was chosen at ptxas"
-    folder = reducing.folder(".ptx")
-    how, options = reducing.how, reducing.options
+    task.folder(".ptx")
     oracle = PtxOracle(
-        reducing.bench.hub, reducing.subject.question, jobs=how.workers, limits=how.limits
+        task.bench.hub, task.subject.question, jobs=task.how.workers, limits=task.how.limits
     )
-    ptxas = reducing.subject.cell.ptxas
+    ptxas = task.subject.cell.ptxas
     if row.verdict != VerdictKind.TIMEOUT.value:
-        ptxas = await same_from_index(oracle, text, ptxas)
-    interest, at_hand = await _interest(reducing, oracle, text, ptxas)
-    if interest.predicate and not await interest.holds(text):
-        return Uninteresting(reason=f"--script {options.script!r} does not end with 0")
-    if not interest.predicate and not interest.fingerprint.shows(at_hand.reactions[ptxas.version]):
-        return _not_in_ptx(row, at_hand, ptxas)
-    folder = folder.open(text, resume=options.resume)
-    best, notes = at_hand.text, list(at_hand.notes)
-    if folder.begun not in (None, best, text):
-        if await interest.holds(folder.begun or ""):
-            best = folder.begun or best
-        else:
-            notes.append(STARTED_OVER)
-    work = reducing.work(folder, best, size_of)
-    work.notes += notes
-    folder.keep(best)
-    driver = PtxDriver(is_defined=options.is_defined)
-    held = HeldReduction(name="ptxas", work=work, interest=interest, at_hand=at_hand, driver=driver)
-    under_way = PtxWork(
-        held=held, oracle=oracle, is_defined=options.is_defined, said=_said_by(interest)
+        ptxas = await _same_from_index(oracle, text, ptxas)
+    interest = await _interest(task, oracle, text, ptxas)
+    if interest.predicate:
+        if not await interest.holds(text):
+            return Uninteresting(reason=f"--script {options.script!r} does not end with 0")
+    elif not interest.fingerprint.shows(first := interest.versions.reactions[ptxas.version]):
+        return Uninteresting(
+            reason=(
+                f"the cell is {row.verdict} ({row.reason}), but its PTX alone makes ptxas "
+                f"{ptxas.version} say {first.verdict.value}: {first.reason}"
+            )
+        )
+    flags, is_defined = oracle.question.flags, options.is_defined
+    level = _ptx_level(
+        text,
+        interest,
+        is_defined=is_defined,
+        terms={"flags": flags, "is_defined": is_defined},
+        remarks=partial(_look_longer, interest, oracle, ptxas, task.how.limits),
     )
-    is_done = reducing.begin(
-        work,
-        "ptx",
-        interest.fingerprint,
-        flags=oracle.question.flags,
-        is_defined=options.is_defined,
+    found = await reduce_level(task, level, interest)
+    tools = interest.versions.tools.items()
+    return replace(
+        _ptx_report(found, is_defined=is_defined),
+        flags=flags,
+        packages={version: tool.origin for version, tool in tools if tool.origin != BUNDLED},
+        limit=oracle.limits.timeout,
     )
-    await under_way.run(is_done=is_done)
-    if work.ending in (Ending.FINISHED, Ending.BUDGET):
-        with contextlib.suppress(asyncio.CancelledError):
-            await _look_longer(under_way, oracle, ptxas, how.limits)
-    work.finish(is_minimal=under_way.is_minimal)
-    return ptx_report(
-        reducing, under_way, ptxas, text, flags=oracle.question.flags, limit=oracle.limits.timeout
+
+
+async def minimize_by(
+    task: MinimizeTask,
+    predicate: Predicate,
+    text: str,
+    *,
+    signature: str,
+    by: str,
+    is_defined: bool = False,
+    is_always: bool = False,
+    terms: Mapping[str, object],
+) -> Minimization | Uninteresting:
+    """Reduce a PTX text as long as the predicate says that it is the same; report.
+
+    `signature` names what is looked for, `by` what executes candidates. `is_defined` leaves no more
+    registers undefined than the text does, `is_always` in any candidate. `terms` are what else
+    decides what comes out, for `--resume`.
+
+    Raises:
+        UsageError: the folder is taken.
+        TriageError: the machine failed before the reduction began.
+    """
+    task.folder(".ptx")
+    first = await predicate.ask(text)
+    if not first.is_same:
+        return Uninteresting(reason=f"{task.subject.row.reason}; its PTX alone: {first.reason}")
+    interest: Interest[Assembler] = Interest(
+        fingerprint=Fingerprint(bad=by, signature=signature),
+        versions=VersionReactions(name="ptxas", text=text),
+        predicate=predicate,
     )
+    level = _ptx_level(
+        text,
+        interest,
+        is_defined=is_defined,
+        is_always=is_always,
+        terms={"is_defined": is_defined, **terms},
+    )
+    found = _ptx_report(await reduce_level(task, level, interest), is_defined=is_defined)
+    return replace(found, flags=(), limit=task.bench.limits.timeout)
+
+
+def _ptx_level(
+    text: str,
+    interest: Interest[Assembler],
+    *,
+    is_defined: bool,
+    is_always: bool = False,
+    terms: Mapping[str, object],
+    remarks: Callable[[Work], Awaitable[list[str]]] | None = None,
+) -> Level:
+    return Level(
+        name="ptx",
+        suffix=".ptx",
+        original=text,
+        size_of=_size_of,
+        reduce=partial(reduce_ptx, defined=is_defined, always=is_always),
+        terms=terms,
+        ablate=partial(_ablate, interest, is_defined=is_defined),
+        remarks=remarks,
+    )
+
+
+def _size_of(text: str) -> Size:
+    return Size(
+        instructions=count_instructions(text),
+        bytes=len(text.encode()),
+        lines=len(text.splitlines()),
+    )
+
+
+def _ptx_report(found: Minimization, *, is_defined: bool) -> Minimization:
+    undefined = _undefined_count(found.original_text), _undefined_count(found.text)
+    return replace(found, is_defined=is_defined, undefined=undefined)
+
+
+def _undefined_count(text: str) -> int:
+    """How many registers it may read that nothing has written."""
+    return undefined_registers(parse(text)).total()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Script:
+    """A `Predicate`: the user's command, which is shown a file."""
+
+    oracle: PtxOracle
+    words: tuple[str, ...]
+
+    def is_possible(self, text: str) -> bool:
+        return self.oracle.is_possible(text)
+
+    async def ask(self, text: str) -> PredicateAnswer:
+        if await self.oracle.satisfies(text, self.words, name="min.ptx"):
+            return PredicateAnswer(Answer.SAME, "still interesting")
+        return PredicateAnswer(Answer.OTHER, "the script says no")
 
 
 async def _interest(
-    reducing: Reducing, oracle: PtxOracle, text: str, ptxas: Assembler
-) -> tuple[Interest[Assembler], AtHand[Assembler]]:
+    task: MinimizeTask, oracle: PtxOracle, text: str, ptxas: Assembler
+) -> Interest[Assembler]:
     """What a candidate has to show; and what every installed version does with the original."""
-    condition, script = reducing.subject.condition, reducing.options.script
+    condition, script = task.subject.condition, task.options.script
     is_failure = condition is None and script is None
     fingerprint = Fingerprint(
         bad=ptxas.version,
-        signature=reducing.subject.row.signature if is_failure else None,
+        signature=task.subject.row.signature if is_failure else None,
         condition=condition,
         script=script,
     )
     if script is not None:
-        words = script_words(script)
-        alone: Interest[Assembler] = Interest(
-            oracle=oracle,
+        return Interest(
             fingerprint=fingerprint,
-            tools={},
-            predicate=lambda text: oracle.satisfies(text, words, name="min.ptx"),
+            versions=VersionReactions(name="ptxas", text=text),
+            predicate=_Script(oracle=oracle, words=script_words(script)),
         )
-        return alone, AtHand(text=text)
-    if is_failure and reducing.subject.row.verdict != VerdictKind.TIMEOUT.value:
+    if is_failure and task.subject.row.verdict != VerdictKind.TIMEOUT.value:
         await _fewest_flags(oracle, text, ptxas, fingerprint)
-    at_hand = await look_around(oracle, text, ptxas, fingerprint, reducing.watch.stage)
-    tally = await _try_again(oracle, ptxas, fingerprint, at_hand)
-    fingerprint = fingerprint.with_errors_of(at_hand.reactions.values())
-    answers = at_hand.answers(fingerprint)
+    tried = await _look_around(oracle, text, ptxas, fingerprint, task.watch.stage)
+    tally = await _try_again(oracle, ptxas, fingerprint, tried)
+    fingerprint = fingerprint.with_errors_of(tried.reactions.values())
+    answers = tried.answers(fingerprint)
     fingerprint = fingerprint.with_guards(answers, guards_of(answers, ptxas.version))
-    oracle.limits = oracle_limits(oracle.limits, at_hand.reactions, ptxas.version)
-    is_refusal = at_hand.reactions[ptxas.version].verdict is VerdictKind.PTXAS_ERROR
+    oracle.limits = _oracle_limits(oracle.limits, tried.reactions, ptxas.version)
+    is_refusal = tried.reactions[ptxas.version].verdict is VerdictKind.PTXAS_ERROR
     target = None
     if is_failure and is_refusal and not fingerprint.accepting:
-        target = await accepting_target(oracle, at_hand, ptxas)
+        target = await _accepting_target(oracle, tried, ptxas)
         fingerprint = replace(fingerprint, held_for=str(target) if target else None)
     interest = Interest(
-        oracle=oracle,
         fingerprint=fingerprint,
-        tools=at_hand.tools,
+        versions=tried,
+        oracle=oracle,
         tries=runs_to_trust(tally) if tally.is_flaky else 1,
         is_accepted=partial(oracle.accepts_for, tool=ptxas, target=target) if target else None,
     )
     if tally.is_flaky:
-        at_hand.notes.append(
+        tried.notes.append(
             f"it fails only now and then ({tally.failures} of {tally.runs} runs): "
             f"a candidate is run up to {interest.tries} times"
         )
-    return interest, at_hand
+    return interest
 
 
 async def _fewest_flags(
@@ -151,61 +263,218 @@ async def _fewest_flags(
             oracle.question = asked
 
 
+async def _same_from_index(oracle: PtxOracle, text: str, ptxas: Assembler) -> Assembler:
+    """The ptxas that a reader can install, in place of the one inside a Triton.
+
+    It is the same version and does the same with this text; else it stays the bundled one.
+    """
+    if ptxas.origin != BUNDLED:
+        return ptxas
+    try:
+        wheel = await asyncio.to_thread(install_ptxas, ptxas.version)
+    except (InfrastructureError, UsageError):
+        return ptxas
+    ours, theirs = await oracle.react(text, ptxas), await oracle.react(text, wheel)
+    is_same = (ours.verdict, ours.key) == (theirs.verdict, theirs.key)
+    return wheel if is_same else ptxas
+
+
+async def _look_around(
+    oracle: PtxOracle,
+    text: str,
+    ptxas: Assembler,
+    fingerprint: Fingerprint,
+    tell: Callable[[str], None],
+) -> VersionReactions[Assembler]:
+    """Try every installed ptxas on the original, and more of the index until both sides accept.
+
+    Raises:
+        InfrastructureError: this ptxas cannot be started.
+    """
+    versions = ptxas_versions()
+    tried = await ask_installed(oracle, versions, text, ptxas, oracle.limits)
+    if fingerprint.condition is None and fingerprint.shows(tried.reactions[ptxas.version]):
+        if accepting_neighbours(tried.answers(fingerprint), ptxas.version)[0] is None:
+            await _lower(oracle, versions, tried, ptxas, fingerprint)
+        await walk_the_index(oracle, versions, tried, fingerprint, oracle.limits, tell)
+    return tried
+
+
+async def _lower(
+    oracle: PtxOracle,
+    versions: AvailableVersions[Assembler],
+    tried: VersionReactions[Assembler],
+    ptxas: Assembler,
+    fingerprint: Fingerprint,
+) -> None:
+    """Take the lowest `.version` with which it still fails, if an older ptxas then accepts it.
+
+    Triton writes the highest that the ptxas knows, whether the kernel needs it or not; and older
+    ones refuse a `.version` above theirs.
+    """
+    facts = oracle.facts(tried.text)
+    lowered = None
+    for version in lower_versions(facts.version) if facts else ():
+        text = retarget(tried.text, version=version)
+        answer = fingerprint.answer(await oracle.react(text, ptxas))
+        if answer is Answer.SAME:
+            lowered = version
+        elif answer is not Answer.UNTOLD:
+            break
+    if not lowered or not facts:
+        return
+    text = retarget(tried.text, version=lowered)
+    trial = VersionReactions[Assembler](name=versions.name, text=text, as_version=lowered)
+    limits = replace(oracle.limits, timeout=min(oracle.limits.timeout, versions.glance))
+    await try_on(oracle, trial, tried.tools.values(), limits)
+    if accepting_neighbours(trial.answers(fingerprint), ptxas.version)[0]:
+        tried.text, tried.as_version, tried.reactions = text, lowered, trial.reactions
+        tried.notes.append(
+            f"it has .version {lowered} in place of {facts.version}, so that older ptxas take it"
+        )
+
+
+async def _accepting_target(
+    oracle: PtxOracle, tried: VersionReactions[Assembler], ptxas: Assembler
+) -> Target | None:
+    """The nearest other target for which this ptxas accepts the original; None: there is none.
+
+    It holds a refusal in place that no version lifts.
+    """
+    own = oracle.question.target
+    targets = [each for each in known_targets(own) if each.capability != own.capability]
+    accepts = await asyncio.gather(
+        *(oracle.accepts_for(tried.text, ptxas, target) for target in targets)
+    )
+    held = [target for target, accepted in zip(targets, accepts, strict=True) if accepted]
+    if not held:
+        tried.notes.append(
+            f"nothing that was tried accepts the original: no ptxas, and {ptxas.version} for no "
+            "other target; so what is left may be wrong in itself"
+        )
+        return None
+    return min(held, key=lambda each: abs(each.capability - own.capability))
+
+
+def _oracle_limits(
+    limits: ResourceLimits, reactions: Mapping[str, Reaction], bad: str
+) -> ResourceLimits:
+    """How long a candidate may take: a few times what the original takes.
+
+    Where the failure is that it does not end, what counts is how long those took that accepted it;
+    where none did, it is the limit as it was given.
+    """
+    hangs = reactions[bad].verdict is VerdictKind.TIMEOUT
+    known = [
+        each.end.wall
+        for each in reactions.values()
+        if not each.end.killed_by_us and (each.is_accepted or not hangs)
+    ]
+    if not known:
+        return limits
+    least = _LEAST_SECONDS if hangs else _USUAL_SECONDS
+    return replace(limits, timeout=min(limits.timeout, max(least, _SLOWER * max(known))))
+
+
 async def _try_again(
-    oracle: PtxOracle, ptxas: Assembler, fingerprint: Fingerprint, at_hand: AtHand[Assembler]
+    oracle: PtxOracle,
+    ptxas: Assembler,
+    fingerprint: Fingerprint,
+    tried: VersionReactions[Assembler],
 ) -> Tally:
     """How often the original shows it; one that hangs is not run again only to see it hang."""
-    first = at_hand.reactions[ptxas.version]
+    first = tried.reactions[ptxas.version]
     tally = Tally(failures=int(fingerprint.shows(first)), runs=1)
     if first.verdict is VerdictKind.TIMEOUT:
         return tally
     for _ in range(_TRIALS - 1):
-        again = await oracle.react(at_hand.text, ptxas)
+        again = await oracle.react(tried.text, ptxas)
         shows = fingerprint.shows(again)
         tally += Tally(failures=int(shows), runs=1)
         if shows:
-            at_hand.reactions[ptxas.version] = again
+            tried.reactions[ptxas.version] = again
     return tally
 
 
-def _said_by(interest: Interest[Assembler]) -> Callable[[str], Awaitable[tuple[bool, str]]] | None:
-    """What a script says of a text, in words; None where there is none."""
-    if interest.predicate is None:
-        return None
-
-    async def said(text: str) -> tuple[bool, str]:
-        holds = await interest.holds(text)
-        return holds, "still interesting" if holds else "the script says no"
-
-    return said
-
-
 async def _look_longer(
-    under_way: PtxWork, oracle: PtxOracle, ptxas: Assembler, limits: ResourceLimits
-) -> None:
+    interest: Interest[Assembler],
+    oracle: PtxOracle,
+    ptxas: Assembler,
+    limits: ResourceLimits,
+    work: Work,
+) -> list[str]:
     """Say whether what is taken for a hang would have come to an end after all."""
-    interest, work = under_way.held.interest, under_way.held.work
-    first = under_way.held.at_hand.reactions.get(ptxas.version)
+    first = interest.versions.reactions.get(ptxas.version)
+    if work.ending not in (Ending.FINISHED, Ending.BUDGET):
+        return []
     if interest.fingerprint.signature is None or first is None:
-        return
+        return []
     if first.verdict is not VerdictKind.TIMEOUT:
-        return
+        return []
     work.watch.stage("checking with more time whether it ends")
     longer = min(limits.timeout, _LONGER * oracle.limits.timeout)
-    last = await oracle.react(work.best, ptxas, replace(limits, timeout=longer))
-    if last.verdict is VerdictKind.TIMEOUT:
-        work.notes.append(f"what is left did not end within {longer:.0f} s either")
-    else:
+    with contextlib.suppress(asyncio.CancelledError):
+        last = await oracle.react(work.best, ptxas, replace(limits, timeout=longer))
+        if last.verdict is VerdictKind.TIMEOUT:
+            return [f"what is left did not end within {longer:.0f} s either"]
         ended = f"what is left ends after {last.end.wall:.1f} s: {last.reason}"
-        work.notes.append(f"it is slow, and does not hang: {ended}")
+        return [f"it is slow, and does not hang: {ended}"]
+    return []
 
 
-def _not_in_ptx(row: Row, at_hand: AtHand[Assembler], ptxas: Assembler) -> Uninteresting:
-    """The cell shows it, its PTX alone does not."""
-    reaction = at_hand.reactions[ptxas.version]
-    return Uninteresting(
-        reason=(
-            f"the cell is {row.verdict} ({row.reason}), but its PTX alone makes ptxas "
-            f"{ptxas.version} say {reaction.verdict.value}: {reaction.reason}"
-        )
-    )
+async def _ablate(
+    interest: Interest[Assembler], work: Work, *, is_defined: bool
+) -> tuple[tuple[Ablation, ...], int]:
+    """Take each instruction away alone, and see; and how many were not tried."""
+    work.watch.stage("taking each instruction away alone")
+    deletions = single_deletions(work.best)
+    if work.ending is not Ending.FINISHED and len(deletions) > _MAX_ABLATED_UNFINISHED:
+        return (), 0
+    most = _undefined_count(work.best) if is_defined else None
+    tasks = [
+        asyncio.ensure_future(_without(interest, instruction, text, most))
+        for instruction, text in deletions[:_MAX_ABLATED]
+    ]
+    try:
+        return tuple(await asyncio.gather(*tasks)), max(0, len(deletions) - _MAX_ABLATED)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _without(
+    interest: Interest[Assembler], instruction: str, text: str, most: int | None
+) -> Ablation:
+    """What comes of a text without an instruction; `most` registers may be undefined in it."""
+    fingerprint = interest.fingerprint
+
+    def needed(words: str) -> Ablation:
+        return Ablation(instruction=instruction, is_needed=True, words=words)
+
+    if not interest.is_possible(text):
+        return needed("it is not valid PTX")
+    if interest.predicate:
+        said = await interest.predicate.ask(text)
+        if not said.is_same:
+            return needed(said.reason)
+        words = said.reason if fingerprint.script else "still the same"
+        return Ablation(instruction=instruction, is_needed=False, words=words)
+    if most is not None and _undefined_count(text) > most:
+        return needed("a register is read that nothing may have written (--defined)")
+    for version in fingerprint.checks:
+        reaction = await interest.react(text, version)
+        if not fingerprint.passes(version, reaction):
+            return needed(f"ptxas {version}: {_did(reaction, fingerprint)}")
+    if not await interest.is_held(text):
+        return needed(f"ptxas {fingerprint.bad} no longer accepts it for {fingerprint.held_for}")
+    return Ablation(instruction=instruction, is_needed=False, words="still the same")
+
+
+def _did(reaction: Reaction, fingerprint: Fingerprint) -> str:
+    if fingerprint.condition is not None and reaction.is_accepted:
+        return fingerprint.described(reaction)
+    if reaction.is_accepted:
+        return "accepts it"
+    more = sorted(reaction.errors - (fingerprint.errors or reaction.errors))
+    said = f"; it also says: {'; '.join(more)}" if more else ""
+    return f"{reaction.verdict.value}: {reaction.reason}{said}"

@@ -8,7 +8,7 @@ rewritten. At the end every pass has tried every step on the document that is re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import overload
@@ -41,8 +41,8 @@ from harness.minimize.ptx.weight import Ballast, ballasts, pump
 from harness.minimize.reduction.driver import (
     UNLIMITED,
     Effort,
-    PassCount,
     Reducer,
+    Reduction,
     ReductionProgress,
     Transformation,
 )
@@ -73,23 +73,6 @@ _FINE: _Passes = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtxReduction:
-    """A reduced module; the rest as in `reduction.Reduction`."""
-
-    text: str
-    instructions: int
-    tests: int
-    is_finished: bool
-    is_minimal: bool
-    ledger: Mapping[str, PassCount]
-
-    @property
-    def bytes(self) -> int:
-        """How long the text is."""
-        return len(self.text.encode(errors="surrogatepass"))
-
-
 async def reduce_ptx(
     text: str,
     is_interesting: Callable[[str], Awaitable[bool]],
@@ -98,7 +81,7 @@ async def reduce_ptx(
     always: bool = False,
     effort: Effort = UNLIMITED,
     watch: Callable[[ReductionProgress[str]], None] = lambda _: None,
-) -> PtxReduction:
+) -> Reduction[str]:
     """Reduce a module; the arguments are those of `reduction.Reducer`.
 
     `defined`: what comes out reads no register that nothing wrote, if the text that goes in does
@@ -134,7 +117,8 @@ class _Work:
         def hear(progress: ReductionProgress[Document]) -> None:
             if self.is_ahead:
                 progress = replace(progress, document=None)
-            self.watch(_as_text(replace(progress, tests=spent + progress.tests), complete))
+            progress = replace(progress, tests=spent + progress.tests)
+            self.watch(progress.mapped(lambda best: str(complete(best)), unit=_PER_INSTRUCTION))
 
         most = self.effort.max_tests
         left = None if most is None else max(0, most - spent)
@@ -150,14 +134,14 @@ class _Work:
 
 async def _reduce(
     work: _Work, *, allowed: Counter[str] | None = None, named: frozenset[str] | None = None
-) -> PtxReduction:
+) -> Reduction[str]:
     reducer = work.reducer(_as_it_is, 0)
     kinds = ballasts(tidied(work.document))
     is_minimal = await _Strategy(reducer, kinds, allowed=allowed, named=named).run()
     return _result(reducer, reducer.best, is_minimal=is_minimal)
 
 
-async def _reduce_defined(work: _Work) -> PtxReduction:
+async def _reduce_defined(work: _Work) -> Reduction[str]:
     """Reduce without a care, then give values to what reads none.
 
     Where that cannot be done, every step gives its values.
@@ -185,15 +169,14 @@ async def _reduce_defined(work: _Work) -> PtxReduction:
 
 def _result(
     reducer: Reducer[Document], best: Document, *, is_minimal: bool, spent: int = 0
-) -> PtxReduction:
-    reduction = reducer.reduction(is_minimal=is_minimal)
-    return PtxReduction(
-        text=str(best),
-        instructions=len(best.instructions),
-        tests=spent + reduction.tests,
-        is_finished=reduction.is_finished,
-        is_minimal=reduction.is_minimal,
-        ledger=reduction.ledger,
+) -> Reduction[str]:
+    done = reducer.reduction(is_minimal=is_minimal)
+    return Reduction(
+        document=str(best),
+        tests=spent + done.tests,
+        is_finished=done.is_finished,
+        is_minimal=done.is_minimal,
+        ledger=done.ledger,
     )
 
 
@@ -268,18 +251,6 @@ def _size(document: Document) -> int:
 
 def _key(document: Document) -> str:
     return "\n".join(one.code for one in document.statements)
-
-
-def _as_text(
-    progress: ReductionProgress[Document], complete: Callable[[Document], Document]
-) -> ReductionProgress[str]:
-    return ReductionProgress(
-        pass_name=progress.pass_name,
-        is_accepted=progress.is_accepted,
-        tests=progress.tests,
-        size=progress.size // _PER_INSTRUCTION,
-        document=None if progress.document is None else str(complete(progress.document)),
-    )
 
 
 class _Deletions(Sequence[tuple[str, str]]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.frontends.one_file import without_argument
@@ -23,16 +23,14 @@ from harness.minimize.python.tree import (
     stores,
 )
 from harness.minimize.reduction.driver import (
-    UNLIMITED,
     Edit,
-    Effort,
     MarkedPass,
     Reducer,
-    Reduction,
-    ReductionProgress,
+    TextFormat,
     reduce_patiently,
     sweep_coarsely,
 )
+from harness.values.standalone import FileLayout
 
 Change = Callable[[ast.AST], Replacement]
 
@@ -770,23 +768,18 @@ PASSES: tuple[MarkedPass[PythonFile], ...] = (
 )
 
 
-async def reduce_source(
-    document: PythonFile,
-    is_interesting: Callable[[PythonFile], Awaitable[bool]],
-    *,
-    effort: Effort = UNLIMITED,
-    watch: Callable[[ReductionProgress[PythonFile]], None] = lambda _: None,
-) -> Reduction[PythonFile]:
-    """Reduce until nothing more can go; the arguments are those of `reduction.Reducer`."""
-    reducer = Reducer(
-        document,
-        is_interesting,
-        size=lambda source: source.size,
-        key=lambda source: source.text,
-        effort=effort,
-        watch=watch,
-    )
+async def _reduce_source(reducer: Reducer[PythonFile]) -> None:
     await sweep_coarsely(reducer, _STRUCTURE, smallest=8)
     await sweep_coarsely(reducer, PASSES, smallest=4)
     await reduce_patiently(reducer, PASSES)
-    return reducer.reduction(is_minimal=True)
+
+
+def python_format(layout: FileLayout) -> TextFormat[PythonFile]:
+    """Standalone files; lines are those of functions, without comments and blanks."""
+    return TextFormat(
+        read=lambda text: PythonFile.of(layout.read(text), layout),
+        text_of=lambda source: source.text,
+        size=lambda source: source.size,
+        lines=lambda source: source.kernel_lines,
+        run=_reduce_source,
+    )

@@ -20,9 +20,10 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-# The tests of a reduction: questions, answers and costs.
-
 D = TypeVar("D")
+E = TypeVar("E")
+
+# The tests of a reduction: questions, answers and costs.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,16 @@ class ReductionProgress(Generic[D]):
     tests: int
     size: int
     document: D | None
+
+    def mapped(self, made_of: Callable[[D], E], *, unit: int = 1) -> ReductionProgress[E]:
+        """The same with what is made of the document; `unit` of its size count as one."""
+        return ReductionProgress(
+            pass_name=self.pass_name,
+            is_accepted=self.is_accepted,
+            tests=self.tests,
+            size=self.size // unit,
+            document=None if self.document is None else made_of(self.document),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,28 +441,6 @@ class _Round(Generic[D]):
         self._waiting.extend((chunk[middle:], chunk[:middle]))
 
 
-async def reduce(
-    document: D,
-    passes: Sequence[Transformation[D]],
-    is_interesting: Callable[[D], Awaitable[bool]],
-    *,
-    size: Callable[[D], int],
-    key: Callable[[D], str],
-    effort: Effort = UNLIMITED,
-    watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
-) -> Reduction[D]:
-    """Reduce a document until no pass brings anything, or nothing is left to spend.
-
-    The arguments are those of `Reducer`. Singles wait until every pass had its first round: most of
-    what is left then goes in larger pieces by another pass.
-    """
-    reducer = Reducer(document, is_interesting, size=size, key=key, effort=effort, watch=watch)
-    await reducer.sweep(passes, smallest=2)
-    while await reducer.sweep(passes):
-        pass
-    return reducer.reduction(is_minimal=True)
-
-
 # A reduction that does not ask again for what was refused, until nothing else is left.
 #
 # Where a test takes a second, most of a reduction would go into edits that were refused before and
@@ -531,3 +520,93 @@ async def _sweep(reducer: Reducer[D], passes: Sequence[_Patient[D]]) -> bool:
             # What a taken edit made possible is new, and was not asked for.
             each.refused |= before & each.marks(reducer.best)
     return brought
+
+
+# Texts that are reduced as documents.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """Of a text. `instructions` are those of PTX; `lines` counts what the level counts."""
+
+    instructions: int | None = None
+    bytes: int
+    lines: int
+
+
+class ReduceText(Protocol):
+    """Reduces a text; the arguments are those of `Reducer`."""
+
+    async def __call__(
+        self,
+        text: str,
+        is_interesting: Callable[[str], Awaitable[bool]],
+        *,
+        effort: Effort,
+        watch: Callable[[ReductionProgress[str]], None],
+    ) -> Reduction[str]:
+        """One reduction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFormat(Generic[D]):
+    """A kind of text: how it is read as a document, measured, and reduced.
+
+    `size` must not grow, `lines` is what a reader is told of it. Documents with the same `key` (the
+    same text, where there is none) are tested once. `run` tries all passes on a reducer, until
+    nothing more can go.
+    """
+
+    read: Callable[[str], D]
+    text_of: Callable[[D], str]
+    size: Callable[[D], int]
+    lines: Callable[[D], int]
+    run: Callable[[Reducer[D]], Awaitable[None]]
+    key: Callable[[D], str] | None = None
+
+    def size_of(self, text: str) -> Size:
+        """How large a text is."""
+        return Size(bytes=len(text.encode()), lines=self.lines(self.read(text)))
+
+    async def reduce(
+        self,
+        document: D,
+        is_interesting: Callable[[D], Awaitable[bool]],
+        *,
+        effort: Effort = UNLIMITED,
+        watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
+    ) -> Reduction[D]:
+        """Reduce a document; the arguments are those of `Reducer`."""
+        reducer = Reducer(
+            document,
+            is_interesting,
+            size=self.size,
+            key=self.key or self.text_of,
+            effort=effort,
+            watch=watch,
+        )
+        await self.run(reducer)
+        return reducer.reduction(is_minimal=True)
+
+    async def reduce_text(
+        self,
+        text: str,
+        is_interesting: Callable[[str], Awaitable[bool]],
+        *,
+        effort: Effort,
+        watch: Callable[[ReductionProgress[str]], None],
+    ) -> Reduction[str]:
+        """The same of a text; see `ReduceText`."""
+        done = await self.reduce(
+            self.read(text),
+            lambda document: is_interesting(self.text_of(document)),
+            effort=effort,
+            watch=lambda progress: watch(progress.mapped(self.text_of)),
+        )
+        return Reduction(
+            document=self.text_of(done.document),
+            tests=done.tests,
+            is_finished=done.is_finished,
+            is_minimal=done.is_minimal,
+            ledger=done.ledger,
+        )

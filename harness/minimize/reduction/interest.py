@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -73,21 +73,54 @@ async def ask_all(
     return dict(zip(wanted, found, strict=True))
 
 
+@dataclass(frozen=True, slots=True)
+class PredicateAnswer:
+    """What a predicate says of one text.
+
+    `SAME`: it goes wrong in the same way; `ACCEPTS`: it is right; `OTHER`: it goes wrong in another
+    way; `UNTOLD`: that could not be determined. Only `SAME` is kept; `reason` is for the report.
+    """
+
+    answer: Answer
+    reason: str
+
+    @property
+    def is_same(self) -> bool:
+        """Whether a candidate shows what is looked for."""
+        return self.answer is Answer.SAME
+
+
+class Predicate(Protocol):
+    """Decides alone whether a text is interesting: no version of a tool is asked about it."""
+
+    def is_possible(self, text: str) -> bool:
+        """Whether it is worth asking: nothing is run for this."""
+
+    async def ask(self, text: str) -> PredicateAnswer:
+        """Try one text.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+
+
 @dataclass(slots=True, kw_only=True)
 class Interest(Generic[T]):
     """Whether a text shows the whole fingerprint.
 
-    `tools` has each version that the fingerprint names. A failure that comes only now and then is
-    looked for `tries` times. `predicate` decides alone where the user has one. `is_accepted` says
-    whether it is accepted for another target, where the fingerprint names one.
+    The `oracle` asks `versions`, of which the fingerprint names some; or a `predicate` decides
+    alone. A failure that comes only now and then is looked for `tries` times. `is_accepted` says
+    whether it is accepted for another target, where the fingerprint names one. With
+    `keeps_refusals`, a version that refuses the original in another way has to go on doing so.
     """
 
-    oracle: Oracle[T]
     fingerprint: Fingerprint
-    tools: Mapping[str, T]
+    versions: VersionReactions[T]
+    oracle: Oracle[T] | None = None
+    predicate: Predicate | None = None
     tries: int = 1
-    predicate: Callable[[str], Awaitable[bool]] | None = None
     is_accepted: Callable[[str], Awaitable[bool]] | None = None
+    keeps_refusals: bool = False
     calls: int = 0
     costs: dict[str, Cost] = field(default_factory=dict)
 
@@ -95,17 +128,22 @@ class Interest(Generic[T]):
         """A started test, as `harness.minimize.reduction.driver` likes them."""
         return asyncio.ensure_future(self.holds(text))
 
+    def is_possible(self, text: str) -> bool:
+        """Whether a text is worth asking about."""
+        judge = self.predicate or self.oracle
+        return judge is not None and judge.is_possible(text)
+
     async def holds(self, text: str) -> bool:
         """Ask until one version refuses, the cheapest refusal first.
 
         Raises:
             InfrastructureError: this machine failed, twice.
         """
-        if not self.oracle.is_possible(text):
+        if not self.is_possible(text):
             return False
         if self.predicate:
             self.calls += 1
-            return await self.predicate(text)
+            return (await self.predicate.ask(text)).is_same
         for check in self.fingerprint.checks:
             self.costs.setdefault(check, Cost())
         for version in in_order(self.fingerprint.checks, self.costs):
@@ -120,12 +158,31 @@ class Interest(Generic[T]):
         self.calls += 1
         return await self.is_accepted(text)
 
+    async def react(self, text: str, version: str, *, to_the_end: bool = True) -> Reaction:
+        """What one version does with a text; without `to_the_end`, until the failure can come.
+
+        Raises:
+            InfrastructureError: this machine failed, twice.
+        """
+        assert self.oracle is not None, "a predicate has no versions"
+        ask = self.oracle.react if to_the_end else self.oracle.look
+        return await ask(text, self.versions.tools[version])
+
+    async def react_all(self, text: str) -> dict[str, Reaction]:
+        """What every version does with a text; a predicate has none.
+
+        Raises:
+            InfrastructureError: this machine failed, twice.
+        """
+        if self.predicate or self.oracle is None:
+            return {}
+        return await ask_all(self.oracle, text, self.versions.tools.values())
+
     async def _passes(self, version: str, text: str) -> bool:
         must_show = self.fingerprint.wanted(version) is Answer.SAME
-        ask = self.oracle.look if must_show else self.oracle.react
         for _ in range(self.tries if must_show else 1):
             self.calls += 1
-            reaction = await ask(text, self.tools[version])
+            reaction = await self.react(text, version, to_the_end=not must_show)
             passes = self.fingerprint.passes(version, reaction)
             self.costs[version].add(refused=not passes, seconds=reaction.end.wall)
             if passes:
@@ -139,7 +196,7 @@ _TIMES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf(Generic[T]):
+class AvailableVersions(Generic[T]):
     """The versions of one compiler: those installed, and those of the package index.
 
     `steps` is how many more are installed at most on either side to find one that accepts.
@@ -154,12 +211,14 @@ class Shelf(Generic[T]):
 
 
 @dataclass(slots=True, kw_only=True)
-class AtHand(Generic[T]):
+class VersionReactions(Generic[T]):
     """Every version that was tried on the original, and what it did.
 
-    `text` is the original, with `as_version` (of PTX) where older ones can then be tested.
+    `name` is that of the tool. `text` is the original, with `as_version` (of PTX) where older ones
+    can then be tested.
     """
 
+    name: str
     text: str
     as_version: str | None = None
     tools: dict[str, T] = field(default_factory=dict)
@@ -174,13 +233,13 @@ class AtHand(Generic[T]):
         }
 
 
-def ptxas_shelf() -> Shelf[Assembler]:
+def ptxas_versions() -> AvailableVersions[Assembler]:
     """Every ptxas.
 
     Raises:
         StorageError: the cache cannot be read.
     """
-    return Shelf(
+    return AvailableVersions(
         name="ptxas",
         installed=[install_ptxas(version) for version in installed_versions(PTXAS)],
         available=lambda: [version for version, _ in available_ptxas()],
@@ -189,13 +248,13 @@ def ptxas_shelf() -> Shelf[Assembler]:
     )
 
 
-def assembler_shelf(back: BackEnd) -> Shelf[Assembler]:
+def assembler_versions(back: BackEnd) -> AvailableVersions[Assembler]:
     """Every version of an assembler; of the index, the newest of a minor.
 
     Raises:
         StorageError: the cache cannot be read.
     """
-    return Shelf(
+    return AvailableVersions(
         name=back.title,
         installed=[back.install(version) for version in back.installed()],
         available=lambda: newest_of_minor(back.available()),
@@ -204,14 +263,14 @@ def assembler_shelf(back: BackEnd) -> Shelf[Assembler]:
     )
 
 
-def compiler_shelf(kind: str) -> Shelf[Compiler]:
+def compiler_versions(kind: str) -> AvailableVersions[Compiler]:
     """Every version of a compiler, the one beside triage too; of the index, the newest of a minor.
 
     Raises:
         StorageError: the cache cannot be read.
     """
     end = front_end(kind)
-    return Shelf(
+    return AvailableVersions(
         name=end.title,
         installed=end.installed(),
         available=lambda: newest_of_minor(end.available()),
@@ -223,101 +282,82 @@ def compiler_shelf(kind: str) -> Shelf[Compiler]:
 
 
 async def ask_installed(
-    oracle: Oracle[T], shelf: Shelf[T], text: str, tool: T, limits: ResourceLimits
-) -> AtHand[T]:
+    oracle: Oracle[T], versions: AvailableVersions[T], text: str, tool: T, limits: ResourceLimits
+) -> VersionReactions[T]:
     """Try every installed version, and `tool` in place of the installed one of its version.
 
     Raises:
         InfrastructureError: `tool` cannot be started.
     """
-    found = AtHand[T](text=text)
-    found.tools[tool.version] = tool
-    found.reactions |= await ask_all(oracle, text, [tool], limits)
-    others = [each for each in shelf.installed if each.version != tool.version]
+    tried = VersionReactions[T](name=versions.name, text=text)
+    tried.tools[tool.version] = tool
+    tried.reactions |= await ask_all(oracle, text, [tool], limits)
+    others = [each for each in versions.installed if each.version != tool.version]
     # They may take as long as the one that fails, and somewhat longer where it ends early.
-    glance = max(shelf.glance, _TIMES * found.reactions[tool.version].end.wall)
-    await try_on(oracle, replace(shelf, glance=glance), found, others, limits)
-    return found
+    glance = max(versions.glance, _TIMES * tried.reactions[tool.version].end.wall)
+    await try_on(oracle, tried, others, replace(limits, timeout=min(limits.timeout, glance)))
+    return tried
 
 
 async def try_on(
-    oracle: Oracle[T], shelf: Shelf[T], found: AtHand[T], tools: Iterable[T], limits: ResourceLimits
+    oracle: Oracle[T], tried: VersionReactions[T], tools: Iterable[T], limits: ResourceLimits
 ) -> None:
     """Ask versions that were not asked yet; what this machine cannot run is left out."""
-    limits = replace(limits, timeout=min(limits.timeout, shelf.glance))
 
     async def one(tool: T) -> None:
         try:
-            found.reactions |= await ask_all(oracle, found.text, [tool], limits)
+            tried.reactions |= await ask_all(oracle, tried.text, [tool], limits)
         except InfrastructureError as error:
-            found.notes.append(f"{shelf.name} {tool.version} was not asked: {error}")
+            tried.notes.append(f"{tried.name} {tool.version} was not asked: {error}")
         else:
-            found.tools[tool.version] = tool
+            tried.tools[tool.version] = tool
 
     await asyncio.gather(*map(one, tools))
 
 
 async def walk_the_index(
     oracle: Oracle[T],
-    shelf: Shelf[T],
-    found: AtHand[T],
+    versions: AvailableVersions[T],
+    tried: VersionReactions[T],
     fingerprint: Fingerprint,
     limits: ResourceLimits,
     tell: Callable[[str], None],
 ) -> None:
-    """Install versions outwards, on each side on which nothing installed accepts."""
+    """Install versions outwards, on each side on which nothing installed accepts.
+
+    Until one accepts, or cannot do this at all, or enough were tried.
+    """
     bad = fingerprint.bad
-    below, above = accepting_neighbours(found.answers(fingerprint), bad)
+    below, above = accepting_neighbours(tried.answers(fingerprint), bad)
     if (below and above) or offline():
         return
     try:
-        index = await asyncio.to_thread(shelf.available)
+        index = await asyncio.to_thread(versions.available)
     except (InfrastructureError, UsageError) as error:
-        found.notes.append(f"only the installed {shelf.name} were tried: {error}")
+        tried.notes.append(f"only the installed {versions.name} were tried: {error}")
         return
-    here = Version(bad)
-    sides = (
-        (below, [version for version in reversed(index) if version < here]),
-        (above, [version for version in index if version > here]),
-    )
-    outwards = _Walk(
-        oracle=oracle, shelf=shelf, found=found, fingerprint=fingerprint, limits=limits, tell=tell
-    )
-    for is_there, versions in sides:
-        if is_there is None:
-            await outwards.along(versions)
+    limits = replace(limits, timeout=min(limits.timeout, versions.glance))
 
-
-@dataclass(slots=True, kw_only=True)
-class _Walk(Generic[T]):
-    """The arguments of `walk_the_index`."""
-
-    oracle: Oracle[T]
-    shelf: Shelf[T]
-    found: AtHand[T]
-    fingerprint: Fingerprint
-    limits: ResourceLimits
-    tell: Callable[[str], None]
-
-    async def along(self, versions: Sequence[Version]) -> None:
-        """Until one accepts, or cannot do this at all, or enough were tried."""
-        steps, found = 0, self.found
-        for version in map(str, versions):
-            if version not in found.reactions:
-                steps += 1
-                if steps > self.shelf.steps or not await self._try(version):
-                    return
-            answer = self.fingerprint.answer(found.reactions[version])
-            # What cannot do this text or target at all will not learn it further out.
-            if answer in (Answer.ACCEPTS, Answer.UNTOLD):
-                return
-
-    async def _try(self, version: str) -> bool:
-        self.tell(f"trying {self.shelf.name} {version}")
+    async def is_tried(version: str) -> bool:
+        tell(f"trying {versions.name} {version}")
         try:
-            tool = await asyncio.to_thread(self.shelf.install, version)
+            tool = await asyncio.to_thread(versions.install, version)
         except (InfrastructureError, UsageError) as error:
-            self.found.notes.append(f"{self.shelf.name} {version} was not tried: {error}")
+            tried.notes.append(f"{versions.name} {version} was not tried: {error}")
             return False
-        await try_on(self.oracle, self.shelf, self.found, [tool], self.limits)
-        return version in self.found.reactions
+        await try_on(oracle, tried, [tool], limits)
+        return version in tried.reactions
+
+    here = Version(bad)
+    older = [str(version) for version in reversed(index) if version < here]
+    newer = [str(version) for version in index if version > here]
+    for accepting, outwards in ((below, older), (above, newer)):
+        steps = 0
+        for version in outwards if accepting is None else ():
+            if version not in tried.reactions:
+                steps += 1
+                if steps > versions.steps or not await is_tried(version):
+                    break
+            # What cannot do this text or target at all will not learn it further out.
+            if fingerprint.answer(tried.reactions[version]) in (Answer.ACCEPTS, Answer.UNTOLD):
+                break

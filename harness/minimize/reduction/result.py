@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from harness.minimize.reduction.driver import PassCount
+from harness.minimize.reduction.driver import PassCount, Size
 from harness.minimize.reduction.fingerprint import (
     Answer,
     Fingerprint,
@@ -34,15 +34,6 @@ class Ending(StrEnum):
     BUDGET = "budget"
     INTERRUPTED = "interrupted"
     TROUBLE = "trouble"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """Of a text. `instructions` are those of PTX; `lines` counts what the level counts."""
-
-    instructions: int | None = None
-    bytes: int
-    lines: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +110,7 @@ class Minimization:
     ptxas: str
     assembler: str = PTXAS
     is_of_assemblers: bool = False
-    packages: Mapping[str, str]
+    packages: Mapping[str, str] = field(default_factory=dict)
     fingerprint: Fingerprint
     reaction: Reaction | None
     limit: float

@@ -12,22 +12,23 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
+from harness.frontends.one_file import StandaloneError
 from harness.io.files.locations import create_folder, storage_error
 from harness.io.files.regular_files import read_regular
 from harness.io.files.whole_folders import write_atomically
 from harness.io.machines.seam import MachinesGoneError
 from harness.judging.conditions import Condition, spell
-from harness.minimize.reduction.driver import Effort, PassCount
+from harness.minimize.reduction.driver import Effort, PassCount, ReduceText, ReductionProgress, Size
 from harness.minimize.reduction.fingerprint import Fingerprint, Reaction, drifted
-from harness.minimize.reduction.interest import AnyTool, AtHand, Interest, ask_all
-from harness.minimize.reduction.result import Ending, Size, VersionLine
+from harness.minimize.reduction.interest import AnyTool, Interest
+from harness.minimize.reduction.result import Ablation, Ending, Minimization, VersionLine
 from harness.minimize.reduction.subject import Subject
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.row import Row
@@ -377,8 +378,8 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reducing:
-    """What is to be reduced, and with what."""
+class MinimizeTask:
+    """What is to be reduced, and with what; which level comes later."""
 
     bench: Workbench
     selection: Selection
@@ -399,113 +400,76 @@ class Reducing:
         folder.check(resume=self.options.resume)
         return folder
 
-    def work(self, folder: MinimizedFolder, text: str, size_of: Callable[[str], Size]) -> Work:
-        """The work on a text in an opened folder."""
-        options = self.options
-        return Work(
-            folder=folder,
-            watch=self.watch,
-            best=text,
-            size_of=size_of,
-            started=self.started,
-            # What earlier runs spent is spent.
-            deadline=self.started + options.seconds - folder.seconds if options.seconds else None,
-            jobs=self.how.workers,
-            seed=options.seed,
-            max_tests=options.tests,
-        )
 
-    def begin(self, work: Work, level: str, fingerprint: Fingerprint, **more: object) -> bool:
-        """Say what begins; whether an earlier run has finished the same, so that nothing is left.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """What is reduced: a text, and how it gets smaller.
 
-        `more` is what else decides what comes out.
-        """
-        row, folder = self.subject.row, work.folder
-        self.watch.began(row.kernel, level, work.size)
-        condition = fingerprint.condition
-        terms = {
-            "level": level,
-            "fails": fingerprint.bad,
-            "signature": fingerprint.signature,
-            "while": spell(condition) if condition else None,
-            "script": fingerprint.script,
-            "guards": (*fingerprint.checks[1:], *filter(None, (fingerprint.held_for,))),
-            "seed": self.options.seed,
-            **more,
-        }
-        work.log("begun", {"kernel": row.short, "jobs": self.how.workers, "terms": terms})
-        same = json.loads(json.dumps(terms)) == folder.finished_terms
-        return same and work.best == folder.begun
+    `name` is as of `--level`, `suffix` that of the files; `options` are what `triage compile` needs
+    besides to take one. `terms` are what else decides what comes out. `ablate` takes each piece of
+    the result away alone: what came of it, and how many pieces were not tried. `remarks` are for
+    the report.
+    """
+
+    name: str
+    suffix: str
+    original: str
+    size_of: Callable[[str], Size]
+    reduce: ReduceText
+    options: str = ""
+    terms: Mapping[str, object] = field(default_factory=dict)
+    ablate: Callable[[Work], Awaitable[tuple[tuple[Ablation, ...], int]]] | None = None
+    remarks: Callable[[Work], Awaitable[list[str]]] | None = None
 
 
 T = TypeVar("T", bound=AnyTool)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Driven:
-    """What one run of a driver came to; see `harness.minimize.reduction.driver.Reduction`."""
-
-    text: str
-    tests: int
-    is_finished: bool
-    is_minimal: bool | None
-    ledger: Mapping[str, PassCount]
-
-
-class Driver(Protocol):
-    """Reduces a text of one level; the arguments are those of `reduction.Reducer`."""
-
-    async def __call__(
-        self,
-        text: str,
-        is_interesting: Callable[[str], Awaitable[bool]],
-        *,
-        effort: Effort,
-        watch: Callable[[str, int, str | None], None],
-    ) -> Driven:
-        """`watch` hears of each test: the pass, how many there were, the new best if there is."""
-
-
 @dataclass(slots=True, kw_only=True)
-class HeldReduction(Generic[T]):
-    """One text, what is interesting about it, and the versions that hold the failure in place.
+class LevelReduction(Generic[T]):
+    """The reduction of a level: reduces, asks every version, and goes back where one differs.
 
-    `name` is that of the compiler whose versions they are. With `keeps_refusals`, a version that
-    refuses the original in another way has to go on doing so. `versions` is the table of original
-    against result once it is known.
+    `interest` says what is interesting about a text, and has the versions that hold the failure in
+    place. `versions` is the table of original against result once it is known.
     """
 
-    name: str
+    level: Level
     work: Work
     interest: Interest[T]
-    at_hand: AtHand[T]
-    driver: Driver
-    keeps_refusals: bool = False
     versions: tuple[VersionLine, ...] = ()
-    is_minimal: bool | None = None
+    ablation: tuple[Ablation, ...] = ()
+    not_ablated: int = 0
+    _is_minimal: bool | None = None
 
-    async def run(
-        self, *, is_done: bool = False, then: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    @property
+    def is_minimal(self) -> bool | None:
+        """Whether nothing can go alone; None where that was not tried out."""
+        if self.level.ablate is None:
+            return self._is_minimal
+        if not self.ablation or self.not_ablated:
+            return None
+        return all(each.is_needed for each in self.ablation)
+
+    async def run(self, *, is_done: bool = False) -> None:
         """Reduce until nothing is left to try or to spend; Ctrl-C and trouble keep the best.
 
-        With `is_done`, an earlier run has reduced it: only the versions are asked. `then` looks
-        closer at the result.
+        With `is_done`, an earlier run has reduced it: only the versions are asked.
         """
-        work = self.work
+        work, interest = self.work, self.interest
         try:
             if is_done:
-                self.is_minimal = work.folder.is_minimal
+                self._is_minimal = work.folder.is_minimal
             else:
                 await self._reduce()
-            while diverged := self._diverged(now := await self._ask_all()):
-                if set(diverged) <= set(self.interest.fingerprint.checks):
+            while diverged := self._diverged(now := await self._react_all()):
+                if set(diverged) <= set(interest.fingerprint.checks):
                     break  # They were asked, and answer differently from run to run.
                 await self._go_back(diverged)
                 await self._reduce()
             self.versions = self._lines(now)
-            if then:
-                await then()
+            work.calls = interest.calls
+            if self.level.ablate:
+                self.ablation, self.not_ablated = await self.level.ablate(work)
         except asyncio.CancelledError:
             work.ending = Ending.INTERRUPTED
         except (InfrastructureError, MachinesGoneError) as error:
@@ -516,23 +480,22 @@ class HeldReduction(Generic[T]):
     async def _reduce(self) -> None:
         work = self.work
         work.begin()
-        done = await self.driver(
+        done = await self.level.reduce(
             work.best, self.interest.begin, effort=work.effort, watch=self._heard
         )
-        work.take(done.text)
+        work.take(done.document)
         work.end(done.ledger, done.tests, is_finished=done.is_finished)
-        self.is_minimal = done.is_minimal if done.is_finished else None
+        self._is_minimal = done.is_minimal if done.is_finished else None
 
-    def _heard(self, pass_name: str, tests: int, text: str | None) -> None:
+    def _heard(self, progress: ReductionProgress[str]) -> None:
         self.work.calls = self.interest.calls
-        self.work.heard(pass_name, tests, text=text)
+        self.work.heard(progress.pass_name, progress.tests, text=progress.document)
 
-    async def _ask_all(self) -> dict[str, Reaction]:
-        """What every installed version does; with a script, none is asked."""
-        if self.interest.fingerprint.script:
-            return {}
-        self.work.watch.stage(f"asking every installed {self.name}")
-        return await ask_all(self.interest.oracle, self.work.best, self.at_hand.tools.values())
+    async def _react_all(self) -> dict[str, Reaction]:
+        """What every installed version does; a predicate has none to ask."""
+        if self.interest.predicate is None:
+            self.work.watch.stage(f"asking every installed {self.interest.versions.name}")
+        return await self.interest.react_all(self.work.best)
 
     def _diverged(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
         """Versions that answered otherwise for the original; numbers are asked of one only."""
@@ -540,14 +503,14 @@ class HeldReduction(Generic[T]):
         if fingerprint.signature is None:
             return ()
         answers = {version: fingerprint.answer(each) for version, each in now.items()}
-        original = self.at_hand.answers(fingerprint)
-        return drifted(original, answers, keeps_refusals=self.keeps_refusals)
+        original = self.interest.versions.answers(fingerprint)
+        return drifted(original, answers, keeps_refusals=self.interest.keeps_refusals)
 
     async def _go_back(self, diverged: tuple[str, ...]) -> None:
         """Return to the last step that had not diverged, and ask these versions from there on."""
         interest = self.interest
         interest.fingerprint = interest.fingerprint.with_guards(
-            self.at_hand.answers(interest.fingerprint), diverged
+            interest.versions.answers(interest.fingerprint), diverged
         )
         history = self.work.history
         first, last = 0, len(history) - 1
@@ -557,26 +520,132 @@ class HeldReduction(Generic[T]):
                 first = middle
             else:
                 last = middle
-        names = ", ".join(diverged)
-        self.work.note(f"{self.name} {names} differed from the original: from there on asked, too")
+        tools = f"{interest.versions.name} {', '.join(diverged)}"
+        self.work.note(f"{tools} differed from the original: from there on asked, too")
         text = history[first]
         del history[first + 1 :]
         self.work.take(text)
         self.work.log("went back", {"versions": diverged})
 
     def _lines(self, now: Mapping[str, Reaction]) -> tuple[VersionLine, ...]:
-        fingerprint = self.interest.fingerprint
+        fingerprint, tried = self.interest.fingerprint, self.interest.versions
         lines = []
-        for version, answer in self.at_hand.answers(fingerprint).items():
+        for version, answer in tried.answers(fingerprint).items():
             mine = now.get(version)
             lines.append(
                 VersionLine(
                     version=version,
                     original=answer,
-                    original_words=fingerprint.described(self.at_hand.reactions[version]),
+                    original_words=fingerprint.described(tried.reactions[version]),
                     minimized=fingerprint.answer(mine) if mine else None,
                     minimized_words=fingerprint.described(mine) if mine else "",
                     minimized_kind=mine.verdict if mine else None,
                 )
             )
         return tuple(lines)
+
+
+async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) -> Minimization:
+    """Reduce a level to what is interesting, keep the best whatever happens, and report.
+
+    Raises:
+        UsageError: the folder is taken, or what it holds cannot be read.
+        StorageError: the folder cannot be read or written.
+        InfrastructureError: this machine failed before the reduction began.
+    """
+    options, tried = task.options, interest.versions
+    folder = task.folder(level.suffix).open(level.original, resume=options.resume)
+    best, notes = tried.text, list(tried.notes)
+    if folder.begun not in (None, level.original, best):
+        begun = folder.begun or ""
+        try:
+            level.size_of(begun)
+        except (StandaloneError, ValueError) as error:
+            raise UsageError(f"--resume: {folder.best} cannot be read: {error}") from error
+        if await interest.holds(begun):
+            best = begun
+        else:
+            notes.append(STARTED_OVER)
+    work = Work(
+        folder=folder,
+        watch=task.watch,
+        best=best,
+        size_of=level.size_of,
+        started=task.started,
+        # What earlier runs spent is spent.
+        deadline=task.started + options.seconds - folder.seconds if options.seconds else None,
+        jobs=task.how.workers,
+        seed=options.seed,
+        max_tests=options.tests,
+        notes=notes,
+    )
+    folder.keep(best)
+    reduction = LevelReduction(level=level, work=work, interest=interest)
+    await reduction.run(is_done=_begins_at_the_end(task, level, work, interest.fingerprint))
+    if level.remarks:
+        work.notes += await level.remarks(work)
+    work.finish(is_minimal=reduction.is_minimal)
+    return _report(task.subject, reduction, limit=task.how.limits.timeout)
+
+
+def _begins_at_the_end(
+    task: MinimizeTask, level: Level, work: Work, fingerprint: Fingerprint
+) -> bool:
+    """Say what begins; whether an earlier run has finished the same, so that nothing is left."""
+    row, folder = task.subject.row, work.folder
+    task.watch.began(row.kernel, level.name, work.size)
+    condition = fingerprint.condition
+    terms = {
+        "level": level.name,
+        "fails": fingerprint.bad,
+        "signature": fingerprint.signature,
+        "while": spell(condition) if condition else None,
+        "script": fingerprint.script,
+        "guards": (*fingerprint.checks[1:], *filter(None, (fingerprint.held_for,))),
+        "seed": task.options.seed,
+        **level.terms,
+    }
+    work.log("begun", {"kernel": row.short, "jobs": task.how.workers, "terms": terms})
+    same = json.loads(json.dumps(terms)) == folder.finished_terms
+    return same and work.best == folder.begun
+
+
+def _report(subject: Subject, reduction: LevelReduction[T], *, limit: float) -> Minimization:
+    """What a reduction came to, as far as it is the same for every level."""
+    level, work, interest = reduction.level, reduction.work, reduction.interest
+    reaction = interest.versions.reactions.get(interest.fingerprint.bad)
+    is_file = subject.cell.raw_ptx is not None
+    return Minimization(
+        kernel=Path(subject.row.kernel).name if is_file else subject.row.kernel,
+        short=subject.row.short,
+        target=str(subject.question.target),
+        flags=subject.question.flags,
+        level=level.name,
+        suffix=level.suffix,
+        options=level.options,
+        kind=subject.cell.compiler.kind,
+        triton=subject.row.compiler_version,
+        ptxas=subject.cell.ptxas.version,
+        fingerprint=interest.fingerprint,
+        reaction=reaction,
+        reason=reaction.reason if reaction else subject.row.reason,
+        stage=subject.row.stage,
+        limit=limit,
+        path=str(work.folder.path),
+        as_version=interest.versions.as_version,
+        original_text=level.original,
+        text=work.best,
+        original=level.size_of(level.original),
+        minimized=work.size,
+        tests=work.all_tests,
+        calls=work.all_calls,
+        seconds=work.seconds,
+        ending=work.ending,
+        trouble=work.trouble,
+        versions=reduction.versions,
+        ablation=reduction.ablation,
+        not_ablated=reduction.not_ablated,
+        is_minimal=reduction.is_minimal,
+        passes=dict(work.passes),
+        notes=(*work.notes, *subject.notes),
+    )

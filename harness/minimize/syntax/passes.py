@@ -8,17 +8,15 @@ from __future__ import annotations
 import itertools
 import re
 import string
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.frontends.syntax import Syntax
 from harness.minimize.reduction.driver import (
-    UNLIMITED,
     Edit,
-    Effort,
     MarkedPass,
     Reducer,
-    Reduction,
-    ReductionProgress,
+    TextFormat,
     reduce_patiently,
     sweep_coarsely,
 )
@@ -422,24 +420,19 @@ _LAST: tuple[MarkedPass[SourceTree], ...] = (
 PASSES = (*_STRUCTURE, *_FINE, *_LAST)
 
 
-async def reduce_by_syntax(
-    document: SourceTree,
-    is_interesting: Callable[[SourceTree], Awaitable[bool]],
-    *,
-    effort: Effort = UNLIMITED,
-    watch: Callable[[ReductionProgress[SourceTree]], None] = lambda _: None,
-) -> Reduction[SourceTree]:
-    """Reduce until nothing more can go; the arguments are those of `reduction.Reducer`."""
-    reducer = Reducer(
-        document,
-        is_interesting,
-        size=lambda tree: tree.size,
-        key=lambda tree: tree.text,
-        effort=effort,
-        watch=watch,
-    )
+async def _reduce_by_syntax(reducer: Reducer[SourceTree]) -> None:
     await sweep_coarsely(reducer, _STRUCTURE, smallest=4)
     await sweep_coarsely(reducer, (*_STRUCTURE, *_FINE), smallest=4)
     await reduce_patiently(reducer, (*_STRUCTURE, *_FINE))
     await reduce_patiently(reducer, PASSES)
-    return reducer.reduction(is_minimal=True)
+
+
+def syntax_format(syntax: Syntax) -> TextFormat[SourceTree]:
+    """Texts of a language; lines are those with code."""
+    return TextFormat(
+        read=lambda text: SourceTree(text, syntax),
+        text_of=lambda tree: tree.text,
+        size=lambda tree: tree.size,
+        lines=lambda tree: tree.lines,
+        run=_reduce_by_syntax,
+    )

@@ -9,18 +9,15 @@ constant, without knowing what the operation does.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.minimize.reduction.driver import (
-    UNLIMITED,
     Edit,
-    Effort,
     MarkedPass,
     Reducer,
-    Reduction,
-    ReductionProgress,
+    TextFormat,
     reduce_patiently,
     sweep_coarsely,
 )
@@ -513,22 +510,16 @@ def _size(module: IrModule) -> int:
     return 10 * len(module.operations) + reads + len(list(_types(module)))
 
 
-async def reduce_ir(
-    document: IrModule,
-    is_interesting: Callable[[IrModule], Awaitable[bool]],
-    *,
-    effort: Effort = UNLIMITED,
-    watch: Callable[[ReductionProgress[IrModule]], None] = lambda _: None,
-) -> Reduction[IrModule]:
-    """Reduce until nothing more can go; the arguments are those of `reduction.Reducer`."""
-    reducer = Reducer(
-        document,
-        is_interesting,
-        size=_size,
-        key=lambda module: module.text,
-        effort=effort,
-        watch=watch,
-    )
+async def _reduce_ir(reducer: Reducer[IrModule]) -> None:
     await sweep_coarsely(reducer, IR_PASSES, smallest=4)
     await reduce_patiently(reducer, IR_PASSES)
-    return reducer.reduction(is_minimal=True)
+
+
+IR_FORMAT = TextFormat(
+    read=IrModule.read,
+    text_of=lambda module: module.text,
+    size=_size,
+    lines=IrModule.count,
+    run=_reduce_ir,
+)
+"""Modules of Triton's IR; lines are operations."""

@@ -19,8 +19,9 @@ from harness.blame.words import Blame
 from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
+from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint
-from harness.minimize.reduction.result import Ending, Minimization, Size, VersionLine
+from harness.minimize.reduction.result import Ending, Minimization, VersionLine
 from harness.report.dossier import (
     Attachment,
     Dossier,

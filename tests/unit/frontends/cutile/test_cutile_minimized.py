@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from harness.frontends.registry import front_end
 from harness.minimize.reduction import words as scripts
+from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import Fingerprint
-from harness.minimize.reduction.result import Ending, Minimization, Size
+from harness.minimize.reduction.result import Ending, Minimization
 
 FOUND = Minimization(
     kernel="k",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from harness.minimize.reduction.driver import Reduction
+from harness.minimize.reduction.driver import Reducer, Reduction
 from harness.minimize.settings import Settings, differences, reduce_settings
 from harness.values.kernel import Config, LaunchParameter, Scalar
 
@@ -34,7 +34,14 @@ def reduced(
     async def is_interesting(candidate: Settings) -> bool:
         return holds(candidate)
 
-    return asyncio.run(reduce_settings(begun, is_interesting, configs=configs))
+    async def main() -> Reduction[Settings]:
+        reducer = Reducer(
+            begun, is_interesting, size=lambda each: each.size, key=lambda each: each.key
+        )
+        await reduce_settings(reducer, configs)
+        return reducer.reduction(is_minimal=True)
+
+    return asyncio.run(main())
 
 
 def test_what_does_not_matter_becomes_as_small_as_it_can() -> None:

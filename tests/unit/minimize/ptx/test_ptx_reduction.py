@@ -13,13 +13,8 @@ from ptx_texts import FILES, MODULE
 
 from gpu_emulator.ptx.text.document import parse
 from harness.minimize.ptx.defined import undeclared, undefined_registers
-from harness.minimize.ptx.order import (
-    PtxReduction,
-    count_instructions,
-    reduce_ptx,
-    single_deletions,
-)
-from harness.minimize.reduction.driver import Effort, ReductionProgress
+from harness.minimize.ptx.order import count_instructions, reduce_ptx, single_deletions
+from harness.minimize.reduction.driver import Effort, Reduction, ReductionProgress
 
 BODY = [
     "ld.param.u64 %rd1, [a];",
@@ -71,7 +66,7 @@ def run(
     defined: bool = False,
     watch: Callable[[ReductionProgress[str]], None] = lambda _: None,
     **effort: Any,
-) -> tuple[PtxReduction, list[str]]:
+) -> tuple[Reduction[str], list[str]]:
     asked = []
 
     def start(candidate: str) -> Awaitable[bool]:
@@ -82,7 +77,7 @@ def run(
 
         return asyncio.ensure_future(test())
 
-    async def main() -> PtxReduction:
+    async def main() -> Reduction[str]:
         return await reduce_ptx(text, start, defined=defined, effort=Effort(**effort), watch=watch)
 
     return asyncio.run(main()), asked
@@ -99,14 +94,14 @@ def holds_structure(text: str) -> bool:
 
 def test_only_what_is_needed_is_left() -> None:
     result, asked = run(KERNEL, holds_structure)
-    assert result.instructions == 2
-    assert sorted(opcodes(result.text)) == ["ex2", "fma"]
-    assert result.bytes < 200
+    assert count_instructions(result.document) == 2
+    assert sorted(opcodes(result.document)) == ["ex2", "fma"]
+    assert len(result.document) < 200
     assert result.tests == len(asked) == len(set(asked))
     assert result.is_finished
     assert result.is_minimal
-    assert ".version 8.8" in result.text
-    assert ".target sm_90" in result.text
+    assert ".version 8.8" in result.document
+    assert ".target sm_90" in result.document
 
 
 def weight(text: str) -> int:
@@ -117,9 +112,9 @@ def weight(text: str) -> int:
 def test_the_pump_leaves_a_threshold_of_weight() -> None:
     """No single instruction can go, and yet twenty light ones make way for a few heavy ones."""
     result, _ = run(KERNEL, lambda text: holds_structure(text) and weight(text) >= 24)
-    stores = [one for one in opcodes(result.text) if one.startswith("st")]
-    assert holds_structure(result.text)
-    assert weight(result.text) >= 24
+    stores = [one for one in opcodes(result.document) if one.startswith("st")]
+    assert holds_structure(result.document)
+    assert weight(result.document) >= 24
     assert len(stores) <= 6
     assert result.ledger["ballast"].accepted >= 1
 
@@ -131,7 +126,7 @@ def test_it_does_not_drift_to_a_second_bug() -> None:
         return holds_structure(text) or opcodes(text) == ["ret"]
 
     result, _ = run(KERNEL, lambda text: fails(text) and holds_structure(text))
-    assert holds_structure(result.text)
+    assert holds_structure(result.document)
 
 
 def test_a_flaky_oracle_ends_and_what_is_left_was_seen_to_hold() -> None:
@@ -144,8 +139,8 @@ def test_a_flaky_oracle_ends_and_what_is_left_was_seen_to_hold() -> None:
         return holds
 
     result, _ = run(KERNEL, flaky)
-    assert result.text in seen
-    assert result.instructions <= 12
+    assert result.document in seen
+    assert count_instructions(result.document) <= 12
 
 
 def test_the_pump_takes_arithmetic_on_a_passing_value_where_that_weighs_more() -> None:
@@ -157,9 +152,9 @@ def test_the_pump_takes_arithmetic_on_a_passing_value_where_that_weighs_more() -
         return ".reg .b32" in text and bool(set(made) & set(passed)) and weight >= 26
 
     result, _ = run(KERNEL, predicate)
-    assert predicate(result.text)
+    assert predicate(result.document)
     # Five remainders and the two that are needed; without them it would take 26.
-    assert result.instructions == 7
+    assert count_instructions(result.document) == 7
     assert result.ledger["ballast"].accepted >= 1
 
 
@@ -171,11 +166,11 @@ def test_defined_reads_nothing_undefined_at_any_step() -> None:
             best.append(progress.document)
 
     result, _ = run(KERNEL, holds_structure, defined=True, watch=watch)
-    assert holds_structure(result.text)
-    assert best[-1] == result.text
+    assert holds_structure(result.document)
+    assert best[-1] == result.document
     assert not any(undefined_registers(parse(text)) for text in best)
     assert all(undeclared(parse(text)) <= {"%tid", "%ctaid"} for text in best)
-    assert result.instructions <= 6
+    assert count_instructions(result.document) <= 6
 
 
 def test_what_needs_another_value_gets_that_one() -> None:
@@ -194,9 +189,9 @@ def test_what_needs_another_value_gets_that_one() -> None:
         )
 
     result, _ = run(text, predicate, defined=True)
-    assert predicate(result.text)
-    assert not undefined_registers(parse(result.text))
-    assert result.instructions == 4
+    assert predicate(result.document)
+    assert not undefined_registers(parse(result.document))
+    assert count_instructions(result.document) == 4
 
 
 def test_what_only_an_undefined_register_shows_is_reduced_with_values_at_each_step() -> None:
@@ -205,8 +200,8 @@ def test_what_only_an_undefined_register_shows_is_reduced_with_values_at_each_st
         return "ex2" in text and "%ctaid" not in text and "mov.b32 %r22, 1;" not in text
 
     result, _ = run(KERNEL, predicate, defined=True)
-    assert predicate(result.text)
-    assert not undefined_registers(parse(result.text))
+    assert predicate(result.document)
+    assert not undefined_registers(parse(result.document))
 
 
 def test_as_many_registers_as_the_original_leaves_undefined_may_stay_so() -> None:
@@ -217,8 +212,8 @@ def test_as_many_registers_as_the_original_leaves_undefined_may_stay_so() -> Non
         return bool(undefined_registers(parse(candidate))) and bool(reads)
 
     result, _ = run(text, predicate, defined=True)
-    assert undefined_registers(parse(result.text)).total() == 1
-    assert result.instructions <= 3
+    assert undefined_registers(parse(result.document)).total() == 1
+    assert count_instructions(result.document) <= 3
 
 
 @settings(deadline=None, max_examples=15)
@@ -237,8 +232,8 @@ def test_any_needed_opcodes_survive_and_a_seed_makes_one_result(
     result, _ = run(KERNEL, predicate, jobs=jobs, seed=seed, defined=defined, max_tests=400)
     again, _ = run(KERNEL, predicate, jobs=jobs, seed=seed, defined=defined, max_tests=400)
     assert result == again
-    assert predicate(result.text)
-    assert result.instructions <= len(needed) + (6 if defined else 0)
+    assert predicate(result.document)
+    assert count_instructions(result.document) <= len(needed) + (6 if defined else 0)
 
 
 def test_the_watcher_gets_each_best_text_and_the_budget_holds() -> None:
@@ -248,14 +243,14 @@ def test_the_watcher_gets_each_best_text_and_the_budget_holds() -> None:
     assert not result.is_finished
     assert not result.is_minimal
     kept = [progress.document for progress in heard if progress.is_accepted]
-    assert kept[-1] == result.text
+    assert kept[-1] == result.document
     assert all(text is not None and holds_structure(text) for text in kept)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_real_file_that_needs_nothing_is_reduced_to_nothing(path) -> None:  # type: ignore[no-untyped-def]
     result, _ = run(path.read_text(), lambda text: ".version" in text)
-    assert result.instructions == 0
+    assert count_instructions(result.document) == 0
 
 
 def test_single_deletions_leave_all_but_one() -> None:
@@ -268,7 +263,7 @@ def test_single_deletions_leave_all_but_one() -> None:
 @pytest.mark.parametrize("text", ["", "no ptx\0", "{" * 50, "x;" * 50])
 def test_what_is_no_ptx_is_handled(text: str) -> None:
     result, _ = run(text, lambda candidate: False)
-    assert result.text == text
+    assert result.document == text
 
 
 def test_no_candidate_reads_what_nothing_wrote() -> None:
@@ -282,5 +277,5 @@ def test_no_candidate_reads_what_nothing_wrote() -> None:
     allowed = undefined_registers(parse(KERNEL))
     assert seen
     assert all(undefined_registers(parse(each)) <= allowed for each in seen)
-    assert done.instructions < 12
-    assert "st.global.b32" in done.text
+    assert count_instructions(done.document) < 12
+    assert "st.global.b32" in done.document

@@ -4,7 +4,7 @@ import asyncio
 
 from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
 from harness.frontends.cutedsl.source import CuteDslForm
-from harness.minimize.python.passes import reduce_source
+from harness.minimize.python.passes import python_format
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import FileLaunch, Standalone
 
@@ -50,6 +50,6 @@ def test_methods_and_what_is_in_them_can_go() -> None:
     async def is_interesting(candidate: PythonFile) -> bool:
         return "keep(" in candidate.code and "self.one(x)" in candidate.code
 
-    found = asyncio.run(reduce_source(document, is_interesting)).document
+    found = asyncio.run(python_format(CUTEDSL_FORM).reduce(document, is_interesting)).document
     assert set(found.functions) == {"launched", "Many.__call__"}
     assert "self.two" not in found.code

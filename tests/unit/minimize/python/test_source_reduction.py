@@ -28,7 +28,7 @@ from harness.minimize.python.passes import (
     keywords,
     operands,
     plain_assignments,
-    reduce_source,
+    python_format,
     trailing_arguments,
 )
 from harness.minimize.python.tree import PythonFile, undefined
@@ -105,7 +105,9 @@ def reduced(
         return holds(candidate)
 
     how = Effort(**effort)
-    return asyncio.run(reduce_source(source, is_interesting, effort=how, watch=watch))
+    return asyncio.run(
+        python_format(TRITON_FORM).reduce(source, is_interesting, effort=how, watch=watch)
+    )
 
 
 def body(source: PythonFile) -> list[str]:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from harness.io.processes.hub import ResourceLimits
-from harness.minimize.reduction.driver import Effort, ReductionProgress, reduce
+from harness.minimize.reduction.driver import Reducer, TextFormat
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
 from harness.minimize.reduction.interest import (
-    AtHand,
+    AvailableVersions,
     Interest,
-    Shelf,
+    VersionReactions,
     ask_installed,
     walk_the_index,
 )
-from harness.minimize.reduction.result import Ending, Size
-from harness.minimize.reduction.texts import DocumentDriver
-from harness.minimize.reduction.work import HeldReduction, MinimizedFolder, Watch, Work
+from harness.minimize.reduction.result import Ending
+from harness.minimize.reduction.work import Level, LevelReduction, MinimizedFolder, Watch, Work
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import Signature, VerdictKind
@@ -84,53 +83,47 @@ class Words:
         return " ".join(left)
 
 
-async def reduce_words(
-    document: str,
-    is_interesting: Callable[[str], Awaitable[bool]],
-    /,
-    *,
-    effort: Effort,
-    watch: Callable[[ReductionProgress[str]], None],
-) -> object:
-    return await reduce(
-        document, [Words()], is_interesting, size=len, key=str, effort=effort, watch=watch
-    )
+async def reduce_words(reducer: Reducer[str]) -> None:
+    await reducer.sweep([Words()], smallest=2)
+    while await reducer.sweep([Words()]):
+        pass
 
 
-def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> HeldReduction[Version]:
+TEXTS = TextFormat(
+    read=str, text_of=str, size=len, lines=lambda text: len(text.split()), run=reduce_words
+)
+
+
+def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> LevelReduction[Version]:
     """Reduce the original with these versions installed."""
 
-    async def inner() -> HeldReduction[Version]:
+    async def inner() -> LevelReduction[Version]:
         oracle, tools = Fake(rules), {version: Version(version) for version in rules}
-        shelf = Shelf(
+        versions = AvailableVersions(
             name="Triton", installed=list(tools.values()), available=list, install=Version, steps=0
         )
         fingerprint = Fingerprint(bad=bad, signature=signature("bug").key)
-        at_hand = await ask_installed(oracle, shelf, ORIGINAL, tools[bad], LIMITS)
-        answers = at_hand.answers(fingerprint)
+        tried = await ask_installed(oracle, versions, ORIGINAL, tools[bad], LIMITS)
+        answers = tried.answers(fingerprint)
         guards = guards_of(answers, bad, keeps_refusals=True)
         folder = MinimizedFolder(path=tmp_path / "o", suffix=".txt").open(ORIGINAL, resume=False)
-        held = HeldReduction(
-            name="Triton",
+        held = LevelReduction(
+            level=Level(
+                name="words",
+                suffix=".txt",
+                original=ORIGINAL,
+                size_of=TEXTS.size_of,
+                reduce=TEXTS.reduce_text,
+            ),
             work=Work(
-                folder=folder,
-                watch=Watch(),
-                best=ORIGINAL,
-                size_of=lambda text: Size(bytes=len(text), lines=len(text.split())),
-                started=0.0,
+                folder=folder, watch=Watch(), best=ORIGINAL, size_of=TEXTS.size_of, started=0.0
             ),
             interest=Interest(
-                oracle=oracle,
                 fingerprint=fingerprint.with_guards(answers, guards),
-                tools=at_hand.tools,
+                versions=tried,
+                oracle=oracle,
+                keeps_refusals=True,
             ),
-            at_hand=at_hand,
-            driver=DocumentDriver(
-                read=str,
-                text_of=str,
-                reduce=reduce_words,  # type: ignore[arg-type]
-            ),
-            keeps_refusals=True,
         )
         await held.run()
         return held
@@ -198,7 +191,7 @@ def test_a_version_that_answers_now_so_now_so_ends_it_too(tmp_path: Path) -> Non
 def test_a_version_that_this_machine_cannot_run_is_left_out(tmp_path: Path) -> None:
     held = run(tmp_path, {"1.0": lambda _: "broken", "2.0": fails_with("dot"), "3.0": valid})
     assert [line.version for line in held.versions] == ["2.0", "3.0"]
-    assert held.at_hand.notes == ["Triton 1.0 was not asked: cannot be started"]
+    assert held.interest.versions.notes == ["Triton 1.0 was not asked: cannot be started"]
 
 
 def test_the_index_is_walked_where_nothing_installed_accepts(
@@ -210,19 +203,19 @@ def test_the_index_is_walked_where_nothing_installed_accepts(
     fingerprint = Fingerprint(bad="5.0", signature=signature("bug").key)
     heard: list[str] = []
 
-    async def inner() -> AtHand[Version]:
+    async def inner() -> VersionReactions[Version]:
         from packaging.version import Version as Number
 
         oracle, bad = Fake(rules), Version("5.0")
-        shelf = Shelf(
+        versions = AvailableVersions(
             name="Triton",
             installed=[bad],
             available=lambda: [Number(version) for version in sorted(rules)],
             install=Version,
             steps=2,
         )
-        found = await ask_installed(oracle, shelf, ORIGINAL, bad, LIMITS)
-        await walk_the_index(oracle, shelf, found, fingerprint, LIMITS, heard.append)
+        found = await ask_installed(oracle, versions, ORIGINAL, bad, LIMITS)
+        await walk_the_index(oracle, versions, found, fingerprint, LIMITS, heard.append)
         return found
 
     found = asyncio.run(inner())

@@ -13,12 +13,12 @@ import pytest
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.judging.conditions import parse_condition
+from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction
 from harness.minimize.reduction.result import (
     Ablation,
     Ending,
     Minimization,
-    Size,
     VersionLine,
     spans_of,
     versions_document,

@@ -6,22 +6,24 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.minimize.reduction.driver import (
+    UNLIMITED,
     Edit,
     Effort,
     Reducer,
     Reduction,
     ReductionProgress,
-    reduce,
+    Transformation,
 )
 
 Document = tuple[int, ...]
+D = TypeVar("D")
 Predicate = Callable[[Document], bool]
 
 
@@ -95,6 +97,28 @@ class Oracle:
     def __call__(self, document: Document) -> Awaitable[bool]:
         self.asked.append(document)
         return asyncio.ensure_future(self.test(document))
+
+
+async def reduce(
+    document: D,
+    passes: Sequence[Transformation[D]],
+    is_interesting: Callable[[D], Awaitable[bool]],
+    *,
+    size: Callable[[D], int],
+    key: Callable[[D], str],
+    effort: Effort = UNLIMITED,
+    watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
+) -> Reduction[D]:
+    """Reduce a document until no pass brings anything, or nothing is left to spend.
+
+    Singles wait until every pass had its first round: most of
+    what is left then goes in larger pieces by another pass.
+    """
+    reducer = Reducer(document, is_interesting, size=size, key=key, effort=effort, watch=watch)
+    await reducer.sweep(passes, smallest=2)
+    while await reducer.sweep(passes):
+        pass
+    return reducer.reduction(is_minimal=True)
 
 
 def run(

@@ -11,7 +11,7 @@ pytest.importorskip("tree_sitter_cuda", reason="a dependency that this environme
 
 from harness.frontends.cuda.form import CUDA_SYNTAX
 from harness.minimize.reduction.driver import Reduction
-from harness.minimize.syntax.passes import reduce_by_syntax
+from harness.minimize.syntax.passes import syntax_format
 from harness.minimize.syntax.tree import SourceTree, SyntaxChange
 
 TEXT = """\
@@ -48,7 +48,7 @@ def reduced(
     async def ask(candidate: SourceTree) -> bool:
         return is_interesting(candidate)
 
-    return asyncio.run(reduce_by_syntax(tree(text), ask))
+    return asyncio.run(syntax_format(CUDA_SYNTAX).reduce(tree(text), ask))
 
 
 def has(*words: str) -> Callable[[SourceTree], bool]:

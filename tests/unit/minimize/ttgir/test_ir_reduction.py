@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.minimize.reduction.driver import MarkedPass, Reduction
-from harness.minimize.ttgir.passes import IR_PASSES, IrModule, reduce_ir
+from harness.minimize.ttgir.passes import IR_FORMAT, IR_PASSES, IrModule
 
 # As Triton 3.6 prints one, with locations, aliases, a loop and a reduction.
 TEXT = """\
@@ -51,7 +51,7 @@ def reduced(holds: Callable[[IrModule], bool], **options: object) -> Reduction[I
     async def is_interesting(candidate: IrModule) -> bool:
         return holds(candidate)
 
-    return asyncio.run(reduce_ir(MODULE, is_interesting, **options))  # type: ignore[arg-type]
+    return asyncio.run(IR_FORMAT.reduce(MODULE, is_interesting, **options))  # type: ignore[arg-type]
 
 
 def named(name: str) -> MarkedPass[IrModule]:

@@ -1,21 +1,77 @@
-"""The level of Triton's IR: the lowest module of the cell that still shows it, and its driver."""
+"""What a cell can be written as, so that it can be reduced: one file of source, or Triton's IR."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import front_end
+from harness.frontends.registry import form_of, front_end
+from harness.frontends.source_form import FileForm, SyntaxForm
 from harness.frontends.texts.ir_text import read_triton_ir
+from harness.minimize.python.passes import python_format
+from harness.minimize.reduction.driver import TextFormat
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.oracles import CompilerOracle
-from harness.minimize.reduction.result import Size, Uninteresting
-from harness.minimize.reduction.texts import DocumentDriver
-from harness.minimize.ttgir.passes import IrModule, reduce_ir
+from harness.minimize.reduction.result import Uninteresting
+from harness.minimize.syntax.passes import syntax_format
+from harness.minimize.ttgir.passes import IrModule
 from harness.values.errors import UsageError
+from harness.values.standalone import Standalone
 from harness.values.verdict import Stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceText:
+    """A cell as one file of source, how it is reduced, and the options that it is compiled with."""
+
+    text: str
+    suffix: str
+    format: TextFormat[Any]
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+async def read_source_of(bench: Workbench, cell: PlannedCell) -> SourceText:
+    """The cell as a file that needs nothing but its compiler.
+
+    Raises:
+        UsageError: the cell has no source, or something of it cannot be written down.
+        InfrastructureError: the child could not be kept alive, or what reads it is missing.
+    """
+    form = front_end(cell.compiler.kind).source_form
+    if isinstance(form, SyntaxForm) and cell.launch is not None and cell.record is not None:
+        written = await form.write(bench, cell.launch, cell.record)
+        text, options = written.text, written.options
+    else:
+        form = form_of(cell.compiler.kind)
+        text, options = form.render(await export_source(bench, cell)), {}
+    suffix, text_format = source_format(form)
+    return SourceText(text=text, suffix=suffix, format=text_format, options=options)
+
+
+def source_format(form: FileForm | SyntaxForm) -> tuple[str, TextFormat[Any]]:
+    """The suffix and the format of the files that a compiler's kernels are written as.
+
+    Those of Python are reduced as Python, others by their syntax.
+    """
+    if isinstance(form, SyntaxForm):
+        return form.suffix, syntax_format(form.syntax)
+    return ".py", python_format(form)
+
+
+async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:
+    """The cell's launch and config as a file that needs nothing but its compiler.
+
+    Raises:
+        UsageError: the cell has no source, or something of it cannot be written down.
+        InfrastructureError: the child could not be kept alive.
+    """
+    if cell.launch is None or cell.record is None:
+        raise UsageError(f"{cell.cell.kernel}: raw PTX has no source to write as one file")
+    return await form_of(cell.compiler.kind).export(bench, cell.launch, cell.record)
+
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 # The later one first: what is lower has gone through more passes. `source` is TTIR before any.
@@ -114,13 +170,3 @@ def ir_oracle(
     return CompilerOracle(
         bench=bench, cell=cell, until=until, suffix=ir.suffix, is_ir=True, options=ir.options
     )
-
-
-def ir_driver() -> DocumentDriver[IrModule]:
-    """Reduces a module operation by operation."""
-    return DocumentDriver(read=IrModule.read, text_of=lambda module: module.text, reduce=reduce_ir)
-
-
-def size_of_module(text: str) -> Size:
-    """Lines are operations."""
-    return Size(bytes=len(text.encode()), lines=IrModule.read(text).count())
