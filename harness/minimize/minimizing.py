@@ -27,7 +27,8 @@ from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
     from harness.minimize.executed.gpu import MeasuredCase
-    from harness.minimize.executed.source import Executing
+    from harness.minimize.executed.kernel import ExecutedKernel
+    from harness.minimize.executed.ptx import RawCase
 
 
 _LONGEST = 200_000
@@ -169,16 +170,22 @@ async def minimize(
 
 def _executing(
     bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
-) -> Executing | MeasuredCase | None:
+) -> ExecutedKernel | RawCase | MeasuredCase | None:
     """What executes candidates, where they are executed."""
     if options.on_gpu:
-        from harness.minimize.executed.gpu import MeasuredCase  # noqa: PLC0415 - as below
+        from harness.minimize.executed.gpu import MeasuredCase  # noqa: PLC0415 - it takes 0.2 s
 
         return MeasuredCase.of(bench, selection, options)
-    if options.run:
-        from harness.minimize.executed.source import Executing  # noqa: PLC0415 - the emulator: 0.2 s
+    if options.run and selection.repro.ptx:
+        from harness.minimize.executed.ptx import RawCase  # noqa: PLC0415 - as above
 
-        return Executing.of(bench, selection, options, watch)
+        if options.level not in ("auto", "ptx"):
+            raise UsageError(f"--level {options.level}: a file of PTX is reduced at ptx")
+        return RawCase.of(bench, selection, options.inputs)
+    if options.run:
+        from harness.minimize.executed.kernel import ExecutedKernel  # noqa: PLC0415 - as above
+
+        return ExecutedKernel.of(bench, selection, options, watch)
     return None
 
 

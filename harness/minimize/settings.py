@@ -21,7 +21,13 @@ from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.conditions import row_fields
 from harness.judging.ptxas.options import FlagChange
-from harness.minimize.reduction.driver import Edit, Reducer, TextFormat, reduce_patiently
+from harness.minimize.reduction.driver import (
+    Edit,
+    MarkedByEdit,
+    Reducer,
+    TextFormat,
+    reduce_patiently,
+)
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.subject import Subject
 from harness.minimize.reduction.work import Work
@@ -120,7 +126,7 @@ class _Numbers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Switches:
+class _Switches(MarkedByEdit):
     """What can be true, false in place of it."""
 
     name: str = "switches"
@@ -128,16 +134,13 @@ class _Switches:
     def opportunities(self, document: Settings) -> Sequence[Edit]:
         return [name for name, value in document.values.items() if value is True]
 
-    def mark(self, document: Settings, edit: Edit) -> Hashable:  # noqa: ARG002
-        return edit
-
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         values = {n: False if n in chosen else v for n, v in document.values.items()}
         return replace(document, values=values)
 
 
 @dataclass(frozen=True, slots=True)
-class _Configs:
+class _Configs(MarkedByEdit):
     """Another config of the same tuner, of which there can be one only."""
 
     configs: tuple[Config, ...]
@@ -151,9 +154,6 @@ class _Configs:
         # What comes last is tried first.
         return sorted(smaller, key=_config_size, reverse=True)
 
-    def mark(self, document: Settings, edit: Edit) -> Hashable:  # noqa: ARG002
-        return edit
-
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         [*others, config] = chosen
         assert isinstance(config, Config)
@@ -165,16 +165,13 @@ def _config_size(config: Config) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Flags:
+class _Flags(MarkedByEdit):
     """Flags of ptxas, left out."""
 
     name: str = "flags"
 
     def opportunities(self, document: Settings) -> Sequence[Edit]:
         return [flag for flag in document.flags if flag.partition("=")[0] not in _KEPT_FLAGS]
-
-    def mark(self, document: Settings, edit: Edit) -> Hashable:  # noqa: ARG002
-        return edit
 
     def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
         return replace(document, flags=tuple(f for f in document.flags if f not in chosen))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import msgspec
 
@@ -21,15 +20,14 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.judging.ptxas.options import level_change
 from harness.minimize.executed.oracle import reaction_of_run
-from harness.minimize.executed.ptx import launch_files, written_launch
+from harness.minimize.executed.ptx import find_entry, launch_files, written_launch
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.level import minimize_by
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, MinimizeTask
+from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, with_files
 from harness.run.emulating import emulate
-from harness.run.entry import Entry, EntryError, read_entry
 from harness.run.executing import Executed
 from harness.run.gpu.freedom import read_freedom
 from harness.run.gpu.gathering import Gathering, add_cells, leveled, raw_trip_launch
@@ -82,7 +80,7 @@ class MeasuredPtx:
 
     def is_possible(self, text: str) -> bool:
         """Whether its entry takes what the launch gives."""
-        entry = self._entry(text)
+        entry = find_entry(text, self.given.emulation.entry)
         return entry is not None and self.launch.fits(entry)
 
     async def ask(self, text: str) -> PredicateAnswer:
@@ -179,19 +177,11 @@ class MeasuredPtx:
         return PredicateAnswer(Answer.SAME, found[0].row.run_reason)
 
     def _given(self, text: str, bench: Workbench | None = None) -> TripLaunch:
-        entry = self._entry(text)
+        entry = find_entry(text, self.given.emulation.entry)
         assert entry is not None, "the text was looked at before"
         ptx = (bench or self.bench).store.artifacts.put(text.encode())
         emulation = replace(self.given.emulation, ptx=ptx, entry=entry.name)
         return replace(self.given, emulation=emulation)
-
-    def _entry(self, text: str) -> Entry | None:
-        for name in dict.fromkeys((self.given.emulation.entry, None)):
-            try:
-                return read_entry(text, name)
-            except (EntryError, ValueError):
-                continue
-        return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -315,14 +305,11 @@ class MeasuredCase:
             self.bench.hub.drop_folder(folder)
         if isinstance(found, Uninteresting):
             return found
-        written = MinimizedFolder(path=Path(found.path))
-        for name, data in files.items():
-            written.write_bytes(name, data)
         shown = predicate.same[found.text]
         reason = shown.run_reason
         judgement = Judgement(verdict=row.run, reason=reason)
         return replace(
-            found,
+            with_files(found, files, self._command()),
             reason=reason,
             reaction=reaction_of_run(judgement),
             notes=(
@@ -331,8 +318,6 @@ class MeasuredCase:
                 *found.notes,
                 *self.notes,
             ),
-            run_command=self._command(),
-            run_files=files,
             shown=shown,
             on_gpu=_tool(self.seen[0]).replace(",", " "),
         )

@@ -10,11 +10,11 @@ original has not, so that no barrier goes that still orders something.
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ from harness.minimize.ptx.level import minimize_by
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, Uninteresting
-from harness.minimize.reduction.work import MinimizedFolder, MinimizeTask
+from harness.minimize.reduction.work import MinimizeTask, with_files
 from harness.run.emulating import Emulation, Once, emulate, emulate_once
 from harness.run.entry import Entry, EntryError, read_entry
 from harness.run.evidence import RunEvidence, Trusted
@@ -163,7 +163,7 @@ class EmulatedPtx:
 
     def is_possible(self, text: str) -> bool:
         """Whether its entry takes what the launch gives."""
-        entry = self._entry(text)
+        entry = find_entry(text, self.entry)
         if entry is None or not self.launch.fits(entry):
             return False
         return self.unwritten is None or count_unwritten(text) <= self.unwritten
@@ -231,7 +231,7 @@ class EmulatedPtx:
         return judge(replace(evidence, formal=self.formal))
 
     async def _run(self, text: str, trials: Sequence[RunTrial]) -> Once:
-        entry = self._entry(text)
+        entry = find_entry(text, self.entry)
         assert entry is not None, "the text was looked at before"
         wanted = self.launch.emulation(entry.name, self.files, trials, self.budget)
         return await emulate_once(self.bench, wanted, text, self.contents)
@@ -250,13 +250,13 @@ class EmulatedPtx:
             if len(ran.buffers) > tensor.buffer and not ran.faults
         }
 
-    def _entry(self, text: str) -> Entry | None:
-        for name in dict.fromkeys((self.entry, None)):
-            try:
-                return read_entry(text, name)
-            except (EntryError, ValueError):
-                continue
-        return None
+
+def find_entry(text: str, wanted: str | None) -> Entry | None:
+    """The entry that is meant, else the only one; None where there is none that can be launched."""
+    for name in dict.fromkeys((wanted, None)):
+        with contextlib.suppress(EntryError, ValueError):
+            return read_entry(text, name)
+    return None
 
 
 def compared(found: Observed, wanted: Observed) -> PredicateAnswer:
@@ -314,14 +314,13 @@ _HANGING = 2_000_000
 class RawCase:
     """A file of PTX as a cell that is executed on inputs that the user names."""
 
-    bench: Workbench
+    selection: Selection
     raw: RawLaunch
-    formal: bool = False
     case: ExecutedCase | None = None
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, bench: Workbench, selection: Selection, inputs: RawInputs) -> RawCase:
+    def of(cls, bench: Workbench, selection: Selection, inputs: RawInputs | None) -> RawCase:
         """The file of a selection.
 
         Raises:
@@ -329,8 +328,8 @@ class RawCase:
         """
         repro = selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
-        raw = raw_launch(repro.ptx, repro.kernel, inputs, bench.store)
-        return cls(bench=bench, raw=raw, formal=selection.formal)
+        raw = raw_launch(repro.ptx, repro.kernel, inputs or RawInputs(), bench.store)
+        return cls(selection=selection, raw=raw)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """Execute it and judge it.
@@ -345,7 +344,7 @@ class RawCase:
         self.notes = tuple(notes)
         kept = await emulate(bench, emulation)
         found, _ = self.raw.evidence(kept.value.runs, kept.value.problem)
-        evidence = replace(found, formal=self.formal)
+        evidence = replace(found, formal=self.selection.formal)
         judgement = judge(evidence)
         self.case = ExecutedCase(
             text=bench.store.artifacts.get(emulation.ptx).decode(),
@@ -357,6 +356,19 @@ class RawCase:
         named = self.raw.inputs_named(cell.cell, emulation)
         result = result_of(row, named, compiler=None, ptx_body_sha256=None, cached=kept.cached)
         return Evaluated(row=result, evidence={"run": kept.key}, signature=judgement.signature)
+
+    async def minimize(self, task: MinimizeTask) -> Minimization | Uninteresting:
+        """Reduce the file.
+
+        Raises:
+            UsageError: the folder is taken.
+            TriageError: the machine failed before the reduction began.
+        """
+        assert self.case is not None, "it was executed to be the subject"
+        found = await minimize_executed_ptx(task, self.case)
+        if isinstance(found, Minimization):
+            return replace(found, notes=(*found.notes, *self.notes))
+        return found
 
 
 async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -> ExecutedCase:
@@ -428,16 +440,11 @@ async def minimize_executed_ptx(
     )
     if isinstance(found, Uninteresting):
         return found
-    folder = MinimizedFolder(path=Path(found.path))
-    for name, data in files.items():
-        folder.write_bytes(name, data)
     return replace(
-        found,
+        with_files(found, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}"),
         reason=judgement.reason,
         reaction=reaction_of_run(judgement),
         notes=(words, *found.notes),
-        run_command=f"triage run min.ptx --inputs {LAUNCH_INPUTS}",
-        run_files=files,
     )
 
 

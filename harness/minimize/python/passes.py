@@ -24,6 +24,7 @@ from harness.minimize.python.tree import (
 )
 from harness.minimize.reduction.driver import (
     Edit,
+    MarkedByEdit,
     MarkedPass,
     Reducer,
     TextFormat,
@@ -49,6 +50,14 @@ def nothing(node: ast.AST) -> Replacement:  # noqa: ARG001
 def positions_of(source: PythonFile) -> dict[int, int]:
     """The position of each node, by its id."""
     return {id(node): position for position, node in enumerate(source.nodes)}
+
+
+class _MarkedByWords:
+    """Passes whose edits are positions."""
+
+    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
+        """The statement in words, and where in it."""
+        return document.words(edit_position(edit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +116,7 @@ class Methods:
 
 
 @dataclass(frozen=True, slots=True)
-class Unused:
+class Unused(_MarkedByWords):
     """What is never read: variables, helpers, imports, constants, empty loops."""
 
     name: str = "unused"
@@ -119,10 +128,6 @@ class Unused:
         for function in document.functions.values():
             found += _unused_statements(function)
         return sorted(positions[id(statement)] for statement in found)
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """The statement in words."""
-        return document.words(edit_position(edit))
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         """Without these."""
@@ -178,7 +183,7 @@ def _global_names(statement: ast.stmt) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewrites:
+class Rewrites(_MarkedByWords):
     """Nodes that can be written in a simpler way; `offer` says how, for those that it knows."""
 
     name: str
@@ -192,10 +197,6 @@ class Rewrites:
             if id(node) in document.inside and self.offer(document, node)
         ]
         return sorted(found, key=lambda position: (_kind(document.nodes[position]), position))
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """The statement in words, and where in it."""
-        return document.words(edit_position(edit))
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         """With these written in the simpler way."""
@@ -353,7 +354,7 @@ def _shorter(node: ast.AST) -> Replacement:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(MarkedByEdit):
     """Arguments of the kernel that are not read, and those that a constant can stand in for.
 
     They leave the launch too. A number at run time may be any number: 1 will do.
@@ -375,10 +376,6 @@ class Arguments:
         values = {name: _value(document, name) for name in kernel.parameters if name in read}
         changed = {name for each in kernel.statements for name in stores(each)}
         return [name for name, value in values.items() if value and name not in changed]
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:  # noqa: ARG002
-        """What the edit names."""
-        return edit
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         """Without these arguments."""
@@ -425,7 +422,7 @@ def _without_parameters(node: ast.AST, names: set[str]) -> ast.AST:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(MarkedByEdit):
     """Options and attributes of the launch, each back to what Triton takes by itself."""
 
     name: str = "launch"
@@ -436,10 +433,6 @@ class Options:
         return [("attribute", path) for path in launch.attributes] + [
             ("option", name) for name in launch.options
         ]
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:  # noqa: ARG002
-        """What the edit names."""
-        return edit
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         """Without these."""
@@ -576,7 +569,7 @@ def _reads(function: PythonFunction) -> Iterator[ast.Name]:
 
 
 @dataclass(frozen=True, slots=True)
-class Twins:
+class Twins(_MarkedByWords):
     """A variable that was set before, in the same way but from others, in place of one."""
 
     name: str = "twins"
@@ -589,10 +582,6 @@ class Twins:
             for function in document.functions.values()
             for later, _ in _twins(function)
         ]
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """The assignment in words."""
-        return document.words(edit_position(edit))
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         """With the earlier variables alone."""
@@ -652,7 +641,7 @@ def _in_place(
 
 
 @dataclass(frozen=True, slots=True)
-class Propagations:
+class Propagations(_MarkedByWords):
     """What a variable was set to, in place of the variable: names and numbers, short expressions.
 
     Only where it is set once, and an expression only where it is read once.
@@ -668,10 +657,6 @@ class Propagations:
             for function in document.functions.values()
             for statement in _set_once(function)
         ]
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """The assignment in words."""
-        return document.words(edit_position(edit))
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         """Without these assignments."""

@@ -455,6 +455,14 @@ class MarkedPass(Transformation[D], Protocol[D]):
         """What an edit would change, in words: the same for the same change."""
 
 
+class MarkedByEdit:
+    """What makes a pass a `MarkedPass` where its edits say themselves what they would change."""
+
+    def mark(self, document: object, edit: Edit) -> Hashable:  # noqa: ARG002
+        """The edit."""
+        return edit
+
+
 @dataclass(slots=True)
 class _Patient(Generic[D]):
     """A pass without the edits that were refused."""
@@ -552,7 +560,7 @@ class ReduceText(Protocol):
 class TextFormat(Generic[D]):
     """A kind of text: how it is read as a document, measured, and reduced.
 
-    `size` must not grow, `lines` is what a reader is told of it. Documents with the same `key` (the
+    `size` must not grow, `lines` is for a reader. Documents with the same `key` (the
     same text, where there is none) are tested once. `run` tries all passes on a reducer, until
     nothing more can go.
     """

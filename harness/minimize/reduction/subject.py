@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.places import record_of
-from harness.frontends.base import Plan, PlannedCell, Selection
+from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.judging.conditions import Condition, holds, row_fields
@@ -89,7 +89,7 @@ async def find_subject(
         EmptySelectionError: no config matches.
         TriageError: a toolchain is not available, or results cannot be stored.
     """
-    cells = (await _plan(bench, selection)).cells
+    cells = (await plan_launch(bench, selection.place())).cells
     if not cells:
         raise EmptySelectionError("--config matches none of the configs")
     rows: list[Row] = []
@@ -152,10 +152,6 @@ def _chosen(
         names=tuple(dict.fromkeys(names)),
         notes=(note,) if others else (),
     )
-
-
-async def _plan(bench: Workbench, selection: Selection) -> Plan:
-    return await plan_launch(bench, selection.place())
 
 
 def _why_not(rows: Sequence[Row], search: SubjectSearch) -> str:

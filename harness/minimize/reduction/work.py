@@ -545,6 +545,18 @@ class LevelReduction(Generic[T]):
         return tuple(lines)
 
 
+def with_files(found: Minimization, files: Mapping[str, bytes], command: str) -> Minimization:
+    """The result with files beside it in its folder, and the command that executes them.
+
+    Raises:
+        StorageError: the disk is full or read-only.
+    """
+    folder = MinimizedFolder(path=Path(found.path))
+    for name, data in files.items():
+        folder.write_bytes(name, data)
+    return replace(found, run_files=files, run_command=command)
+
+
 async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) -> Minimization:
     """Reduce a level to what is interesting, keep the best whatever happens, and report.
 

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from harness.minimize.reduction.driver import (
     Edit,
+    MarkedByEdit,
     MarkedPass,
     Reducer,
     TextFormat,
@@ -448,7 +449,7 @@ class _Loops(_OnOperations):
 
 
 @dataclass(frozen=True, slots=True)
-class _Arguments:
+class _Arguments(MarkedByEdit):
     """Arguments of the kernel that are never read."""
 
     name: str = "arguments"
@@ -456,9 +457,6 @@ class _Arguments:
     def opportunities(self, document: IrModule) -> Sequence[Edit]:
         read = {name for each in document.operations if each.depth > 1 for name in each.reads}
         return [name for name in argument_names(document) if name not in read]
-
-    def mark(self, document: IrModule, edit: Edit) -> Hashable:  # noqa: ARG002
-        return edit
 
     def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
         lines = list(document.lines)

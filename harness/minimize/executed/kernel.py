@@ -1,0 +1,434 @@
+"""`triage minimize --run`: the least source, or IR of Triton's, whose PTX goes wrong.
+
+A wrong result needs something that is right: what another target or another Triton makes of the
+same file; of IR that has no layouts yet, also what is made of it without pipelining. So a candidate
+may compute anything, as long as the two should agree.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+
+from packaging.version import Version
+
+from harness.bisect.axes import plan_cells
+from harness.bisect.variations import other_targets
+from harness.cells.evaluate import Evaluated
+from harness.cells.selection import for_target, select
+from harness.cells.spelling import SelectionOptions
+from harness.frontends.base import PlannedCell, Selection
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.registry import form_of, front_end
+from harness.minimize.executed.launch_file import (
+    LaunchForm,
+    NoLaunchFileError,
+    launch_text,
+    recorded_name,
+)
+from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_of
+from harness.minimize.executed.ptx import (
+    as_npy,
+    executed_case,
+    hold,
+    launch_files,
+    minimize_executed_ptx,
+)
+from harness.minimize.levels import held_by_compilers, ir_level, minimize_level
+from harness.minimize.python.passes import python_format
+from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
+from harness.minimize.reduction.work import (
+    Level,
+    MinimizedFolder,
+    MinimizeOptions,
+    MinimizeTask,
+    Watch,
+    with_files,
+)
+from harness.minimize.texts import IrText, export_source, ir_texts
+from harness.minimize.ttgir.passes import IrModule, argument_names
+from harness.run.ptx_launch import LAUNCH_INPUTS
+from harness.run.same_inputs import SameInputs
+from harness.values.errors import TriageError
+from harness.values.execution import LaunchVariant, RunRow, RunVerdict
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+from harness.values.verdict import Stage, VerdictKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutedKernel:
+    """A kernel whose candidates are executed on the inputs of the original."""
+
+    selection: Selection
+    same: SameInputs
+    level: str
+
+    @classmethod
+    def of(
+        cls, bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
+    ) -> ExecutedKernel:
+        """For a selection."""
+        selection = SameInputs.small(selection)
+        same = SameInputs(bench=bench, selection=selection, tell=watch.tell)
+        return cls(selection=selection, same=same, level=options.level)
+
+    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+        """Compile a cell, and execute what comes of it.
+
+        Raises:
+            TriageError: it cannot be executed.
+        """
+        return await self.same.evaluate(bench, cell)
+
+    async def minimize(self, task: MinimizeTask) -> Minimization | Uninteresting:
+        """Reduce the subject.
+
+        Raises:
+            UsageError: the folder is taken, or it cannot be reduced at this level.
+            TriageError: the machine failed before the reduction began.
+        """
+        if self.level == "ttgir":
+            return await _minimize_ir(task, self.same)
+        if self.level == "ptx":
+            case = await executed_case(task.bench, task.subject.cell, self.same)
+            return await minimize_executed_ptx(task, case)
+        return await _minimize_source(task, self.same)
+
+
+async def _minimize_source(task: MinimizeTask, same: SameInputs) -> Minimization | Uninteresting:
+    """Reduce the subject's source, whose candidates are executed on the subject's inputs.
+
+    What is left is a launch file too, which `triage run` executes.
+
+    Raises:
+        UsageError: the source cannot be written as one file, or the folder is taken.
+        TriageError: the machine failed before the reduction began.
+    """
+    bench, cell = task.bench, task.subject.cell
+    folder, form = task.folder(".py"), form_of(cell.compiler.kind)
+    standalone = await export_source(bench, cell)
+    oracle, row = await oracle_of(
+        bench, cell, same, SourceForm(launch=standalone.launch, layout=form)
+    )
+    verdict = row.run
+    text = form.render(standalone)
+    if verdict is RunVerdict.WRONG_RESULT:
+        task.watch.stage("looking for a target, or a Triton, with which the same file is right")
+        held = await _source_held_to(task, same, oracle, text)
+        if isinstance(held, str):
+            return Uninteresting(reason=f"{task.subject.row.reason}; {held}")
+        oracle = held
+    first = await oracle.react(text, cell.compiler)
+    if first.verdict.value != verdict.value or first.key is None:
+        reason = f"as one file it gives {first.verdict.value}: {first.reason}"
+        return Uninteresting(reason=f"{task.subject.row.reason}; {reason}")
+    # A fault says in which file it is, and this is another one.
+    mine = replace(task.subject.row, signature=first.key)
+    task = replace(task, subject=replace(task.subject, row=mine))
+    python = python_format(form)
+    level = Level(
+        name="source",
+        suffix=".py",
+        original=text,
+        size_of=python.size_of,
+        reduce=python.reduce_text,
+    )
+    found = await minimize_level(task, level, held_by_compilers(task, oracle))
+    if isinstance(found, Uninteresting):
+        return found
+    outputs = tuple(each.name for each in row.outputs)
+    return await _with_launch(task, folder, found, oracle, outputs)
+
+
+# A race is only the verdict where the values are right under every schedule.
+_RIGHT_BY_VALUE = (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.RACE)
+
+
+async def _source_held_to(
+    task: MinimizeTask, same: SameInputs, oracle: ExecutedOracle, text: str
+) -> ExecutedOracle | str:
+    """The oracle that compares with the first place where the cell is right and the file shows it.
+
+    That is another target, or else another Triton, the newest first. Where none does: why.
+    """
+    seen: dict[str, list[str]] = {}
+    mine, target = oracle.cell.compiler, oracle.cell.cell.target
+    places = [(other, mine) for other in other_targets(target)]
+    places += [(target, other) for other in _other_compilers(mine)]
+    for there, compiler in places:
+        beside = await _cell_beside(task, there, compiler)
+        try:
+            if beside is None:
+                continue
+            if (await same.execute(task.bench, beside)).row.run not in _RIGHT_BY_VALUE:
+                continue
+        except TriageError:
+            continue
+        is_mine = compiler == mine
+        held = replace(
+            oracle,
+            beside=beside.launch,
+            beside_compiler=None if is_mine else compiler,
+            words=f"what it computes {f'for {there}' if is_mine else f'with {compiler.name}'}",
+        )
+        reaction = await held.react(text, mine)
+        if reaction.verdict is VerdictKind.WRONG_RESULT:
+            return held
+        said = f"as one file it gives {reaction.verdict.value}: {reaction.reason}"
+        seen.setdefault(said, []).append(held.words)
+    if not seen:
+        return "it is right for no other target and with no installed Triton: what is right?"
+    return "; ".join(f"held to {', '.join(names)}, {said}" for said, names in seen.items())
+
+
+async def _cell_beside(
+    task: MinimizeTask, target: Target, compiler: Compiler
+) -> PlannedCell | None:
+    """The subject's config for another target, or by another compiler; None where it has none."""
+    selection = for_target(replace(task.selection, compilers=(compiler,)), target)
+    try:
+        cells = (await plan_cells(task.bench, selection, None)).cells
+    except TriageError:
+        return None
+    config = task.subject.cell.cell.config
+    return next((each for each in cells if each.cell.config == config), None)
+
+
+def _other_compilers(mine: Compiler) -> list[Compiler]:
+    """The other installed versions, the newest first."""
+    installed = front_end(mine.kind).installed()
+    others = [each for each in installed if each.version != mine.version]
+    return sorted(others, key=lambda each: Version(each.version), reverse=True)
+
+
+async def _with_launch(
+    task: MinimizeTask,
+    folder: MinimizedFolder,
+    found: Minimization,
+    oracle: ExecutedOracle,
+    outputs: tuple[str, ...],
+) -> Minimization:
+    """The result with a launch file beside it, if one shows the same when it is run.
+
+    `outputs` are the tensors that the original kernel writes.
+    """
+    task.watch.stage("writing a launch, and running it")
+    compares = await _is_right_in_one_stage(oracle, found.text)
+    allocates = await oracle.allocates(found.text)
+    why = ""
+    for exact in (False, True):
+        form = LaunchForm(exact=exact, compares=compares, outputs=outputs, allocates=allocates)
+        try:
+            files = _launch_files(task, found, oracle.variant, form)
+            shown = await _try_launch(task, folder, found, files)
+        except (NoLaunchFileError, TriageError) as error:
+            why = str(error)
+            continue
+        if isinstance(shown, RunRow):
+            words = f"triage run --kernel {LAUNCH_FILE} --sm {found.target} --triton {found.triton}"
+            words += " --formal" if task.selection.formal else ""
+            return replace(
+                found, run_command=words, run_files=files, shown=shown, is_comparing=compares
+            )
+        why = shown
+    return replace(found, notes=(*found.notes, f"no launch of it shows the same: {why}"))
+
+
+async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
+    """Whether the same kernel without a pipeline does what it should: something to compare with."""
+    form = form_of(oracle.cell.compiler.kind)
+    standalone = form.read(text)
+    options = {**standalone.launch.options, "num_stages": "1"}
+    if options == standalone.launch.options:
+        return False
+    plain = replace(standalone, launch=replace(standalone.launch, options=options))
+    return (await oracle.react(form.render(plain), oracle.cell.compiler)).is_accepted
+
+
+def _launch_files(
+    task: MinimizeTask, found: Minimization, variant: LaunchVariant, form: LaunchForm
+) -> dict[str, bytes]:
+    """The launch file, and the recorded values that it reads."""
+    artifacts = task.bench.store.artifacts
+    contents = {each.sha256: artifacts.get(each.sha256) for each in variant.buffers}
+    standalone = form_of(task.subject.cell.compiler.kind).read(found.text)
+    name = standalone.launch.kernel
+    verdict = found.reaction.verdict.value.replace("_", " ") if found.reaction else "wrong"
+    header = f"{name} by Triton {found.triton} for {found.target}, its PTX executed: {verdict}."
+    text = launch_text(
+        standalone, variant, contents, form, header="\n".join(textwrap.wrap(header, 96))
+    )
+    read = {
+        recorded_name(number): as_npy(contents[each.sha256])
+        for number, each in enumerate(variant.buffers)
+        if f'"{recorded_name(number)}"' in text
+    }
+    return {LAUNCH_FILE: text.encode(), **read}
+
+
+async def _try_launch(
+    task: MinimizeTask, folder: MinimizedFolder, found: Minimization, files: Mapping[str, bytes]
+) -> RunRow | str:
+    """Write a launch file and run it; what it shows, or why that is not what it should be."""
+    for name, data in files.items():
+        folder.write_bytes(name, data)
+    asked = SelectionOptions(
+        kernel=str(folder.path / LAUNCH_FILE),
+        sm=(found.target,),
+        triton=(found.triton or "",),
+        formal=task.selection.formal,
+    )
+    selection = SameInputs.small(select(asked))
+    same = SameInputs(bench=task.bench, selection=selection, tell=task.watch.tell)
+    plan = await plan_cells(task.bench, selection, None)
+    rows = [(await same.execute(task.bench, cell)).row for cell in plan.cells]
+    shown = next((each for each in rows if each.run_signature == found.fingerprint.signature), None)
+    return shown or "; ".join(f"{row.run.value}: {row.run_reason}" for row in rows)
+
+
+# The level of IR.
+
+_SAID_OF_ARGUMENTS = ("signature", "constants")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IrForm:
+    """Modules of Triton's IR: see `harness.minimize.executed.oracle.Form`.
+
+    `arguments` are those of the original, `known` is what Triton said when it lowered the source:
+    of a file of IR it does not know what its arguments are called.
+    """
+
+    suffix: str
+    options: Mapping[str, object]
+    arguments: tuple[str, ...]
+    known: Mapping[str, object]
+
+    @classmethod
+    def of(cls, ir: IrText) -> IrForm:
+        """That of a cell's own IR."""
+        return cls(
+            suffix=ir.suffix,
+            options=ir.options,
+            arguments=argument_names(IrModule.read(ir.text)),
+            known={name: ir.metadata.get(name) for name in _SAID_OF_ARGUMENTS},
+        )
+
+    def is_possible(self, text: str) -> bool:
+        """Whether it takes what the launch gives."""
+        return argument_names(IrModule.read(text)) == self.arguments
+
+    def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
+        """With the arguments by the names that the launch has for them."""
+        return {**metadata, **self.known}
+
+
+async def _minimize_ir(task: MinimizeTask, same: SameInputs) -> Minimization | Uninteresting:
+    """Reduce the lowest IR of the subject that goes wrong, beside something that is right.
+
+    What its PTX is launched with goes with what is left.
+
+    Raises:
+        UsageError: it never was IR, or the folder is taken.
+        TriageError: the machine failed before the reduction began.
+    """
+    bench, cell, reason = task.bench, task.subject.cell, task.subject.row.reason
+    seen: list[str] = []
+
+    def is_compared(row: RunRow) -> bool:
+        return row.run is RunVerdict.WRONG_RESULT
+
+    for ir in await ir_texts(bench, cell):
+        task.watch.stage(f"executing what the {ir.role} becomes")
+        oracle, row = await oracle_of(bench, cell, same, IrForm.of(ir))
+        held = await _ir_held_to(task, same, oracle, ir, row) if is_compared(row) else oracle
+        if isinstance(held, str):
+            seen.append(f"the {ir.role}: {held}")
+            continue
+        first = await held.react(ir.text, cell.compiler)
+        if first.verdict.value == row.run.value and first.key is not None:
+            break
+        seen.append(f"the {ir.role} gives {first.verdict.value}: {first.reason}")
+    else:
+        return Uninteresting(reason="; ".join((reason, *seen)))
+    # A fault says in which line of the source it is, and this has none.
+    mine = replace(task.subject.row, signature=first.key)
+    task = replace(task, subject=replace(task.subject, row=mine))
+    found = await minimize_level(task, ir_level(ir), held_by_compilers(task, held))
+    if isinstance(found, Uninteresting):
+        return found
+    words = [f"what is held: it differs from {held.words}"] if is_compared(row) else []
+    return await _with_ptx(task, replace(found, notes=(*words, *found.notes)), held)
+
+
+async def _ir_held_to(
+    task: MinimizeTask, same: SameInputs, oracle: ExecutedOracle, ir: IrText, row: RunRow
+) -> ExecutedOracle | str:
+    """The oracle that compares with the first place where this IR is right; else why none does."""
+    cell = oracle.cell
+    assert cell.record is not None
+    assert row.ptx_sha256 is not None, "it was executed"
+    ptx = task.bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
+    trusted = (await same.trusted(cell, oracle.variant, ptx)).trusted
+    plain = replace(oracle, trusted=trusted)
+    alone = await plain.react(ir.text, cell.compiler)
+    if alone.verdict.value != RunVerdict.WRONG_RESULT.value:
+        return f"it gives {alone.verdict.value}: {alone.reason}"
+    task.watch.stage(f"looking for what is right, made of the same {ir.role}")
+    async for held in _besides(task, oracle, ir):
+        assert held.beside is not None
+        tool = held.beside_compiler or cell.compiler
+        there = replace(
+            plain,
+            cell=replace(cell, launch=held.beside),
+            form=replace(IrForm.of(ir), options=held.beside_options or ir.options),
+        )
+        if (await there.react(ir.text, tool)).is_accepted:
+            return held
+    return "it is right with no installed Triton, nor in another way: what is right?"
+
+
+async def _besides(
+    task: MinimizeTask, oracle: ExecutedOracle, ir: IrText
+) -> AsyncIterator[ExecutedOracle]:
+    """What the IR could be held to, the nearest first."""
+    cell, mine = oracle.cell, oracle.cell.compiler
+    assert cell.launch is not None
+    same_launch = replace(oracle, beside=cell.launch)
+    if ir.stage is Stage.TTIR:
+        options = {**ir.options, "num_stages": 1}
+        if options != ir.options:
+            words = "what is made of it with num_stages=1"
+            yield replace(same_launch, beside_options=options, words=words)
+        for target in other_targets(cell.cell.target):
+            if beside := await _cell_beside(task, target, mine):
+                words = f"what is made of it for {target}"
+                yield replace(oracle, beside=beside.launch, words=words)
+    for triton in _other_compilers(mine):
+        words = f"what {triton.name} makes of it"
+        yield replace(same_launch, beside_compiler=triton, words=words)
+
+
+async def _with_ptx(
+    task: MinimizeTask, found: Minimization, oracle: ExecutedOracle
+) -> Minimization:
+    """The result with its PTX beside it, and what that is launched with."""
+    task.watch.stage("writing its PTX, and what that is launched with")
+    case = await oracle.execute(found.text, oracle.cell.compiler)
+    if isinstance(case, Reaction):
+        why = case.reason
+    elif isinstance(held := await hold(task.bench, case), str):
+        why = held
+    else:
+        predicate, _ = held
+        assert predicate.wanted is not None
+        signature = predicate.wanted.judgement.signature
+        if signature and signature.key == found.fingerprint.signature:
+            given = launch_files(predicate.launch, predicate.files, predicate.contents)
+            files = {"min.ptx": case.text.encode(), **given}
+            return with_files(found, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}")
+        why = predicate.wanted.judgement.reason
+    return replace(found, notes=(*found.notes, f"its PTX alone does not show the same: {why}"))
