@@ -361,13 +361,13 @@ class Rules:
         for name, rules in lists.items():
             for index, rule in enumerate(rules):
                 if id(rule) not in self._matched:
-                    said = [
+                    hints = [
                         f"; {each.kind} {hint}"
                         for each in (*rule.selector.compilers, *rule.selector.assemblers)
                         if each.versions is not None
                         and (hint := spec_hint(str(each.versions), versions.get(each.kind, ())))
                     ]
-                    hint = "".join(said)
+                    hint = "".join(hints)
                     where = f"{self.matrix.file}:{rule.line}: {name}[{index}]"
                     lines.append(f"{where} matches no cell{hint}")
         return lines

@@ -67,6 +67,6 @@ def _log(store: Store, record: ResultRecord) -> bytes | None:
         if kind == "lower":
             error = msgspec.json.decode(found.body, type=Lowering).error
             if error:
-                said = error.traceback or error.message
-                parts.append(f"--- {compiler}, exception\n{said}".encode())
+                text = error.traceback or error.message
+                parts.append(f"--- {compiler}, exception\n{text}".encode())
     return b"\n".join(parts) if parts else None

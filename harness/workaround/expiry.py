@@ -151,8 +151,8 @@ def expired(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[Expi
 
 def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
     conclusive = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
-    wanted = [kept.baseline.config, *kept.left_out]
-    newest = _newest_toolchain(conclusive, wanted)
+    configs = [kept.baseline.config, *kept.left_out]
+    newest = _newest_toolchain(conclusive, configs)
     if newest is None:
         return None
     by_config = {_key(fact.config): fact for fact in newest}

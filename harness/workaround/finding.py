@@ -180,12 +180,12 @@ def _kinds(options: WorkaroundOptions) -> tuple[SettingKind, ...]:
 
 async def _in_time(begun: Awaitable[_Begun], started: float, budget: float) -> _Begun:
     try:
-        found = await until(started + budget, begun)
+        begun_trials = await until(started + budget, begun)
     except TimeIsUpError:
-        said = f"{budget:.0f} s (--budget) are over, and your configs are not compiled yet"
-        raise InfrastructureError(said) from None
-    found[0].end = started + budget
-    return found
+        message = f"{budget:.0f} s (--budget) are over, and your configs are not compiled yet"
+        raise InfrastructureError(message) from None
+    begun_trials[0].end = started + budget
+    return begun_trials
 
 
 async def _begin(
@@ -203,12 +203,12 @@ async def _begin(
     if len(kernels) > 1:
         raise UsageError(f"{', '.join(sorted(kernels))}: name one kernel, as FILE.py::KERNEL")
     tell(f"compiling what you have: {len(plan.cells)} configs")
-    done = await asyncio.gather(*(how_it_is(bench, cell) for cell in plan.cells))
-    for each in done:
+    evaluated = await asyncio.gather(*(how_it_is(bench, cell) for cell in plan.cells))
+    for each in evaluated:
         bench.store.put_result(run, record_of(each))
     if plan.session:
         await bench.sessions.close(plan.session)
-    rows = [each.row for each in done]
+    rows = [each.row for each in evaluated]
     if all(VerdictKind(row.verdict).tells_nothing for row in rows):
         broken = rows[0].verdict == VerdictKind.INFRA.value
         raise (InfrastructureError if broken else UsageError)(
@@ -233,7 +233,7 @@ async def _begin(
         how_it_is=how_it_is,
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
     )
-    listed = _attempts(plan.cells, done)
+    listed = _attempts(plan.cells, evaluated)
     trials.done.update({each.setting.key: each for each in listed})
     tell(f"the list as it is: {_counts([each.row for each in listed])}")
     return trials, listed, plan
@@ -259,9 +259,9 @@ def _is_fine(kind: VerdictKind) -> bool:
     return kind is VerdictKind.OK or kind.is_fine_run
 
 
-def _attempts(cells: Sequence[PlannedCell], done: Sequence[Evaluated]) -> list[Attempt]:
+def _attempts(cells: Sequence[PlannedCell], evaluated: Sequence[Evaluated]) -> list[Attempt]:
     found: dict[object, Attempt] = {}
-    for cell, each in zip(cells, done, strict=True):
+    for cell, each in zip(cells, evaluated, strict=True):
         setting = Setting(config=cell.cell.config)
         found.setdefault(setting.key, Attempt(setting=setting, cell=cell, done=each))
     return list(found.values())

@@ -47,14 +47,14 @@ class Judge:
             names = ", ".join(step.name for step in steps)
             reason = f"{names}: the source's meaning is left alone; the compiler may still be wrong"
             return Numerics(known=Equivalence.COMPILED, reason=reason)
-        end = front_end(self.trials.home.compiler.kind)
-        if end.interpreter is None:
-            return _not_checked(f"{end.title} has no interpreter to compare the results with")
+        front = front_end(self.trials.home.compiler.kind)
+        if front.interpreter is None:
+            return _not_checked(f"{front.title} has no interpreter to compare the results with")
         key = (launch, tiles)
         if key not in self._known:
             try:
-                asked = self._operation(setting, launch) if launch else self._tile(setting)
-                self._known[key] = await until(self.trials.end, asked)
+                departure = self._operation(setting, launch) if launch else self._tile(setting)
+                self._known[key] = await until(self.trials.end, departure)
             except TimeIsUpError:
                 self._known[key] = _not_checked("the time was up (--budget)")
             except TriageError as error:

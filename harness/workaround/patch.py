@@ -71,14 +71,14 @@ async def prove_patch(
             return _unproved("the launch imports the kernel's file from elsewhere")
         # Not for the history: it is another kernel that has the same cells.
         every = asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
-        done = await until(trials.end, every)
+        evaluated = await until(trials.end, every)
     except TimeIsUpError:
         return _unproved("the time is up (--budget)")
     except CaptureError as error:
         return _broken(str(error))
     if plan.session:
         await trials.bench.sessions.close(plan.session)
-    rows = tuple(each.row for each in done)
+    rows = tuple(each.row for each in evaluated)
     left = [row.config for row in rows]
     missing = [config.label for config in added if config.as_dict() not in left]
     words = (

@@ -175,9 +175,9 @@ async def _flags(trials: Trials) -> None:
             return
         if options is None:
             options = await asyncio.to_thread(options_of, start.cell.ptxas)
-        done = await trials.attempt(replace(start.setting, flags=o.change) for o in options)
+        attempts = await trials.attempt(replace(start.setting, flags=o.change) for o in options)
         before = (start.setting, start.row)
-        gained = [a for a in done if is_gain(trials.origin, (a.setting, a.row), before)]
+        gained = [a for a in attempts if is_gain(trials.origin, (a.setting, a.row), before)]
         if gained:
             options = [o for o in options if o.change in {a.setting.flags for a in gained}]
 
@@ -203,8 +203,8 @@ async def _ptxas(trials: Trials) -> None:
     for each in _worth_a_tool(trials):
         await trials.attempt(replace(each.setting, ptxas=v, flags=None) for v in newer)
         for index, version in enumerate(older):
-            done = await trials.attempt([replace(each.setting, ptxas=version, flags=None)])
-            if not done or done[0].row.verdict == VerdictKind.UNSUPPORTED.value:
+            attempts = await trials.attempt([replace(each.setting, ptxas=version, flags=None)])
+            if not attempts or attempts[0].row.verdict == VerdictKind.UNSUPPORTED.value:
                 # What is older still knows the GPU, or this PTX, no better.
                 older = older[:index]
                 break
@@ -239,9 +239,9 @@ async def usable_versions(kind: str, besides: str) -> list[str]:
     Raises:
         TriageError: what there is cannot be found out.
     """
-    end = front_end(kind)
-    usable = await asyncio.to_thread(end.available)
-    here = [Version(each.version) for each in end.installed()]
+    front = front_end(kind)
+    usable = await asyncio.to_thread(front.available)
+    here = [Version(each.version) for each in front.installed()]
     return newest_of_each_minor(usable, here, besides=besides)
 
 

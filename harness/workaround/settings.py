@@ -323,8 +323,10 @@ def spread(rows: Sequence[tuple[Setting, Row]], *, at_most: int = 8) -> list[Set
         fate = (row.signature, VerdictKind(row.verdict).compiles)
         groups.setdefault((warps, *fate), []).append(setting)
     first = [group[0] for group in groups.values()]
-    alike = [max(group, key=lambda each: _likeness(each, best)) for group in groups.values()]
-    return list(dict.fromkeys([best, *first, *alike]))[:at_most]
+    representatives = [
+        max(group, key=lambda each: _likeness(each, best)) for group in groups.values()
+    ]
+    return list(dict.fromkeys([best, *first, *representatives]))[:at_most]
 
 
 def _likeness(setting: Setting, other: Setting) -> int:

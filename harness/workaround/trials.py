@@ -119,21 +119,21 @@ class Trials:
         What the store knows comes first. Nothing is started any more when the time is up, and what
         was started goes on until `end`.
         """
-        wanted = list({each.key: each for each in settings}.values())
+        unique = list({each.key: each for each in settings}.values())
         new = [
-            each for each in wanted if each.key not in self.done and each.key not in self.refused
+            each for each in unique if each.key not in self.done and each.key not in self.refused
         ]
         groups: dict[tuple[str | None, _Launch], list[Setting]] = {}
         for setting in new:
             groups.setdefault((setting.triton, setting.launch), []).append(setting)
         await asyncio.gather(*(self._group(*where, group) for where, group in groups.items()))
-        return [self.done[each.key] for each in wanted if each.key in self.done]
+        return [self.done[each.key] for each in unique if each.key in self.done]
 
     async def _group(
-        self, triton: str | None, launch: _Launch, settings: Sequence[Setting]
+        self, version: str | None, launch: _Launch, settings: Sequence[Setting]
     ) -> None:
         try:
-            cells, session = await until(self.end, self.cells(triton, launch, settings))
+            cells, session = await until(self.end, self.cells(version, launch, settings))
         except TimeIsUpError:
             self.is_time_up = True
             return
@@ -156,18 +156,20 @@ class Trials:
         limits = self.bench.limits
         seconds = min(limits.timeout, self.patience)
         try:
-            done = await self._evaluated(cell, replace(limits, timeout=seconds), uncached=False)
+            evaluated = await self._evaluated(
+                cell, replace(limits, timeout=seconds), uncached=False
+            )
         except TimeIsUpError:
             self.is_time_up = True
             return
-        if done.row.verdict == VerdictKind.TIMEOUT.value and seconds < limits.timeout:
+        if evaluated.row.verdict == VerdictKind.TIMEOUT.value and seconds < limits.timeout:
             # No verdict on the cell: a user might have waited.
             self._refuse(setting, f"a compiler took more than {seconds:.0f} s")
             return
-        self.done[setting.key] = Attempt(setting=setting, cell=cell, done=done)
-        self.bench.store.put_result(self.run, record_of(done))
+        self.done[setting.key] = Attempt(setting=setting, cell=cell, done=evaluated)
+        self.bench.store.put_result(self.run, record_of(evaluated))
         words = ", ".join(step.words for step in self.steps(setting)) or "as it is"
-        self.tell(f"{words}: {done.row.verdict}: {done.row.reason[:90]}")
+        self.tell(f"{words}: {evaluated.row.verdict}: {evaluated.row.reason[:90]}")
 
     async def _evaluated(
         self, cell: PlannedCell, limits: ResourceLimits | None, *, uncached: bool
@@ -197,15 +199,15 @@ class Trials:
         if cell is None or cell.launch is None or cell.record is None:
             return False
         sees = cell.seen_ptxas
-        end = front_end(cell.compiler.kind)
-        key = end.lowering_key(cell.launch, cell.record, sees)
+        front = front_end(cell.compiler.kind)
+        key = front.lowering_key(cell.launch, cell.record, sees)
         return self.bench.find("lower", key, Lowering) is None
 
     # --- cells --------------------------------------------------------------------------------
 
     async def cells(
         self,
-        triton: str | None,
+        version: str | None,
         launch: _Launch,
         settings: Sequence[Setting],
         *,
@@ -220,20 +222,24 @@ class Trials:
         Raises:
             TriageError: the launch cannot be captured so, or a toolchain is not available.
         """
-        planned, session = await self._planned(triton, launch, settings, variables)
+        planned, session = await self._planned(version, launch, settings, variables)
         return [
             await self._tooled(cell, setting, frozen=frozen) if cell else None
             for cell, setting in zip(planned, settings, strict=True)
         ], session
 
     async def _planned(
-        self, triton: str | None, launch: _Launch, settings: Sequence[Setting], variables: Variables
+        self,
+        version: str | None,
+        launch: _Launch,
+        settings: Sequence[Setting],
+        variables: Variables,
     ) -> tuple[list[PlannedCell | None], str | None]:
         home = self.home
         if home.launch is None or home.record is None:
             return [home for _ in settings], None
         own = home.launch.compiler
-        chosen = await asyncio.to_thread(front_end(own.kind).install, triton) if triton else own
+        chosen = await asyncio.to_thread(front_end(own.kind).install, version) if version else own
         chosen = replace(chosen, variables=variables)
         kernel = home.record.kernel
         configs = [setting.config.as_dict() for setting in settings]
@@ -343,9 +349,9 @@ class Trials:
         self, setting: Setting, config: Config, *, variables: Variables = ()
     ) -> Attempt | None:
         through_triton = setting.flags is not None and self.home.launch is not None
-        asked = replace(setting, config=config, flags=None if through_triton else setting.flags)
+        launched = replace(setting, config=config, flags=None if through_triton else setting.flags)
         [cell], session = await self.cells(
-            setting.triton, setting.launch, [asked], frozen=False, variables=variables
+            setting.triton, setting.launch, [launched], frozen=False, variables=variables
         )
         if cell is None:
             return None
@@ -353,11 +359,11 @@ class Trials:
             ptxas = flagged(cell.cell.ptxas, setting.flags)
             cell = replace(cell, cell=replace(cell.cell, config=setting.config, ptxas=ptxas))
         try:
-            done = await self._evaluated(cell, None, uncached=True)
+            evaluated = await self._evaluated(cell, None, uncached=True)
         finally:
             if session:
                 await self.bench.sessions.close(session)
-        return Attempt(setting=setting, cell=cell, done=done)
+        return Attempt(setting=setting, cell=cell, done=evaluated)
 
 
 def _holds(flags: Sequence[str], words: Sequence[str]) -> bool:

@@ -76,8 +76,8 @@ class CaptureSession:
         streams = (str(folder / "stdout"), str(folder / "stderr"))
         record = self.records.get(message["key"])
         if record is None:
-            said = "run again, the launch code no longer makes this launch"
-            self._supervisor.refuse(message["id"], said)
+            complaint = "run again, the launch code no longer makes this launch"
+            self._supervisor.refuse(message["id"], complaint)
             return
 
         def body() -> None:

@@ -61,8 +61,8 @@ def open_regular(path: Path, limit: int, *, follow_links: bool = True) -> Iterat
     except OSError as error:
         if not follow_links and error.errno == errno.ELOOP:
             raise ConfigurationError(f"{path}: a symbolic link: not followed") from error
-        said = _WORDS.get(error.errno or 0) or f"cannot be read: {error.strerror}"
-        raise ConfigurationError(f"{path}: {said}") from error
+        reason = _WORDS.get(error.errno or 0) or f"cannot be read: {error.strerror}"
+        raise ConfigurationError(f"{path}: {reason}") from error
     except ValueError as error:
         raise ConfigurationError(f"{str(path)!r}: cannot be read: {error}") from error
 

@@ -107,10 +107,10 @@ def _sweep_one(folder: Path) -> None:
     owner = os.open(folder / _OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        said = os.read(owner, len(_WORDS) + 1)
-        if said == _WORDS:
+        content = os.read(owner, len(_WORDS) + 1)
+        if content == _WORDS:
             shutil.rmtree(folder, ignore_errors=True)
-        elif not said and inside == [_OWNER] and _is_old(folder):
+        elif not content and inside == [_OWNER] and _is_old(folder):
             (folder / _OWNER).unlink()
             folder.rmdir()
     finally:

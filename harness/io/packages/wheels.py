@@ -72,12 +72,12 @@ def words_of(printed: str) -> str | None:
     begun = dict(_BEGUN.findall(printed))
     if not begun:
         return None
-    done = set(_DONE.findall(printed)) & set(begun)
-    waits = [f"{name} ({size})" for name, size in begun.items() if name not in done]
+    finished = set(_DONE.findall(printed)) & set(begun)
+    waits = [f"{name} ({size})" for name, size in begun.items() if name not in finished]
     if not waits:
-        return f"{len(done)} of {len(begun)} downloads done, unpacking"
+        return f"{len(finished)} of {len(begun)} downloads done, unpacking"
     more = f" and {len(waits) - _MOST_NAMES} more" if len(waits) > _MOST_NAMES else ""
-    return f"{len(done)} of {len(begun)} downloads done, {', '.join(waits[:_MOST_NAMES])}{more}"
+    return f"{len(finished)} of {len(begun)} downloads done, {', '.join(waits[:_MOST_NAMES])}{more}"
 
 
 _SECONDS = 1800.0
@@ -248,8 +248,8 @@ def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
         InfrastructureError: one of them is not installed beside triage, or not from a wheel.
     """
     found: dict[str, SharedPackage] = {}
-    asked = {canonicalize_name(name) for name in names}
-    wanted = [*asked]
+    named = {canonicalize_name(name) for name in names}
+    wanted = [*named]
     while wanted:
         name = wanted.pop()
         if name in found:
@@ -257,7 +257,7 @@ def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
         try:
             package = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError as error:
-            if name not in asked:
+            if name not in named:
                 continue  # what shares it does without it here, too
             raise InfrastructureError(
                 f"{name} is not installed beside triage, and a compiler shares it; install it there"

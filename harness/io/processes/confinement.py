@@ -67,9 +67,9 @@ def is_variable(name: str) -> bool:
 @functools.cache
 def held_parts() -> tuple[str, ...]:
     """The parts of the confinement that hold on this machine, tried in a process of its own."""
-    done = run_tool(bare_python("confine"), timeout=_PROBE_SECONDS)
+    result = run_tool(bare_python("confine"), timeout=_PROBE_SECONDS)
     try:
-        return msgspec.json.decode(done.stdout, type=tuple[str, ...])
+        return msgspec.json.decode(result.stdout, type=tuple[str, ...])
     except msgspec.MsgspecError:
         return ()
 

@@ -113,12 +113,12 @@ def _likeness(bug: Bug, stories: Mapping[int, Story], bugs: Sequence[Bug]) -> tu
     number, mine = bug.record.number, signature_of(bug.record.key)
     if mine == bug.record.key:
         return ()
-    alike = [other.record for other in bugs if signature_of(other.record.key) == mine]
+    same_signature = [other.record for other in bugs if signature_of(other.record.key) == mine]
     return tuple(
         compare_histories(
             (number, stories[number].history), (other.number, stories[other.number].history)
         )
-        for other in alike
+        for other in same_signature
         if other.number != number
     )
 

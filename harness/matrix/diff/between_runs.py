@@ -183,12 +183,12 @@ def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | N
     if index is None:
         return None
     purpose = purpose_of(runs[index].command)
-    alike = [
+    same_purpose = [
         each
         for each in runs[:index]
         if each.finished is not None and purpose_of(each.command) == purpose
     ]
-    return alike[-steps] if steps <= len(alike) else None
+    return same_purpose[-steps] if steps <= len(same_purpose) else None
 
 
 def _stream(store: Store, run: int) -> Iterator[Facts]:

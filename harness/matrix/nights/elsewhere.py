@@ -145,11 +145,11 @@ class ToolsElsewhere(Hub):
         name, rank = task.tool.words if task.tool else "emulator", next(self._ranks)
         message = encode(task, self._code)
         try:
-            said = await self._machines.run(run_tool_task, message, name=name, rank=rank)
+            reply = await self._machines.run(run_tool_task, message, name=name, rank=rank)
         except InfrastructureError as error:
             raise MachinesGoneError(str(error)) from error
         try:
-            answer = decode(said, ToolAnswer)
+            answer = decode(reply, ToolAnswer)
         except ValueError:
             answer = None
         if answer is None:
@@ -164,10 +164,10 @@ class ToolsElsewhere(Hub):
                 (folder / each).write_bytes(data)
         return answer.end
 
-    def _say(self, said: str) -> None:
-        if said not in self._told:
-            self._told.add(said)
-            self._tell(said)
+    def _say(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._tell(message)
 
 
 # A night on other machines: captures go out, each with its cells; results are kept as they come.
@@ -322,17 +322,17 @@ class CaptureDispatcher:
         steering.skipped_captures += answer.skipped_captures
         steering.carried += answer.carried
 
-    def _give_up(self, place: CapturePlace, said: str) -> None:
+    def _give_up(self, place: CapturePlace, reason: str) -> None:
         """Say `infra` of the cells of a place; if its capture is stored."""
         plan = stored_place(self.run, place)
         if plan is None:
             return
         for cell in self.steering.look(place, plan).cells:
-            done = not_evaluated(cell, said)
-            self.run.bench.store.put_result(self.run.run, record_of(done))
+            evaluated = not_evaluated(cell, reason)
+            self.run.bench.store.put_result(self.run.run, record_of(evaluated))
             self.steering.settled.add(str(cell.cell))
             self.run.progress.planned(1)
-            self.run.progress.done(done.row)
+            self.run.progress.done(evaluated.row)
 
 
 # What a command is about to look at, compiled by other machines: only evidence comes back. The same

@@ -96,10 +96,10 @@ async def _execute(run: Run, steering: MatrixSteering, place: CapturePlace) -> N
     run.progress.planned(len(cells))
 
     async def one(cell: PlannedCell) -> Executed:
-        done = await same.execute(bench, cell)
-        keep_execution(bench.store, run.run, done)
-        run.progress.done(done.done.row)
-        return done
+        evaluated = await same.execute(bench, cell)
+        keep_execution(bench.store, run.run, evaluated)
+        run.progress.done(evaluated.done.row)
+        return evaluated
 
     try:
         await asyncio.gather(*(one(cell) for cell in cells))
@@ -133,9 +133,9 @@ async def _launch(
     run.progress.planned(len(cells))
 
     async def one(cell: PlannedCell) -> None:
-        done = await launched.execute(bench, cell)
-        keep_execution(bench.store, run.run, done)
-        run.progress.done(done.done.row)
+        evaluated = await launched.execute(bench, cell)
+        keep_execution(bench.store, run.run, evaluated)
+        run.progress.done(evaluated.done.row)
 
     try:
         await asyncio.gather(*(one(cell) for cell in cells))

@@ -92,16 +92,16 @@ def _configs(number: int | None) -> str:
 
 def estimate_words(estimate: Estimate) -> str:
     """How much there is to do, and about how long it takes."""
-    took = "unknown, nothing like it has been run"
+    duration = "unknown, nothing like it has been run"
     if estimate.seconds is not None:
         minutes, seconds = divmod(round(estimate.seconds), 60)
-        took = f"about {minutes} min {seconds} s, by what such cells took before"
+        duration = f"about {minutes} min {seconds} s, by what such cells took before"
     about = "about " if estimate.uncaptured else ""
     words = (
         f"{about}{estimate.cells:,} cells, {estimate.excluded:,} excluded; "
         f"{estimate.carried:,} need no work. "
         f"To do: {about}{estimate.lowerings:,} lowerings ({estimate.lowerings_stored:,} more are "
-        f"stored) and up to {estimate.assemblies:,} assemblies. Time: {took}."
+        f"stored) and up to {estimate.assemblies:,} assemblies. Time: {duration}."
     )
     if not estimate.uncaptured:
         return words
@@ -250,13 +250,13 @@ def _seconds(matter: PlannedNight, work: Sequence[Sequence[PlannedCell]]) -> flo
     """How long it takes, by what the same cells took, or else others of the kernel, or of any."""
     if not work:
         return 0.0
-    took = _took(matter)
-    if not took:
+    durations = _took(matter)
+    if not durations:
         return None
-    mean = _mean(took)
+    mean = _mean(durations)
     total = 0.0
     for group in work:
-        known = took.get(str(group[0].cell)) or took.get(group[0].cell.kernel) or [mean]
+        known = durations.get(str(group[0].cell)) or durations.get(group[0].cell.kernel) or [mean]
         total += sum(known) / len(known)
     return total / matter.run.bench.jobs
 
@@ -266,29 +266,29 @@ def _with_missing(
 ) -> float | None:
     if not missing or seconds is None:
         return seconds
-    took = _took(matter)
-    if not took or not all(configs for _, configs in missing):
+    durations = _took(matter)
+    if not durations or not all(configs for _, configs in missing):
         return None
-    mean = _mean(took)
+    mean = _mean(durations)
     for place, configs in missing:
-        known = took.get(place.selection.repro.name) or [mean]
+        known = durations.get(place.selection.repro.name) or [mean]
         seconds += configs * _releases(place) * sum(known) / len(known) / matter.run.bench.jobs
     return seconds
 
 
-def _mean(took: dict[str, list[float]]) -> float:
-    return sum(map(sum, took.values())) / sum(map(len, took.values()))
+def _mean(durations: dict[str, list[float]]) -> float:
+    return sum(map(sum, durations.values())) / sum(map(len, durations.values()))
 
 
 def _took(matter: PlannedNight) -> dict[str, list[float]]:
-    took: dict[str, list[float]] = {}
+    durations: dict[str, list[float]] = {}
     decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
     for record in matter.steering.last.values():
         seconds = decode(record.row).seconds
         if seconds is not None:
-            took.setdefault(record.cell, []).append(seconds)
-            took.setdefault(record.kernel, []).append(seconds)
-    return took
+            durations.setdefault(record.cell, []).append(seconds)
+            durations.setdefault(record.kernel, []).append(seconds)
+    return durations
 
 
 class _Seconds(msgspec.Struct):

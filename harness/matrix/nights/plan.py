@@ -134,10 +134,10 @@ class _Planner:
             versions={tool: sorted(found) for tool, found in self.versions.items()},
         )
 
-    def _warn(self, entry: str, said: str) -> None:
+    def _warn(self, entry: str, message: str) -> None:
         line = self.matrix.lines.get(entry)
         place = f"{self.matrix.file}:{line}" if line else self.matrix.file
-        self.warnings.append(f"{place}: {entry}: {said}")
+        self.warnings.append(f"{place}: {entry}: {message}")
 
     def _kernels(self) -> list[Repro]:
         repros, errors = list_repros()
@@ -169,11 +169,11 @@ class _Planner:
         return list(dict.fromkeys(found))
 
     def _chosen(self, tool: str, spec: str, *, prereleases: bool) -> list[Version]:
-        end = self._assemblers.get(tool) or front_end(tool)
+        toolchain = self._assemblers.get(tool) or front_end(tool)
         entry = f"toolchains.{tool}"
         try:
             # `==12.8` is one version that may not exist: said as what it is, not as an error.
-            chosen = end.select(spec, prereleases=prereleases)
+            chosen = toolchain.select(spec, prereleases=prereleases)
         except OfflineError as error:
             self._warn(entry, f"only what is installed is used: {error}")
             chosen = select(installed_versions(tool), spec, what=tool, prereleases=prereleases)
@@ -181,7 +181,7 @@ class _Planner:
             self._warn(entry, str(error))
             return []
         if not chosen:
-            hint = spec_hint(spec, end.available())
+            hint = spec_hint(spec, toolchain.available())
             self._warn(entry, hint or f"{spec} names pre-releases only")
         return chosen
 
@@ -213,8 +213,8 @@ class _Planner:
         if not self.matrix.launches:
             return choose_launches(options, repro)
         every = choose_launches(replace(options, launch="*"), repro)
-        wanted = self.matrix.launches
-        found = [each for each in every if any(fnmatchcase(each.spec.name, w) for w in wanted)]
+        patterns = self.matrix.launches
+        found = [each for each in every if any(fnmatchcase(each.spec.name, w) for w in patterns)]
         if not found:
             names = ", ".join(each.spec.name for each in every)
             self._warn("launches[0]", f"no launch of {repro.name} matches; it has {names}")
@@ -236,12 +236,12 @@ class _Planner:
     def _extra_places(
         self, extra: Extra, repro: Repro, options: SelectionOptions, ptxas: list[str]
     ) -> None:
-        end = front_end(repro.front_end)
-        if extra.compiler and end.kind not in (extra.compiler.kind, PTX):
-            raise UsageError(f"{repro.name} is compiled by {end.title} ({end.kind})")
+        front = front_end(repro.front_end)
+        if extra.compiler and front.kind not in (extra.compiler.kind, PTX):
+            raise UsageError(f"{repro.name} is compiled by {front.title} ({front.kind})")
         named = (
-            self._versions(end.kind, VersionChoice(specs=(extra.compiler.spec,)))
-            if extra.compiler and end.kind == extra.compiler.kind
+            self._versions(front.kind, VersionChoice(specs=(extra.compiler.spec,)))
+            if extra.compiler and front.kind == extra.compiler.kind
             else None
         )
         for target in choose_targets(options, repro):
@@ -326,27 +326,27 @@ class _Planner:
 
     def _compiler(self, kind: str, word: str) -> Compiler | None:
         if (kind, word) not in self._compilers:
-            end = front_end(kind)
-            get = end.install if self.installs else end.planned
-            install = end.default if word == INSTALLED else lambda: get(word)
+            front = front_end(kind)
+            get = front.install if self.installs else front.planned
+            install = front.default if word == INSTALLED else lambda: get(word)
             self._compilers[kind, word] = self._had(install)
         return self._compilers[kind, word]
 
-    def _assembler(self, end: BackEnd, word: str) -> tuple[bool, Assembler | None]:
+    def _assembler(self, back: BackEnd, word: str) -> tuple[bool, Assembler | None]:
         if word == BUNDLED:
             return True, None
-        at = end.kind, word
+        at = back.kind, word
         if at not in self._tools:
-            get = end.install if self.installs else end.planned
+            get = back.install if self.installs else back.planned
             self._tools[at] = self._had(lambda: get(word))
         return self._tools[at] is not None, self._tools[at]
 
-    def _disassembler(self, end: BackEnd) -> Tool | None:
-        if end.kind not in self._disassemblers:
-            tool, notes = end.disassembler(installs=self.installs)
-            self._disassemblers[end.kind] = tool
+    def _disassembler(self, back: BackEnd) -> Tool | None:
+        if back.kind not in self._disassemblers:
+            tool, notes = back.disassembler(installs=self.installs)
+            self._disassemblers[back.kind] = tool
             self.warnings[:0] = notes
-        return self._disassemblers[end.kind]
+        return self._disassemblers[back.kind]
 
     def _had(self, install: Callable[[], T]) -> T | None:
         """What is installed; None where this machine cannot, which fails no other version."""

@@ -295,16 +295,16 @@ def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:  # no
 
     host = urlsplit(url).hostname
     try:
-        done = requests.post(
+        response = requests.post(
             url, json=body, headers=headers, timeout=_SECONDS, allow_redirects=False
         )
     except (requests.exceptions.InvalidURL, UnicodeError):
         raise UsageError(f"{host!r} is not the name of a host") from None
     except (requests.RequestException, ValueError) as error:
         raise InfrastructureError(f"{host} cannot be reached: {type(error).__name__}") from None
-    if not done.ok or done.is_redirect:
-        raise InfrastructureError(f"{host} does not take it: HTTP {done.status_code}")
+    if not response.ok or response.is_redirect:
+        raise InfrastructureError(f"{host} does not take it: HTTP {response.status_code}")
     try:
-        return done.json()
+        return response.json()
     except ValueError:
         return None

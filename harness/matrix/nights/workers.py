@@ -83,9 +83,9 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
     if repro is None or not specs:
         raise UsageError(f"there is no launch {name.launch} of {name.repro}")
     target = Target.parse(name.target)
-    end = front_end(name.compiler)
+    front = front_end(name.compiler)
     # A compiler without versions is the only one of its kind.
-    compiler = end.install(name.version) if name.version else end.default()
+    compiler = front.install(name.version) if name.version else front.default()
     back = back_end(name.compiler, target)
     tools = tuple(back.install(version) if version else None for version in name.assemblers)
     launch = PlannedLaunch(spec=specs[0], overrides=name.overrides, given=frozenset(name.given))
@@ -528,11 +528,11 @@ async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
             file_size=task.file_size,
         )
         if tool:
-            end = await hub.execute([tool, *task.words], folder=folder, limits=limits)
+            process_end = await hub.execute([tool, *task.words], folder=folder, limits=limits)
         else:
-            end = await execute_job(hub, folder, limits)
+            process_end = await execute_job(hub, folder, limits)
         left = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     finally:
         hub.drop_folder(folder)
     files = {name: data for name, data in left.items() if task.files.get(name) != data}
-    return ToolAnswer(host=platform.node(), end=end, files=files)
+    return ToolAnswer(host=platform.node(), end=process_end, files=files)

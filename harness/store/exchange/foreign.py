@@ -103,8 +103,8 @@ def open_foreign(
         except sqlite3.Error as error:
             raise UsageError(f"{path} is damaged, or no database of triage: {error}") from error
         except (msgspec.MsgspecError, ValueError, TypeError, OverflowError) as error:
-            said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-            raise UsageError(f"{path} holds what no triage wrote: {said}") from error
+            complaint = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+            raise UsageError(f"{path} holds what no triage wrote: {complaint}") from error
         except StorageError as error:
             raise UsageError(str(error)) from error
         else:
@@ -185,12 +185,15 @@ def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
             parts.setdefault(run, []).append(part)
     found = []
     for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs"):  # noqa: S608
-        said: dict[str, Any] = dict(zip(RUN_COLUMNS, row, strict=True))
-        said["uid"] = _word(said["uid"], _UID)
-        said["command"] = _word(said["command"])
-        said["harness_version"] = _word(said["harness_version"], 200)
-        said["started"], said["finished"] = _time(said["started"]), _maybe_time(said["finished"])
-        found.append(ForeignRun(**said, parts=tuple(parts.get(said["id"], ()))))
+        values: dict[str, Any] = dict(zip(RUN_COLUMNS, row, strict=True))
+        values["uid"] = _word(values["uid"], _UID)
+        values["command"] = _word(values["command"])
+        values["harness_version"] = _word(values["harness_version"], 200)
+        values["started"], values["finished"] = (
+            _time(values["started"]),
+            _maybe_time(values["finished"]),
+        )
+        found.append(ForeignRun(**values, parts=tuple(parts.get(values["id"], ()))))
     return tuple(found)
 
 
@@ -199,8 +202,8 @@ def _signatures(db: sqlite3.Connection) -> tuple[Signature, ...]:
     for key, *parts in db.execute(
         f"SELECT {', '.join(SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
     ):
-        said: dict[str, Any] = dict(zip(SIGNATURE_COLUMNS[1:], parts, strict=True))
-        signature = msgspec.convert(said, Signature)
+        values: dict[str, Any] = dict(zip(SIGNATURE_COLUMNS[1:], parts, strict=True))
+        signature = msgspec.convert(values, Signature)
         if signature.key != key:
             raise ValueError("a signature under another's key")
         found.append(signature)
@@ -213,12 +216,15 @@ def _bugs(db: sqlite3.Connection) -> tuple[BugRecord, ...]:
         keys.setdefault(number, []).append(_word(key, 100))
     found = []
     for row in db.execute(f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"):  # noqa: S608
-        said: dict[str, Any] = dict(zip(BUG_COLUMNS, row, strict=True))
-        said["state"] = HumanState(said["state"])
-        said["note"] = _word(said["note"])
-        said["url"] = None if said["url"] is None else _word(said["url"])
-        said["created"], said["changed"] = _time(said["created"]), _maybe_time(said["changed"])
-        found.append(BugRecord(**said, other_keys=tuple(keys.get(said["number"], ()))))
+        values: dict[str, Any] = dict(zip(BUG_COLUMNS, row, strict=True))
+        values["state"] = HumanState(values["state"])
+        values["note"] = _word(values["note"])
+        values["url"] = None if values["url"] is None else _word(values["url"])
+        values["created"], values["changed"] = (
+            _time(values["created"]),
+            _maybe_time(values["changed"]),
+        )
+        found.append(BugRecord(**values, other_keys=tuple(keys.get(values["number"], ()))))
     return tuple(found)
 
 

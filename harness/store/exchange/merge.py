@@ -84,7 +84,7 @@ def take_evidence(
     """
     if not source.has_evidence:
         return Taken()
-    done = Taken()
+    taken = Taken()
     named = _named(source)
     while page := list(islice(named, _PAGE)):
         # What is whole of a page, its artifacts copied; how many these are; how many are not whole.
@@ -103,8 +103,8 @@ def take_evidence(
                     rows.append((kind, found))
                     copied += count
         new = database.run(partial(_put_page, rows=rows, now=now))
-        done += Taken(evidence=new, artifacts=copied, lacking=lacking)
-    return done
+        taken += Taken(evidence=new, artifacts=copied, lacking=lacking)
+    return taken
 
 
 def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:

@@ -188,8 +188,8 @@ class ArtifactStore:
             StorageError: the disk is full or not writable.
         """
         if _inflate(io.BytesIO(packed), len(packed), sha256) is None:
-            said = f"artifact {sha256[:12]} is not what its name says"
-            raise DamagedArtifactError(said, sha256=sha256)
+            message = f"artifact {sha256[:12]} is not what its name says"
+            raise DamagedArtifactError(message, sha256=sha256)
         if not self._renew(sha256):
             with self._new_file() as (file, temporary):
                 file.write(packed)

@@ -90,12 +90,12 @@ class BugRecords:
         Raises:
             StorageError: the database cannot be written.
         """
-        said = (record.state.value, record.url, record.duplicate_of, record.note, time.time())
+        values = (record.state.value, record.url, record.duplicate_of, record.note, time.time())
         self._database.run(
             lambda db: db.execute(
                 "UPDATE bugs SET state = ?, url = ?, duplicate_of = ?, note = ?, changed = ?"
                 " WHERE number = ?",
-                (*said, record.number),
+                (*values, record.number),
             )
         )
 
@@ -268,8 +268,8 @@ def _records(db: sqlite3.Connection) -> list[BugRecord]:
         keys.setdefault(number, []).append(key)
     found = []
     for row in db.execute(_SELECT_BUGS):
-        said = dict(zip(BUG_COLUMNS, row, strict=True))
-        said["state"] = HumanState(said["state"])
-        others = (key for key in keys.get(said["number"], ()) if key != said["key"])
-        found.append(BugRecord(**said, other_keys=tuple(others)))
+        values = dict(zip(BUG_COLUMNS, row, strict=True))
+        values["state"] = HumanState(values["state"])
+        others = (key for key in keys.get(values["number"], ()) if key != values["key"])
+        found.append(BugRecord(**values, other_keys=tuple(others)))
     return found

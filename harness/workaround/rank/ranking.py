@@ -223,8 +223,8 @@ async def _compiled(
                 )
                 tell(f"{selection.repro.name}: {len(plan.cells)} configs on {target}")
                 async with bench.closing(plan.session):
-                    done = await in_parallel(evaluate(bench, cell) for cell in plan.cells)
-                    for cell, each in zip(plan.cells, done, strict=True):
+                    evaluated = await in_parallel(evaluate(bench, cell) for cell in plan.cells)
+                    for cell, each in zip(plan.cells, evaluated, strict=True):
                         bench.store.put_result(run, record_of(each))
                         place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
                         features = features_of_cell(bench, cell, each)
@@ -232,13 +232,13 @@ async def _compiled(
     return [_Compiled(cells=tuple(cells)) for cells in groups.values()]
 
 
-def features_of_cell(bench: Workbench, cell: PlannedCell, done: Evaluated) -> Features | None:
+def features_of_cell(bench: Workbench, cell: PlannedCell, evaluated: Evaluated) -> Features | None:
     """What a model takes of a compiled cell, where the compilers say all of it.
 
     Raises:
         StorageError: the machine code cannot be read from the store.
     """
-    inspection = bench.read("inspect", done.evidence.get("inspect", ""), Inspection)
+    inspection = bench.read("inspect", evaluated.evidence.get("inspect", ""), Inspection)
     sass = inspection.artifacts.get("sass") if inspection else None
     if sass is None or cell.record is None or cell.limits is None:
         return None
@@ -247,7 +247,7 @@ def features_of_cell(bench: Workbench, cell: PlannedCell, done: Evaluated) -> Fe
         return None
     # A cubin of Triton's has one kernel, and what it calls in the same section.
     loops = loops_of(max(sections.values(), key=len))
-    return features_of(done.row, cell.record.grid, cell.record.storages, loops, cell.limits)
+    return features_of(evaluated.row, cell.record.grid, cell.record.storages, loops, cell.limits)
 
 
 def _rank_launch(group: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedLaunch:

@@ -130,17 +130,17 @@ def ranks_as_markdown(report: RankReport) -> str:
     good = sum(rho >= GOOD for rho in telling)
     regrets = [quality.top_three for _, quality in known]
     claimed = [quality.top_three for each, quality in known if not each.doubt]
-    said = (
+    summary = (
         f"{len(known)} launches on {report.device}: the best of the first three is "
         f"{statistics.median(regrets):.1%} slower than the best at the median, "
         f"{statistics.fmean(regrets):.1%} on average, {max(regrets):.0%} at worst."
     )
     if telling:
-        said += (
+        summary += (
             f" Of {len(telling)} launches of which it claims to tell the order, {good} have a "
             f"Spearman correlation of {GOOD} or more, the least is {min(telling):.2f}; the "
             f"best of the first three is there {statistics.median(claimed):.1%} slower at the "
             f"median, {max(claimed):.0%} at worst."
         )
-    lines += ["", said]
+    lines += ["", summary]
     return "\n".join(lines)
