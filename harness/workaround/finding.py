@@ -37,7 +37,7 @@ from harness.workaround.numerics import Judge
 from harness.workaround.paste import explained, paste_lines
 from harness.workaround.result import Candidate, Equivalence, Patch, WorkaroundReport
 from harness.workaround.search import explore
-from harness.workaround.settings import Setting, SettingKind, SettingStep, UserSetting, without
+from harness.workaround.settings import Setting, SettingKind, UserSetting, without
 from harness.workaround.trials import Attempt, Trials
 
 if TYPE_CHECKING:
@@ -303,32 +303,25 @@ async def _refined(
     trials.is_time_up = False
     own, at_most = _pairs(listed), options.at_most
     chosen = choose(trials.origin, trials.pairs(), own, at_most=at_most)
+    steps = [(setting, trials.steps(setting)) for setting, _ in chosen]
     await trials.attempt(
         without(setting, step, trials.origin.setting)
-        for setting, _ in chosen
-        for step in _worth_undoing(trials, setting)
+        for setting, several in steps
+        for step in several
+        if len(several) > 1
     )
     again = choose(trials.origin, trials.pairs(), own, at_most=at_most)
-    found = [trials.done[setting.key] for setting, _ in again]
+    shown = [trials.done[setting.key] for setting, _ in again]
     if options.gpu:
-        # Figures do not tell what they cost; a GPU does.
-        found += [each for each in _options_of_ptxas(trials) if each not in found]
-    return found
-
-
-def _options_of_ptxas(trials: Trials) -> list[Attempt]:
-    """What was tried with nothing changed but the options of ptxas."""
-    return [
-        each
-        for each in trials.done.values()
-        if {step.kind for step in trials.steps(each.setting)} == {SettingKind.FLAGS}
-        and VerdictKind(each.row.verdict).compiles
-    ]
-
-
-def _worth_undoing(trials: Trials, setting: Setting) -> tuple[SettingStep, ...]:
-    found = trials.steps(setting)
-    return found if len(found) > 1 else ()
+        # Figures do not tell what options of ptxas alone cost; a GPU does.
+        shown += [
+            attempt
+            for attempt in trials.done.values()
+            if attempt not in shown
+            and {step.kind for step in trials.steps(attempt.setting)} == {SettingKind.FLAGS}
+            and VerdictKind(attempt.row.verdict).compiles
+        ]
+    return shown
 
 
 async def _proved(

@@ -167,30 +167,37 @@ async def list_matrix(
         StorageError: the store cannot be read.
     """
     async with matrix_bench(store, options, matrix) as bench:
-        matter = plan_night(bench, plan, options, RunProgress(), None)
+        night = plan_night(bench, plan, options, RunProgress(), None)
         cells: dict[str, PlannedCell] = {}
         missing: list[CapturePlace] = []
         for place in plan.places:
-            found = stored_place(matter.run, place)
+            found = stored_place(night.run, place)
             if found is None:
                 missing.append(place)
                 continue
-            chosen = matter.steering.look(place, found)
+            chosen = night.steering.look(place, found)
             cells.update((str(cell.cell), cell) for cell in chosen.cells)
-        steering = matter.steering
+        steering = night.steering
         # What they would match is not known.
         steering.skipped_captures = len(missing)
-        estimate = _estimate(matter, list(cells.values()), missing)
+        estimate = _estimate(night, list(cells.values()), missing)
     return Listing(
         cells=tuple(sorted({*cells, *steering.settled})),
         excluded=(
             *((str(place), place.reason) for place in plan.dropped),
             *sorted(steering.excluded.items()),
         ),
-        uncaptured=tuple(map(_uncaptured, missing)),
+        uncaptured=tuple(
+            Uncaptured(
+                cells=f"{place.selection.repro.name}/{place.launch.label}/*"
+                f"@{place.target}/{place.compiler.label}/*",
+                configs=_listed_configs(place),
+            )
+            for place in missing
+        ),
         estimate=estimate,
-        failures=matter.failures,
-        warnings=matter.warnings,
+        failures=night.failures,
+        warnings=night.warnings,
     )
 
 
@@ -198,16 +205,10 @@ def _listed_configs(place: CapturePlace) -> int | None:
     return 1 if place.variant else place.selection.repro.configs
 
 
-def _uncaptured(place: CapturePlace) -> Uncaptured:
-    repro = place.selection.repro
-    cells = f"{repro.name}/{place.launch.label}/*@{place.target}/{place.compiler.label}/*"
-    return Uncaptured(cells=cells, configs=_listed_configs(place))
-
-
 def _estimate(
-    matter: PlannedNight, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
+    night: PlannedNight, cells: Sequence[PlannedCell], missing: Sequence[CapturePlace]
 ) -> Estimate:
-    steering, store = matter.steering, matter.run.bench.store
+    steering, store = night.steering, night.run.bench.store
     work: dict[str, list[PlannedCell]] = {}
     assemblies = set()
     for cell in cells:
@@ -223,15 +224,15 @@ def _estimate(
     counted = [(place, _listed_configs(place) or 0) for place in missing]
     about = sum(configs * len(place.selection.ptxas) for place, configs in counted)
     more = sum(configs * _releases(place) for place, configs in counted)
-    seconds = _seconds(matter, [group for key, group in work.items() if key not in stored])
+    left = [group for key, group in work.items() if key not in stored]
     return Estimate(
         cells=len(cells) + steering.carried + about,
         carried=steering.carried,
-        excluded=matter.excluded,
+        excluded=night.excluded,
         lowerings=sum(key not in stored for key in lowered) + more,
         lowerings_stored=sum(key in stored for key in lowered),
         assemblies=len(assemblies) + about,
-        seconds=_with_missing(matter, seconds, counted),
+        seconds=_seconds(night, left, counted),
         about=about,
         uncaptured=len(missing),
         uncounted=sum(not configs for _, configs in counted),
@@ -246,44 +247,38 @@ def _releases(place: CapturePlace) -> int:
     return len(seen)
 
 
-def _seconds(matter: PlannedNight, work: Sequence[Sequence[PlannedCell]]) -> float | None:
-    """How long it takes, by what the same cells took, or else others of the kernel, or of any."""
-    if not work:
-        return 0.0
-    durations = _took(matter)
-    if not durations:
-        return None
-    mean = _mean(durations)
-    total = 0.0
-    for group in work:
-        known = durations.get(str(group[0].cell)) or durations.get(group[0].cell.kernel) or [mean]
-        total += sum(known) / len(known)
-    return total / matter.run.bench.jobs
-
-
-def _with_missing(
-    matter: PlannedNight, seconds: float | None, missing: Sequence[tuple[CapturePlace, int]]
+def _seconds(
+    night: PlannedNight,
+    work: Sequence[Sequence[PlannedCell]],
+    missing: Sequence[tuple[CapturePlace, int]],
 ) -> float | None:
-    if not missing or seconds is None:
-        return seconds
-    durations = _took(matter)
+    """How long it takes, by what the same cells took, or else others of the kernel, or of any.
+
+    None where nothing was run before, or a launch that is not captured has no count of configs.
+    """
+    if not work and not missing:
+        return 0.0
+    durations = _durations(night)
     if not durations or not all(configs for _, configs in missing):
         return None
-    mean = _mean(durations)
+    jobs = night.run.bench.jobs
+    mean = sum(map(sum, durations.values())) / sum(map(len, durations.values()))
+    total = 0.0
+    for group in work:
+        cell = group[0].cell
+        known = durations.get(str(cell)) or durations.get(cell.kernel) or [mean]
+        total += sum(known) / len(known)
+    seconds = total / jobs
     for place, configs in missing:
         known = durations.get(place.selection.repro.name) or [mean]
-        seconds += configs * _releases(place) * sum(known) / len(known) / matter.run.bench.jobs
+        seconds += configs * _releases(place) * sum(known) / len(known) / jobs
     return seconds
 
 
-def _mean(durations: dict[str, list[float]]) -> float:
-    return sum(map(sum, durations.values())) / sum(map(len, durations.values()))
-
-
-def _took(matter: PlannedNight) -> dict[str, list[float]]:
+def _durations(night: PlannedNight) -> dict[str, list[float]]:
     durations: dict[str, list[float]] = {}
     decode: Callable[[bytes], _Seconds] = msgspec.json.Decoder(_Seconds).decode
-    for record in matter.steering.last.values():
+    for record in night.steering.last.values():
         seconds = decode(record.row).seconds
         if seconds is not None:
             durations.setdefault(record.cell, []).append(seconds)

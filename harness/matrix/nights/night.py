@@ -210,21 +210,21 @@ async def run_matrix(
     async with matrix_bench(store, options, matrix) as bench:
         if options.max_time is not None:
             bench.deadline = started + options.max_time
-        matter = plan_night(bench, plan, options, progress, run_id)
-        captures = _in_order(matter)
+        night = plan_night(bench, plan, options, progress, run_id)
+        captures = _in_order(night)
         if machines:
-            await _hand_out(matter, matrix, machines, captures)
+            await _hand_out(night, matrix, machines, captures)
         else:
-            await work_off(matter.run, plan.places, captures)
+            await work_off(night.run, plan.places, captures)
         if machines and options.run:
-            await _execute_there(matter, matrix, machines)
+            await _execute_there(night, matrix, machines)
         else:
-            await _execute(matter)
+            await _execute(night)
     verdicts, unexpected = _counts(store, run_id, matrix)
-    steering = matter.steering
+    steering = night.steering
     is_whole = not (steering.skipped or steering.skipped_captures)
-    if not verdicts and is_whole and options.shard.of == 1 and not matter.failures:
-        raise _nothing(matter)
+    if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
+        raise _nothing(night)
     changes = None
     if is_whole:
         store.finish_run(run_id)
@@ -237,57 +237,57 @@ async def run_matrix(
         verdicts=verdicts,
         unexpected=unexpected,
         carried=steering.carried,
-        excluded=matter.excluded,
+        excluded=night.excluded,
         skipped=steering.skipped,
         skipped_captures=steering.skipped_captures,
         changes=changes,
-        failures=matter.failures,
-        warnings=matter.warnings,
+        failures=night.failures,
+        warnings=night.warnings,
         wall_seconds=time.monotonic() - started,
         cpu_seconds=bench.cpu_seconds,
     )
 
 
-async def _execute(matter: PlannedNight) -> None:
-    run, steering, places = matter.run, matter.steering, matter.plan.places
-    if matter.options.on_gpu:
+async def _execute(night: PlannedNight) -> None:
+    run, steering, places = night.run, night.steering, night.plan.places
+    if night.options.on_gpu:
         from harness.matrix.nights.executing import launch_places  # noqa: PLC0415 - as below
 
-        await launch_places(run, steering, places, matter.options.runner)
-    elif matter.options.run:
+        await launch_places(run, steering, places, night.options.runner)
+    elif night.options.run:
         from harness.matrix.nights.executing import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
 
         await execute_places(run, steering, places)
 
 
-async def _execute_there(matter: PlannedNight, matrix: Matrix, machines: Machines) -> None:
+async def _execute_there(night: PlannedNight, matrix: Matrix, machines: Machines) -> None:
     """As `_execute`, each run of the emulator on one of the machines; inputs are recorded here."""
     from harness.matrix.nights.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
 
-    bench, work = matter.run.bench, at_once(machines, matter.options.work)
+    bench, work = night.run.bench, at_once(machines, night.options.work)
     try:
-        async with ToolsElsewhere(machines, work, matter.run.notes.append) as hub:
+        async with ToolsElsewhere(machines, work, night.run.notes.append) as hub:
             there = open_bench(hub, bench.store, work, launch_timeout=_launch_timeout(matrix))
             there.deadline = bench.deadline
-            await _execute(replace(matter, run=replace(matter.run, bench=there)))
+            await _execute(replace(night, run=replace(night.run, bench=there)))
             bench.cpu_seconds += there.cpu_seconds
     except MachinesGoneError as error:
         raise InfrastructureError(str(error)) from error
 
 
 async def _hand_out(
-    matter: PlannedNight, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
+    night: PlannedNight, matrix: Matrix, machines: Machines, captures: Sequence[Sequence[int]]
 ) -> None:
     from harness.matrix.nights.elsewhere import CaptureDispatcher  # noqa: PLC0415 - only where it is wanted
 
-    bench, work = matter.run.bench, matter.options.work
+    bench, work = night.run.bench, night.options.work
     left = None if bench.deadline is None else bench.deadline - time.monotonic()
     handing_out = CaptureDispatcher(
-        run=matter.run,
-        plan=matter.plan,
-        steering=matter.steering,
+        run=night.run,
+        plan=night.plan,
+        steering=night.steering,
         machines=machines,
-        uid=bench.store.uid_of(matter.run.run),
+        uid=bench.store.uid_of(night.run.run),
         command=work.command,
         memory=bench.limits.memory if machines.are_here else 0,
         launch_timeout=_launch_timeout(matrix),
@@ -325,25 +325,25 @@ def plan_night(
     return PlannedNight(options=options, plan=plan, run=run, steering=steering)
 
 
-def _in_order(matter: PlannedNight) -> list[list[int]]:
+def _in_order(night: PlannedNight) -> list[list[int]]:
     """The captures that have work left, in the order of the most telling cell of each.
 
     What needs no work is taken over on the way.
     """
     ranked: list[tuple[tuple[object, ...], int, list[int]]] = []
-    for number, indices in enumerate(captures_of(matter.plan.places)):
-        ranks = [rank for index in indices if (rank := _look(matter, index)) is not None]
+    for number, indices in enumerate(captures_of(night.plan.places)):
+        ranks = [rank for index in indices if (rank := _look(night, index)) is not None]
         if ranks:
             ranked.append((min(ranks), number, indices))
     return [indices for _, _, indices in sorted(ranked)]
 
 
-def _look(matter: PlannedNight, index: int) -> tuple[object, ...] | None:
-    place = matter.plan.places[index]
-    plan = stored_place(matter.run, place) if matter.run.bench.use_cache else None
+def _look(night: PlannedNight, index: int) -> tuple[object, ...] | None:
+    place = night.plan.places[index]
+    plan = stored_place(night.run, place) if night.run.bench.use_cache else None
     if plan is None:
         return (0, False, ())
-    return matter.steering.look(place, plan).rank or None
+    return night.steering.look(place, plan).rank or None
 
 
 def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
@@ -364,8 +364,8 @@ def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
     return verdicts, unexpected
 
 
-def _nothing(matter: PlannedNight) -> TriageError:
-    if matter.options.only:
+def _nothing(night: PlannedNight) -> TriageError:
+    if night.options.only:
         return EmptySelectionError("--only matches no cell of the matrix; --list shows them")
     return EmptySelectionError("the matrix has no cells; --list says why each is left out")
 
