@@ -10,19 +10,19 @@ from __future__ import annotations
 
 PAIRS: tuple[tuple[str, str], ...] = (
     (
-        "28ac9b7fafe096688ae91482eabab16f154eaea93f38353d68e629ab4c4a9056",
+        "bc2ec445b194ec6e70d59b08ca6f6dcd322979f8f735bd090f17d4070a4d3c90",
         "f75f1193955c9cf5273d18a86540bfa74180be08eb111684d47f66a56fa0c9fe",
     ),
     (
-        "77c5c4cf8feb173684c718810ae70533d002ec28fbb4c2e31699ef98eca7c465",
+        "d4be686163a728f4f676af691f061c6551a922fdaa572e8a8f59064beb179b6e",
         "31d28cedc17cddf12e7556632724c14cd1792ba6619ee15c8ef7cd72a3a575d5",
     ),
     (
-        "80b6cb7f59a9a474ec4ff14c2b2d655ce07eca99bb71a55e3e8e850599c3c556",
+        "099a45be499a9fe4d512c6bc84c11886d3405270e4918c8322447ed583014394",
         "e5fffe643d3b8b0e0ed48050f06ed3890c134a71c428eba980c71fe3debda657",
     ),
     (
-        "86436c454ec1e57a84e68732998b600467472811d7b0bdee831b762abe9757a3",
+        "9a6e8c9fc74effb398396aa8315d4f4a05d19153516ff2f1830abb75dc00add5",
         "b8caa000eb81ac3eb9c65cc2a64d5a40d339e244ca2b49fc74dfbbcace4afa8e",
     ),
     (
