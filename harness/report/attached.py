@@ -93,7 +93,10 @@ async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[Attach
         return {place: row for place, label in labels.items() if (row := rows.get(label))}
     selection = _selection(bench, first, first.target)
     report = await compile_selections([selection], bench.store, bench.how, RunProgress())
-    return dict.fromkeys(group, _meant(report.rows, bench.case))
+    # The row of the case's config, where a file launches several.
+    config = Config.of(bench.case.config)
+    same = (row for row in report.rows if Config.of(row.config) == config)
+    return dict.fromkeys(group, next(same, report.rows[0]))
 
 
 async def execute_places(
@@ -174,12 +177,6 @@ async def execute_rows(
     )
     ran = {cell: done[point] for cell, point in points.items() if point in done}
     return {cell: (each.done.row, each.row) for cell, each in ran.items()}
-
-
-def _meant(rows: Sequence[Row], case: Row) -> Row:
-    """The row of the case's config, where a file launches several."""
-    same = [row for row in rows if Config.of(row.config) == Config.of(case.config)]
-    return (same or list(rows))[0]
 
 
 def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:

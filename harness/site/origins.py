@@ -59,19 +59,15 @@ def ptx_origins(ptx: str) -> list[int | None]:
                 called[place] = (match[4], match[5], match[6])
             else:
                 main = main or match[1]
-            current = _called_in(main, place, called)
+            for _ in called:
+                if place[0] == main or place not in called:
+                    break
+                place = called[place]
+            current = int(place[1]) if place[0] == main else None
         elif _END.match(line):
             current = None
         found.append(current)
     return found
-
-
-def _called_in(main: str | None, place: _Place, called: Mapping[_Place, _Place]) -> int | None:
-    for _ in range(len(called) + 1):
-        if place[0] == main or place not in called:
-            break
-        place = called[place]
-    return int(place[1]) if place[0] == main else None
 
 
 def mlir_origins(text: str, file: str) -> list[int | None]:

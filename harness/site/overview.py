@@ -208,6 +208,5 @@ def _mark(mark: VersionMark, notes: Sequence[str]) -> LifeMark:
         f"{count:,} cell{'s' if count > 1 else ''}: {SEEN_WORDS[seen]}"
         for seen, count in mark.counts.items()
     )
-    return LifeMark(
-        mark.version, SEEN_LETTERS[mark.seen], SEEN_TONES[mark.seen], words, ", ".join(notes)
-    )
+    letter, tone = SEEN_LETTERS[mark.seen], SEEN_TONES[mark.seen]
+    return LifeMark(mark.version, letter, tone, words, ", ".join(notes))

@@ -69,26 +69,14 @@ def charts_over(
         columns: a label with all that compiles there, in the order of the drawing.
         limits: of the target, None where they are not known.
     """
+    registers = limits.max_registers_per_thread if limits else None
+    shared = limits.max_shared_per_block if limits else None
+    tmem = limits.tensor_memory_columns or None if limits else None
     wanted: tuple[tuple[str, str, Callable[[Measured], float | None], float | None], ...] = (
-        (
-            "registers",
-            "",
-            lambda each: each.n_regs,
-            limits.max_registers_per_thread if limits else None,
-        ),
-        ("spills", "bytes per thread, stores and loads", _spills, None),
-        (
-            "shared memory",
-            "bytes a block",
-            lambda each: each.shared,
-            limits.max_shared_per_block if limits else None,
-        ),
-        (
-            "tensor memory",
-            "columns a block",
-            lambda each: each.tmem_size,
-            limits.tensor_memory_columns or None if limits else None,
-        ),
+        ("registers", "", lambda row: row.n_regs, registers),
+        ("spills", "bytes per thread, stores and loads", lambda row: row.spills, None),
+        ("shared memory", "bytes a block", lambda row: row.shared, shared),
+        ("tensor memory", "columns a block", lambda row: row.tmem_size, tmem),
         ("occupancy", "%", _percent, 100),
     )
     found = []
@@ -100,12 +88,6 @@ def charts_over(
         if any(map(any, values)):
             found.append(_chart(title, unit, [label for label, _ in columns], values, limit))
     return found
-
-
-def _spills(facts: Measured) -> int | None:
-    if facts.spill_stores is None or facts.spill_loads is None:
-        return None
-    return facts.spill_stores + facts.spill_loads
 
 
 def _percent(facts: Measured) -> float | None:

@@ -8,8 +8,9 @@ from enum import IntEnum, StrEnum
 
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
+from harness.values.row import HasToolchain
 from harness.values.timing import TimeMs
-from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
+from harness.values.toolchain import PTXAS
 
 
 class ChangeKind(StrEnum):
@@ -70,7 +71,7 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(HasToolchain):
     """The part of a row that is compared. The names and meanings are those of `Row`."""
 
     cell: str
@@ -104,22 +105,6 @@ class Facts:
     assembler: str = PTXAS
     time_ms: TimeMs | None = None
 
-    def __post_init__(self) -> None:
-        """Of Triton, `triton` decides: rows that were written before name no other compiler."""
-        if self.compiler in (None, TRITON):
-            object.__setattr__(self, "compiler", TRITON if self.triton else None)
-            object.__setattr__(self, "compiler_version", self.triton)
-
-    @property
-    def compiler_name(self) -> str:
-        """For people: `Triton 3.6.0`, or `raw PTX`."""
-        return compiler_name(self.compiler, self.compiler_version)
-
-    @property
-    def tool(self) -> str:
-        """What took the program, for people: `ptxas 13.1.115`, or `emulator`."""
-        return assembler_name(self.assembler, self.ptxas)
-
     @property
     def place(self) -> str:
         """Kernel, launch, config and target, as the cell's id begins with them."""
@@ -134,13 +119,6 @@ class Facts:
     def outcome(self) -> tuple[str, str | None]:
         """Verdict and signature: equal for the same failure."""
         return self.verdict, self.signature
-
-    @property
-    def spills(self) -> int | None:
-        """Stores and loads together, in bytes per thread."""
-        if self.spill_stores is None or self.spill_loads is None:
-            return None
-        return self.spill_stores + self.spill_loads
 
     @property
     def is_flaky(self) -> bool:

@@ -87,18 +87,17 @@ class Limits:
 
 def _limits(
     capability: int,
-    *,
     threads: int,
     blocks: int,
     shared_kib: int,
-    barriers: int | None = None,
-    columns: int = 0,
-    product: str | None = None,
-    sms: int | None = None,
-    gib: int | None = None,
-    l2_kib: int | None = None,
+    barriers: int | None,
+    columns: int,
+    product: str | None,
+    sms: int | None,
+    gib: int | None,
+    l2_kib: int | None,
 ) -> Limits:
-    """Fill in what follows from the generation; `barriers` is per resident block."""
+    """One row of the table, with what follows from the generation."""
     reserved = _KIB if capability >= 80 else 0
     return Limits(
         capability=capability,
@@ -118,110 +117,26 @@ def _limits(
     )
 
 
+# Capability; threads and blocks of an SM, its shared memory in KiB, barriers of a block, columns of
+# tensor memory; a product with its SMs, its memory in GiB and its L2 cache in KiB.
 _TABLE = (
-    _limits(
-        70, threads=2048, blocks=32, shared_kib=96, product="Tesla V100-SXM2", sms=80, l2_kib=6144
-    ),
-    _limits(72, threads=2048, blocks=32, shared_kib=96, product="Jetson AGX Xavier", sms=8),
-    _limits(
-        75, threads=1024, blocks=16, shared_kib=64, product="Tesla T4", sms=40, gib=16, l2_kib=4096
-    ),
-    _limits(
-        80, threads=2048, blocks=32, shared_kib=164, product="A100-SXM4", sms=108, l2_kib=40960
-    ),
-    _limits(
-        86,
-        threads=1536,
-        blocks=16,
-        shared_kib=100,
-        product="GeForce RTX 3090",
-        sms=82,
-        gib=24,
-        l2_kib=6144,
-    ),
-    _limits(
-        87, threads=1536, blocks=16, shared_kib=164, product="Jetson AGX Orin", sms=16, l2_kib=4096
-    ),
-    _limits(88, threads=1536, blocks=16, shared_kib=100),
-    _limits(
-        89,
-        threads=1536,
-        blocks=24,
-        shared_kib=100,
-        product="GeForce RTX 4090",
-        sms=128,
-        gib=24,
-        l2_kib=73728,
-    ),
-    _limits(
-        90,
-        threads=2048,
-        blocks=32,
-        shared_kib=228,
-        barriers=2,
-        product="H100-SXM5",
-        sms=132,
-        gib=80,
-        l2_kib=51200,
-    ),
-    _limits(
-        100,
-        threads=2048,
-        blocks=32,
-        shared_kib=228,
-        barriers=2,
-        columns=512,
-        product="B200",
-        sms=148,
-        gib=180,
-        l2_kib=129536,
-    ),
-    _limits(
-        101,
-        threads=1536,
-        blocks=24,
-        shared_kib=228,
-        barriers=1,
-        columns=512,
-        product="Jetson AGX Thor",
-        sms=20,
-    ),
-    _limits(
-        103,
-        threads=2048,
-        blocks=32,
-        shared_kib=228,
-        barriers=2,
-        columns=512,
-        product="B300",
-        sms=148,
-    ),
-    _limits(
-        110,
-        threads=1536,
-        blocks=24,
-        shared_kib=228,
-        barriers=1,
-        columns=512,
-        product="Jetson AGX Thor",
-        sms=20,
-    ),
-    _limits(
-        120,
-        threads=1536,
-        blocks=24,
-        shared_kib=100,
-        barriers=1,
-        product="GeForce RTX 5090",
-        sms=170,
-        gib=32,
-        l2_kib=98304,
-    ),
-    _limits(
-        121, threads=1536, blocks=24, shared_kib=100, barriers=1, product="GB10", sms=48, gib=128
-    ),
+    (70, 2048, 32, 96, None, 0, "Tesla V100-SXM2", 80, None, 6144),
+    (72, 2048, 32, 96, None, 0, "Jetson AGX Xavier", 8, None, None),
+    (75, 1024, 16, 64, None, 0, "Tesla T4", 40, 16, 4096),
+    (80, 2048, 32, 164, None, 0, "A100-SXM4", 108, None, 40960),
+    (86, 1536, 16, 100, None, 0, "GeForce RTX 3090", 82, 24, 6144),
+    (87, 1536, 16, 164, None, 0, "Jetson AGX Orin", 16, None, 4096),
+    (88, 1536, 16, 100, None, 0, None, None, None, None),
+    (89, 1536, 24, 100, None, 0, "GeForce RTX 4090", 128, 24, 73728),
+    (90, 2048, 32, 228, 2, 0, "H100-SXM5", 132, 80, 51200),
+    (100, 2048, 32, 228, 2, 512, "B200", 148, 180, 129536),
+    (101, 1536, 24, 228, 1, 512, "Jetson AGX Thor", 20, None, None),
+    (103, 2048, 32, 228, 2, 512, "B300", 148, None, None),
+    (110, 1536, 24, 228, 1, 512, "Jetson AGX Thor", 20, None, None),
+    (120, 1536, 24, 100, 1, 0, "GeForce RTX 5090", 170, 32, 98304),
+    (121, 1536, 24, 100, 1, 0, "GB10", 48, 128, None),
 )
-_BY_CAPABILITY = {limits.capability: limits for limits in _TABLE}
+_BY_CAPABILITY = {row[0]: _limits(*row) for row in _TABLE}
 
 KNOWN_CAPABILITIES = tuple(sorted(_BY_CAPABILITY))
 

@@ -12,8 +12,44 @@ SCHEMA = 1
 """Version of the row and of the documents that hold rows; keys are only ever added."""
 
 
+class HasToolchain:
+    """What the columns of a row say of its compiler, its assembler and its spills."""
+
+    __slots__ = ()
+    compiler: str | None
+    compiler_version: str | None
+    triton: str | None
+    assembler: str
+    ptxas: str | None
+    spill_stores: int | None
+    spill_loads: int | None
+
+    def __post_init__(self) -> None:
+        """Of Triton, `triton` decides: rows that were written before name no other compiler."""
+        if self.compiler in (None, TRITON):
+            object.__setattr__(self, "compiler", TRITON if self.triton else None)
+            object.__setattr__(self, "compiler_version", self.triton)
+
+    @property
+    def tool(self) -> str:
+        """What takes the program, for people: `ptxas 13.1.115`, `emulator`, or `no assembler`."""
+        return assembler_name(self.assembler, self.ptxas)
+
+    @property
+    def compiler_name(self) -> str:
+        """For people: `Triton 3.6.0`, or `raw PTX`."""
+        return compiler_name(self.compiler, self.compiler_version)
+
+    @property
+    def spills(self) -> int | None:
+        """Stores and loads together, in bytes per thread."""
+        if self.spill_stores is None or self.spill_loads is None:
+            return None
+        return self.spill_stores + self.spill_loads
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(HasToolchain):
     """A cell with its verdict and numbers; what is not known is None, never 0.
 
     `stage` is where it went wrong, `signal` and `exit_code` how the compiler's process ended: ptxas
@@ -84,23 +120,7 @@ class Row:
     time_ms: TimeMs | None = None
     probe_of: str | None = None
 
-    def __post_init__(self) -> None:
-        """Of Triton, `triton` decides: rows that were written before name no other compiler."""
-        if self.compiler in (None, TRITON):
-            object.__setattr__(self, "compiler", TRITON if self.triton else None)
-            object.__setattr__(self, "compiler_version", self.triton)
-
     @property
     def program(self) -> str | None:
         """A hash of what the assembler was given; of PTX, without what does not count."""
         return self.ptx_body_sha256 or self.program_sha256
-
-    @property
-    def tool(self) -> str:
-        """What takes the program, for people: `ptxas 13.1.115`, `emulator`, or `no assembler`."""
-        return assembler_name(self.assembler, self.ptxas)
-
-    @property
-    def compiler_name(self) -> str:
-        """For people: `Triton 3.6.0`, or `raw PTX`."""
-        return compiler_name(self.compiler, self.compiler_version)

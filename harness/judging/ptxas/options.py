@@ -24,6 +24,7 @@ _INJECTED = ("-lineinfo", "-suppress-debug-info", "-g", "--fmad=false", "--regAl
 # Not a part of the compilation: what it prints, and for which GPU.
 _KEPT = ("-v", "--verbose", "--gpu-name", "-arch")
 _LEVEL_WORDS = ("--opt-level", "-O")
+_LONG_NAME = re.compile(r"(--[\w-]+)(?: (\w+))?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,16 +74,21 @@ def _level_words(flags: Sequence[str]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PtxasOption:
-    """Words of a command line, and the long names with values that `ptxas --help` has to list.
+    """Words of a command line; `meaning` is for the user.
 
-    `meaning` is for the user. With `lowers_optimisation`, the figures of the cubin do not tell
-    what the code costs: less was done to it.
+    With `lowers_optimisation`, the figures of the cubin do not tell what the code costs: less was
+    done to it.
     """
 
     words: str
-    needs: tuple[tuple[str, str], ...]
     meaning: str
     lowers_optimisation: bool = False
+
+    @property
+    def needs(self) -> tuple[tuple[str, str], ...]:
+        """The long names that `ptxas --help` has to list, each with its value; "" for none."""
+        words = self.words.replace("-O", "--opt-level ") if self.words[:2] == "-O" else self.words
+        return tuple(_LONG_NAME.findall(words))
 
     @property
     def change(self) -> FlagChange:
@@ -92,70 +98,34 @@ class PtxasOption:
 
 _BLOCKS = "asks for {} per SM; ptxas aims at no higher occupancy, and may use more registers"
 _REGISTERS = "allows {} registers per thread, over what the PTX says of the block's size"
-_LEVEL = "optimises less (ptxas does {} by default)"
+_LEVEL = "optimises less (ptxas does -O3 by default)"
+_MOST_REGISTERS = "trades the most registers for generated code (5 is the default)"
+_FEWER_REGISTERS = "keeps from optimisations that use more registers (5 is the default)"
 
 # Likely ones first: what asks for nothing but more registers, then what optimises less.
-OPTIONS = (
-    PtxasOption(
-        words="--minnctapersm 1",
-        needs=(("--minnctapersm", "1"),),
-        meaning=_BLOCKS.format("one block"),
-    ),
-    PtxasOption(
-        words="--maxrregcount 255 --override-directive-values",
-        needs=(("--maxrregcount", "255"), ("--override-directive-values", "")),
-        meaning=_REGISTERS.format(255),
-    ),
-    PtxasOption(
-        words="-O1",
-        needs=(("--opt-level", "1"),),
-        meaning=_LEVEL.format("-O3"),
-        lowers_optimisation=True,
-    ),
-    PtxasOption(
-        words="--Ofast-compile min",
-        needs=(("--Ofast-compile", "min"),),
-        meaning="compiles faster, with fewer expensive optimisations",
-        lowers_optimisation=True,
-    ),
-    PtxasOption(
-        words="--minnctapersm 2",
-        needs=(("--minnctapersm", "2"),),
-        meaning=_BLOCKS.format("two blocks"),
-    ),
-    PtxasOption(
-        words="--maxrregcount 128 --override-directive-values",
-        needs=(("--maxrregcount", "128"), ("--override-directive-values", "")),
-        meaning=_REGISTERS.format(128),
-    ),
-    PtxasOption(
-        words="--register-usage-level 10",
-        needs=(("--register-usage-level", "10"),),
-        meaning="trades the most registers for generated code (5 is the default)",
-    ),
-    PtxasOption(
-        words="--register-usage-level 0",
-        needs=(("--register-usage-level", "0"),),
-        meaning="keeps from optimisations that use more registers (5 is the default)",
-    ),
-    PtxasOption(
-        words="--Ofast-compile mid",
-        needs=(("--Ofast-compile", "mid"),),
-        meaning="compiles faster, without expensive optimisations",
-        lowers_optimisation=True,
-    ),
-    PtxasOption(
-        words="--Ofast-compile max",
-        needs=(("--Ofast-compile", "max"),),
-        meaning="compiles as fast as ptxas can, with few optimisations",
-        lowers_optimisation=True,
-    ),
-    PtxasOption(
-        words="-O0",
-        needs=(("--opt-level", "0"),),
-        meaning=_LEVEL.format("-O3"),
-        lowers_optimisation=True,
-    ),
+OPTIONS = tuple(
+    PtxasOption(words=words, meaning=meaning, lowers_optimisation=lowers_optimisation)
+    for words, meaning, lowers_optimisation in (
+        ("--minnctapersm 1", _BLOCKS.format("one block"), False),
+        ("--maxrregcount 255 --override-directive-values", _REGISTERS.format(255), False),
+        ("-O1", _LEVEL, True),
+        ("--Ofast-compile min", "compiles faster, with fewer expensive optimisations", True),
+        ("--minnctapersm 2", _BLOCKS.format("two blocks"), False),
+        ("--maxrregcount 128 --override-directive-values", _REGISTERS.format(128), False),
+        (
+            "--register-usage-level 10",
+            "trades the most registers for generated code (5 is the default)",
+            False,
+        ),
+        (
+            "--register-usage-level 0",
+            "keeps from optimisations that use more registers (5 is the default)",
+            False,
+        ),
+        ("--Ofast-compile mid", "compiles faster, without expensive optimisations", True),
+        ("--Ofast-compile max", "compiles as fast as ptxas can, with few optimisations", True),
+        ("-O0", _LEVEL, True),
+    )
 )
 _BY_WORDS = {option.change.added: option for option in OPTIONS}
 

@@ -11,14 +11,11 @@ calls, each counted once; the stack is the deepest one along the calls, where a 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import PtxFacts
+from harness.judging.ptxas.cubin import Cubin, CubinEntry
+from harness.judging.ptxas.log import FunctionUsage, PtxasLog
 from harness.values.outcome import Resources
-
-if TYPE_CHECKING:
-    from harness.judging.ptxas.cubin import Cubin, CubinEntry
-    from harness.judging.ptxas.log import FunctionUsage, PtxasLog
 
 
 def combine(
@@ -49,7 +46,8 @@ def combine(
         ),
         static_shared=static,
         shared=static if dynamic is None else dynamic + (static or 0),
-        constant=_constant(usage, image),
+        # From sm_90 on the log has none: silence is not 0, the cubin knows.
+        constant=_first(usage and _constant_of(usage), image and _constant_of(image)),
         barriers=_first(usage and usage.barriers, image and image.barriers),
         tmem_columns=tmem if tmem is not None else ptx.tmem_columns if ptx else None,
         threads=_first(
@@ -75,11 +73,6 @@ def _most(*values: object) -> int | None:
 
 def _integer(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _constant(usage: FunctionUsage | None, image: CubinEntry | None) -> int | None:
-    """Bytes of all banks. From sm_90 on the log has none: silence is not 0, the cubin knows."""
-    return _first(usage and _constant_of(usage), image and _constant_of(image))
 
 
 def _disagreements(usage: FunctionUsage | None, image: CubinEntry | None) -> tuple[str, ...]:
