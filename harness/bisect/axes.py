@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from packaging.version import Version
 
@@ -24,7 +24,8 @@ VERSION_AXES = ("ptxas", "triton", "compiler", "assembler", RELEASE)
 _EVERY = ">=0"
 
 
-class Axis(Protocol):
+@dataclass(slots=True, kw_only=True)
+class Axis(ABC):
     """Versions in order, and the cells at each of them.
 
     `asked` is the one where the search begins, which the user named if `is_named`; `at_hand` how
@@ -33,13 +34,15 @@ class Axis(Protocol):
     """
 
     name: str
+    selection: Selection
     versions: tuple[str, ...]
     asked: str | None
     at_hand: int
-    frozen: bool
     is_named: bool
     has_all: bool
+    frozen: bool = False
 
+    @abstractmethod
     def at(self, version: str) -> Selection:
         """What is selected at this version, which is installed if need be.
 
@@ -47,6 +50,7 @@ class Axis(Protocol):
             TriageError: it is not available.
         """
 
+    @abstractmethod
     async def cells(self, bench: Workbench, version: str) -> list[PlannedCell]:
         """Every config that was selected, at this version.
 
@@ -57,16 +61,9 @@ class Axis(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class AssemblerAxis:
+class AssemblerAxis(Axis):
     """One program, byte for byte, on every version of an assembler; `name` is its kind."""
 
-    selection: Selection
-    versions: tuple[str, ...]
-    asked: str | None
-    at_hand: int
-    is_named: bool
-    has_all: bool
-    name: str
     frozen: bool = True
     _plan: Plan | None = None
     _planning: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -88,20 +85,11 @@ class AssemblerAxis:
 
 
 @dataclass(slots=True, kw_only=True)
-class CompilerAxis:
+class CompilerAxis(Axis):
     """Every version of a compiler, with the ptxas that was named, or the one that each bundles.
 
     `name` is the compiler's kind.
     """
-
-    selection: Selection
-    versions: tuple[str, ...]
-    asked: str | None
-    at_hand: int
-    is_named: bool
-    has_all: bool
-    name: str
-    frozen: bool = False
 
     def at(self, version: str) -> Selection:
         """See `Axis`."""
@@ -114,21 +102,15 @@ class CompilerAxis:
 
 
 @dataclass(slots=True, kw_only=True)
-class ReleaseAxis:
+class ReleaseAxis(Axis):
     """Releases of the package that a kernel comes from, with one compiler and one assembler.
 
     `repro` is the kernel in the release that is pinned.
     """
 
-    selection: Selection
     repro: Repro
-    versions: tuple[str, ...]
-    asked: str | None
-    at_hand: int
-    is_named: bool
     has_all: bool = True
     name: str = RELEASE
-    frozen: bool = False
 
     def at(self, version: str) -> Selection:
         """See `Axis`."""

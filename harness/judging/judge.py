@@ -12,34 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gpu_emulator.ptx.text.facts import PtxFacts
-from harness.judging.messages import (
-    LLVM_FATAL,
-    LLVM_UNKNOWN_PROCESSOR,
-    LLVM_UNSUPPORTED,
-    PASS_FAILED,
-    PTXAS_FILE_TROUBLE,
-    PTXAS_NO_MEMORY,
-    PTXAS_UNSUPPORTED,
-    TRITON_OTHER_RELEASE,
-    TRITON_OVERFLOW,
-    TRITON_UNKNOWN_CAPABILITY,
-    TRITON_UNKNOWN_KEYWORD,
-    TRITON_UNSUPPORTED,
-    crash_words,
-    essence,
-    first_error,
-    is_crash,
-    is_generic,
-    is_internal,
-    is_option,
-    is_parser_error,
-    is_refusal,
-    last_words,
-    line_of,
-    llvm_error,
-    without_name,
-    worst,
-)
+from harness.judging import messages
 from harness.judging.ptxas.log import Message, PtxasLog, overflow_of
 from harness.judging.ptxas.occupancy import Occupancy
 from harness.judging.signature import failing_pass, make_signature
@@ -61,16 +34,8 @@ from harness.values.verdict import DEFAULT_THRESHOLDS, Stage, Thresholds, Verdic
 # Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
 # most often from the system, for lack of memory.
 _OWN_SIGNALS = frozenset(
-    {
-        signals.SIGILL,
-        signals.SIGTRAP,
-        signals.SIGABRT,
-        signals.SIGBUS,
-        signals.SIGFPE,
-        signals.SIGSEGV,
-        signals.SIGSYS,
-        signals.SIGXCPU,
-    }
+    signals.Signals[f"SIG{name}"]
+    for name in ("ILL", "TRAP", "ABRT", "BUS", "FPE", "SEGV", "SYS", "XCPU")
 )
 _SHELL_SIGNAL = 128
 
@@ -160,11 +125,11 @@ def judge_assembly(
     verdict = stopped(end, stage, "ptxas")
     if verdict:
         return verdict
-    message = worst(log.messages if log else ())
-    said = message.text if message else last_words(f"{assembly.stdout}\n{assembly.stderr}")
+    message = messages.worst(log.messages if log else ())
+    said = message.text if message else messages.last_words(f"{assembly.stdout}\n{assembly.stderr}")
     code = message.code if message else None
     # A reproducer may rename the kernel: its name is not part of the failure.
-    nameless = without_name(said, entry)
+    nameless = messages.without_name(said, entry)
     number = death_signal(end)
     if number is not None:
         refused = _cannot_do((said, *_errors(log)))
@@ -184,7 +149,7 @@ def judge_assembly(
         reason = "ptxas ended with exit code 0 and left no complete cubin"
         return failed(VerdictKind.PTXAS_ERROR, stage, reason)
     return _judge_complaint(message, said, log, target) or failed(
-        VerdictKind.PTXAS_ICE if is_internal(said, code) else VerdictKind.PTXAS_ERROR,
+        VerdictKind.PTXAS_ICE if messages.is_internal(said, code) else VerdictKind.PTXAS_ERROR,
         stage,
         f"ptxas ended with {end.words}: {f'({code}) ' if code else ''}{said or 'it said nothing'}",
         message=nameless,
@@ -198,7 +163,7 @@ def _errors(log: PtxasLog | None) -> tuple[str, ...]:
 
 def _cannot_do(texts: tuple[str, ...]) -> str | None:
     """What ptxas cannot do whatever the kernel, in a sentence; None where it does not say so."""
-    found = next((text for text in texts if PTXAS_UNSUPPORTED.search(text)), None)
+    found = next((text for text in texts if messages.PTXAS_UNSUPPORTED.search(text)), None)
     return found and f"this ptxas cannot do it: {found}"
 
 
@@ -206,7 +171,7 @@ def _judge_complaint(
     message: Message | None, said: str, log: PtxasLog | None, target: Target
 ) -> Verdict | None:
     stage = Stage.CUBIN
-    if is_internal(said, message.code if message else None):
+    if messages.is_internal(said, message.code if message else None):
         return None
     overflow = overflow_of(message) if message else None
     if overflow:
@@ -219,9 +184,9 @@ def _judge_complaint(
     refused = _cannot_do((said, *_errors(log)))
     if refused:
         return failed(VerdictKind.UNSUPPORTED, stage, refused)
-    if PTXAS_NO_MEMORY.search(said):
+    if messages.PTXAS_NO_MEMORY.search(said):
         return failed(VerdictKind.OUT_OF_MEMORY, stage, f"ptxas ran out of memory: {said}")
-    if PTXAS_FILE_TROUBLE.search(said):
+    if messages.PTXAS_FILE_TROUBLE.search(said):
         reason = f"ptxas could not read or write a file: {said}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     return None
@@ -236,16 +201,16 @@ def judge_lowering(lowering: Lowering) -> Verdict:
     verdict = stopped(lowering.end, stage, f"Triton ({stage.value})")
     if verdict:
         return verdict
-    processor = LLVM_UNKNOWN_PROCESSOR.search(lowering.log)
+    processor = messages.LLVM_UNKNOWN_PROCESSOR.search(lowering.log)
     if processor and stage in (Stage.LLIR, Stage.PTX):
         return _unsupported(stage, f"its LLVM does not know {processor[1]}")
     if lowering.error is not None:
         return _judge_raised(lowering.error, stage, lowering.log)
-    said, ended = last_words(lowering.log), lowering.end.words
-    if TRITON_UNKNOWN_CAPABILITY.search(said) or LLVM_UNSUPPORTED.search(said):
+    said, ended = messages.last_words(lowering.log), lowering.end.words
+    if messages.TRITON_UNKNOWN_CAPABILITY.search(said) or messages.LLVM_UNSUPPORTED.search(said):
         return _unsupported(stage, said)
     number = death_signal(lowering.end)
-    if number is None and (LLVM_FATAL.match(said) or llvm_error(lowering.log)):
+    if number is None and (messages.LLVM_FATAL.match(said) or messages.llvm_error(lowering.log)):
         return failed(
             VerdictKind.COMPILER_CRASH,
             stage,
@@ -261,49 +226,49 @@ def _unsupported(stage: Stage, said: str) -> Verdict:
 
 
 def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
-    line = essence(error)
+    line = messages.essence(error)
     if "MemoryError" in error.kinds:
         return failed(VerdictKind.OUT_OF_MEMORY, stage, f"Triton ran out of memory: {line}")
     if "OSError" in error.kinds:
         reason = f"Triton could not read or write a file: {line}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
-    overflow = TRITON_OVERFLOW.search(error.message)
+    overflow = messages.TRITON_OVERFLOW.search(error.message)
     if overflow:
         resource, used, limit = overflow[1], int(overflow[2]), int(overflow[3])
         reason = f"needs {used:,} of {resource}, the target allows {limit:,} (says Triton)"
         message = f"{resource} over the limit"
         return failed(VerdictKind.OUT_OF_RESOURCES, stage, reason, message=message)
-    unsupported = TRITON_UNSUPPORTED.search(error.message) or TRITON_OTHER_RELEASE.search(
-        error.message
-    )
+    phrases = (messages.TRITON_UNSUPPORTED, messages.TRITON_OTHER_RELEASE)
+    unsupported = next(filter(None, (phrase.search(error.message) for phrase in phrases)), None)
     if unsupported:
-        return _unsupported(stage, line_of(error.message, unsupported.start()))
-    keyword = TRITON_UNKNOWN_KEYWORD.search(error.message)
-    if keyword and is_option(keyword[1]):
+        return _unsupported(stage, messages.line_of(error.message, unsupported.start()))
+    keyword = messages.TRITON_UNKNOWN_KEYWORD.search(error.message)
+    if keyword and messages.is_option(keyword[1]):
         return _unsupported(stage, f"it does not know the option {keyword[1]}")
     if keyword:
         reason = f"the launch passes {keyword[1]}=, which neither the kernel nor Triton knows"
         return failed(VerdictKind.REJECTED, stage, reason)
-    if stage is Stage.CAPTURE and is_parser_error(error, log):
-        said = first_error(log) or line
+    if stage is Stage.CAPTURE and messages.is_parser_error(error, log):
+        said = messages.first_error(log) or line
         return failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot read the IR: {said}")
-    if stage is Stage.TTIR and is_refusal(error):
+    if stage is Stage.TTIR and messages.is_refusal(error):
         reason = f"Triton rejects the kernel: {line}"
         return failed(VerdictKind.REJECTED, stage, reason, message=line)
     culprit = failing_pass(log)
-    crash = crash_words(log) if PASS_FAILED.search(error.message) else ""
-    if TRITON_UNKNOWN_CAPABILITY.search(crash):
+    crash = messages.crash_words(log) if messages.PASS_FAILED.search(error.message) else ""
+    if messages.TRITON_UNKNOWN_CAPABILITY.search(crash):
         return _unsupported(stage, crash)
     # MLIR recovers from a crash of a pass and reports that it failed: what crashed tells why, and
     # so does the diagnostic before it: one assertion checks all that makes an attribute valid.
-    diagnostic = first_error(log)
-    why = crash or diagnostic or essence(error)
-    if crash and diagnostic and not is_generic(diagnostic) and not is_crash(diagnostic):
+    diagnostic = messages.first_error(log)
+    why = crash or diagnostic or messages.essence(error)
+    is_vague = messages.is_generic(diagnostic) or messages.is_crash(diagnostic)
+    if crash and diagnostic and not is_vague:
         why = f"{crash} after: {diagnostic}"
     where = f"pass {culprit}" if culprit else f"stage {stage.value}"
     words = f"{where} {'crashed' if crash else 'failed'}: {why}"
-    if is_generic(why):
-        words = f"{where} {'crashed' if is_crash(why) else 'failed'}, and nothing says why"
+    if messages.is_generic(why):
+        words = f"{where} {'crashed' if messages.is_crash(why) else 'failed'}, and nothing says why"
     return failed(VerdictKind.PASS_FAILURE, stage, words, message=why, log=log)
 
 
@@ -364,7 +329,7 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
     lowering, assembly = evidence.lowering, evidence.assembly
     if lowering and (lowering.error or not lowering.end.ok):
         return evidence.judge_lowering(lowering)
-    if lowering and evidence.lost_assembly and (said := llvm_error(lowering.log)):
+    if lowering and evidence.lost_assembly and (said := messages.llvm_error(lowering.log)):
         # LLVM reports and goes on, without the code that it could not generate.
         lost = ", ".join(evidence.lost_assembly)
         went_on = f"{evidence.compiler} went on without {lost} of the source"
@@ -504,7 +469,7 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
 def _caveats(evidence: CellEvidence) -> str:
     notes = list(evidence.resources.disagreements)
     lowering = evidence.lowering
-    if lowering and (said := llvm_error(lowering.log)):
+    if lowering and (said := messages.llvm_error(lowering.log)):
         notes.append(f"LLVM reported an error and went on, so code may be missing: {said}")
     if lowering and evidence.ptx and evidence.ptx.does_nothing:
         notes += _doubts(evidence)

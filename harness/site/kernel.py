@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from harness.cells.spelling import SelectionOptions, spell_command
-from harness.site.squares import (
-    MOST_SQUARES,
-    Square,
-    SquareGrid,
-    ToolchainKey,
-    config_grid,
-    letters_of,
-    toolchain_of_cell,
-    toolchains_in_order,
-)
+from harness.site import squares
 from harness.tables.charts import HEIGHT, LEFT, TOP, WIDTH, Chart, charts_over
 from harness.values.bug import BugFacts
 from harness.values.limits import Limits, limits_of
@@ -30,11 +21,11 @@ from harness.workaround.rank.order import KeptRank
 
 def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:
     """A chart for each number that is known of any cell and is not always 0."""
-    by_toolchain: dict[ToolchainKey, list[BugFacts]] = defaultdict(list)
+    by_toolchain: dict[squares.ToolchainKey, list[BugFacts]] = defaultdict(list)
     for facts in cells:
         if VerdictKind(facts.verdict).compiles:
-            by_toolchain[toolchain_of_cell(facts)].append(facts)
-    columns = toolchains_in_order(map(toolchain_of_cell, cells))
+            by_toolchain[squares.toolchain_of_cell(facts)].append(facts)
+    columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
     return charts_over(
         [(each.label.replace("\n", ", "), by_toolchain[each]) for each in columns], limits
     )
@@ -104,8 +95,8 @@ class KernelView:
     kernel: str
     target: str
     cells: int
-    letters: tuple[Square, ...]
-    launches: tuple[tuple[SquareGrid, tuple[Chart, ...], RankChart | None], ...]
+    letters: tuple[squares.Square, ...]
+    launches: tuple[tuple[squares.SquareGrid, tuple[Chart, ...], RankChart | None], ...]
     command: str
     left_out: str = ""
 
@@ -116,7 +107,7 @@ def kernel_view(
     cells: Sequence[BugFacts],
     href_of: Callable[[str], str],
     ranks: Mapping[str, KeptRank] = MappingProxyType({}),
-    most: int = MOST_SQUARES,
+    most: int = squares.MOST_SQUARES,
 ) -> KernelView:
     """All launches of one kernel on one target; they share what one page may hold.
 
@@ -133,10 +124,10 @@ def kernel_view(
         kernel=kernel,
         target=target,
         cells=len(cells),
-        letters=tuple(letters_of(facts.verdict for facts in cells)),
+        letters=tuple(squares.letters_of(facts.verdict for facts in cells)),
         launches=tuple(
             (
-                config_grid(launch, found, href_of, most // len(shown)),
+                squares.config_grid(launch, found, href_of, most // len(shown)),
                 tuple(charts_of(found, limits)),
                 rank_chart(ranks[launch]) if launch in ranks else None,
             )

@@ -26,23 +26,13 @@ from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
 from harness.matrix.bugs.words import bug_said, bug_title
 from harness.matrix.diff.between_runs import last_night
 from harness.matrix.diff.words import ChangeGroup, changes_said, group_changes
+from harness.site import squares
 from harness.site.bug import blame_view, upstream_links
 from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
 from harness.site.kernel import kernel_view
 from harness.site.live import Live
 from harness.site.overview import Overview, life_lines
 from harness.site.panes import anchors_of, pane_html, panes_of, shown_stages
-from harness.site.squares import (
-    MOST_SQUARES,
-    bug_page,
-    cell_page,
-    kernel_page,
-    letters_of,
-    matrix_grid,
-    rows_page,
-    tone_of,
-    toolchain_of_cell,
-)
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.store.history.bug_identity import bug_key
 from harness.store.sqlite.records import ResultRecord, RunRecord
@@ -199,13 +189,18 @@ class _Writer:
         cells = [facts for facts, _ in found]
         self.addresses.add(cells)
         self.overview.add(kernel, target, found, self.addresses.of)
-        files = [rows_page(kernel, target, number + 1) for number in range(-(-len(cells) // ROWS))]
-        others = [(each, kernel_page(kernel, each)) for each in targets if each != target]
+        files = [
+            squares.rows_page(kernel, target, number + 1)
+            for number in range(-(-len(cells) // ROWS))
+        ]
+        others = [(each, squares.kernel_page(kernel, each)) for each in targets if each != target]
         launches = list(dict.fromkeys(facts.launch for facts in cells))
         ranks = ranks_of(self.store, kernel, target, launches)
         view = kernel_view(kernel, target, cells, self.addresses.of, ranks)
         values = {name: getattr(view, name) for name in view.__slots__}
-        self._page(kernel_page(kernel, target), "kernel", others=others, rows=files, **values)
+        self._page(
+            squares.kernel_page(kernel, target), "kernel", others=others, rows=files, **values
+        )
         for index, file in enumerate(files):
             part = cells[index * ROWS : (index + 1) * ROWS]
             self._page(
@@ -213,7 +208,7 @@ class _Writer:
                 "rows",
                 kernel=kernel,
                 target=target,
-                home=kernel_page(kernel, target),
+                home=squares.kernel_page(kernel, target),
                 number=index + 1,
                 parts=len(files),
                 previous=files[index - 1],
@@ -222,7 +217,7 @@ class _Writer:
             )
 
     def _own_page(self, facts: BugFacts) -> str:
-        return cell_page(facts.cell) if facts.cell in self.addresses.pages else ""
+        return squares.cell_page(facts.cell) if facts.cell in self.addresses.pages else ""
 
     async def _live(self, record: ResultRecord, chosen: CellPages) -> Live | None:
         """The live registers of a cell, with what its threads have; None without a cubin.
@@ -263,15 +258,15 @@ class _Writer:
         script, script_hash = _script("cell")
         anchors = anchors_of(panes)
         self._page(
-            cell_page(row.cell),
+            squares.cell_page(row.cell),
             "cell",
             row=row,
             bug=bug,
-            home=kernel_page(row.kernel, row.target),
+            home=squares.kernel_page(row.kernel, row.target),
             place=f"{row.launch}, {Config.of(dict(row.config)).label}",
-            toolchain=toolchain_of_cell(facts).label.replace("\n", ", "),
+            toolchain=squares.toolchain_of_cell(facts).label.replace("\n", ", "),
             numbers=resource_words(row),
-            tone=tone_of(row.verdict).value,
+            tone=squares.tone_of(row.verdict).value,
             fields=row_fields(row),
             panes=panes,
             linked=any(pane.is_linked for pane in panes),
@@ -292,7 +287,7 @@ class _Writer:
         groups: Sequence[ChangeGroup],
     ) -> None:
         said = changes_said(changes) if changes else []
-        letters = letters_of(self.overview.verdicts)
+        letters = squares.letters_of(self.overview.verdicts)
         shown = [(group, *self._look(group)) for group in groups]
         total = len(group_changes(changes.changes)) if changes else 0
         # Behind the headline and three lines for each group come the remarks.
@@ -320,13 +315,13 @@ class _Writer:
         return tone, self._place_of(cell)
 
     def _write_matrix(self) -> None:
-        left = MOST_SQUARES
+        left = squares.MOST_SQUARES
         grids = []
         for target, kernels in sorted(self.overview.matrix.items()):
-            grid = matrix_grid(target, kernels, left)
+            grid = squares.matrix_grid(target, kernels, left)
             grids.append(grid)
             left = max(1, left - sum(len(line.squares) for line in grid.lines))
-        letters = letters_of(self.overview.verdicts)
+        letters = squares.letters_of(self.overview.verdicts)
         self._page("matrix.html", "matrix", grids=grids, letters=letters)
 
     def _write_bugs(self) -> None:
@@ -334,7 +329,7 @@ class _Writer:
         for bug in self.bugs:
             held = self.overview.bugs[bug.record.number]
             self._page(
-                bug_page(bug.record.number),
+                squares.bug_page(bug.record.number),
                 "bug",
                 bug=bug,
                 links=upstream_links(bug),
@@ -347,7 +342,7 @@ class _Writer:
                 life=life_lines(bug),
                 said=bug_said(bug),
                 cells=[
-                    (facts, href, toolchain_of_cell(facts).label.replace("\n", ", "))
+                    (facts, href, squares.toolchain_of_cell(facts).label.replace("\n", ", "))
                     for facts, href in held.shown
                 ],
                 left_out=held.count - len(held.shown),
