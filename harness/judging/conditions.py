@@ -24,20 +24,8 @@ from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
 
 _NUMBERS = (
-    "n_regs",
-    "spill_stores",
-    "spill_loads",
-    "stack",
-    "shared",
-    "static_shared",
-    "constant",
-    "barriers",
-    "tmem_size",
-    "threads",
-    "occupancy",
-    "exit_code",
-    "signal",
-    "seconds",
+    *("n_regs", "spill_stores", "spill_loads", "stack", "shared", "static_shared", "constant"),
+    *("barriers", "tmem_size", "threads", "occupancy", "exit_code", "signal", "seconds"),
 )
 _WORDS: Mapping[str, tuple[str, ...] | None] = {
     "verdict": tuple(kind.value for kind in VerdictKind),

@@ -53,25 +53,12 @@ TRITON_UNKNOWN_KEYWORD = re.compile(r"Keyword argument (\w+) was specified but u
 # Settings of a launch that only some of Triton 3.2 - 3.9 know (fields of `CUDAOptions`, and those
 # that `triton.Config` takes). Any other keyword is a mistake of the launch.
 _OPTIONS = frozenset(
-    [
-        "arch",
-        "clc",
-        "cluster_dims",
-        "enable_reflect_ftz",
-        "fpsan_homomorphic_casts",
-        "instrumentation_mode",
-        "ir_override",
-        "launch_cooperative_grid",
-        "launch_pdl",
-        "maxnreg",
-        "min_shared_mem",
-        "num_buffers_warp_spec",
-        "num_consumer_groups",
-        "ptx_options",
-        "reg_dec_producer",
-        "reg_inc_consumer",
-        "warp_size",
-    ]
+    (
+        *("arch", "clc", "cluster_dims", "enable_reflect_ftz", "fpsan_homomorphic_casts"),
+        *("instrumentation_mode", "ir_override", "launch_cooperative_grid", "launch_pdl"),
+        *("maxnreg", "min_shared_mem", "num_buffers_warp_spec", "num_consumer_groups"),
+        *("ptx_options", "reg_dec_producer", "reg_inc_consumer", "warp_size"),
+    )
 )
 # Triton 3.2 aborts by this assertion on targets that it does not know.
 TRITON_UNKNOWN_CAPABILITY = re.compile(r"computeCapability not supported")

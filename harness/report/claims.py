@@ -193,15 +193,9 @@ def figures(row: Row) -> tuple[object, ...]:
     """
     return (
         row.ptx_body_sha256 if row.ptxas == EMULATOR else None,
-        row.verdict,
-        row.signature,
-        row.reason,
-        row.n_regs,
-        row.spill_stores,
-        row.spill_loads,
-        row.shared,
-        row.tmem_size,
-        row.occupancy,
+        *(row.verdict, row.signature, row.reason),
+        *(row.n_regs, row.spill_stores, row.spill_loads),
+        *(row.shared, row.tmem_size, row.occupancy),
     )
 
 
