@@ -1,6 +1,8 @@
 """The levels above PTX: the source, Triton's IR, and the launch's settings.
 
-Versions of the compiler hold the failure in place, or those of its assembler.
+A level is a text with its format (`Level`) and what it is held to (`HeldBy`): versions of the
+compiler, or of its assembler. `minimize_level` does the rest, and `harness.minimize.minimizing` has
+the names of all levels.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from harness.minimize.reduction.interest import (
     walk_the_index,
 )
 from harness.minimize.reduction.oracles import AssemblerOracle, CompilerOracle
-from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import Level, MinimizeTask, reduce_level
 from harness.minimize.settings import open_launch
 from harness.minimize.texts import IrText, find_ir, ir_oracle, read_source_of
@@ -44,7 +46,7 @@ class HeldBy(Generic[T]):
     versions: AvailableVersions[T]
 
 
-async def minimize_source(task: MinimizeTask) -> Minimization | Uninteresting:
+async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
     """Write the subject as one file of source, reduce it, and report.
 
     Raises:
@@ -72,7 +74,7 @@ async def minimize_source(task: MinimizeTask) -> Minimization | Uninteresting:
     return await minimize_level(task, level, held_by_compilers(task, oracle))
 
 
-async def minimize_ttgir(task: MinimizeTask) -> Minimization | Uninteresting:
+async def minimize_ttgir(task: MinimizeTask) -> Minimization | NothingToReduce:
     """Take the lowest IR of the subject that still shows it, reduce it, and report.
 
     Raises:
@@ -81,7 +83,7 @@ async def minimize_ttgir(task: MinimizeTask) -> Minimization | Uninteresting:
     """
     bench, cell = task.bench, task.subject.cell
     ir = await find_ir(bench, cell, _fingerprint(task, _compiler(task).version).shows)
-    if isinstance(ir, Uninteresting):
+    if isinstance(ir, NothingToReduce):
         return ir
     oracle = ir_oracle(bench, cell, ir, until=_until(task))
     return await minimize_level(task, ir_level(ir), held_by_compilers(task, oracle))
@@ -99,7 +101,7 @@ def ir_level(ir: IrText) -> Level:
     )
 
 
-async def minimize_config(task: MinimizeTask) -> Minimization | Uninteresting:
+async def minimize_config(task: MinimizeTask) -> Minimization | NothingToReduce:
     """Find the smallest shapes, config and flags that still show it; what is left is a command.
 
     Raises:
@@ -158,7 +160,7 @@ def _until(task: MinimizeTask) -> Stage | None:
 
 async def minimize_level(
     task: MinimizeTask, level: Level, held_by: HeldBy[T]
-) -> Minimization | Uninteresting:
+) -> Minimization | NothingToReduce:
     """Ask every version about the original, reduce, keep the best whatever happens, and report.
 
     Raises:
@@ -175,7 +177,7 @@ async def minimize_level(
     first = tried.reactions[bad]
     if not fingerprint.shows(first):
         gives = f"{first.verdict.value}: {first.reason}"
-        return Uninteresting(reason=f"the {level.name} alone does not reproduce it, but {gives}")
+        return NothingToReduce(reason=f"the {level.name} alone does not reproduce it, but {gives}")
     if fingerprint.condition is None:
         await walk_the_index(
             held_by.oracle, held_by.versions, tried, fingerprint, limits, watch.stage

@@ -15,7 +15,7 @@ from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub
 from harness.minimize.levels import minimize_config, minimize_source, minimize_ttgir
 from harness.minimize.ptx.level import minimize_ptx
-from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
 from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, Watch
 from harness.store.store import Store
@@ -84,7 +84,7 @@ def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
     )
 
 
-_LEVELS: Mapping[str, Callable[[MinimizeTask], Awaitable[Minimization | Uninteresting]]] = {
+_LEVELS: Mapping[str, Callable[[MinimizeTask], Awaitable[Minimization | NothingToReduce]]] = {
     "config": minimize_config,
     "source": minimize_source,
     "ttgir": minimize_ttgir,
@@ -105,7 +105,7 @@ async def minimize(
     options: MinimizeOptions,
     watch: Watch,
     open_hub: Callable[[], Hub] = Hub,
-) -> Minimization | Uninteresting:
+) -> Minimization | NothingToReduce:
     """Reduce the first config that shows it, and keep the best on disk at any moment.
 
     Ctrl-C, a budget and a machine that fails end the reduction, not its result.
@@ -142,8 +142,8 @@ async def minimize(
             watch.tell,
             executing.evaluate if executing else None,
         )
-        if isinstance(subject, Uninteresting):
-            result: Minimization | Uninteresting = subject
+        if isinstance(subject, NothingToReduce):
+            result: Minimization | NothingToReduce = subject
         else:
             task = MinimizeTask(
                 bench=bench,
@@ -189,12 +189,12 @@ def _executing(
     return None
 
 
-def _without_ptx(subject: Subject, selection: Selection) -> Uninteresting:
+def _without_ptx(subject: Subject, selection: Selection) -> NothingToReduce:
     """It fails before there is PTX, and its compiler has no other level."""
     end = front_end(selection.repro.front_end)
     known = ", ".join(_levels_of(end, subject.cell.cell.target))
     reason = f"there is no PTX, and a kernel of {end.title} is reduced at {known}"
-    return Uninteresting(reason=f"{subject.row.reason}: {reason}")
+    return NothingToReduce(reason=f"{subject.row.reason}: {reason}")
 
 
 def _levels_of(end: FrontEnd, target: Target) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.driver import TextFormat
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.oracles import CompilerOracle
-from harness.minimize.reduction.result import Uninteresting
+from harness.minimize.reduction.result import NothingToReduce
 from harness.minimize.syntax.passes import syntax_format
 from harness.minimize.ttgir.passes import IrModule
 from harness.values.errors import UsageError
@@ -108,7 +108,7 @@ async def find_ir(
     interesting: Callable[[Reaction], bool],
     *,
     until: Stage | None = None,
-) -> IrText | Uninteresting:
+) -> IrText | NothingToReduce:
     """The lowest IR of the cell from which what is looked for still comes.
 
     Raises:
@@ -123,8 +123,8 @@ async def find_ir(
             return found
         seen.append(f"the {found.role} gives {reaction.verdict.value}: {reaction.reason}")
     if not seen:
-        return Uninteresting(reason=f"{cell.cell}: it fails before Triton has any IR")
-    return Uninteresting(reason=f"no IR of this cell shows the failure: {'; '.join(seen)}")
+        return NothingToReduce(reason=f"{cell.cell}: it fails before Triton has any IR")
+    return NothingToReduce(reason=f"no IR of this cell shows the failure: {'; '.join(seen)}")
 
 
 async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:

@@ -44,7 +44,7 @@ from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import install_ptxas
 from harness.judging.conditions import Condition, spell
 from harness.minimize.minimizing import can_be_reduced, minimize
-from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, Watch
 from harness.report.case import check_blamed, check_upstream, find_case, only
 from harness.report.dossier import (
@@ -515,7 +515,7 @@ async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Mini
         runner=work.options.runner,
     )
     found = await minimize(mine, work.store, work.how, options, Watch(tell=work.tell))
-    if isinstance(found, Uninteresting):
+    if isinstance(found, NothingToReduce):
         raise UsageError(found.reason)
     return found
 

@@ -13,7 +13,7 @@ from packaging.version import Version
 from harness.blame import blaming as pairs
 from harness.frontends import ptxas_back_end, registry
 from harness.io.toolchains import install
-from harness.minimize.reduction import interest as references
+from harness.minimize.reduction import interest
 from harness.store.store import Store
 from harness.values.toolchain import name_kind
 
@@ -41,7 +41,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def line(stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
     stage.ptxas(OLD, BAD, NEW)
     versions = [(Version(each), f"ptxas-{each}") for each in (OLD, BAD, NEW)]
-    for module in (install, pairs, ptxas_back_end, references):
+    for module in (install, pairs, ptxas_back_end, interest):
         monkeypatch.setattr(module, "available_ptxas", lambda **_: versions)
     stage.acted.versions = ("1.0", "1.1", "2.0")
     return Line(stage, capsys, monkeypatch)

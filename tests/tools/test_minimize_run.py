@@ -113,7 +113,7 @@ def test_what_is_left_shows_it_when_it_is_run(triage: Triage) -> None:
     )
     assert shown.returncode == 0, shown.stderr
     assert "memory_fault" in (folder / "README.md").read_text() or "out of bounds" in shown.stdout
-    assert "def launch():" in (folder / "README.md").read_text()
+    assert "def launch(num_stages=" in (folder / "README.md").read_text()
 
 
 @pytest.mark.long

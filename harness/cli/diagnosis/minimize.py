@@ -36,7 +36,7 @@ from harness.cli.running import (
 from harness.frontends.base import Selection
 from harness.judging.conditions import parse_condition
 from harness.minimize.minimizing import LEVELS, minimize
-from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
+from harness.minimize.reduction.result import Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.words import (
     folder_files,
     minimization_document,
@@ -174,7 +174,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     with open_results() as store, watch_reduction(status) as watch:
         where = options["scheduler"]
         found = run_to_the_end(_minimized(selection, store, how, asked, watch, where))
-    if isinstance(found, Uninteresting):
+    if isinstance(found, NothingToReduce):
         _nothing(found, as_json=options["as_json"])
         raise click.exceptions.Exit(1)
     _write(found)
@@ -194,7 +194,7 @@ async def _minimized(
     asked: MinimizeOptions,
     watch: Watch,
     where: str | None,
-) -> Minimization | Uninteresting:
+) -> Minimization | NothingToReduce:
     """On this machine, or with the help of those that are found there."""
     async with hubs_of(where, how, watch.tell) as (how, open_hub):
         return await minimize(selection, store, how, asked, watch, open_hub)
@@ -266,7 +266,7 @@ def _portable(word: str) -> str:
     return f"{Path(path).name}{colons}{entry}" if Path(path).is_absolute() else word
 
 
-def _nothing(found: Uninteresting, *, as_json: bool) -> None:
+def _nothing(found: NothingToReduce, *, as_json: bool) -> None:
     if as_json:
         print_json(nothing_document(found))
     else:

@@ -25,7 +25,7 @@ from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.level import minimize_by
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
-from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, with_files
 from harness.run.emulating import emulate
 from harness.run.executing import Executed
@@ -256,7 +256,7 @@ class MeasuredCase:
         self.predicate.wanted = tuple((each.row.run, each.row.run_signature) for each in self.seen)
         return self.seen[0].done
 
-    async def minimize(self, task: MinimizeTask) -> Minimization | Uninteresting:
+    async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         """Reduce the PTX; the launch goes with what is left.
 
         Raises:
@@ -303,7 +303,7 @@ class MeasuredCase:
                     files = {**files, **({PROGRAM: program.encode()} if program else {})}
         finally:
             self.bench.hub.drop_folder(folder)
-        if isinstance(found, Uninteresting):
+        if isinstance(found, NothingToReduce):
             return found
         shown = predicate.same[found.text]
         reason = shown.run_reason

@@ -38,7 +38,7 @@ from harness.minimize.executed.ptx import (
 from harness.minimize.levels import held_by_compilers, ir_level, minimize_level
 from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, Uninteresting
+from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, NothingToReduce
 from harness.minimize.reduction.work import (
     Level,
     MinimizedFolder,
@@ -83,7 +83,7 @@ class ExecutedKernel:
         """
         return await self.same.evaluate(bench, cell)
 
-    async def minimize(self, task: MinimizeTask) -> Minimization | Uninteresting:
+    async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         """Reduce the subject.
 
         Raises:
@@ -98,7 +98,7 @@ class ExecutedKernel:
         return await _minimize_source(task, self.same)
 
 
-async def _minimize_source(task: MinimizeTask, same: SameInputs) -> Minimization | Uninteresting:
+async def _minimize_source(task: MinimizeTask, same: SameInputs) -> Minimization | NothingToReduce:
     """Reduce the subject's source, whose candidates are executed on the subject's inputs.
 
     What is left is a launch file too, which `triage run` executes.
@@ -119,12 +119,12 @@ async def _minimize_source(task: MinimizeTask, same: SameInputs) -> Minimization
         task.watch.stage("looking for a target, or a Triton, with which the same file is right")
         held = await _source_held_to(task, same, oracle, text)
         if isinstance(held, str):
-            return Uninteresting(reason=f"{task.subject.row.reason}; {held}")
+            return NothingToReduce(reason=f"{task.subject.row.reason}; {held}")
         oracle = held
     first = await oracle.react(text, cell.compiler)
     if first.verdict.value != verdict.value or first.key is None:
         reason = f"as one file it gives {first.verdict.value}: {first.reason}"
-        return Uninteresting(reason=f"{task.subject.row.reason}; {reason}")
+        return NothingToReduce(reason=f"{task.subject.row.reason}; {reason}")
     # A fault says in which file it is, and this is another one.
     mine = replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
@@ -137,7 +137,7 @@ async def _minimize_source(task: MinimizeTask, same: SameInputs) -> Minimization
         reduce=python.reduce_text,
     )
     found = await minimize_level(task, level, held_by_compilers(task, oracle))
-    if isinstance(found, Uninteresting):
+    if isinstance(found, NothingToReduce):
         return found
     outputs = tuple(each.name for each in row.outputs)
     return await _with_launch(task, folder, found, oracle, outputs)
@@ -326,7 +326,7 @@ class IrForm:
         return {**metadata, **self.known}
 
 
-async def _minimize_ir(task: MinimizeTask, same: SameInputs) -> Minimization | Uninteresting:
+async def _minimize_ir(task: MinimizeTask, same: SameInputs) -> Minimization | NothingToReduce:
     """Reduce the lowest IR of the subject that goes wrong, beside something that is right.
 
     What its PTX is launched with goes with what is left.
@@ -353,12 +353,12 @@ async def _minimize_ir(task: MinimizeTask, same: SameInputs) -> Minimization | U
             break
         seen.append(f"the {ir.role} gives {first.verdict.value}: {first.reason}")
     else:
-        return Uninteresting(reason="; ".join((reason, *seen)))
+        return NothingToReduce(reason="; ".join((reason, *seen)))
     # A fault says in which line of the source it is, and this has none.
     mine = replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
     found = await minimize_level(task, ir_level(ir), held_by_compilers(task, held))
-    if isinstance(found, Uninteresting):
+    if isinstance(found, NothingToReduce):
         return found
     words = [f"what is held: it differs from {held.words}"] if is_compared(row) else []
     return await _with_ptx(task, replace(found, notes=(*words, *found.notes)), held)

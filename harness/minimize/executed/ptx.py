@@ -29,7 +29,7 @@ from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.level import minimize_by
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
-from harness.minimize.reduction.result import Minimization, Uninteresting
+from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeTask, with_files
 from harness.run.emulating import Emulation, Once, emulate, emulate_once
 from harness.run.entry import Entry, EntryError, read_entry
@@ -357,7 +357,7 @@ class RawCase:
         result = result_of(row, named, compiler=None, ptx_body_sha256=None, cached=kept.cached)
         return Evaluated(row=result, evidence={"run": kept.key}, signature=judgement.signature)
 
-    async def minimize(self, task: MinimizeTask) -> Minimization | Uninteresting:
+    async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         """Reduce the file.
 
         Raises:
@@ -410,7 +410,7 @@ async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -
 
 async def minimize_executed_ptx(
     task: MinimizeTask, case: ExecutedCase
-) -> Minimization | Uninteresting:
+) -> Minimization | NothingToReduce:
     """Reduce PTX that goes wrong when it is executed; the launch goes with what is left.
 
     Raises:
@@ -420,7 +420,7 @@ async def minimize_executed_ptx(
     task.watch.stage("executing the original on its own")
     held = await hold(task.bench, case)
     if isinstance(held, str):
-        return Uninteresting(reason=f"{task.subject.row.reason}; {held}")
+        return NothingToReduce(reason=f"{task.subject.row.reason}; {held}")
     predicate, words = held
     assert predicate.wanted is not None
     judgement = predicate.wanted.judgement
@@ -438,7 +438,7 @@ async def minimize_executed_ptx(
         is_defined=is_defined,
         terms={"launch": msgspec.to_builtins(predicate.launch)},
     )
-    if isinstance(found, Uninteresting):
+    if isinstance(found, NothingToReduce):
         return found
     return replace(
         with_files(found, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}"),

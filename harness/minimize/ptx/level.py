@@ -42,7 +42,7 @@ from harness.minimize.reduction.interest import (
     walk_the_index,
 )
 from harness.minimize.reduction.oracles import PtxOracle
-from harness.minimize.reduction.result import Ablation, Ending, Minimization, Uninteresting
+from harness.minimize.reduction.result import Ablation, Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.work import Level, MinimizeTask, Work, reduce_level
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.target import Target
@@ -62,7 +62,7 @@ _LEAST_SECONDS = 2.0
 _USUAL_SECONDS = 10.0
 
 
-async def minimize_ptx(task: MinimizeTask) -> Minimization | Uninteresting:
+async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
     """Find the fingerprint of the subject's PTX, reduce, and report.
 
     Raises:
@@ -81,9 +81,9 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | Uninteresting:
     interest = await _interest(task, oracle, text, ptxas)
     if interest.predicate:
         if not await interest.holds(text):
-            return Uninteresting(reason=f"--script {options.script!r} does not end with 0")
+            return NothingToReduce(reason=f"--script {options.script!r} does not end with 0")
     elif not interest.fingerprint.shows(first := interest.versions.reactions[ptxas.version]):
-        return Uninteresting(
+        return NothingToReduce(
             reason=(
                 f"the cell is {row.verdict} ({row.reason}), but its PTX alone makes ptxas "
                 f"{ptxas.version} say {first.verdict.value}: {first.reason}"
@@ -117,7 +117,7 @@ async def minimize_by(
     is_defined: bool = False,
     is_always: bool = False,
     terms: Mapping[str, object],
-) -> Minimization | Uninteresting:
+) -> Minimization | NothingToReduce:
     """Reduce a PTX text as long as the predicate says that it is the same; report.
 
     `signature` names what is looked for, `by` what executes candidates. `is_defined` leaves no more
@@ -131,7 +131,7 @@ async def minimize_by(
     task.folder(".ptx")
     first = await predicate.ask(text)
     if not first.is_same:
-        return Uninteresting(reason=f"{task.subject.row.reason}; its PTX alone: {first.reason}")
+        return NothingToReduce(reason=f"{task.subject.row.reason}; its PTX alone: {first.reason}")
     interest: Interest[Assembler] = Interest(
         fingerprint=Fingerprint(bad=by, signature=signature),
         versions=VersionReactions(name="ptxas", text=text),

@@ -69,7 +69,7 @@ class Ablation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uninteresting:
+class NothingToReduce:
     """There is nothing to reduce, and why."""
 
     reason: str

@@ -18,7 +18,7 @@ from harness.frontends.registry import plan_launch
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
 from harness.minimize.reduction.oracles import Question
-from harness.minimize.reduction.result import Uninteresting
+from harness.minimize.reduction.result import NothingToReduce
 from harness.values.errors import EmptySelectionError
 from harness.values.row import Row
 from harness.values.verdict import Stage, VerdictKind
@@ -79,7 +79,7 @@ async def find_subject(
     search: SubjectSearch,
     tell: Callable[[str], None],
     how_it_is: Evaluate | None = None,
-) -> Subject | Uninteresting:
+) -> Subject | NothingToReduce:
     """The first config that fails, or meets the condition; else the first that is sick.
 
     `how_it_is` executes a cell; else it is compiled.
@@ -105,7 +105,7 @@ async def find_subject(
                 return _chosen(bench, selection, cells, rows, len(rows) - 1, search.condition)
     sick = next((index for index, row in enumerate(rows) if search.is_sick(row)), None)
     if sick is None:
-        return Uninteresting(reason=_why_not(rows, search))
+        return NothingToReduce(reason=_why_not(rows, search))
     followed = follow(rows[sick])
     found = _chosen(bench, selection, cells, rows, sick, followed.condition)
     note = f"nothing fails; what has to stay is that it is sick: {followed.words}"

@@ -23,7 +23,7 @@ from harness.minimize.reduction.fingerprint import Answer, Reaction
 from harness.minimize.reduction.result import (
     Ending,
     Minimization,
-    Uninteresting,
+    NothingToReduce,
     spans_of,
     versions_document,
 )
@@ -603,7 +603,7 @@ def _closing(found: Minimization) -> list[str]:
     return [line for line in lines if line]
 
 
-def nothing_document(found: Uninteresting) -> dict[str, Any]:
+def nothing_document(found: NothingToReduce) -> dict[str, Any]:
     """As `--json` prints it where there is nothing to reduce."""
     return {"schema": SCHEMA, "instructions": None, "path": None, "reason": found.reason}
 

@@ -13,7 +13,7 @@ from bug_checker import check_store
 
 from harness.matrix.bugs.list import reproducer_of
 from harness.minimize.minimizing import keep_reproducer, minimize
-from harness.minimize.reduction.result import Ending, Minimization, Uninteresting
+from harness.minimize.reduction.result import Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, ReductionStep, Watch
 from harness.values.errors import EmptySelectionError, UsageError
 
@@ -22,10 +22,10 @@ pytest_plugins = ("acted_fixtures",)
 
 def reduced(
     stage: Stage, *, stop_after: int = 0, out: str = "min", config: str = "width=1", **options: Any
-) -> Minimization | Uninteresting:
+) -> Minimization | NothingToReduce:
     """The result; with `stop_after`, Ctrl-C comes after so many tests."""
 
-    async def work() -> Minimization | Uninteresting:
+    async def work() -> Minimization | NothingToReduce:
         task = asyncio.current_task()
         assert task is not None
 
@@ -41,7 +41,7 @@ def reduced(
     return stage.run(work())
 
 
-def result(found: Minimization | Uninteresting) -> Minimization:
+def result(found: Minimization | NothingToReduce) -> Minimization:
     assert isinstance(found, Minimization), found
     return found
 
@@ -56,7 +56,7 @@ def crashes(stage: Stage) -> Stage:
 def test_what_works_is_not_reduced(stage: Stage) -> None:
     stage.ptxas("2.0")
     found = reduced(stage)
-    assert isinstance(found, Uninteresting)
+    assert isinstance(found, NothingToReduce)
     assert not Path("min").exists()
 
 
@@ -64,7 +64,7 @@ def test_what_ptxas_does_not_do_alone_is_not_reduced(stage: Stage) -> None:
     stage.ptxas("2.0")
     stage.acted.act = lambda *_: "ice>ok"
     found = reduced(stage)
-    assert isinstance(found, Uninteresting)
+    assert isinstance(found, NothingToReduce)
     assert found.reason.startswith("the cell is ptxas_ice")
     assert "but its PTX alone makes ptxas 2.0 say ok: compiled" in found.reason
 
@@ -73,7 +73,7 @@ def test_what_the_compiler_refuses_has_no_ptx(stage: Stage) -> None:
     stage.ptxas("2.0")
     stage.acted.act = lambda *_: "refuses"
     found = reduced(stage)
-    assert isinstance(found, Uninteresting)
+    assert isinstance(found, NothingToReduce)
     assert found.reason == (
         "Acted refuses it: no such thing: there is no PTX, and a kernel of Acted is reduced at ptx"
     )
