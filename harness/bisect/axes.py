@@ -222,7 +222,7 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
 def _meant(versions: list[Version], named: Sequence[str]) -> list[Version]:
     """From the oldest to the newest of several that are named; else all that there are."""
     asked = sorted(map(Version, named))
-    return [each for each in versions if len(asked) < 2 or asked[0] <= each <= asked[-1]]
+    return [version for version in versions if len(asked) < 2 or asked[0] <= version <= asked[-1]]
 
 
 def _at_hand(installed: set[Version], versions: Sequence[Version]) -> int:

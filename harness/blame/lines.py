@@ -76,7 +76,7 @@ def choose_compilers(selection: Selection, case: Compiler | None, troubles: list
     versions = known_versions(selection, "compiler", troubles)
     here = front_end(selection.repro.front_end).installed()
     minors = newest_of_minor(versions, (Version(each.version) for each in here))
-    return worth_trying([str(each) for each in minors], case.version, _MOST_COMPILERS)
+    return worth_trying([str(version) for version in minors], case.version, _MOST_COMPILERS)
 
 
 def choose_columns(
@@ -105,7 +105,7 @@ def choose_columns(
     wanted = order_for_the_first(
         case=case.version,
         bundled=at_hand,
-        minors=[str(each) for each in minors],
+        minors=[str(version) for version in minors],
         installed=[str(each) for each in here],
     )
     return Columns(wanted=wanted, chosen=False, troubles=troubles, back_end=back, at_hand=at_hand)
@@ -332,11 +332,11 @@ async def assemble_all(
 
 def distinct(made: Sequence[CompiledPtx]) -> list[CompiledPtx]:
     """One for each program, the first that made it."""
-    found: dict[object, CompiledPtx] = {}
-    for each in made:
-        if each.program:
-            found.setdefault(each.program, each)
-    return list(found.values())
+    firsts: dict[object, CompiledPtx] = {}
+    for compiled in made:
+        if compiled.program:
+            firsts.setdefault(compiled.program, compiled)
+    return list(firsts.values())
 
 
 async def _walk_back(
@@ -375,9 +375,9 @@ async def _ask(
 def lines_of(made: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ...]:
     """The lines of the grid; Tritons that make the same program share one."""
     groups: dict[object, list[CompiledPtx]] = {}
-    for each in made:
-        groups.setdefault(each.program or id(each), []).append(each)
-    rows = [each.row for each in made if each.row]
+    for compiled in made:
+        groups.setdefault(compiled.program or id(compiled), []).append(compiled)
+    rows = [compiled.row for compiled in made if compiled.row]
     kinds = (row.compiler for row in rows if row.compiler)
     title = compiler_name(next(kinds, TRITON))
     tool = assembler_name(rows[0].assembler if rows else PTXAS)

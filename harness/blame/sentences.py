@@ -146,7 +146,7 @@ def _other_tritons(grid: Grid) -> Iterator[str]:
 def _follows_ptx(grid: Grid) -> Iterator[str]:
     fails, _ = _verbs(grid)
     for key in dict.fromkeys(id(one) for one, _, _ in grid.follows):
-        one = next(each for each in grid.failing if id(each) == key)
+        one = next(line for line in grid.failing if id(line) == key)
         yield (
             f"{grid.code} identical on both sides: no, it depends on the {grid.code}. "
             f"The {grid.code} of {line_name(one)} {fails} on every {grid.tool} that gave a result: "

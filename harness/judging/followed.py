@@ -245,9 +245,10 @@ def sickness_of(
         return None
     value = _number(row, name)
     known = [
-        each
-        for each in others
-        if works(VerdictKind(each.verdict), each.stage) and row_fields(each).get(name) is not None
+        other
+        for other in others
+        if works(VerdictKind(other.verdict), other.stage)
+        and row_fields(other).get(name) is not None
     ]
     if name == "occupancy":
         best = max(known, key=lambda each: _number(each, name), default=None)

@@ -141,6 +141,6 @@ def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:
 
 def _meant(cells: Sequence[PlannedCell], point: Retrial) -> PlannedCell | None:
     if point.config:
-        return next((each for each in cells if each.cell.config == point.config), None)
-    same = [each for each in cells if each.cell.config == point.like]
+        return next((cell for cell in cells if cell.cell.config == point.config), None)
+    same = [cell for cell in cells if cell.cell.config == point.like]
     return next(iter(same or cells), None)

@@ -46,8 +46,8 @@ async def executed_rows(
         plan = await plan_cells(bench, selection, None)
         same = SameInputs(bench=bench, selection=selection, tell=tell)
         found = await asyncio.gather(*(same.execute(bench, cell) for cell in plan.cells))
-        for each in found:
-            keep_execution(store, run, each)
+        for executed in found:
+            keep_execution(store, run, executed)
     store.finish_run(run)
     return tuple(found)
 
@@ -85,8 +85,8 @@ async def launched_rows(
             command=how.command,
         )
         found = await asyncio.gather(*(launched.execute(bench, cell) for cell in plan.cells))
-        for each in found:
-            keep_execution(store, run, each)
+        for executed in found:
+            keep_execution(store, run, executed)
     store.finish_run(run)
     return tuple(found)
 

@@ -278,7 +278,7 @@ def _shown(claim: Claim, run: RunRow) -> Iterator[object]:
         return
     assert isinstance(claim.expected, tuple)
     name = claim.expected[0]
-    yield next((_values(each) for each in run.outputs if each.name == name), "no such output")
+    yield next((_values(output) for output in run.outputs if output.name == name), "no such output")
 
 
 def _differs(claim: Claim, found: object) -> str | None:

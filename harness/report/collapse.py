@@ -60,12 +60,12 @@ def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
     if found.best and found.versions:
         words = found.best.words
         lines += ["", f"The same PTX on other ptxas, without and with `{words}`:", ""]
-        versions = [(each.before.ptxas or "", each) for each in found.versions]
+        versions = [(lift.before.ptxas or "", lift) for lift in found.versions]
         lines += _pairs(ledger, "ptxas", versions)
     if found.best and found.configs:
         words = found.best.words
         lines += ["", f"The other configs that compile, without and with `{words}`:", ""]
-        configs = [(config_label(each.before), each) for each in found.configs]
+        configs = [(config_label(lift.before), lift) for lift in found.configs]
         lines += _pairs(ledger, "config", configs)
         if healthy := found.healthy():
             fates = Counter(map(_fate, healthy))
@@ -89,7 +89,7 @@ def _times(ledger: Ledger, data: bytes) -> list[str]:
         *("added to that PTX", "registers", "spill stores (B per thread)", "ms, median"),
         *("fastest - third quartile", "runs", "times as fast", "bytes that it leaves"),
     )
-    claims = [has_times(data, each.change) for each in found.changes]
+    claims = [has_times(data, change.change) for change in found.changes]
     lines = ["", ledger.say(said, *claims), "", _line(header), _line(["---"] * len(header))]
     for each, claim in zip(found.changes, claims, strict=True):
         figures: Any = claim.expected
@@ -105,7 +105,7 @@ def _times(ledger: Ledger, data: bytes) -> list[str]:
 def _table(ledger: Ledger, names: tuple[str, str], before: Row, lifts: Sequence[Lift]) -> list[str]:
     header = (*names, "spill stores (B per thread)", "spill loads", "occupancy")
     lines = [_line(header), _line(["---"] * len(header))]
-    for words, row in (("nothing", before), *((f"`{each.words}`", each.after) for each in lifts)):
+    for words, row in (("nothing", before), *((f"`{lift.words}`", lift.after) for lift in lifts)):
         lines.append(ledger.say(_line((words, *_figures(row))), has_figures(row)))
     return lines
 

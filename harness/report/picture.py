@@ -86,7 +86,11 @@ def picture_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
 def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
     rows = {name: row for name, row in report.rows.items() if VerdictKind(row.verdict).compiles}
     failing = {name for name, row in report.rows.items() if d.outcome(row) is VerdictAnswer.SAME}
-    tried = [each for each in report.versions if each in report.rows or each in report.reasons]
+    tried = [
+        version
+        for version in report.versions
+        if version in report.rows or version in report.reasons
+    ]
     # What has no numbers before the first and behind the last takes no room: the table has it.
     telling = [index for index, each in enumerate(tried) if each in rows or each in failing]
     tried = tried[telling[0] : telling[-1] + 1] if telling else []

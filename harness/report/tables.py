@@ -100,7 +100,10 @@ def version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
     if d.smallest and report is d.history:
         columns.append(_smallest(d))
     tool = compiler_name(report.axis)
-    lines = [_line([tool, *(each.header for each in columns)]), _line(["---"] * (len(columns) + 1))]
+    lines = [
+        _line([tool, *(column.header for column in columns)]),
+        _line(["---"] * (len(columns) + 1)),
+    ]
     for versions, cells in _spans(report.versions, columns):
         name = versions[0] if len(versions) == 1 else f"{versions[0]} - {versions[-1]}"
         said = _line([name, *(words for words, _ in cells[0])])
@@ -268,16 +271,19 @@ def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
     place, row = shown
     names = ("output", "elements that differ", "by up to", "first at", "expected", "actual")
     lines = [_line(names), _line(["---"] * len(names))]
-    for each in row.outputs:
-        if each.differing is None:
+    for output in row.outputs:
+        if output.differing is None:
             continue
-        words = [f"`{each.name}` ({each.dtype})", f"{each.differing:,} of {each.elements:,}"]
-        if each.differing and each.max_abs is not None:
-            words += [f"{each.max_abs:.4g}", f"`{each.where}`"]
-            words += [_number(n, each.dtype) for n in (each.expected, each.actual)]
+        words = [
+            f"`{output.name}` ({output.dtype})",
+            f"{output.differing:,} of {output.elements:,}",
+        ]
+        if output.differing and output.max_abs is not None:
+            words += [f"{output.max_abs:.4g}", f"`{output.where}`"]
+            words += [_number(n, output.dtype) for n in (output.expected, output.actual)]
         else:
             words += [""] * 4
-        lines.append(ledger.say(_line(words), has_output(place, row, each)))
+        lines.append(ledger.say(_line(words), has_output(place, row, output)))
     return lines
 
 

@@ -151,9 +151,9 @@ def upstream_links(bug: Bug) -> list[tuple[str, str]]:
     found = {}
     if bug.record.url:
         found[bug.record.url] = bug.record.url
-    for each in bug.issues:
-        match = _ISSUE.fullmatch(each)
-        found[each] = f"https://github.com/{match[1]}/issues/{match[2]}" if match else each
+    for issue in bug.issues:
+        match = _ISSUE.fullmatch(issue)
+        found[issue] = f"https://github.com/{match[1]}/issues/{match[2]}" if match else issue
     return [
         (words, url if url.startswith(("https://", "http://")) else "")
         for words, url in found.items()

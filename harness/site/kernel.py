@@ -27,7 +27,7 @@ def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:
             by_toolchain[squares.toolchain_of_cell(facts)].append(facts)
     columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
     return charts_over(
-        [(each.label.replace("\n", ", "), by_toolchain[each]) for each in columns], limits
+        [(column.label.replace("\n", ", "), by_toolchain[column]) for column in columns], limits
     )
 
 
@@ -61,9 +61,11 @@ class RankChart:
 
 def rank_chart(kept: KeptRank) -> RankChart:
     """The chart of an order that is kept."""
-    times = [each.time for each in kept.configs if each.time is not None]
+    times = [config.time for config in kept.configs if config.time is not None]
     most = max(times, default=None)
-    least_cost = min((each.cost for each in kept.configs if each.cost is not None), default=None)
+    least_cost = min(
+        (config.cost for config in kept.configs if config.cost is not None), default=None
+    )
     step = (WIDTH - 2 * LEFT) / max(1, len(kept.configs) - 1)
     points = []
     for index, each in enumerate(kept.configs):

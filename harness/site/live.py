@@ -160,4 +160,4 @@ def _curve(
 
 def _once(places: Iterable[float]) -> tuple[int, ...]:
     """Each place once, rounded to a unit of the drawing."""
-    return tuple(sorted({round(each) for each in places}))
+    return tuple(sorted({round(place) for place in places}))

@@ -126,7 +126,7 @@ class Pane:
 
 def shown_stages(stages: Sequence[str]) -> tuple[str, ...]:
     """What a page shows of a cell, in order, by its compiler's stages; LLVM's IR is left out."""
-    between = (each for each in stages if each not in (*_FIRST, "llir", *_LAST))
+    between = (stage for stage in stages if stage not in (*_FIRST, "llir", *_LAST))
     return (*_FIRST, *between, *_LAST)
 
 

@@ -198,8 +198,8 @@ def config_grid(
         SquareLine(
             label,
             tuple(
-                _square(found[each], href_of(found[each].cell)) if each in found else None
-                for each in columns
+                _square(found[column], href_of(found[column].cell)) if column in found else None
+                for column in columns
             ),
         )
         for label, found in by_config.items()
@@ -208,7 +208,7 @@ def config_grid(
     gone = len(by_config) - len(kept)
     return SquareGrid(
         title=title,
-        columns=tuple(each.label for each in columns),
+        columns=tuple(column.label for column in columns),
         lines=lines,
         left_out=f"{gone:,} of {len(by_config):,} configs are left out, those with the fewest "
         "failures first; the rows have them all." if gone else "",
@@ -238,9 +238,9 @@ def matrix_grid(
         SquareLine(
             name,
             tuple(
-                _square_of_many(kernels[name][each], kernel_page(name, target))
-                if each in kernels[name] else None
-                for each in columns
+                _square_of_many(kernels[name][column], kernel_page(name, target))
+                if column in kernels[name] else None
+                for column in columns
             ),
             kernel_page(name, target),
         )
@@ -249,7 +249,7 @@ def matrix_grid(
     gone = len(names) - len(lines)
     return SquareGrid(
         title=target,
-        columns=tuple(each.label for each in columns),
+        columns=tuple(column.label for column in columns),
         lines=lines,
         left_out=f"{gone:,} of {len(names):,} kernels are left out; the search has them all."
         if gone else "",

@@ -145,7 +145,7 @@ def _table(rows: Sequence[Row], width: int) -> list[Block]:
         [verdict_said(word) if title == "verdict" else say(word) for word in words]
         for title, words in columns.items()
     ]
-    titles = (GridColumn(title=each, is_number=each not in _WORDS) for each in columns)
+    titles = (GridColumn(title=column, is_number=column not in _WORDS) for column in columns)
     table = SaidGrid(columns=tuple(titles), rows=tuple(zip(*shown, strict=True)))
     if not left_out:
         return [table]

@@ -111,8 +111,8 @@ def summary_said(summary: Summary) -> list[Block]:
         rows=tuple(tuple(map(say, cells)) for cells in zip(*columns.values(), strict=True)),
     )
     failures = (
-        Counted(each.count, verdict_said(each.verdict.value, [say(failure_words(each))]))
-        for each in summary.failures
+        Counted(failure.count, verdict_said(failure.verdict.value, [say(failure_words(failure))]))
+        for failure in summary.failures
     )
     return [table, say(summary.headline, Tone.HEAD), *failures]
 

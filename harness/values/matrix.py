@@ -96,7 +96,7 @@ class Selector:
             _is_like(self.kernel, place.kernel)
             and _is_like(self.launch, *names)
             and _is_like(self.target, place.target)
-            and all(each.has(place.compiler, place.version) for each in self.compilers)
+            and all(compiler.has(place.compiler, place.version) for compiler in self.compilers)
         )
 
 

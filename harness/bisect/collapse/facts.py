@@ -124,11 +124,11 @@ class CollapseEvidence:
     @property
     def best(self) -> Lift | None:
         """The first option that lifts it."""
-        return next((each for each in self.options if each.lifts), None)
+        return next((option for option in self.options if option.lifts), None)
 
     def healthy(self) -> Sequence[Lift]:
         """The configs that have no collapse."""
-        return [each for each in self.configs if collapse_of(each.before) is None]
+        return [lift for lift in self.configs if collapse_of(lift.before) is None]
 
 
 # What a GPU measured, as a file of raw samples that goes with a report.
@@ -204,9 +204,9 @@ def read_times(data: bytes) -> MeasuredTimes:
     lines = found.pop("changes")
     changes = (
         TimedChange(
-            **{**each, "ms": tuple(each["ms"]), "memory": each["memory"] and tuple(each["memory"])}
+            **{**line, "ms": tuple(line["ms"]), "memory": line["memory"] and tuple(line["memory"])}
         )
-        for each in lines
+        for line in lines
     )
     return MeasuredTimes(**found, changes=tuple(changes))
 

@@ -37,8 +37,8 @@ async def lift_collapse(bench: Workbench, cell: PlannedCell, row: Row) -> tuple[
     found, _ = await _with_options(bench, cell, row)
     if found is None:
         return ()
-    lifts = [(each.words, each.after) for each in found.options if each.lifts]
-    return collapse_words(found.collapse, row, lifts, [each.words for each in found.options])
+    lifts = [(option.words, option.after) for option in found.options if option.lifts]
+    return collapse_words(found.collapse, row, lifts, [option.words for option in found.options])
 
 
 async def study_collapse(
@@ -136,7 +136,9 @@ async def _on_other_ptxas(
 
     def find() -> list[Assembler]:
         versions = installed_versions("ptxas")
-        others = (install_ptxas(each) for each in versions if str(each) != home.ptxas.version)
+        others = (
+            install_ptxas(version) for version in versions if str(version) != home.ptxas.version
+        )
         return [each for each in others if each.origin != BUNDLED and option in options_of(each)]
 
     knowing = await asyncio.to_thread(find)

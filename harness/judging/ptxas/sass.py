@@ -298,7 +298,7 @@ def _work(opcode: str, rest: str) -> float:
     shape = _MMA.search(rest)
     if shape is None:
         return 0.0
-    m, n, k = (int(each) for each in shape.groups() if each)
+    m, n, k = (int(group) for group in shape.groups() if group)
     return m * n * k / (_GROUP if "GMMA" in opcode else 1)
 
 
