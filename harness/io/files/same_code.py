@@ -10,19 +10,19 @@ from __future__ import annotations
 
 PAIRS: tuple[tuple[str, str], ...] = (
     (
-        "bc2ec445b194ec6e70d59b08ca6f6dcd322979f8f735bd090f17d4070a4d3c90",
+        "59a40acdd388999dd4e80b384d684d80b9f43098daf94902bf00148f051cc166",
         "f75f1193955c9cf5273d18a86540bfa74180be08eb111684d47f66a56fa0c9fe",
     ),
     (
-        "d4be686163a728f4f676af691f061c6551a922fdaa572e8a8f59064beb179b6e",
+        "5c3c05b444bf5015fd9249eae3cc9cc3be74fa6b8f306adcb7720a96b5aa2d1a",
         "31d28cedc17cddf12e7556632724c14cd1792ba6619ee15c8ef7cd72a3a575d5",
     ),
     (
-        "099a45be499a9fe4d512c6bc84c11886d3405270e4918c8322447ed583014394",
+        "d7b62b1abea30c225c2e087b0de8e14d947cba1554dfebb43de4e71172491459",
         "e5fffe643d3b8b0e0ed48050f06ed3890c134a71c428eba980c71fe3debda657",
     ),
     (
-        "9a6e8c9fc74effb398396aa8315d4f4a05d19153516ff2f1830abb75dc00add5",
+        "9f01cbb1fb8c893fe559a16ac1f1d6398ec64d97b38d8e3040d6ce02fef28e05",
         "b8caa000eb81ac3eb9c65cc2a64d5a40d339e244ca2b49fc74dfbbcace4afa8e",
     ),
     (
