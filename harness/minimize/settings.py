@@ -29,6 +29,7 @@ from harness.minimize.reduction.driver import (
     reduce_patiently,
 )
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.interest import Oracle
 from harness.minimize.reduction.subject import Subject
 from harness.minimize.reduction.work import Work
 from harness.values.cell import LaunchLabel
@@ -217,7 +218,7 @@ _WITHOUT = "# without the flag "
 
 
 @dataclass(slots=True, kw_only=True)
-class LaunchLevel:
+class LaunchLevel(Oracle[Compiler]):
     """Launches with other settings, and follows one cell through them, on any Triton.
 
     A text is the command that compiles it. `number` is which of the launches alike is followed;
@@ -300,14 +301,6 @@ class LaunchLevel:
             run=partial(reduce_settings, configs=self.configs),
             key=lambda settings: settings.key,
         )
-
-    def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the launch code says so
-        """Any settings may be tried."""
-        return True
-
-    async def look(self, text: str, tool: Compiler) -> Reaction:
-        """As `react`."""
-        return await self.react(text, tool)
 
     async def react(
         self,

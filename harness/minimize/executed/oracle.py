@@ -24,6 +24,7 @@ from harness.frontends.source_form import Lowered
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.interest import Oracle
 from harness.run.emulating import Emulation, Once, emulate_once
 from harness.run.evidence import RunEvidence, Trusted
 from harness.run.executing import run_evidence
@@ -109,7 +110,7 @@ class ExecutedCase:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutedOracle:
+class ExecutedOracle(Oracle[Compiler]):
     """Compiles a text as the cell is compiled, and executes it as `variant` says.
 
     `beside` is the launch captured for the target that the result is compared with; where there is
@@ -134,10 +135,6 @@ class ExecutedOracle:
     def is_possible(self, text: str) -> bool:
         """Whether the launch can be made of it."""
         return self.form.is_possible(text)
-
-    async def look(self, text: str, tool: Compiler) -> Reaction:
-        """As `react`: what a kernel computes is known at its end."""
-        return await self.react(text, tool)
 
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None

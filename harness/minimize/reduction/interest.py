@@ -44,8 +44,9 @@ T_contra = TypeVar("T_contra", bound=AnyTool, contravariant=True)
 class Oracle(Protocol[T_contra]):
     """Asks any version about any text."""
 
-    def is_possible(self, text: str) -> bool:
-        """Whether it is worth asking."""
+    def is_possible(self, text: str) -> bool:  # noqa: ARG002
+        """Whether it is worth asking: any text, if the oracle does not say otherwise."""
+        return True
 
     async def react(
         self, text: str, tool: T_contra, limits: ResourceLimits | None = None
@@ -58,6 +59,7 @@ class Oracle(Protocol[T_contra]):
 
     async def look(self, text: str, tool: T_contra) -> Reaction:
         """The same, except that it may stop where the failure can no longer come."""
+        return await self.react(text, tool)
 
 
 async def ask_all(

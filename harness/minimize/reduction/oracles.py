@@ -20,6 +20,7 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import template
 from harness.minimize.reduction.fingerprint import Reaction
+from harness.minimize.reduction.interest import Oracle
 from harness.values.errors import InfrastructureError
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
@@ -38,7 +39,7 @@ class Question:
     entry: str | None = None
 
 
-class PtxOracle:
+class PtxOracle(Oracle[Assembler]):
     """Asks any ptxas about any text, `jobs` at a time; nothing is kept."""
 
     def __init__(self, hub: Hub, question: Question, *, jobs: int, limits: ResourceLimits) -> None:
@@ -59,10 +60,6 @@ class PtxOracle:
     def is_possible(self, text: str) -> bool:
         """Whether it is PTX with an entry."""
         return self.facts(text) is not None
-
-    async def look(self, text: str, tool: Assembler) -> Reaction:
-        """As `react`: ptxas cannot be stopped half-way."""
-        return await self.react(text, tool)
 
     async def react(
         self, text: str, tool: Assembler, limits: ResourceLimits | None = None
@@ -175,7 +172,7 @@ _AFTER_PTX = frozenset({Stage.CUBIN, Stage.LAUNCH, Stage.RUN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompilerOracle:
+class CompilerOracle(Oracle[Compiler]):
     """Compiles a text as the cell is compiled, by any version; nothing is stored.
 
     The text is a file of source with this `suffix`, or the compiler's IR (`is_ir`); it is compiled
@@ -189,10 +186,6 @@ class CompilerOracle:
     suffix: str = ".py"
     is_ir: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
-
-    def is_possible(self, text: str) -> bool:  # noqa: ARG002 - the compiler says so
-        """Any text may be tried."""
-        return True
 
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
@@ -295,14 +288,10 @@ class CompilerOracle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssemblerOracle:
+class AssemblerOracle(Oracle[Assembler]):
     """The same with the cell's compiler, by any version of its assembler."""
 
     inner: CompilerOracle
-
-    def is_possible(self, text: str) -> bool:
-        """Any text may be tried."""
-        return self.inner.is_possible(text)
 
     async def react(
         self, text: str, tool: Assembler, limits: ResourceLimits | None = None
