@@ -16,10 +16,9 @@ from harness.bisect.state import BisectOptions, BisectSearch, tally_of
 from harness.bisect.words import BisectReport, ProbeEvidence
 from harness.cells.elsewhere import Elsewhere
 from harness.cells.evaluate import Evaluate
-from harness.cells.places import CompileOptions, open_bench, record_of
+from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import rank
 from harness.store.store import Store
@@ -208,10 +207,8 @@ async def bisect_versions(
         from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = SameInputs.small(selection)
-    run_id = store.begin_run(how.command)
-    async with Hub() as hub:
+    async with work(store, how) as (bench, run_id):
         axis = version_axis(selection, options.axis, options.package_version)
-        bench = open_bench(hub, store, how)
         search = BisectSearch.begin(bench, run_id, axis, options, log, tell)
         search.elsewhere = elsewhere
         if is_on_gpu:
@@ -235,7 +232,6 @@ async def bisect_versions(
         stages = None
         if not trouble and not axis.frozen:
             stages = await _stages(search)
-    store.finish_run(run_id)
     evidence = ProbeEvidence(
         axis=axis.name,
         versions=axis.versions,

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import Contrast, Point
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, with_flags
-from harness.cells.places import CompileOptions, open_bench, record_of
+from harness.cells.places import CompileOptions, record_of, work
 from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.ptxas_back_end import unassembled
 from harness.frontends.registry import back_end, front_end
-from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank
@@ -68,9 +67,7 @@ async def contrast(
         from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = SameInputs.small(selection)
-    run_id = store.begin_run(how.command)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how) as (bench, run_id):
         how_it_is: Evaluate = evaluate
         if run:
             how_it_is = SameInputs(
@@ -96,7 +93,6 @@ async def contrast(
             return point
 
         tried = await asyncio.gather(*(attempt(each) for each in neighbours))
-    store.finish_run(run_id)
     others = [point.row for point in tried if point.row]
     followed = follow(row, condition=condition, others=others)
     points = tuple(

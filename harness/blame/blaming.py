@@ -27,14 +27,13 @@ from harness.blame.lines import (
 )
 from harness.blame.words import BlameReport, blame
 from harness.cells.evaluate import cell_evidence
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, work
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.assemble import PtxInput, assemble
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import front_end
 from harness.io.packages.versions import newest_of_minor
-from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import available_ptxas, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.answers import VerdictAnswer, works
@@ -281,14 +280,9 @@ async def find_blame(
         EmptySelectionError: no config matches.
         TriageError: where the question begins, nothing could be tried.
     """
-    run_id = store.begin_run(how.command)
-    async with Hub() as hub:
+    async with work(store, how) as (bench, run_id):
         state = BlameState(
-            bench=open_bench(hub, store, how),
-            run=run_id,
-            selection=selection,
-            budget=options.budget,
-            tell=tell,
+            bench=bench, run=run_id, selection=selection, budget=options.budget, tell=tell
         )
         asked = Followed(signature=options.signature, condition=options.condition)
         case, row, others = await find_case(state, asked)
@@ -299,7 +293,6 @@ async def find_blame(
         if rank(row, asked) < NOT_MEANT:
             grid = await _grid(state, case, row, asked)
         lifting = await lift_collapse(state.bench, case, row)
-    store.finish_run(run_id)
     report = report_of(state, case, row, others, grid)
     if grid.focus.kind is VerdictKind.UNSUPPORTED:
         report = replace(report, remedy=remedy_of(grid, row.compiler, row.compiler_version))

@@ -29,14 +29,13 @@ from harness.blame.lines import (
 )
 from harness.blame.words import BlameReport
 from harness.cells.evaluate import Evaluated, with_flags
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, work
 from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import form_of, front_end
 from harness.frontends.texts.ir_text import read_triton_ir
 from harness.frontends.texts.python import OPTIONS
-from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank
 from harness.judging.ptxas.options import level_change
@@ -153,10 +152,8 @@ async def find_run_blame(
     if selection.ptxas != (None,):
         raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
     selection = SameInputs.small(selection)
-    run_id = store.begin_run(how.command)
     done: dict[CellId, Evaluated] = {}
-    async with Hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how) as (bench, run_id):
         same = SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, ""))
 
         async def evaluate(bench: Workbench, cell: PlannedCell) -> Evaluated:
@@ -177,7 +174,6 @@ async def find_run_blame(
         if rank(row, asked) < NOT_MEANT:
             case = _Case(state=state, same=same, cell=cell, focus=grid.focus, done=done)
             grid = await _grid(case, row)
-    store.finish_run(run_id)
     report = report_of(state, cell, row, others, grid)
     return replace(report, executed=tuple(evaluated.row for evaluated in done.values()))
 
@@ -333,9 +329,7 @@ async def find_measured_blame(
     """
     if selection.repro.ptx is None:
         selection = SameInputs.small(selection)
-    run_id = store.begin_run(how.command)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how) as (bench, run_id):
         launched = OnGpu(
             bench=bench,
             selection=selection,
@@ -390,5 +384,4 @@ async def find_measured_blame(
                 ),
                 device=launched.device,
             )
-    store.finish_run(run_id)
     return report_of(state, case, row, others, grid)

@@ -12,12 +12,11 @@ from harness.cells.places import (
     RunProgress,
     Steering,
     captures_of,
-    open_bench,
     places_of,
+    work,
     work_off,
 )
 from harness.frontends.base import Selection
-from harness.io.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.row import Row
@@ -38,16 +37,13 @@ async def compile_selections(
         StorageError: results cannot be kept.
     """
     started = time.monotonic()
-    run_id = store.begin_run(options.command)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, options)
+    async with work(store, options) as (bench, run_id):
         run = Run(bench=bench, run=run_id, progress=progress, steering=steering or Steering())
         run.notes.extend(note for selection in selections for note in selection.notes)
         rows = await _every_place(run, selections)
         if not rows:
             raise _nothing(run, selections[0])
         cpu_seconds = bench.cpu_seconds
-    store.finish_run(run_id)
     return CompileReport(
         rows=tuple(rows),
         failures=tuple(dict.fromkeys(str(error) for error in run.failures)),

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from harness.tables.survivors import group_rows, survivors
 from harness.values.row import SCHEMA, Row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileReport:
+class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
     """The rows in plan order, and what else a reader should know.
 
     `failures` are the captures that failed where others succeeded. `cpu_seconds` is what the

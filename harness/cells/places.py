@@ -7,7 +7,8 @@ cells, gives some other limits, and stops when its time is up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -79,8 +80,34 @@ def open_bench(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress:
+@contextlib.asynccontextmanager
+async def at_bench(
+    store: Store,
+    how: CompileOptions,
+    open_hub: Callable[[], Hub] = Hub,
+    *,
+    launch_timeout: float | None = None,
+) -> AsyncIterator[Workbench]:
+    """As `open_bench`; every child that is started there is gone after the block."""
+    async with open_hub() as hub:
+        yield open_bench(hub, store, how, launch_timeout=launch_timeout)
+
+
+@contextlib.asynccontextmanager
+async def work(
+    store: Store, how: CompileOptions, open_hub: Callable[[], Hub] = Hub
+) -> AsyncIterator[tuple[Workbench, int]]:
+    """A bench and a new run of the store, for one command; both end with the block.
+
+    A run whose block raises stays unfinished: `last` and `diff` are about whole runs.
+    """
+    run = store.begin_run(how.command)
+    async with at_bench(store, how, open_hub) as bench:
+        yield bench, run
+    store.finish_run(run)
+
+
+class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     """What a run tells while it works, quickly; `work` is the distinct work that is left.
 
     `capturing` hears what is captured next, in words.

@@ -14,7 +14,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
 from harness.frontends.ptxas_back_end import unassembled
-from harness.frontends.registry import back_end, front_end, kinds
+from harness.frontends.registry import back_end, front_end, kinds, takes
 from harness.io.packages.versions import LATEST
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
@@ -140,10 +140,10 @@ def _in_language(repro: Repro, options: SelectionOptions) -> Repro:
 
 
 def _takes(kind: str, suffix: str) -> bool:
-    end = front_end(kind)
+    suffixes, modules = takes(kind)
     if suffix == ".py":
-        return kind == TRITON or bool(end.modules)
-    return kind != TRITON and suffix in end.suffixes
+        return kind == TRITON or bool(modules)
+    return kind != TRITON and suffix in suffixes
 
 
 def _narrowed(repro: Repro, options: SelectionOptions) -> Repro:

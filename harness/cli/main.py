@@ -167,7 +167,7 @@ silence_with(_silent_options)
 def main() -> NoReturn:
     """Run the command line; our errors become one line and their exit code."""
     streams.take_over()
-    name_kinds_with(_name_registered)
+    name_kinds_with(_load_front_ends)
     try:
         code = _run()
         streams.finish()
@@ -176,9 +176,9 @@ def main() -> NoReturn:
     sys.exit(code)
 
 
-def _name_registered() -> None:
-    """For rows of a compiler that the command itself has no need of."""
-    importlib.import_module("harness.frontends.registry").name_registered()
+def _load_front_ends() -> None:
+    """For rows of a compiler that the command itself has no need of: it names its kind."""
+    importlib.import_module("harness.frontends.registry").front_ends()
 
 
 def _run() -> int:

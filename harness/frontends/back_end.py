@@ -8,9 +8,10 @@ each target; `no_assembler` stands for none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from harness.values.outcome import Assembly, Resources
 from harness.values.toolchain import Assembler, Tool
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from harness.judging.judge import CellEvidence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoweredProgram:
+class LoweredProgram(msgspec.Struct, frozen=True, kw_only=True):
     """A stored program to assemble, what was read off it, and the flags that go with it.
 
     `target` is to be written in place of the one that the program names; None to leave it.

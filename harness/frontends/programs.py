@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgramEnd:
+class ProgramEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a program ended, its answer (None where it left none), and the folder with its files.
 
     `stdout` and `stderr` in the folder are its streams. The caller drops the folder.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, body_sha256, read_ptx
 from harness.frontends.bench.bench import content_key
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
 _RULE = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Promises:
+class Promises(msgspec.Struct, frozen=True, kw_only=True):
     """What the IR of a kernel says that the kernel does.
 
     `effects` counts the operations that can be observed from outside; None where there is no IR.
@@ -41,8 +41,7 @@ def nothing_promised(ir: str, ptx: str) -> Promises:  # noqa: ARG001
     return Promises()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtxReading:
+class PtxReading(msgspec.Struct, frozen=True, kw_only=True):
     """What the parent reads off one program, and off the IR it came from.
 
     `ttir_effects`, `has_trap`, `unknown_effects` and `lost_assembly` are those of `Promises`.

@@ -35,6 +35,17 @@ _OURS = {
     "cutile": "harness.frontends.cutile.front_end:CUTILE_FRONT_END",
     "tileir": "harness.frontends.cutile.file_front_end:TILE_IR_FRONT_END",
 }
+# The suffixes and modules of each, so that a name is looked up without loading every front end.
+_TAKES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    TRITON: ((".ttir", ".ttgir"), ()),
+    PTX: ((".ptx",), ()),
+    NVCC: ((".cu",), ()),
+    "nvrtc": ((".cu",), ()),
+    "tilelang": ((), ("tilelang",)),
+    "cutedsl": ((), ("cutlass",)),
+    "cutile": ((), ("cuda.tile",)),
+    "tileir": ((".tileirbc", ".tileir"), ()),
+}
 
 
 @functools.cache
@@ -67,6 +78,14 @@ def front_end(kind: str) -> FrontEnd:
     for back in end.back_ends:
         name_kind(back.kind, back.title)
     return end
+
+
+def takes(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The suffixes of the files that a kind takes, and the modules that its Python files import."""
+    if kind in _TAKES:
+        return _TAKES[kind]
+    end = front_end(kind)
+    return end.suffixes, end.modules
 
 
 def back_end(kind: str, target: Target) -> BackEnd:
@@ -142,12 +161,6 @@ def known_versions(kind: str) -> tuple[str, ...]:
     with as_cached(), contextlib.suppress(TriageError):
         return tuple(str(version) for each in known for version in each.available())
     return ()
-
-
-def name_registered() -> None:
-    """Load the front ends of other packages, which names their kinds for people."""
-    for kind in _registered():
-        front_end(kind)
 
 
 def front_ends() -> list[FrontEnd]:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +33,7 @@ _OVERTIME_SECONDS = 60.0
 _MOST_SAID = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobResult:
+class JobResult(msgspec.Struct, frozen=True, kw_only=True):
     """How the job ended, what it said of itself, and the folder with what it left."""
 
     end: ProcessEnd
@@ -52,16 +50,14 @@ class JobResult:
         return f"{self.end.words}: {said}" if said else self.end.words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildProgram:
+class ChildProgram(msgspec.Struct, frozen=True, kw_only=True):
     """What a server runs: a command, to which a socket and a name are added, and its variables."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Session:
+class _Session(msgspec.Struct, frozen=True, kw_only=True):
     """A capture that goes on; what it and its jobs write lies in its folder."""
 
     peer: Peer

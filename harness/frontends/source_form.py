@@ -7,8 +7,9 @@ thousands of candidates, and none is asked for again.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
 
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import FileLayout, SourceInstall, Standalone
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from harness.io.processes.hub import ResourceLimits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lowered:
+class Lowered(msgspec.Struct, frozen=True, kw_only=True):
     """The result for a text: evidence, and, where it got that far, what the assembler is to take.
 
     `reading` is what was read off that. `picked_ptxas` is the executable that the compiler would
@@ -90,12 +90,11 @@ class FileForm(CompiledForm, FileLayout, Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, kw_only=True):
     """A file, and the `options` that it is compiled with: which of its kernels is meant, say."""
 
     text: str
-    options: Mapping[str, object] = field(default_factory=dict)
+    options: Mapping[str, object] = msgspec.field(default_factory=dict)
 
 
 @runtime_checkable

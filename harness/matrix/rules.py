@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import TypeAlias
 
+import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -237,8 +238,7 @@ _FAILED = 1
 _Rule: TypeAlias = Excluded | Override | Expectation
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True, kw_only=True):
     """The part `number` (from 1) of `of`: every capture is in one of them, whatever the others."""
 
     number: int = 1

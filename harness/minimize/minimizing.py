@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, work
 from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
@@ -124,9 +124,7 @@ async def minimize(
             "be reduced of it"
         )
     _check_level(options, selection)
-    run = store.begin_run(how.command)
-    async with open_hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how, open_hub) as (bench, run):
         executing = _executing(bench, selection, options, watch)
         if executing:
             selection = executing.selection
@@ -162,7 +160,6 @@ async def minimize(
                     result = _without_ptx(subject, selection)
                 else:
                     result = await _LEVELS[level](task)
-    store.finish_run(run)
     if isinstance(result, Minimization):
         keep_reproducer(store, result, how.command)
     return result

@@ -7,11 +7,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
-from harness.io.processes.hub import Hub
 from harness.run.executing import Executed
 from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
@@ -69,8 +68,7 @@ async def execute_again(
     for point in dict.fromkeys(points):
         groups.setdefault(replace(point, config=None), []).append(point)
     found: dict[Retrial, Executed] = {}
-    async with Hub() as hub:
-        bench = open_bench(hub, store, replace(how, use_cache=False))
+    async with at_bench(store, replace(how, use_cache=False)) as bench:
         bench.deadline = time.monotonic() + seconds
         executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
         # Few at once: each holds a compiler's process with its launch.

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from harness.bisect.axes import plan_cells
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, work
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end, kinds
-from harness.io.processes.hub import Hub
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow
 from harness.report.dossier import Dossier, Upstream
 from harness.report.forms import REQUIRED
-from harness.run.executing import Executed, keep_execution
-from harness.run.gpu.evaluating import OnGpu
-from harness.run.gpu.places import place_of
-from harness.run.raw_ptx import RawInputs
-from harness.run.same_inputs import SameInputs
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.toolchain import PTXAS, TRITON
 from harness.values.verdict import Stage, VerdictKind
+
+if TYPE_CHECKING:
+    from harness.run.executing import Executed
+    from harness.run.raw_ptx import RawInputs
+
 
 # A case whose PTX is executed, or whose cubins are launched on a GPU: its rows.
 
@@ -39,10 +39,11 @@ async def executed_rows(
         UsageError: it is a file of PTX.
         TriageError: the launch cannot be captured, or run with values.
     """
+    from harness.run.executing import keep_execution  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - as above
+
     selection = SameInputs.small(selection)
-    run = store.begin_run(how.command)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how) as (bench, run):
         plan = await plan_cells(bench, selection, None)
         same = SameInputs(bench=bench, selection=selection, tell=tell)
         found = await asyncio.gather(*(same.execute(bench, cell) for cell in plan.cells))
@@ -67,14 +68,16 @@ async def launched_rows(
         InfrastructureError: there is no GPU, or no results came back.
         TriageError: nothing could be assembled.
     """
+    from harness.run.executing import keep_execution  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.gpu.evaluating import OnGpu  # noqa: PLC0415 - as above
+    from harness.run.gpu.places import place_of  # noqa: PLC0415 - as above
+
     if selection.repro.ptx is None:
         raise UsageError(
             f"{selection.repro.name}: --on gpu reports a file of PTX; `triage show --stage ptx` "
             "prints that of a kernel"
         )
-    run = store.begin_run(how.command)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how) as (bench, run):
         plan = await plan_cells(bench, selection, None)
         launched = OnGpu(
             bench=bench,

@@ -17,11 +17,10 @@ import numpy.typing as npt
 
 from gpu_emulator.values import Budget, Null, Pointer, Scalar
 from harness.cells.evaluate import Evaluated
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, work
 from harness.frontends.bench.bench import content_key
 from harness.frontends.texts.ir_inputs import read_file, spelling
 from harness.io.files.regular_files import read_regular
-from harness.io.processes.hub import Hub
 from harness.run.emulating import Emulation, emulate
 from harness.run.entry import Entry, EntryError, read_entry
 from harness.run.evidence import RunEvidence, Trusted
@@ -137,28 +136,25 @@ async def run_ptx(
     emulation, notes = raw.prepare(trials, budget)
     for note in (*notes, effort_words(emulation, path.read_text())):
         tell(note)
-    number = store.begin_run(options.command)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, options)
+    async with work(store, options) as (bench, number):
         kept = await emulate(bench, emulation, tell)
         emulated = kept.value
         evidence, contents = raw.evidence(emulated.runs, emulated.problem)
         text = path.read_text()
         trace = await follow(bench, emulation, text, evidence, None) if follow else None
-    judgement = judge(replace(evidence, formal=formal))
-    last = emulated.runs[0].buffers if emulated.runs else ()
-    row = row_of(raw.cell(entry), judgement, emulated.runs, ptx_sha256=emulation.ptx)
-    row = replace(row, trace=trace)
-    result = result_of(
-        row,
-        raw.inputs_named(raw.cell(entry), emulation),
-        compiler=None,
-        ptx_body_sha256=None,
-        cached=kept.cached,
-    )
-    done = Evaluated(row=result, evidence={"run": kept.key}, signature=judgement.signature)
-    keep_execution(store, number, Executed(row=row, done=done))
-    store.finish_run(number)
+        judgement = judge(replace(evidence, formal=formal))
+        last = emulated.runs[0].buffers if emulated.runs else ()
+        row = row_of(raw.cell(entry), judgement, emulated.runs, ptx_sha256=emulation.ptx)
+        row = replace(row, trace=trace)
+        result = result_of(
+            row,
+            raw.inputs_named(raw.cell(entry), emulation),
+            compiler=None,
+            ptx_body_sha256=None,
+            cached=kept.cached,
+        )
+        done = Evaluated(row=result, evidence={"run": kept.key}, signature=judgement.signature)
+        keep_execution(store, number, Executed(row=row, done=done))
     return RawReport(
         row=row,
         notes=tuple(notes),

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from packaging.version import Version
 
 from gpu_emulator.values import Budget
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, work
 from harness.cells.selection import small_launch
 from harness.frontends.base import LaunchCode, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.planning import raised_words
 from harness.frontends.registry import plan_launch
-from harness.io.processes.hub import Hub
 from harness.run.executing import Execution, Follow, execute, keep_execution
 from harness.run.jobs import RunTrial
 from harness.run.matching import find_variant
@@ -126,9 +125,7 @@ async def run_selections(
     """
     rows: list[RunRow] = []
     failures: list[TriageError] = []
-    number = store.begin_run(options.command)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, options)
+    async with work(store, options) as (bench, number):
         together: dict[object, list[str]] = {}
         for selection in selections:
             require_values(selection)
@@ -155,7 +152,6 @@ async def run_selections(
                         rows += found
                         for row in found:
                             heard(row)
-    store.finish_run(number)
     if not rows:
         raise failures[0] if failures else EmptySelectionError("--config matches no config")
     return RunReport(

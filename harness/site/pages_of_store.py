@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.bench.life_ranges import count_live
 from harness.frontends.registry import stages_of
 from harness.io.files.output import write_output_folder
-from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import every_nvdisasm
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
@@ -93,8 +92,7 @@ def write_site(store: Store, out: Path, *, cell_pages: int) -> SiteReport:
     reports: list[SiteReport] = []
 
     async def write(folder: Path) -> SiteReport:
-        async with Hub() as hub:
-            bench = open_bench(hub, store, CompileOptions(timeout=_SECONDS))
+        async with at_bench(store, CompileOptions(timeout=_SECONDS)) as bench:
             return await _Writer(store=store, folder=folder, most=cell_pages, bench=bench).write()
 
     def fill(folder: Path) -> None:

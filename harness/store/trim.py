@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from harness.store.files.artifacts import ArtifactStore
 from harness.store.sqlite.connection import transaction
@@ -29,16 +30,14 @@ _NAMED_AMONG = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindStats:
+class KindStats(msgspec.Struct, frozen=True, kw_only=True):
     """How many rows, and the bytes of their JSON."""
 
     rows: int
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStats:
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     """What the store holds. Artifact sizes are compressed, as on disk.
 
     `orphans` are the artifacts that no evidence names.
@@ -54,8 +53,7 @@ class StoreStats:
     database_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrimReport:
+class TrimReport(msgspec.Struct, frozen=True, kw_only=True):
     """What a trim removed; `bytes` counts artifacts on disk and the JSON of evidence."""
 
     evidence: int
@@ -63,8 +61,7 @@ class TrimReport:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Dropped:
+class _Dropped(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence that a trim forgot; `recorded` says until when each of its artifacts was ours."""
 
     rows: int

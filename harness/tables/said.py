@@ -7,9 +7,10 @@ read the same blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
+
+import msgspec
 
 from harness.values.verdict import VerdictKind
 
@@ -28,8 +29,7 @@ class Tone(StrEnum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True)
-class SaidLine:
+class SaidLine(msgspec.Struct, frozen=True):
     """Words in order, each with its tone."""
 
     parts: tuple[tuple[str, Tone], ...]
@@ -43,16 +43,14 @@ class SaidLine:
         return "".join(words for words, _ in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """A line that is true so many times; the count stands in a column of its own."""
 
     count: int
     line: SaidLine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridColumn:
+class GridColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of a grid; numbers stand at the right.
 
     `wraps`: its cells may be broken between words; `folds`: and, where a word is too long, in it.
@@ -64,17 +62,15 @@ class GridColumn:
     folds: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidGrid:
+class SaidGrid(msgspec.Struct, frozen=True, kw_only=True):
     """A table: as many cells in each row as there are columns; without titles, it has no head."""
 
     columns: tuple[GridColumn, ...]
-    rows: tuple[tuple[SaidLine, ...], ...] = field(default=())
+    rows: tuple[tuple[SaidLine, ...], ...] = msgspec.field(default=())
     title: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SaidFacts:
+class SaidFacts(msgspec.Struct, frozen=True):
     """Facts about one thing, each with its name."""
 
     facts: tuple[tuple[str, SaidLine], ...]

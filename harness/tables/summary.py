@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say, verdict_said
 from harness.tables.survivors import common_reason, survivors
@@ -13,8 +14,7 @@ from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SummaryLine:
+class SummaryLine(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel, launch and toolchain: how many configs of each verdict, by target."""
 
     kernel: str
@@ -23,8 +23,7 @@ class SummaryLine:
     by_target: dict[str, Counter[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedFailure:
+class SharedFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Failures with one signature on one target, over all kernels; `kernels` names those."""
 
     verdict: VerdictKind
@@ -35,8 +34,7 @@ class SharedFailure:
     kernels: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """`targets` in order of first appearance are the columns; the largest failure comes first."""
 
     targets: tuple[str, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
+
+import msgspec
 
 from harness.values.kernel import Scalar
 from harness.values.row import Row
@@ -18,8 +19,7 @@ HEALTHY = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.RAN)
 """Verdicts that need no words."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fate:
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """Configs with one verdict and signature.
 
     `where` is what their configs have in common and no other has (`num_warps=4|8`), None where
@@ -33,8 +33,7 @@ class Fate:
     at_fault: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Survivors:
+class Survivors(msgspec.Struct, frozen=True, kw_only=True):
     """The fates of one launch on one target and toolchain, the largest first, and a headline."""
 
     headline: str

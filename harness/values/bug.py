@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from harness.values.change import Facts
 from harness.values.kernel import Scalar
 from harness.values.row import Row
@@ -80,8 +82,7 @@ class BugRecord:
     other_keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class Occasion(msgspec.Struct, frozen=True, kw_only=True):
     """A run, as bugs see it; `started` is in seconds. A run of a whole matrix is a night."""
 
     number: int
@@ -89,8 +90,7 @@ class Occasion:
     is_night: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """What one result says of one bug, at a place that ever had it.
 
     Cells of one `line` differ in the version of one tool only; `version` is that one. `compiled`
@@ -115,8 +115,7 @@ class BugFacts(Facts):
     probe_of: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionMark:
+class VersionMark(msgspec.Struct, frozen=True, kw_only=True):
     """What the last results with one version say of a bug; `counts` are the cells that say what."""
 
     version: str
@@ -124,8 +123,7 @@ class VersionMark:
     counts: Mapping[Seen, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AffectedRange:
+class AffectedRange(msgspec.Struct, frozen=True, kw_only=True):
     """The versions of one tool that have a bug, in all places taken together (last results count).
 
     `first_bad` begins, `last_bad` ends the stretch of failures that the newest one belongs to, as
@@ -152,8 +150,7 @@ class AffectedRange:
     marks: tuple[VersionMark, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Likeness:
+class Likeness(msgspec.Struct, frozen=True, kw_only=True):
     """How the history of another bug that says the same compares with this one's.
 
     `number` is the other bug's; `agrees` is None where nothing can be compared yet.
@@ -201,8 +198,7 @@ class Bug:
     issues: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptReproducer:
+class KeptReproducer(msgspec.Struct, frozen=True, kw_only=True):
     """What a reduction left, of which kernel and for which target.
 
     `text` is the file that a reader is shown, `name` its name, `level` what was reduced. `sizes`
@@ -232,8 +228,7 @@ def reproducer_key(signature: str, kernel: str) -> str:
 # A workaround as it is kept, so that every night can say whether it is still needed.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptSetting:
+class KeptSetting(msgspec.Struct, frozen=True, kw_only=True):
     """All that a workaround sets, so that it can be compiled again.
 
     `overrides` are those of the launch, `options` what ptxas is given besides; None is what the

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 from harness.values.kernel import Config
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, PTX, PTXAS
@@ -19,8 +21,7 @@ _PARTS = re.compile(r"([^:]*?)(?::(.*?))?(?:#([0-9]{1,9}))?", re.DOTALL)
 _NEXT_OVERRIDE = re.compile(r",(?=\w+=)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchLabel:
+class LaunchLabel(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of a kernel: `default:chunk_size=32,headdim=64#2`.
 
     `name` is that of the function, `overrides` are its changed parameters (`chunk_size=32`), and

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+import msgspec
+
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 from harness.values.row import HasToolchain
@@ -126,8 +128,7 @@ class Facts(HasToolchain):
         return self.flaky or (self.attempts > 1 and self.signal is None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricStep:
+class MetricStep(msgspec.Struct, frozen=True, kw_only=True):
     """A number (or the health, `ok` or `sick`) that is not what it was."""
 
     metric: str

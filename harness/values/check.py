@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
@@ -17,8 +19,7 @@ class Agreement(StrEnum):
     NOT_CHECKED = "not checked"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SameProgram:
+class SameProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Configs that are one program to the interpreter.
 
     `suspect` is what reading the source says of them at these sizes. `group` 0 is the one that the
@@ -39,8 +40,7 @@ class SameProgram:
     bad_frac: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchComparison:
+class LaunchComparison(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of one kernel with all of its configs.
 
     `level` says what was compared: `source` (nothing: the source does not see what tells configs
@@ -52,18 +52,16 @@ class LaunchComparison:
     variants: list[SameProgram]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interpretation:
+class Interpretation(msgspec.Struct, frozen=True, kw_only=True):
     """A launch run in Triton's interpreter; `skipped` maps kernels it cannot run to the reason."""
 
-    findings: list[LaunchComparison] = field(default_factory=list)
-    skipped: dict[str, str] = field(default_factory=dict)
+    findings: list[LaunchComparison] = msgspec.field(default_factory=list)
+    skipped: dict[str, str] = msgspec.field(default_factory=dict)
     error: RaisedError | None = None
-    reads: Reads = field(default_factory=Reads)
+    reads: Reads = msgspec.field(default_factory=Reads)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Departure:
+class Departure(msgspec.Struct, frozen=True, kw_only=True):
     """A variant of a launch against the original: `error` says why they could not be compared.
 
     The measures are of the worst tensor that the launch returns; None is infinite.
@@ -78,8 +76,7 @@ class Departure:
     bad_frac: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
+class Operations(msgspec.Struct, frozen=True, kw_only=True):
     """A launch run in Triton's interpreter, each variant against the first one.
 
     `reads` is what each of the runs read.

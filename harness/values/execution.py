@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from harness.values.kernel import Scalar
 from harness.values.outcome import RaisedError, Reads
@@ -77,8 +79,7 @@ class Argument:
     items: tuple[Argument, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Buffer:
+class Buffer(msgspec.Struct, frozen=True, kw_only=True):
     """One storage, however many arguments are views of it: its bytes as an artifact (`.npy`).
 
     `unwritten`: the launch code only asked for the memory, and nothing has written to it.
@@ -89,8 +90,7 @@ class Buffer:
     unwritten: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assertion:
+class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     """What the launch code asserts (`where`: FILE:LINE) of the values that a launch left.
 
     `buffers` (sha256) are those that it sees, None for the others; `kernels` are all of which it
@@ -106,8 +106,7 @@ class Assertion:
     relative: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchVariant:
+class LaunchVariant(msgspec.Struct, frozen=True, kw_only=True):
     """A launch with one config: what the kernel gets, and the grid in programs.
 
     `described` is what Triton specialises on, as `LaunchFacts.arguments` has it. `interpreted` are
@@ -126,8 +125,7 @@ class LaunchVariant:
     asserted: tuple[Assertion, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchInputs:
+class LaunchInputs(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of one kernel, in the order of the launch code, with every config of its tuner.
 
     `values` says what computed the buffers that the launch code goes on with.
@@ -138,13 +136,12 @@ class LaunchInputs:
     values: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inputs:
+class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     """All launches of a launch function that was run with values."""
 
     launches: tuple[LaunchInputs, ...] = ()
     error: RaisedError | None = None
-    reads: Reads = field(default_factory=Reads)
+    reads: Reads = msgspec.field(default_factory=Reads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +165,7 @@ class OutputFacts:
     actual: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaceFacts:
+class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Two accesses that nothing orders; the lines are of the first and of the second."""
 
     kind: str
@@ -180,8 +176,7 @@ class RaceFacts:
     what: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceStep:
+class TraceStep(msgspec.Struct, frozen=True, kw_only=True):
     """An instruction on the way of a difference: its value in either run.
 
     `thread` is its number in its block, None where its warp acts as one.
@@ -195,8 +190,7 @@ class TraceStep:
     values: tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFacts:
+class TraceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """An element in two runs, and its way from where they first differ (`begins`).
 
     `runs` are their schedules, `values` what they leave there, `program` is the block that wrote
@@ -212,8 +206,7 @@ class TraceFacts:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SanitizerFacts:
+class SanitizerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What one tool found: how many errors, None where it gave no answer; `words` say what or why.
 
     Of several errors the words are of the first.

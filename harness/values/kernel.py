@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from harness.values.errors import UsageError
 from harness.values.toolchain import PTX, TRITON
 
@@ -17,8 +19,7 @@ _OTHERS = "*"
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pin:
+class Pin(msgspec.Struct, frozen=True, kw_only=True):
     """One file of the package index: a distribution, its version and the file's sha256."""
 
     package: str
@@ -34,8 +35,7 @@ class KernelSource:
     module: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchParameter:
+class LaunchParameter(msgspec.Struct, frozen=True, kw_only=True):
     """A keyword of a launch function; its default fixes its type.
 
     Where the default is an expression, `default` is its text and the parameter is not `settable`;
@@ -132,8 +132,7 @@ class Operation:
     parameters: tuple[tuple[str, Scalar], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtxInputs:
+class PtxInputs(msgspec.Struct, frozen=True, kw_only=True):
     """What raw PTX is launched with, as the options of `triage run` spell it."""
 
     buffers: tuple[str, ...] = ()
@@ -205,8 +204,7 @@ class Repro:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(msgspec.Struct, frozen=True, kw_only=True):
     """One tuning point: meta-parameters and options, in the order in which the tuner names them."""
 
     items: tuple[tuple[str, Scalar], ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+import msgspec
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -41,8 +42,7 @@ class Coordinates(MatrixPlace):
     ptxas_origin: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRange:
+class ToolRange(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of compiler or assembler, and those of its versions that are meant; None for all."""
 
     kind: str
@@ -118,8 +118,7 @@ def _is_among(version: str | None, wanted: SpecifierSet | None) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionChoice:
+class VersionChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Which versions of a tool take part: the union of the specs.
 
     `newest_of_minor` keeps only the last release of each minor version (3.7.0, 3.7.1: 3.7.1).
@@ -130,16 +129,14 @@ class VersionChoice:
     newest_of_minor: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolChoice:
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of compiler or assembler, and which of its versions: a specifier, or one."""
 
     kind: str
     spec: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Excluded:
+class Excluded(msgspec.Struct, frozen=True, kw_only=True):
     """Cells that are left out, and why; `line` is where the file says so."""
 
     selector: Selector
@@ -147,8 +144,7 @@ class Excluded:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixVariant:
+class MatrixVariant(msgspec.Struct, frozen=True, kw_only=True):
     """One config, listed by the tuner or not, and words that ptxas is given besides."""
 
     config: Config
@@ -174,8 +170,7 @@ class Extra:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
+class Override(msgspec.Struct, frozen=True, kw_only=True):
     """Other limits for some cells: seconds and bytes for one compiler run, and how often to run."""
 
     selector: Selector
@@ -185,8 +180,7 @@ class Override:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expectation:
+class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     """A known failure: `verdict` (and `signature`, where one is given) is what should happen."""
 
     selector: Selector

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal as signals
 from dataclasses import dataclass, field
 
+import msgspec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessEnd:
@@ -48,8 +50,7 @@ class ProcessEnd:
         return f"exit code {self.exit_code}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaisedError:
+class RaisedError(msgspec.Struct, frozen=True, kw_only=True):
     """An exception of a foreign compiler; `kinds` are the names of its classes, own first."""
 
     type: str
@@ -59,8 +60,7 @@ class RaisedError:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFacts:
+class LaunchFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded launch with one config, as a capture tells of it.
 
     `key` names what Triton specialises on (source, argument kinds, options): equal keys compile to
@@ -78,20 +78,18 @@ class LaunchFacts:
     grid: list[int] | None
     file: str
     suspect: str = ""
-    views: list[dict[str, object]] = field(default_factory=list)
-    storages: list[int] = field(default_factory=list)
+    views: list[dict[str, object]] = msgspec.field(default_factory=list)
+    storages: list[int] = msgspec.field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleSearch:
+class ModuleSearch(msgspec.Struct, frozen=True, kw_only=True):
     """Modules that were looked for on a path (folders), and the file that each was found in."""
 
     path: tuple[str, ...]
     found: dict[str, str | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
+class Reads(msgspec.Struct, frozen=True, kw_only=True):
     """What launch code read, by name, with what it found; None where nothing was there.
 
     `variables` holds hashes of values, `environment` the hash of all where all were read. `files`
@@ -100,17 +98,16 @@ class Reads:
     besides: such a capture is not used again.
     """
 
-    variables: dict[str, str | None] = field(default_factory=dict)
+    variables: dict[str, str | None] = msgspec.field(default_factory=dict)
     environment: str | None = None
-    files: dict[str, str | None] = field(default_factory=dict)
-    kinds: dict[str, str | None] = field(default_factory=dict)
-    folders: dict[str, str | None] = field(default_factory=dict)
+    files: dict[str, str | None] = msgspec.field(default_factory=dict)
+    kinds: dict[str, str | None] = msgspec.field(default_factory=dict)
+    folders: dict[str, str | None] = msgspec.field(default_factory=dict)
     modules: tuple[ModuleSearch, ...] = ()
     unseen: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """What one launch function launched, as one target would see it.
 
     `pruned` maps a kernel to (configs kept, configs declared); `dropped` counts launches over the
@@ -121,7 +118,7 @@ class Capture:
     pruned: dict[str, tuple[int, int]]
     ptxas: str
     triton: str
-    reads: Reads = field(default_factory=Reads)
+    reads: Reads = msgspec.field(default_factory=Reads)
     dropped: int = 0
     error: RaisedError | None = None
 

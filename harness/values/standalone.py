@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """What a free name of a definition stands for: exactly one of these.
 
     A Triton `module`, or an `attribute` of it; another `definition`, by index; a `value`, as an
@@ -21,11 +22,10 @@ class Binding:
     attribute: str | None = None
     definition: int | None = None
     value: str | None = None
-    names: dict[str, Binding] = field(default_factory=dict)
+    names: dict[str, Binding] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True, kw_only=True):
     """A function or class that a kernel reaches; `names` are its free names, dotted or not."""
 
     source: str
@@ -33,25 +33,22 @@ class Definition:
     decorator: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Constant:
+class Constant(msgspec.Struct, frozen=True, kw_only=True):
     """The value of an argument, by position, or of an item of a tuple by the path to it."""
 
     path: list[int]
     value: str
-    names: dict[str, Binding] = field(default_factory=dict)
+    names: dict[str, Binding] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attribute:
+class Attribute(msgspec.Struct, frozen=True, kw_only=True):
     """What Triton knows of an argument: divisible by 16, say."""
 
     path: list[int]
     words: list[list[str | int]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Export:
+class Export(msgspec.Struct, frozen=True, kw_only=True):
     """All that one launch of one kernel is made of, as the child tells it.
 
     The first of the `definitions` is the kernel.
@@ -91,8 +88,7 @@ class Standalone:
     launch: FileLaunch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """How a language writes such a file.
 
     `always` are the imports that its launch needs in any case. `constant` is the call that makes a
@@ -103,8 +99,7 @@ class Dialect:
     constant: tuple[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceInstall:
+class SourceInstall(msgspec.Struct, frozen=True, kw_only=True):
     """What a shell installs to run such a file: a compiler, which is imported as `module`.
 
     `packages` have their versions, and are all that is installed where `has_pins`: of `needs`, what

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 BUNDLED = "bundled"
 """The ptxas that this Triton picks for this target."""
 
@@ -163,8 +165,7 @@ NOTHING = Assembler(kind=NO_ASSEMBLER, version="", origin=NO_ASSEMBLER, path=Pat
 """What stands in the place of an assembler where there is none; it is never run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """Another executable that we run: nvdisasm, cuobjdump.
 
     A `version` of several words tells two files apart; the first one is for people.
@@ -183,8 +184,7 @@ class Tool:
 # The Python environment that a compiler lives in, as data: what a front end declares of it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PackagePin:
+class PackagePin(msgspec.Struct, frozen=True, kw_only=True):
     """One package of the package index, in exactly one version."""
 
     name: str

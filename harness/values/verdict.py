@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
+import msgspec
+
 
 class VerdictKind(StrEnum):
     """What a compile or a run means; "could not tell" is one of them, never a pass.
@@ -133,8 +135,7 @@ class Signature:
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """A verdict with its reason in words; `stage` is where it went wrong, None when it did not."""
 
     kind: VerdictKind
@@ -147,8 +148,7 @@ class Verdict:
 # From when on a kernel that assembles is called sick. Data: change it, re-judge the history.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
+class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """Spills are stores plus loads, stack is local memory; both in bytes per thread.
 
     1 KiB of spill traffic per thread is so much extra L1 traffic of each thread on every pass over

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from harness.bisect.axes import plan_cells
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
-from harness.cells.places import CompileOptions, open_bench, record_of
+from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import front_end
@@ -85,13 +85,11 @@ async def find_workarounds(
         TriageError: the launch cannot be captured, or a toolchain is not available.
     """
     started = time.monotonic()
-    run = store.begin_run(how.command)
     if options.run:
         from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = SameInputs.small(selection)
-    async with open_hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how, open_hub) as (bench, run):
         how_it_is: Evaluate = evaluate
         if options.run:
             how_it_is = Executions(bench=bench, selection=selection, tell=tell).evaluate
@@ -101,7 +99,6 @@ async def find_workarounds(
         home = trials.done[trials.origin.setting.key]
         notes = list(plan.notes)
         if not _is_trouble(home.row):
-            store.finish_run(run)
             return _nothing_to_do(home.row, rows, started)
         candidates, more, is_complete = await _found(trials, listed, options, started)
         notes += more
@@ -124,7 +121,6 @@ async def find_workarounds(
         if not options.run:
             patch, more = await _patch(trials, plan, candidates, survivor, options, started)
             notes += more
-    store.finish_run(run)
     report = WorkaroundReport(
         baseline=baseline,
         survivor=survivor[1] if survivor else None,

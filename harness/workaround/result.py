@@ -5,9 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 from harness.workaround.settings import Setting, SettingKind, SettingStep
-from harness.workaround.tuning_list import Guard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """With each of these releases of Triton, configs with all of these values fail.
+
+    `either` holds one mapping from name to values for each family of failing configs.
+    """
+
+    releases: tuple[str, ...]
+    either: tuple[tuple[tuple[str, tuple[Scalar | None, ...]], ...], ...]
+    reason: str
+
+    def fails(self, config: Config) -> bool:
+        """Whether this config is one of them."""
+        values = config.as_dict()
+        return any(
+            all(values.get(name) in allowed for name, allowed in family) for family in self.either
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """`capability` is (major, minor); `arguments` are those of the launch that was compiled."""
+
+    capability: tuple[int, int]
+    arguments: tuple[tuple[str, Scalar], ...]
+    clauses: tuple[Clause, ...]
+    tested: tuple[str, ...]
 
 
 class Equivalence(StrEnum):

@@ -21,8 +21,7 @@ from harness.tables.said import (
 from harness.tables.survivors import survivors
 from harness.values.row import SCHEMA, Row
 from harness.workaround.merit import spill_bytes_per_block
-from harness.workaround.result import Candidate, Equivalence, Patch, WorkaroundReport
-from harness.workaround.tuning_list import Guard
+from harness.workaround.result import Candidate, Equivalence, Guard, Patch, WorkaroundReport
 
 _TODAY = "For today, without touching the source"
 _BEST = "The best there is, with a change of the source"

@@ -18,6 +18,7 @@ from packaging.version import Version
 from harness.frontends.texts.python import config_source, literal
 from harness.tables.survivors import common_fields
 from harness.values.kernel import Config, Scalar
+from harness.workaround.result import Clause, Guard
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,35 +29,6 @@ class GuardedRelease:
     fails: tuple[Config, ...]
     works: tuple[Config, ...]
     reason: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clause:
-    """With each of these releases of Triton, configs with all of these values fail.
-
-    `either` holds one mapping from name to values for each family of failing configs.
-    """
-
-    releases: tuple[str, ...]
-    either: tuple[tuple[tuple[str, tuple[Scalar | None, ...]], ...], ...]
-    reason: str
-
-    def fails(self, config: Config) -> bool:
-        """Whether this config is one of them."""
-        values = config.as_dict()
-        return any(
-            all(values.get(name) in allowed for name, allowed in family) for family in self.either
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
-    """`capability` is (major, minor); `arguments` are those of the launch that was compiled."""
-
-    capability: tuple[int, int]
-    arguments: tuple[tuple[str, Scalar], ...]
-    clauses: tuple[Clause, ...]
-    tested: tuple[str, ...]
 
 
 def make_guard(

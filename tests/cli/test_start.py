@@ -41,6 +41,17 @@ def test_a_command_loads_what_is_heavy_only_where_it_needs_it(command: str) -> N
     assert not found & HEAVY
 
 
+def test_a_kernel_is_found_without_loading_each_front_end() -> None:
+    program = (
+        "import sys\n"
+        "from harness.cells.repros.find import find_kernels\n"
+        "find_kernels('mamba3_siso_bwd_dqkv')\n"
+        "print(*(name for name in sys.modules if name.endswith('front_end')))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stderr, done.stdout) == ("", "\n")
+
+
 def test_what_executes_loads_numpy() -> None:
     assert "numpy" in loaded("run")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import HERE, Triage
 
-from harness.frontends.registry import front_end, front_ends, kinds
+from harness.frontends.registry import front_end, front_ends, kinds, takes
 from harness.io.toolchains.install import available_ptxas, install_nvdisasm, install_ptxas
 from harness.values.toolchain import PTX, TRITON
 
@@ -176,4 +176,5 @@ def test_ours_are_registered_with_what_the_protocol_asks_for() -> None:
         assert end.stages[-1] in {back_end.takes for back_end in end.back_ends}
         # A file is known by its name, or a Python file by what it imports.
         assert end.suffixes or end.modules
+        assert takes(end.kind) == (end.suffixes, end.modules)
         assert all(Path(f"kernel{each}").suffix for each in end.suffixes)

@@ -10,10 +10,9 @@ from gpu_emulator.ptx.text.facts import blank_opaque, with_directive
 from harness.bisect.axes import plan_cells, with_ptxas
 from harness.bisect.collapse.facts import CollapseEvidence, Lift, collapse_of, collapse_words
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
-from harness.cells.places import CompileOptions, open_bench, record_of
+from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.ptxas.help import options_of
@@ -53,9 +52,7 @@ async def study_collapse(
     """
     if collapse_of(case) is None:
         return None
-    async with Hub() as hub:
-        bench = open_bench(hub, store, how)
-        run = store.begin_run(how.command)
+    async with work(store, how) as (bench, run):
         cells = (await plan_cells(bench, selection, None)).cells
         home = next((cell for cell in cells if str(cell.cell) == case.cell), None)
         found, done = await _with_options(bench, home, case) if home else (None, [])
@@ -73,7 +70,6 @@ async def study_collapse(
             done = [*done, *more, *(each for pair in (*versions, *configs) for each in pair)]
         for each in done:
             store.put_result(run, record_of(each))
-        store.finish_run(run)
     return found
 
 

@@ -28,7 +28,7 @@ from harness.cells.repros.schema import (
     check_repro,
 )
 from harness.frontends.base import FrontEnd
-from harness.frontends.registry import front_ends
+from harness.frontends.registry import front_end, kinds, takes
 from harness.frontends.texts.ir_inputs import SUFFIXES, launch_from, read_file, spelling
 from harness.io.files.yaml_files import FieldError, read_yaml
 from harness.values.errors import TriageError, UsageError
@@ -132,7 +132,7 @@ def near_names(text: str) -> str:
 
 def _of_suffix(path: str) -> FrontEnd | None:
     """The front end that reads files of this name."""
-    return next((end for end in front_ends() if path.endswith(end.suffixes)), None)
+    return next((front_end(kind) for kind in kinds() if path.endswith(takes(kind)[0])), None)
 
 
 def _read(path: Path) -> list[Repro]:
@@ -288,7 +288,7 @@ def _python_file(path: Path, kernel: str | None) -> Repro:
 def _language_of(path: Path) -> str:
     """The kind of the front end whose modules a Python file imports; Triton where there is none."""
     imported = imported_modules(path)
-    for end in front_ends():
-        if any(f"{name}.".startswith(f"{each}.") for name in imported for each in end.modules):
-            return end.kind
+    for kind in kinds():
+        if any(f"{name}.".startswith(f"{each}.") for name in imported for each in takes(kind)[1]):
+            return kind
     return TRITON

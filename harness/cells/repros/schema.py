@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from harness.frontends.registry import front_ends, kinds
+from harness.frontends.registry import kinds, takes
 from harness.frontends.texts.ir_inputs import SUFFIXES
 from harness.io.files.yaml_files import FieldError
 from harness.io.packages.versions import parse_version
@@ -145,7 +145,7 @@ def check_repro(data: ReproFile) -> None:
 
 
 def _check_files(data: ReproFile) -> None:
-    known = tuple(suffix for end in front_ends() for suffix in end.suffixes)
+    known = tuple(suffix for kind in kinds() for suffix in takes(kind)[0])
     for index, name in enumerate(data.files):
         if not NAME.fullmatch(name) or not name.endswith(known):
             said = f"is not the name of a {', '.join(known)} file beside {REPRO_FILE}"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import click
 import msgspec
 
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, at_bench
 from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, print_json
 from harness.cli.results import read_results
 from harness.cli.running import run_to_the_end
 from harness.frontends.bench.life_ranges import count_live
 from harness.frontends.registry import stages_of
-from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import every_nvdisasm
 from harness.site.live import Live, live_text
 from harness.store.sqlite.records import ResultRecord
@@ -63,8 +62,7 @@ async def _live(store: Store, record: ResultRecord) -> bytes | None:
     """The SASS with live registers; None where there is no cubin."""
     sass = stage_bytes(store, record, "sass")
     triton = msgspec.json.decode(record.row).get("triton")
-    async with Hub() as hub:
-        bench = open_bench(hub, store, CompileOptions())
+    async with at_bench(store, CompileOptions()) as bench:
         counted = await count_live(bench, record, every_nvdisasm(triton))
     if sass is None or counted is None:
         return None

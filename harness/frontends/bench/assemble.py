@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from gpu_emulator.ptx.text.facts import retarget
 from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
 from harness.io.files.whole_folders import scratch_disk
@@ -40,8 +42,7 @@ class Inspection:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtxInput:
+class PtxInput(msgspec.Struct, frozen=True, kw_only=True):
     """A stored PTX to assemble; `target` replaces its `.target` where that is not None."""
 
     sha256: str
@@ -89,8 +90,7 @@ def _nothing(_files: Mapping[str, Path]) -> Mapping[str, object]:
     return {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssemblerRun:
+class AssemblerRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of an assembler: the program as a file of this name, and the command that takes it.
 
     The command leaves machine code in the file `CODE`, and `is_code` says whether that is whole.
@@ -107,9 +107,9 @@ class AssemblerRun:
     flags: tuple[str, ...]
     is_code: Callable[[Path], bool]
     check: Callable[[], None]
-    programs: Mapping[str, str] = field(default_factory=dict)
+    programs: Mapping[str, str] = msgspec.field(default_factory=dict)
     env: Mapping[str, str] | None = None
-    leaves: Mapping[str, str] = field(default_factory=dict)
+    leaves: Mapping[str, str] = msgspec.field(default_factory=dict)
     said: str | None = None
     notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = _nothing
 

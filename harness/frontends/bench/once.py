@@ -6,8 +6,9 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from harness.frontends.bench.assemble import CODE, execute_run, is_cubin, ptxas_run
 from harness.io.files.whole_folders import scratch_disk
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from harness.io.processes.hub import Hub, ResourceLimits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assembled:
+class Assembled(msgspec.Struct, frozen=True, kw_only=True):
     """How the assembler ended, what it printed, and the cubin where a whole one came out."""
 
     assembly: Assembly

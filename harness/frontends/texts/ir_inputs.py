@@ -5,8 +5,9 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.frontends.texts.ir_text import IrError, IrFacts, read_triton_ir
@@ -27,8 +28,7 @@ _DEFAULTS: Mapping[str, Scalar | None] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HalfCompiled:
+class HalfCompiled(msgspec.Struct, frozen=True, kw_only=True):
     """A file and what it says of itself: the kernel, the target, what it fixes."""
 
     data: bytes

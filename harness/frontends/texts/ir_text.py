@@ -6,7 +6,8 @@ Pure.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 MAX_BYTES = 32 << 20
 
@@ -22,8 +23,7 @@ class IrError(ValueError):
     """The text is not what it should be; the message is for the user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IrFacts:
+class IrFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The kernel's name, and what the module fixes; `.ttir` fixes nothing."""
 
     kernel: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
 from harness.frontends.readings import Promises
@@ -29,8 +30,7 @@ _ESCAPED = re.compile(r"\\(?:0[9A-Da-d]|[nt])|//[^\n]*")
 _ASM_IN_PTX = re.compile(r"// begin inline asm\n(.*?)// end inline asm", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effects:
+class Effects(msgspec.Struct, frozen=True, kw_only=True):
     """What of a Triton IR module could be observed from outside.
 
     `count` operations write to global memory, print or assert, inline assembly among them;
@@ -87,8 +87,7 @@ _HEADER = re.compile(r"// -----// IR Dump Before (\S+)(?: \(([\w.-]{1,200})\))?"
 _TRAP = re.compile(r"^\s*(?:%\S+ = )?\"?(?:[a-z]\w*\.)*trap\b")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassTrail:
+class PassTrail(msgspec.Struct, frozen=True, kw_only=True):
     """`last` is the pass that was entered last: where a compiler died, the one it died in.
 
     `trapping` is the pass whose output is the first to hold a trap; None where there is none, or

@@ -198,8 +198,7 @@ _CACHED_ONLY: ContextVar[bool] = ContextVar("cached_only", default=False)
 """Endpoints that did not answer this process: a stale listing is then used without asking again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(msgspec.Struct, frozen=True, kw_only=True):
     """One file of a project; `size` is in bytes, None where the index does not say."""
 
     name: str
@@ -242,8 +241,7 @@ class _File:
     size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Listing:
+class _Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A cached listing; `fetched` is in seconds since the epoch."""
 
     fetched: float

@@ -66,16 +66,14 @@ _DAMAGE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveLimits:
+class ArchiveLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How much an archive may unpack to: bytes of all files together, and entries."""
 
     size: int = 2 << 30
     entries: int = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _Source(msgspec.Struct, frozen=True, kw_only=True):
     """The marker: which file of the index the folder was made from."""
 
     package: str

@@ -57,8 +57,7 @@ def bare_python(module: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", program, str(root)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """How a tool ended and what it printed (uv, `ptxas --version`)."""
 
     end: ProcessEnd

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -22,8 +21,7 @@ class PeerGoneError(Exception):
     """The child at the other end is gone; what it was doing is lost. Never leaves `effects`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEnd:
+class JobEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a job ended, and why it could not start where it did not."""
 
     id: int

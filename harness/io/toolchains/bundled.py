@@ -7,7 +7,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -24,8 +23,7 @@ from harness.values.toolchain import INSTALLED, Assembler, Compiler, Tool
 # process, so the answer is remembered as long as the file stays the same.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Description:
+class _Description(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered of a ptxas that we did not install, while its file stays the same."""
 
     path: str

@@ -34,6 +34,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
 
@@ -86,8 +88,7 @@ class CubinEntry:
     threads: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cubin:
+class Cubin(msgspec.Struct, frozen=True, kw_only=True):
     """A cubin: `target` is ten times the compute capability, None for an unknown ELF dialect."""
 
     target: int | None

@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import msgspec
+
 # Single spaces and bounded repetition: no line, however long, is scanned more than a few times.
 _LINE = re.compile(
     r"(?P<tool>[^\s:;,]+) (?:(?P<file>[^\n]{1,4096}?), line (?P<line>\d{1,9}); )?"
@@ -76,8 +78,7 @@ class FunctionUsage:
     compile_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, kw_only=True):
     """One complaint or remark.
 
     `severity` is info, warning, error or fatal. `code` (`C7907`) is taken out of `text`. `file` and
@@ -91,8 +92,7 @@ class Message:
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtxasLog:
+class PtxasLog(msgspec.Struct, frozen=True, kw_only=True):
     """Functions and messages, each in the order of the log."""
 
     functions: tuple[FunctionUsage, ...]
@@ -116,8 +116,7 @@ class PtxasLog:
         return tuple(m for m in self.messages if m.severity in {"error", "fatal"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overflow:
+class Overflow(msgspec.Struct, frozen=True, kw_only=True):
     """A limit that ptxas itself enforces: `resource` in its words (`shared data`), in bytes."""
 
     function: str

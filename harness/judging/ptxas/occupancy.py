@@ -7,7 +7,7 @@ memory: that limit follows from the PTX ISA, `tcgen05.alloc`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from harness.values.limits import Limits
 
@@ -18,8 +18,7 @@ before the cap that nothing but larger blocks can lift."""
 _MIN_TMEM_COLUMNS = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occupancy:
+class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
     """How full one multiprocessor can get.
 
     `fraction` is resident warps over the most that the SM can hold (0.0 to 1.0).

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 # ptxas' flags, changed one at a time: the optimisation level, and what Triton may add.
 
@@ -27,8 +28,7 @@ _LEVEL_WORDS = ("--opt-level", "-O")
 _LONG_NAME = re.compile(r"(--[\w-]+)(?: (\w+))?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlagChange:
+class FlagChange(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a command: `dropped` go, `added` come; `label` says it as a user would."""
 
     label: str

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
+import msgspec
+
 from gpu_emulator.ptx.text.registers import dominators
 
 _SECTION = re.compile(r"^\.text\.([^\n]+):[ \t\r]*$", re.MULTILINE)
@@ -182,8 +184,7 @@ _GLOBAL = frozenset({"LDG", "STG", "LDGSTS", "LD", "ST"})
 _GROUP = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
+class Loop(msgspec.Struct, frozen=True, kw_only=True):
     """One loop, without the loops in it; depth 0 is what lies in none.
 
     `mix` counts instructions, `opcodes` them by name. `tensor_work` are multiply-adds of a warp's
@@ -314,8 +315,7 @@ _LARGEST = 16 << 20
 _DAMAGE = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, struct.error)
 
 
-@dataclass(frozen=True, slots=True)
-class LineTable:
+class LineTable(msgspec.Struct, frozen=True):
     """Addresses in a kernel's code, ascending, and the line of the PTX that each begins."""
 
     addresses: tuple[int, ...]
@@ -388,8 +388,7 @@ _LIVE_LINE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRegisters:
+class LiveRegisters(msgspec.Struct, frozen=True):
     """How many registers of a thread are live at each instruction of a kernel, in code order.
 
     `addresses` are bytes from the kernel's begin, `counts` as many numbers.

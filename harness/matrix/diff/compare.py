@@ -29,6 +29,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from packaging.version import Version
 
 from harness.io.packages.versions import parse_version
@@ -77,8 +78,7 @@ def purpose_of(command: str) -> tuple[str, ...]:
 _INFORMATIONAL = ("stack", "shared", "tmem_size")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rise:
+class Rise(msgspec.Struct, frozen=True, kw_only=True):
     """A difference of at least `least`, and of at least this fraction of the smaller number."""
 
     least: int
@@ -89,8 +89,7 @@ class Rise:
         return abs(one - other) >= max(self.least, self.fraction * min(one, other))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRules:
+class StepRules(msgspec.Struct, frozen=True, kw_only=True):
     """From when on a difference is more than informational; spills are stores plus loads."""
 
     spills: Rise = Rise(least=16, fraction=0.10)
@@ -474,8 +473,7 @@ def _with_history(
     return replace(found, since=neighbour.since)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Neighbour:
+class _Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """The cell of the nearest older version; the outcome of the nearest newer one, if known."""
 
     facts: Facts

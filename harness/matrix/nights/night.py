@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
@@ -17,6 +17,7 @@ from harness.cells.places import (
     CompileOptions,
     Run,
     RunProgress,
+    at_bench,
     captures_of,
     open_bench,
     stored_place,
@@ -27,7 +28,6 @@ from harness.cells.repros.releases import is_of
 from harness.frontends.bench.bench import Workbench
 from harness.io.machines.seam import Machines, MachinesGoneError
 from harness.io.packages.versions import LATEST, check_spec
-from harness.io.processes.hub import Hub
 from harness.matrix.diff.between_runs import compare_runs, previous_run
 from harness.matrix.nights.plan import MatrixPlan, plan_matrix
 from harness.matrix.nights.steering import MatrixSteering
@@ -301,13 +301,11 @@ def _launch_timeout(matrix: Matrix) -> float:
     return max([matrix.timeout, *(override.timeout or 0 for override in matrix.overrides)])
 
 
-@contextlib.asynccontextmanager
-async def matrix_bench(
+def matrix_bench(
     store: Store, options: MatrixOptions, matrix: Matrix
-) -> AsyncIterator[Workbench]:
+) -> AbstractAsyncContextManager[Workbench]:
     """A bench for the cells of a matrix, with its limits."""
-    async with Hub() as hub:
-        yield open_bench(hub, store, options.work, launch_timeout=_launch_timeout(matrix))
+    return at_bench(store, options.work, launch_timeout=_launch_timeout(matrix))
 
 
 def plan_night(

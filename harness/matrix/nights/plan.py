@@ -15,7 +15,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import CapturePlace, PlannedLaunch, Selection
 from harness.frontends.ptxas_back_end import PTXAS_BACK_END
-from harness.frontends.registry import back_end, front_end, front_ends
+from harness.frontends.registry import back_end, front_end, kinds, takes
 from harness.io.packages.versions import LATEST, exact_version, newest_of_minor, select
 from harness.io.toolchains.installed import installed_versions
 from harness.matrix.rules import Rules, Shard, spec_hint
@@ -144,7 +144,7 @@ class _Planner:
         self.warnings += [str(error) for error in errors]
         found: dict[str, Repro] = {}
         for index, pattern in enumerate(self.matrix.kernels):
-            suffixes = (".py", *(suffix for end in front_ends() for suffix in end.suffixes))
+            suffixes = (".py", *(suffix for kind in kinds() for suffix in takes(kind)[0]))
             if "@" in pattern or pattern.partition("::")[0].endswith(suffixes):
                 mine = find_kernels(pattern)
             else:

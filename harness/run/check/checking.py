@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, at_bench
 from harness.cells.selection import small_launch
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, interpreter_for, plan_launch
-from harness.io.processes.hub import Hub
 from harness.store.store import Store
 from harness.values.check import Agreement, CheckRow, Interpretation, LaunchComparison, SameProgram
 from harness.values.errors import EmptySelectionError, TriageError, UsageError
@@ -52,8 +51,7 @@ async def check_selections(
     """
     rows: list[CheckRow] = []
     failures: list[TriageError] = []
-    async with Hub() as hub:
-        bench = open_bench(hub, store, options)
+    async with at_bench(store, options) as bench:
         together: dict[Path, list[str]] = {}
         for selection in selections:
             kernels = together.setdefault(selection.repro.file, [])

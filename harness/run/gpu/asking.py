@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_emulator.values import Budget
-from harness.cells.places import CompileOptions, open_bench
+from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
-from harness.io.processes.hub import Hub
 from harness.run.executing import Executed
 from harness.run.gpu.answers import Answers
 from harness.run.gpu.gathering import Gathering, gather_ptx
@@ -73,8 +72,7 @@ async def ask_gpu(
         InfrastructureError: there is no GPU, or no results came back.
         TriageError: nothing could be compiled.
     """
-    async with Hub() as hub:
-        bench = open_bench(hub, store, options)
+    async with at_bench(store, options) as bench:
         trip = await _gather(question, bench, options.command, tell)
         keep_trip(store, trip)
         tell(f"{len(trip.carried)} cubins, {trip.repeats} runs each, on {place.name}")
@@ -95,8 +93,7 @@ async def pack_for_gpu(
         EmptySelectionError: nothing has a cubin.
         TriageError: nothing could be compiled, or the file cannot be written.
     """
-    async with Hub() as hub:
-        bench = open_bench(hub, store, options)
+    async with at_bench(store, options) as bench:
         trip = await _gather(question, bench, options.command, tell)
         keep_trip(store, trip)
         write_pack(trip, store, path)
@@ -113,8 +110,7 @@ async def import_results(
     """
     trip = find_trip(store, head_of_file(path))
     answers = read_results(path, trip, store)
-    async with Hub() as hub:
-        bench = open_bench(hub, store, options)
+    async with at_bench(store, options) as bench:
         return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
 
 

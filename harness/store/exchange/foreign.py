@@ -13,7 +13,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,7 @@ _UID = 64
 _decode_row = msgspec.json.Decoder(Row).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignRun:
+class ForeignRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run with its number there; `parts` are its shards: number, of, started, finished."""
 
     id: int
@@ -51,8 +49,7 @@ class ForeignRun:
     parts: tuple[tuple[int, int, float, float | None], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForeignStore:
+class ForeignStore(msgspec.Struct, frozen=True, kw_only=True):
     """Open and checked. Bugs come with all their keys, `duplicate_of` is a number of its own.
 
     `packed` gives the file of an artifact by its sha256, None where there is none; that it is what

@@ -14,7 +14,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -58,8 +57,7 @@ _PUT_WORKAROUND = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """How many pieces of evidence and artifacts are new here; `lacking` have lost an artifact."""
 
     evidence: int = 0
@@ -194,8 +192,7 @@ _PUT_SHARD = """
 _NOTHING = Taken()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """How many runs, results and workarounds were new here, and bugs with later words of people.
 
     `taken` is what the results were judged from.

@@ -6,7 +6,6 @@ import hashlib
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -225,8 +224,7 @@ class ExecutionRecords:
 _UID_DIGITS = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NightPart:
+class NightPart(msgspec.Struct, frozen=True, kw_only=True):
     """Shard `number` (from 1) `of` so many, of the night with this name."""
 
     night: str

@@ -14,8 +14,8 @@ from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage
 from harness.workaround.package.losses import Loss, Pruning, TuningList
 from harness.workaround.patch import tuned_arguments
+from harness.workaround.result import Guard
 from harness.workaround.tuning_list import (
-    Guard,
     GuardedRelease,
     PatchError,
     find_tuner,

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.cells.evaluate import Evaluated, evaluate
-from harness.cells.places import CompileOptions, in_parallel, open_bench, record_of
+from harness.cells.places import CompileOptions, in_parallel, record_of, work
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.assemble import Inspection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
-from harness.io.processes.hub import Hub
 from harness.judging.ptxas.sass import code_sections, loops_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
@@ -177,11 +176,9 @@ async def rank(
         InfrastructureError: there is no GPU, or no results came back.
         TriageError: the only launch cannot be captured.
     """
-    run = store.begin_run(how.command)
     notes: list[str] = []
     groups: list[_Compiled] = []
-    async with Hub() as hub:
-        bench = open_bench(hub, store, how)
+    async with work(store, how) as (bench, run):
         for selection in selections:
             try:
                 groups += await _compiled(bench, selection, run, tell)
@@ -201,7 +198,6 @@ async def rank(
                 notes.append(f"{way.pack}: nothing is measured yet")
             else:
                 timed = found
-    store.finish_run(run)
     launches = [_rank_launch(group, timed) for group in groups]
     devices = {each.device for each in timed.values()}
     report = RankReport(

@@ -9,7 +9,7 @@ import pytest
 from acted_front_end import Stage
 
 from harness.cells.compile import compile_selections
-from harness.cells.places import RunProgress
+from harness.cells.places import RunProgress, work
 from harness.frontends.registry import OpenSessions
 from harness.store.store import Store
 from harness.values.errors import StorageError
@@ -24,6 +24,30 @@ def _compile(stage: Stage) -> Awaitable[object]:
 
 def _rank(stage: Stage) -> Awaitable[object]:
     return rank([stage.selection()], stage.store, stage.how, None, stage.tell)
+
+
+class _StopError(Exception):
+    """What no command expects."""
+
+
+def test_what_a_command_works_with_is_gone_after_it_and_a_run_that_broke_is_not_finished(
+    stage: Stage,
+) -> None:
+    folders = []
+
+    async def command(error: Exception | None) -> None:
+        async with work(stage.store, stage.how) as (bench, _):
+            folders.append(bench.hub.scratch)
+            assert bench.hub.scratch.is_dir()
+            if error:
+                raise error
+
+    asyncio.run(command(None))
+    with pytest.raises(_StopError):
+        asyncio.run(command(_StopError()))
+    assert [folder.exists() for folder in folders] == [False, False]
+    broken, done = stage.store.runs(2)
+    assert (done.finished is None, broken.finished is None) == (False, True)
 
 
 @pytest.mark.parametrize("command", [_compile, _rank])

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from harness.values.kernel import Config
+from harness.workaround.result import Clause, Guard
 from harness.workaround.tuning_list import (
-    Clause,
-    Guard,
     GuardedRelease,
     PatchError,
     find_tuner,
