@@ -49,7 +49,6 @@ async def executed_rows(
         found = await asyncio.gather(*(same.execute(bench, cell) for cell in plan.cells))
         for executed in found:
             keep_execution(store, run, executed)
-    store.finish_run(run)
     return tuple(found)
 
 
@@ -90,7 +89,6 @@ async def launched_rows(
         found = await asyncio.gather(*(launched.execute(bench, cell) for cell in plan.cells))
         for executed in found:
             keep_execution(store, run, executed)
-    store.finish_run(run)
     return tuple(found)
 
 
