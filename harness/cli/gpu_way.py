@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.cli.amounts import FilePath, Words
+from harness.cli.options import exclusive
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def gpu_way_options(function: F) -> F:
             help="What such programs gave there. Repeatable.",
         ),
     )
+    function = exclusive("--runner", "--pack", "--import")(function)
     for option in reversed(options):
         function = option(function)
     return function
@@ -100,13 +102,9 @@ def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:
     """What the options mean; None where no GPU is named.
 
     Raises:
-        UsageError: several ways are named.
         InfrastructureError: this machine has no GPU, and none of the others is named.
     """
-    named = [f"--{word}" for word, name in _WAYS if options[name]]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)}: which one is meant?")
-    if not named and options["on"] != "gpu":
+    if options["on"] != "gpu" and not any(options[name] for name in ("runner", "pack", "results")):
         return None
     from harness.run.gpu.places import place_of  # noqa: PLC0415 - numpy: 0.1 s
     from harness.run.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
@@ -116,6 +114,3 @@ def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:
     if options["results"]:
         return GpuWay(results=options["results"])
     return GpuWay(place=place_of(options["runner"]))
-
-
-_WAYS = (("runner", "runner"), ("pack", "pack"), ("import", "results"))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
 from harness.cli import completion
 from harness.cli.amounts import FiniteRange, Words, once
@@ -34,6 +36,62 @@ class SilentOption(click.Option):
 
     Runs whose commands differ in nothing else are runs of the same kind (`triage diff`).
     """
+
+
+EXECUTES = ("--run", "--formal", "--on", "--runner")
+"""`--run`, and the options that imply it."""
+
+
+def _refusing(refusal: Callable[[list[str]], str | None]) -> Callable[[F], F]:
+    """A check before the command: `refusal` says of the options that were given what is wrong."""
+
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def checked(*values: Any, **options: Any) -> Any:  # noqa: ANN401 - click's
+            context = click.get_current_context()
+            given = [
+                name
+                for option in context.command.params
+                if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+                for name in option.opts
+            ]
+            if said := refusal(given):
+                raise UsageError(said)
+            return function(*values, **options)
+
+        return cast("F", checked)
+
+    return add
+
+
+def exclusive(*names: str) -> Callable[[F], F]:
+    """One of these options at most."""
+
+    def refusal(given: list[str]) -> str | None:
+        found = [name for name in names if name in given]
+        return f"{' and '.join(found)}: which one is meant?" if len(found) > 1 else None
+
+    return _refusing(refusal)
+
+
+def apart(from_: Sequence[str], *names: str, because: str) -> Callable[[F], F]:
+    """None of these options beside any of `from_`, which the first of them stands for."""
+
+    def refusal(given: list[str]) -> str | None:
+        found = [name for name in names if name in given] if set(from_) & set(given) else []
+        return f"{found[0]} does not apply to {from_[0]}: {because}" if found else None
+
+    return _refusing(refusal)
+
+
+def goes_with(needed: str, *names: str) -> Callable[[F], F]:
+    """These options only beside `needed`."""
+
+    def refusal(given: list[str]) -> str | None:
+        found = [name for name in names if name in given and needed not in given]
+        return f"{found[0]} goes with {needed}" if found else None
+
+    return _refusing(refusal)
 
 
 json_option = click.option(
@@ -230,7 +288,7 @@ def _say_confinement(context: click.Context, parameter: click.Parameter, wanted:
 
 def scheduler_option(words: str) -> Callable[[F], F]:
     """Other machines; `words` are what they are to do, as the help says it."""
-    return click.option(
+    option = click.option(
         "--scheduler",
         cls=SilentOption,
         type=Words(),
@@ -238,6 +296,8 @@ def scheduler_option(words: str) -> Callable[[F], F]:
         help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N workers in "
         "processes of this machine (local:N).",
     )
+    each = "each worker is one compiler at a time"
+    return lambda function: option(apart(["--scheduler"], "--jobs", because=each)(function))
 
 
 def execution_options(function: F) -> F:

@@ -85,8 +85,6 @@ def check_scheduler(options: Mapping[str, Any], here: Mapping[str, bool] | None 
     if where is None:
         return False
     local_workers(where)
-    if options["jobs"]:
-        raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
     for option, is_wanted in (here or {}).items():
         if is_wanted:
             raise UsageError(f"{option} executes on this machine: leave out --scheduler")

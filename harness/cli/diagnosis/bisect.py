@@ -28,6 +28,9 @@ from harness.cli.diagnosis.bisect_commands import compile_command, follow_comman
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
+    EXECUTES,
+    apart,
+    exclusive,
     execution_options,
     json_option,
     package_version_option,
@@ -100,6 +103,8 @@ _ASKED = (
 
 
 @click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--signature", "--script", "--while")
+@apart(EXECUTES, "--script", because="what comes out is followed")
 @partial(selection_options, kernel_required=False)
 @click.option(
     "--axis",
@@ -193,18 +198,12 @@ def _check(options: dict[str, Any]) -> None:
             f"--axis {options['axis']} does not apply to --run: the emulator executes the PTX, "
             "which ptxas has not seen; use --axis triton, target or config"
         )
-    if options["run"] and options["script"] is not None:
-        raise UsageError("--script does not apply to --run: what comes out is followed")
     read_while(options["condition"])
     if options["script"] is not None and not options["script"].strip():
         raise UsageError("--script is empty: give the command that tests one version")
     if options["axis"] == "triton":
         for version in filter(None, (options["bad"], options["good"])):
             require_supported_triton(version)
-    asked = [f"--{name}" for name in ("signature", "script") if options[name] is not None]
-    asked += ["--while"] if options["condition"] is not None else []
-    if len(asked) > 1:
-        raise UsageError(f"{' and '.join(asked)}: which one is meant?")
 
 
 def _check_scheduler(options: dict[str, Any]) -> None:

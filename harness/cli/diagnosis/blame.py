@@ -23,7 +23,15 @@ from harness.cells.spelling import (
 )
 from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options, while_option
+from harness.cli.options import (
+    EXECUTES,
+    apart,
+    exclusive,
+    execution_options,
+    json_option,
+    selection_options,
+    while_option,
+)
 from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import show_steps
@@ -53,6 +61,8 @@ toolchain is not available; or it could not be run."""
 
 
 @click.command("blame", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--signature", "--while")
+@apart(EXECUTES, "--while", because="it is about what ptxas makes")
 @selection_options
 @click.option(
     "--run",
@@ -87,10 +97,6 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     on_gpu = is_on_gpu(options)
     options["run"] = is_executed(options)
     condition = read_while(options["condition"])
-    if condition is not None and options["signature"] is not None:
-        raise UsageError("--signature and --while: which one is meant?")
-    if condition is not None and options["run"]:
-        raise UsageError("--while is a condition on what ptxas makes: it does not apply to --run")
     words = selection_words(options)
     status = status_console()
     with preparing(status):

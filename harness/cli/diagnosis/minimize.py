@@ -21,7 +21,15 @@ from harness.cli.kernels.ptx_inputs import (
     refuse_ptx_options,
 )
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, scheduler_option, selection_options
+from harness.cli.options import (
+    EXECUTES,
+    apart,
+    exclusive,
+    execution_options,
+    json_option,
+    scheduler_option,
+    selection_options,
+)
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.reduction import watch_reduction
@@ -89,6 +97,8 @@ class _Budget(click.ParamType[tuple[str, float]]):
 
 
 @click.command("minimize", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--while", "--script")
+@apart(EXECUTES, "--while", "--script", because="what comes out is followed")
 @partial(selection_options, kernel_required=False)
 @click.option(
     "--while",
@@ -203,8 +213,6 @@ async def _minimized(
 def _check(options: dict[str, Any]) -> None:
     if not options["kernel"]:
         raise UsageError("what is to be reduced? give FILE, or --kernel")
-    if options["condition"] and options["script"]:
-        raise UsageError("--while and --script: which one is meant?")
     if options["opt_level"] is not None or options["runner"] is not None:
         if options["on"] not in (None, GPU):
             raise UsageError("-O and --runner are for a GPU, and --on emulator")
@@ -216,9 +224,8 @@ def _check(options: dict[str, Any]) -> None:
         raise UsageError(f"--level {options['level']}: on a GPU, PTX is reduced")
     if on_gpu and not options["ptxas"]:
         raise UsageError("--on gpu: name the ptxas that gets it wrong, by --ptxas X")
-    for name, value in (("--while", "condition"), ("--script", "script"), ("--ptxas", "ptxas")):
-        if options["run"] and options[value] and not (on_gpu and value == "ptxas"):
-            raise UsageError(f"{name} does not apply to --run")
+    if options["run"] and options["ptxas"] and not on_gpu:
+        raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
     if options["run"] and options["level"] == "config":
         raise UsageError("--level config does not apply to --run: use source, ttgir or ptx")
     if not options["run"]:

@@ -16,7 +16,15 @@ from harness.cells.spelling import SelectionOptions, spell_command, words_of
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options, while_option
+from harness.cli.options import (
+    EXECUTES,
+    apart,
+    exclusive,
+    execution_options,
+    json_option,
+    selection_options,
+    while_option,
+)
 from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
@@ -81,6 +89,9 @@ def _upstream(options: Mapping[str, Any]) -> Upstream:
 
 
 @click.command("report", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--signature", "--while")
+@exclusive("--bug", "--while")
+@apart(EXECUTES, "--while", "--measured", because="it is about what ptxas makes")
 @partial(selection_options, kernel_required=False)
 @click.option("--bug", type=click.IntRange(1), metavar="N", help="A bug of `triage bugs`.")
 @click.option(
@@ -138,13 +149,6 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     if is_on_gpu(options):
         options["on"] = GPU
     options["run"] = is_executed(options)
-    named = [name for name in ("signature", "bug") if options[name] is not None]
-    if options["condition"] is not None and named:
-        raise UsageError(f"--{named[0]} and --while: which one is meant?")
-    if options["condition"] is not None and options["run"]:
-        raise UsageError("--while is a condition on what ptxas makes: it does not apply to --run")
-    if options["measured"] is not None and options["run"]:
-        raise UsageError("--measured are times of what is compiled: it does not apply to --run")
     with open_results() as store:
         words = _words(options, store)
         with preparing(status_console()):

@@ -12,7 +12,13 @@ from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, scheduler_option, selection_options
+from harness.cli.options import (
+    apart,
+    execution_options,
+    json_option,
+    scheduler_option,
+    selection_options,
+)
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
@@ -49,6 +55,10 @@ a toolchain that is not available."""
 
 
 @click.command("workaround", context_settings=CONTEXT, epilog=_EPILOG)
+@apart(["--run"], "--on", "--runner", "--pack", "--import", because="the emulator executes PTX")
+@apart(["--run"], "--ptxas", because="PTX is executed without ptxas")
+@apart(["--run"], "--patch", because="a patch is proved by compiling it")
+@apart(["--import"], "--scheduler", because="nothing is compiled")
 @selection_options
 @click.option(
     "--budget",
@@ -106,8 +116,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
         gpu=gpu_way(options),
     )
     _check_run(options)
-    if check_scheduler(options) and options["results"]:
-        raise UsageError("--import compiles nothing: leave out --scheduler")
+    check_scheduler(options)
     _check_folder(options["patch"])
     selection = _selected(options)
     status = status_console()
@@ -159,12 +168,6 @@ def _selected(options: dict[str, Any]) -> Selection:
 def _check_run(options: dict[str, Any]) -> None:
     if not options["run"]:
         return
-    if options["on"] or options["runner"] or options["pack"] or options["results"]:
-        raise UsageError("--run executes PTX on the emulator, and a GPU is named: which one?")
-    if options["ptxas"]:
-        raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
-    if options["patch"]:
-        raise UsageError("--patch does not apply to --run: a patch is proved by compiling it")
     unseen = [word for word in options["kinds"] if SettingKind(word) not in EXECUTED_KINDS]
     if unseen:
         raise UsageError(

@@ -15,7 +15,13 @@ from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, execution_options, json_option, selection_options
+from harness.cli.options import (
+    SilentOption,
+    exclusive,
+    execution_options,
+    json_option,
+    selection_options,
+)
 from harness.cli.output import (
     print_json,
     print_remarks,
@@ -33,7 +39,6 @@ from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
 from harness.tables.said import Tone, say
 from harness.tables.summary import summarize, summary_said
-from harness.values.errors import UsageError
 from harness.values.verdict import VerdictKind
 
 _EPILOG = """\b
@@ -46,6 +51,7 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be de
 
 
 @click.command("compile", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--json", "--markdown")
 @selection_options
 @execution_options
 @click.option(
@@ -70,8 +76,6 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     """
     words = selection_words(options)
     status = status_console()
-    if options["as_json"] and options["as_markdown"]:
-        raise UsageError("--json and --markdown: which one is meant?")
     with preparing(status):
         selections = select_all(words)
     how = compile_options(options)

@@ -13,7 +13,7 @@ from harness.cells.selection import select_all
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import execution_options, goes_with, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
@@ -37,6 +37,7 @@ that cannot be reached."""
 
 
 @click.command("rank", context_settings=CONTEXT, epilog=_EPILOG)
+@goes_with("--measure", "--on", "--runner", "--pack", "--import")
 @lambda function: selection_options(function, kernel_required=False)
 @click.option(
     "--measure", is_flag=True, help="Time the configs on a GPU, and hold the order to it."
@@ -68,8 +69,6 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     if not options["kernel"]:
         raise UsageError("name a kernel: `triage rank FILE.py`, or --kernel NAME")
     way = gpu_way({**options, "on": options["on"] or ("gpu" if options["measure"] else None)})
-    if way and not options["measure"]:
-        raise UsageError("a GPU is named: it is for --measure")
     with preparing(status_console()):
         selections = select_all(selection_words(options))
     how = compile_options(options)

@@ -23,7 +23,13 @@ from harness.cli.kernels.ptx_inputs import (
 )
 from harness.cli.kernels.run_on_gpu import gpu_options, is_for_gpu, look_at_pack, run_on_gpu
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import (
+    exclusive,
+    execution_options,
+    goes_with,
+    json_option,
+    selection_options,
+)
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.preparing import preparing
 from harness.cli.progress.steps import narrating
@@ -64,6 +70,8 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 
 
 @click.command("run", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--pack", "--runner")
+@goes_with("--trace", "--beside")
 @lambda function: selection_options(function, kernel_required=False)
 @click.option(
     "--schedules",
@@ -238,8 +246,6 @@ def _run_files(
 def _follow(options: dict[str, Any]) -> Follow | None:
     """The tensor element that `--trace` follows; None without `--trace`."""
     if not options["trace"]:
-        if options["beside"]:
-            raise UsageError("--beside goes with --trace NAME[INDEX]")
         return None
     read_element(options["trace"])
     if options["beside"]:

@@ -118,8 +118,6 @@ def is_for_gpu(options: Mapping[str, Any]) -> bool:
     own = [word for name, word in names.items() if options[name] not in (None, False)]
     if own and options["on"] == "emulator":
         raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
-    if options["pack"] and options["runner"]:
-        raise UsageError("--pack writes a file, --runner takes it to a GPU: which one is meant?")
     return bool(own) or options["on"] == "gpu"
 
 

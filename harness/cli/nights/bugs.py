@@ -7,7 +7,7 @@ from dataclasses import asdict
 import click
 
 from harness.cli.main import CONTEXT
-from harness.cli.options import holds_option, json_option
+from harness.cli.options import exclusive, holds_option, json_option
 from harness.cli.output import print_json, print_said, results_console
 from harness.cli.results import open_results, read_results
 from harness.judging.conditions import Condition
@@ -31,7 +31,6 @@ from harness.matrix.bugs.words import (
     record_document,
 )
 from harness.values.bug import HumanState, MachineState
-from harness.values.errors import UsageError
 
 _EPILOG = """\b
 Example:
@@ -51,6 +50,7 @@ _STATES = click.Choice([state.value for state in HumanState])
 
 
 @click.group("bugs", context_settings=CONTEXT, epilog=_EPILOG, invoke_without_command=True)
+@exclusive("--state", "--while")
 @click.option(
     "--state",
     "states",
@@ -68,8 +68,6 @@ def command(
     if ctx.invoked_subcommand is not None:
         return
     if (asked := read_while(condition)) is not None:
-        if states:
-            raise UsageError("--state and --while: what meets a condition has no state")
         _list_held(asked, as_json=as_json)
         return
     with read_results() as store:

@@ -10,6 +10,7 @@ import click
 
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
+from harness.cli.options import exclusive
 from harness.cli.output import print_bytes, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import read_results
@@ -33,6 +34,7 @@ people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
 
 
 @click.command("export", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--run", "--all")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True)
 @click.option("--run", metavar="RUN", help="A run's number, `last` (the default), or `last~1`.")
 @click.option("--all", "every", is_flag=True, help="All runs, the oldest first.")
@@ -42,8 +44,6 @@ people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def command(*, form: str, run: str | None, every: bool, out: Path | None, force: bool) -> None:
     """Write the results of a run, or of all, for other programs to read."""
-    if run and every:
-        raise UsageError("--run and --all: which one is meant?")
     if out is None and form not in TEXT_FORMATS:
         raise UsageError(f"--format {form} is not text: say where it goes with --out FILE")
     with read_results() as store:

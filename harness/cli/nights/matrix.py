@@ -193,8 +193,6 @@ def _jobs(options: dict[str, Any]) -> int:
     where: str | None = options["scheduler"]
     if where is None:
         return options["jobs"] or 0
-    if options["jobs"]:
-        raise UsageError("--jobs: with --scheduler each worker is one compiler at a time")
     if is_on_gpu(options):
         raise UsageError(
             "--on gpu launches from this machine: first compile with --scheduler, then run the same"

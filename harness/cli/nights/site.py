@@ -10,13 +10,12 @@ import click
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
 from harness.cli.nights.serve import serve
-from harness.cli.options import json_option
+from harness.cli.options import exclusive, goes_with, json_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.progress.steps import working
 from harness.cli.pulse import doing
 from harness.cli.results import read_results
 from harness.site.pages_of_store import write_site
-from harness.values.errors import UsageError
 
 _EPILOG = """\b
 Example:
@@ -29,6 +28,8 @@ wrote is replaced; any other that is not empty is refused."""
 
 
 @click.command("site", context_settings=CONTEXT, epilog=_EPILOG)
+@exclusive("--serve", "--json")
+@goes_with("--serve", "--port")
 @click.option(
     "--out",
     type=FilePath(readable=False),
@@ -52,10 +53,6 @@ wrote is replaced; any other that is not empty is refused."""
 @json_option
 def command(*, out: Path, cell_pages: int, serves: bool, port: int | None, as_json: bool) -> None:
     """Write what is stored as static pages: tonight, matrix, kernels, bugs, cells, toolchains."""
-    if serves and as_json:
-        raise UsageError("--serve and --json: one document ends, and serving does not")
-    if port is not None and not serves:
-        raise UsageError("--port is of --serve")
     with read_results() as store, working(status_console(), "writing pages"):
         report = write_site(store, out, cell_pages=cell_pages)
     if as_json:

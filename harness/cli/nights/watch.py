@@ -9,7 +9,7 @@ from dataclasses import asdict
 import click
 
 from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
+from harness.cli.options import goes_with, json_option
 from harness.cli.output import print_json, print_line, status_console
 from harness.cli.results import open_results
 from harness.matrix.nights.watch import file_issues, send, watch
@@ -32,6 +32,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*/[A-Za-z0-9._-]+")
 
 
 @click.command("watch", context_settings=CONTEXT, epilog=_EPILOG)
+@goes_with("--github", "--file")
 @click.option("--webhook", metavar="URL", help="Post each message there, as JSON.")
 @click.option("--github", metavar="OWNER/REPO", help="Draft an issue for each new bug.")
 @click.option("--file", "files", is_flag=True, help="File the issues of --github.")
@@ -42,8 +43,6 @@ def command(*, webhook: str | None, github: str | None, files: bool, as_json: bo
         webhook = os.environ.get(_WEBHOOK)
         if webhook is not None and not webhook.strip():
             raise UsageError(f"{_WEBHOOK} is empty; unset it, or give it an address")
-    if files and github is None:
-        raise UsageError("--file files the issues of --github OWNER/REPO")
     if github is not None and not _REPOSITORY.fullmatch(github):
         raise UsageError(f"--github {github!r}: write OWNER/REPO")
     with open_results() as store:
