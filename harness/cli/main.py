@@ -13,7 +13,7 @@ import click
 import harness
 from harness.cli import streams
 from harness.cli.amounts import Words
-from harness.cli.pulse import beating
+from harness.cli.progress.steps import beating
 from harness.matrix.diff.compare import silence_with
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with

@@ -1,17 +1,18 @@
-"""Options that mean the same in every command."""
+"""Options that mean the same in every command: what they hold, complete, and exclude."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from harness.cli import completion
 from harness.cli.amounts import FiniteRange, Words, once
 from harness.io.packages.versions import LATEST
 from harness.io.processes.confinement import (
@@ -22,8 +23,59 @@ from harness.io.processes.confinement import (
     is_variable,
     passed_names,
 )
-from harness.values.errors import UsageError
+from harness.values.errors import TriageError, UsageError
 from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _complete_kernels(
+    _context: click.Context, _option: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Repros whose names begin so; else the files of the folder."""
+    from harness.cells.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
+
+    found: list[CompletionItem] = []
+    with contextlib.suppress(TriageError, OSError):
+        found = _items((repro.name for repro in list_repros()[0]), begun)
+    return found or [CompletionItem(begun, type="file")]
+
+
+def _complete_targets(
+    _context: click.Context, _option: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """The GPUs that are known, as ptxas spells them."""
+    from harness.cells.selection import SUFFIX_SINCE  # noqa: PLC0415 - as above
+    from harness.values.limits import KNOWN_CAPABILITIES  # noqa: PLC0415
+
+    known = [
+        f"{capability}{suffix}"
+        for capability in KNOWN_CAPABILITIES
+        for suffix, since in (("", 0), *SUFFIX_SINCE.items())
+        if capability >= since
+    ]
+    return _items([*known, *(f"sm_{each}" for each in known if begun.startswith("s"))], begun)
+
+
+def _complete_versions(kind: str, *words: str) -> Completer:
+    """The versions of a tool that are installed, and `words` that stand for some."""
+
+    def complete(
+        _context: click.Context, _option: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
+        from harness.io.toolchains.installed import installed_versions  # noqa: PLC0415 - as above
+
+        found: list[str] = []
+        with contextlib.suppress(TriageError, OSError):
+            found = [str(version) for version in installed_versions(kind)]
+        return _items([*found, *words], begun)
+
+    return complete
+
+
+def _items(words: Iterable[str], begun: str) -> list[CompletionItem]:
+    return [CompletionItem(word) for word in dict.fromkeys(words) if word.startswith(begun)]
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -128,7 +180,7 @@ def _toolchain_options() -> tuple[Callable[[F], F], ...]:
             metavar="X",
             help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
             "Default: the repro's, else installed.",
-            shell_complete=completion.versions(TRITON, LATEST, INSTALLED),
+            shell_complete=_complete_versions(TRITON, LATEST, INSTALLED),
         ),
         click.option(
             "--compiler",
@@ -144,7 +196,7 @@ def _toolchain_options() -> tuple[Callable[[F], F], ...]:
             metavar="X",
             help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
             "this Triton picks; the default). Repeatable.",
-            shell_complete=completion.versions(PTXAS, LATEST, BUNDLED),
+            shell_complete=_complete_versions(PTXAS, LATEST, BUNDLED),
         ),
         click.option(
             "--assembler",
@@ -189,7 +241,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             expose_value=False,
             is_eager=True,
             callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
-            shell_complete=completion.kernels,
+            shell_complete=_complete_kernels,
         ),
         click.option(
             "--kernel",
@@ -199,7 +251,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             metavar="KERNEL",
             help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
             "FILE.py::NAME, or FILE.ptx; as the argument.",
-            shell_complete=completion.kernels,
+            shell_complete=_complete_kernels,
         ),
         click.option(
             "--sm",
@@ -207,7 +259,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             multiple=True,
             metavar="SM",
             help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
-            shell_complete=completion.targets,
+            shell_complete=_complete_targets,
         ),
         *_toolchain_options(),
         click.option(

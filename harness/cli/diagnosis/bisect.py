@@ -22,9 +22,8 @@ from harness.bisect.words import BisectReport, bisect_document, bisection_said
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
-from harness.cells.spelling import SelectionOptions, spell_command
+from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
 from harness.cli.amounts import FilePath, Words
-from harness.cli.diagnosis.bisect_commands import compile_command, follow_command
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
@@ -39,8 +38,7 @@ from harness.cli.options import (
     while_option,
 )
 from harness.cli.output import print_json, print_said, results_console, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import show_steps
+from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
 from harness.cli.running import (
     check_scheduler,
@@ -57,9 +55,82 @@ from harness.io.packages.versions import require_supported_triton
 from harness.judging.followed import read_while
 from harness.store.store import Store
 from harness.values.errors import ConfigurationError, UsageError
+from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import GPU, NO_ASSEMBLER, PTX, PTXAS, RELEASE, TRITON, compiler_name
+from harness.values.toolchain import (
+    EMULATOR,
+    GPU,
+    NO_ASSEMBLER,
+    PTX,
+    PTXAS,
+    RELEASE,
+    TRITON,
+    compiler_name,
+)
+
+
+def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> str:
+    """The command that follows another failure: the same question, started where that one is."""
+    asked = replace(words, config=_config(report, words))
+    if report.along_assembler:
+        # The axis gives every version the same PTX as it is.
+        asked = on_assembler(asked, None, None)
+    elif report.axis != RELEASE:
+        asked = on_compiler(asked, None, None)
+    more = ["--axis", _axis(report), "--bad", report.version_of(row) or ""]
+    return spell_command("bisect", asked, *_executed(report), *more)
+
+
+def _axis(report: BisectReport) -> str:
+    """The axis of a report as an option's value."""
+    if report.axis in VERSION_AXES:
+        return report.axis
+    return "assembler" if report.along_assembler else "compiler"
+
+
+def _executed(report: BisectReport) -> list[str]:
+    """The options with which versions were executed, and where."""
+    rows = report.rows.values()
+    if any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in rows):
+        return ["--run", "--on", GPU]
+    return ["--run"] if any(row.ptxas == EMULATOR for row in rows) else []
+
+
+def _config(report: BisectReport, words: SelectionOptions) -> str:
+    if not (report.config and report.others):
+        return words.config
+    beside = [ConfigFilter.parse(each) for each in report.others if each != Config().label]
+    return only(report.config, [name for each in beside for name, _ in each.wanted])
+
+
+def compile_command(
+    report: BisectReport, selection: Selection, version: str, words: SelectionOptions
+) -> str:
+    """The command that compiles, or runs, what a version was tried with."""
+    row, executed = report.rows.get(version), _executed(report)
+    is_release = report.axis == RELEASE
+    launch = selection.launches[0]
+    asked = replace(
+        words,
+        # In the release of a version, where those are followed.
+        kernel=row.kernel if is_release and row else selection.repro.name,
+        sm=[str(selection.targets[0])],
+        launch=None if launch.spec == selection.repro.launches[0] else launch.spec.name,
+        config=_config(report, words),
+    )
+    compiler, tool = selection.compilers[0], selection.ptxas[0]
+    if report.along_assembler:
+        asked = on_compiler(asked, compiler.kind, compiler.version)
+        asked = on_assembler(asked, report.axis, version)
+        is_lowered = bool(asked.triton or asked.compiler)
+        asked = replace(asked, freeze_ptx=is_lowered and report.axis == PTXAS)
+    else:
+        asked = on_compiler(asked, compiler.kind, compiler.version if is_release else version)
+        asked = on_assembler(asked, tool.kind if tool else None, tool.version if tool else None)
+    where = executed[1:]
+    return spell_command("run" if executed else "compile", asked, *where)
+
 
 _EPILOG = """\b
 Example:

@@ -33,8 +33,7 @@ from harness.cli.options import (
     while_option,
 )
 from harness.cli.output import print_json, print_said, results_console, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import show_steps
+from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection

@@ -31,8 +31,8 @@ from harness.cli.options import (
     selection_options,
 )
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
-from harness.cli.progress.preparing import preparing
 from harness.cli.progress.reduction import watch_reduction
+from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
 from harness.cli.running import (
     check_scheduler,

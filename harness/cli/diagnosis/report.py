@@ -26,8 +26,7 @@ from harness.cli.options import (
     while_option,
 )
 from harness.cli.output import print_json, print_line, results_console, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import narrating
+from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words, surroundings
 from harness.frontends.base import Selection

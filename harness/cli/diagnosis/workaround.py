@@ -20,8 +20,7 @@ from harness.cli.options import (
     selection_options,
 )
 from harness.cli.output import print_json, print_remarks, print_said, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import narrating
+from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import (
     check_scheduler,

@@ -12,8 +12,7 @@ from harness.cells.selection import select_all
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import working
+from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.run.check.checking import check_selections

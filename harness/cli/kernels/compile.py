@@ -31,7 +31,7 @@ from harness.cli.output import (
     status_console,
 )
 from harness.cli.progress.cells import show_progress
-from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.registry import stages_of

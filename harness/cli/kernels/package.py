@@ -13,7 +13,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, json_option, toolchain_options
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.cells import show_progress
-from harness.cli.progress.preparing import preparing
+from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, surroundings
 from harness.workaround.package.losses import PackageReport, package_document, package_said

@@ -15,8 +15,7 @@ from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import execution_options, goes_with, json_option, selection_options
 from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import narrating
+from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.io.files.regular_files import read_regular

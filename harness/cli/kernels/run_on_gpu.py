@@ -13,8 +13,7 @@ from gpu_emulator.values import Budget
 from harness.cells.selection import select_all
 from harness.cli.amounts import FilePath, FiniteRange, Words
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import narrating
+from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.run.gpu.asking import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu

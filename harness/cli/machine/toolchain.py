@@ -9,8 +9,7 @@ import click
 from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_line, print_note, print_said, status_console
-from harness.cli.progress.preparing import preparing
-from harness.cli.progress.steps import working
+from harness.cli.progress.steps import preparing, working
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds

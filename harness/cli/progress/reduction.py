@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from harness.cli.pulse import doing
+from harness.cli.progress.steps import doing
 from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.words import MEASURES
 from harness.minimize.reduction.work import ReductionStep, Watch

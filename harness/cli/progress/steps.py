@@ -1,13 +1,59 @@
-"""What is being done: one line that is redrawn on a terminal, a line every so often elsewhere."""
+"""What a command is doing now: a line redrawn on a terminal, a line every so often elsewhere.
+
+`beating` is around every command, `doing` around its parts that take long: the innermost is said.
+`triage --help` loads this module: what is slow to load is not imported here. Always on stderr.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import threading
+import time
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-from rich.console import Console
+import click
 
-from harness.cli.pulse import doing
+from harness.values.shown import shown_in_a_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PLAIN_SECONDS = 15.0
+
+_parts: list[Callable[[], str]] = []
+
+
+@contextlib.contextmanager
+def beating(words: str) -> Iterator[None]:
+    """A line every `PLAIN_SECONDS` until the end: what is done now, and for how long."""
+    over = threading.Event()
+    began = time.monotonic()
+
+    def beat() -> None:
+        while not over.wait(PLAIN_SECONDS):
+            if said := _parts[-1]():
+                spent = time.monotonic() - began
+                click.echo(f"triage: {shown_in_a_line(said)}; {spent:.0f} s", err=True)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    with doing(lambda: words):
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+@contextlib.contextmanager
+def doing(words: Callable[[], str]) -> Iterator[None]:
+    """A part that may take long; `words` are asked for when they are to be said, "" for silence."""
+    _parts.append(words)
+    try:
+        yield
+    finally:
+        _parts.remove(words)
 
 
 @contextlib.contextmanager
@@ -55,3 +101,15 @@ def show_steps(console: Console) -> Iterator[Callable[[str, str], None]]:
             show(f"{done} tried; {name}: {said or 'compiling'}")
 
         yield tell
+
+
+_WORDS = "preparing toolchains and sources"
+
+
+@contextlib.contextmanager
+def preparing(console: Console) -> Iterator[None]:
+    """The downloads of toolchains and sources that are under way."""
+    from harness.io.packages.wheels import telling  # noqa: PLC0415 - no help needs it
+
+    with working(console, _WORDS) as tell, telling(lambda words: tell(f"{_WORDS}: {words}")):
+        yield

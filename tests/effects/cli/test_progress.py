@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from acted_line import BAD, Line
 
-from harness.cli import pulse
 from harness.cli.kernels import import_
 from harness.cli.machine import doctor, toolchain
-from harness.cli.nights import bugs, diff, export, history, matrix_merge, site
+from harness.cli.nights import bugs, diff, export, history, matrix, site
+from harness.cli.progress import steps
 
 pytest_plugins = ("acted_fixtures",)
 
@@ -23,7 +23,7 @@ ONE = ("--kernel", "kernel.acted", "--sm", "80", "--compiler", "acted==1.1", "--
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "PLAIN_SECONDS", 0.05)
+    monkeypatch.setattr(steps, "PLAIN_SECONDS", 0.05)
 
 
 def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +67,7 @@ def test_a_search_says_where_it_is(line: Line, words: tuple[str, ...], says: str
         (("export", "--out", "x.csv", "--format", "csv"), export, "export_file", "writing 1 runs"),
         (("diff", "--json"), diff, "read_results", "diff is at work"),
         (("bugs", "--json"), bugs, "read_results", "bugs is at work"),
-        (("matrix", "merge", "other", "--json"), matrix_merge, "merge_stores", "merging 1 folders"),
+        (("matrix", "merge", "other", "--json"), matrix, "merge_stores", "merging 1 folders"),
         (("import", "other", "--json"), import_, "read_leftovers", "import is at work"),
         (("doctor", "--json"), doctor, "examine", "looking at this machine"),
         (("toolchain", "verify", f"ptxas-{BAD}"), toolchain, "verify", "verifying ptxas-"),
@@ -93,6 +93,6 @@ def test_what_reads_and_writes_says_that_it_is_at_work(
 
 
 def test_what_is_quick_says_nothing(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "PLAIN_SECONDS", 15.0)
+    monkeypatch.setattr(steps, "PLAIN_SECONDS", 15.0)
     assert line("compile", *ONE) == 0
     assert not lines_of(line.err)
