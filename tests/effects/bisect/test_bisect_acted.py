@@ -270,7 +270,7 @@ def test_what_cannot_be_asked_is_a_usage_error(stage: Stage) -> None:
     ("words", "said"),
     [
         (("--scheduler", "local:0"), "--scheduler local:0: write"),
-        (("--scheduler", "local:2", "--jobs", "2"), "--jobs: with --scheduler"),
+        (("--scheduler", "local:2", "--jobs", "2"), "--jobs does not apply to --scheduler"),
         (("--scheduler", "local:2", "--run"), "--run executes on this machine"),
         (("--scheduler", "local:2", "--axis", "target"), "--axis target is compiled here"),
     ],

@@ -260,7 +260,7 @@ def test_what_a_machine_cannot_execute_is_executed_here(stage: Stage) -> None:
     ("words", "said"),
     [
         (("--scheduler", "local:0"), "--scheduler local:0: write"),
-        (("--scheduler", "local:2", "--jobs", "2"), "--jobs: with --scheduler"),
+        (("--scheduler", "local:2", "--jobs", "2"), "--jobs does not apply to --scheduler"),
     ],
 )
 def test_what_other_machines_do_not_take_is_a_usage_error(
