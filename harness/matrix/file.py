@@ -117,6 +117,8 @@ class _Override(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Expect(msgspec.Struct, forbid_unknown_fields=True):
+    """A known failure."""
+
     kernel: _Text
     verdict: VerdictKind
     when: _When = msgspec.field(default_factory=_When)
@@ -131,6 +133,8 @@ class _Defaults(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _MatrixFile(msgspec.Struct, forbid_unknown_fields=True):
+    """Which kernels are compiled with what, what is left out, and what is expected."""
+
     version: Literal[1]
     targets: Annotated[list[_Text], Meta(min_length=1)]
     kernels: Annotated[list[_Text], Meta(min_length=1)]

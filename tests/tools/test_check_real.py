@@ -118,7 +118,8 @@ def test_a_launch_that_needs_a_gpus_values_is_run_with_values(triage: Triage) ->
 def test_what_cannot_be_interpreted_is_refused_in_one_line(
     triage: Triage, words: list[str]
 ) -> None:
-    (triage.folder / "x.ptx").write_text((HERE / "data" / "ptx" / "spills.ptx").read_text())
+    spills = HERE.parent / "emulator" / "tests" / "data" / "ptx" / "spills.ptx"
+    (triage.folder / "x.ptx").write_text(spills.read_text())
     done = triage("check", *words, "--sm", "90a")
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1
