@@ -55,7 +55,7 @@ from harness.run.emulating import Emulation
 from harness.run.jobs import JobBuffer
 from harness.run.launching import NotRunError, emulation_of
 from harness.run.matching import find_variant
-from harness.run.real_values import PLAIN_TARGET, recorded
+from harness.run.recording import PLAIN_TARGET, recorded
 from harness.run.schedules import DEFAULT, read_schedules
 from harness.store.files.artifacts import ArtifactStore
 from harness.store.store import Store

@@ -213,7 +213,7 @@ async def bisect_versions(
         search.elsewhere = elsewhere
         if is_on_gpu:
             from harness.run.gpu.evaluating import OnGpu  # noqa: PLC0415 - the emulator: 0.2 s
-            from harness.run.gpu.places import place_of  # noqa: PLC0415
+            from harness.run.gpu.packing import place_of  # noqa: PLC0415
             from harness.run.raw_ptx import inputs_of  # noqa: PLC0415
 
             search.evaluate = OnGpu(

@@ -40,7 +40,7 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank
 from harness.judging.ptxas.options import level_change
 from harness.run.gpu.evaluating import OnGpu
-from harness.run.gpu.places import place_of
+from harness.run.gpu.packing import place_of
 from harness.run.raw_ptx import inputs_of
 from harness.run.same_inputs import SameInputs
 from harness.store.store import Store

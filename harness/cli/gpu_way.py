@@ -106,7 +106,7 @@ def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:
     """
     if options["on"] != "gpu" and not any(options[name] for name in ("runner", "pack", "results")):
         return None
-    from harness.run.gpu.places import place_of  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.gpu.packing import place_of  # noqa: PLC0415 - numpy: 0.1 s
     from harness.run.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
 
     if options["pack"]:

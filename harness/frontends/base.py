@@ -286,7 +286,7 @@ class Interpreter(ABC):
     async def run_reference(
         self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
     ) -> JobResult:
-        """Run a reference function, in the same way; see `harness.run.referring`."""
+        """Run a reference function, in the same way; see `harness.run.references`."""
 
 
 class FrontEnd(ABC):

@@ -140,8 +140,7 @@ async def launch_places(
     A file with a launch beside it gets that, any other what the repro of `given` says.
     """
     from harness.report.case import launched_rows  # noqa: PLC0415 - the emulator: 0.2 s
-    from harness.run.ptx_launch import LAUNCH_INPUTS, read_launch  # noqa: PLC0415 - as above
-    from harness.run.raw_ptx import RawInputs, inputs_of  # noqa: PLC0415 - as above
+    from harness.run.raw_ptx import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
 
     found: dict[AttachedPlace, tuple[Row, RunRow]] = {}
     for file in dict.fromkeys(place.file for place in places):

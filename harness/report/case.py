@@ -69,7 +69,7 @@ async def launched_rows(
     """
     from harness.run.executing import keep_execution  # noqa: PLC0415 - numpy: 0.1 s
     from harness.run.gpu.evaluating import OnGpu  # noqa: PLC0415 - as above
-    from harness.run.gpu.places import place_of  # noqa: PLC0415 - as above
+    from harness.run.gpu.packing import place_of  # noqa: PLC0415 - as above
 
     if selection.repro.ptx is None:
         raise UsageError(

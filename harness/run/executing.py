@@ -12,10 +12,10 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
 from harness.judging.judge import judge as judge_compilation
+from harness.run.comparing import types_in
 from harness.run.emulating import Emulated, Emulation, emulate
-from harness.run.evidence import RunEvidence
 from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import Judgement, judge
+from harness.run.judging import Judgement, RunEvidence, judge, result_of, row_of
 from harness.run.launching import (
     EmptyGridError,
     NotRunError,
@@ -24,9 +24,7 @@ from harness.run.launching import (
     why_refused,
 )
 from harness.run.matching import find_variant
-from harness.run.numbers.noise import types_in
 from harness.run.references import Another, Found, References
-from harness.run.rows import result_of, row_of
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.execution import Inputs, LaunchVariant, RunRow, RunVerdict, TraceFacts

@@ -8,25 +8,161 @@ are listed, and change no verdict unless they are asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from gpu_emulator.values import Race, Schedule
+from gpu_emulator.values import Fault, Place, Race, Schedule
 from harness.judging.signature import RULE, template
-from harness.run.evidence import RunEvidence, Trusted
-from harness.run.faults import (
-    family,
-    fault_identity,
-    fault_words,
-    is_formal,
-    race_facts,
-    race_words,
-    source_line,
-)
+from harness.run.comparing import Difference, as_tensor, compare, rounding_of, tolerance_of
 from harness.run.jobs import Ran
-from harness.run.numbers.comparing import Difference, as_tensor, compare
-from harness.values.execution import OutputFacts, RaceFacts, RunVerdict
-from harness.values.verdict import Signature
+from harness.run.matching import tensors_of
+from harness.values.cell import CellId
+from harness.values.execution import Argument, Assertion, OutputFacts, RaceFacts, RunRow, RunVerdict
+from harness.values.row import Row
+from harness.values.toolchain import EMULATOR, TRITON, Compiler
+from harness.values.verdict import Signature, Stage, VerdictKind
+
+# What the runs of one launch left, and what they are held to.
+
+_ROUNDINGS = 4.0
+"""Roundings that two right results may be apart: each of them, and what it is computed from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trusted:
+    """What the buffers must hold afterwards, and who says so; None: it says nothing of this one.
+
+    `is_final`: a person says so, and who computes something else is wrong. Of the others, which
+    come from compilers too, one that agrees is enough. `is_emulated`: of a large grid it has run
+    the same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
+    where the two differ, it does not say which of them is right.
+    """
+
+    words: str
+    buffers: tuple[bytes | None, ...]
+    is_final: bool = False
+    is_emulated: bool = False
+    is_pipelined: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    """Runs of one launch, the bytes of its buffers by sha256, and what they are held to.
+
+    `before` are the buffers at the start. `garbage` are runs that repeat one of `runs` with other
+    garbage. `trusted` is in the order of trust. `is_clean`: the reference does not depend on
+    garbage. `unwritten` are the numbers of buffers that the launch code only asked for. `types` are
+    those that the PTX computes with, besides those of the arguments. `formal`: a race that breaks
+    only the letter of the memory model is a race. `asserted` is what the launch code asserts.
+    """
+
+    arguments: tuple[Argument, ...]
+    before: tuple[str, ...]
+    runs: tuple[Ran, ...]
+    contents: Mapping[str, bytes]
+    garbage: tuple[Ran, ...] = ()
+    trusted: tuple[Trusted, ...] = ()
+    is_clean: bool = True
+    types: frozenset[str] = frozenset()
+    unwritten: frozenset[int] = frozenset()
+    problem: str | None = None
+    formal: bool = False
+    asserted: tuple[Assertion, ...] = ()
+
+    @property
+    def tensors(self) -> list[Argument]:
+        """Each view of a buffer once, by the name of the first argument that is it."""
+        found: dict[object, Argument] = {}
+        for each in tensors_of(self.arguments):
+            key = (each.buffer, each.offset, each.shape, each.strides, each.dtype)
+            found.setdefault(key, each)
+        return list(found.values())
+
+    def allowed(self, tensor: Argument) -> float:
+        """How far values of a tensor may be apart."""
+        return tolerance_of({*self.types, tensor.dtype})
+
+    @property
+    def rounding(self) -> float:
+        """How far apart values may be by a few roundings alone."""
+        return _ROUNDINGS * rounding_of({*self.types, *(each.dtype for each in self.tensors)})
+
+    def is_rounding(self, asserted: Assertion) -> bool:
+        """Whether rounding explains how far apart the tensors are that an assertion compares."""
+        return asserted.relative is not None and asserted.relative <= self.rounding
+
+
+# Faults and races of a run in words, and what of them identifies a bug.
+
+
+def source_line(place: Place) -> str | None:
+    """`kernel.py:12`: the folder of the file is this machine's."""
+    return place.source and place.source.rpartition("/")[2]
+
+
+def fault_words(fault: Fault) -> str:
+    """What went wrong, and where."""
+    if fault.place is None:
+        return fault.what
+    where = f"PTX line {fault.place.ptx_line}: {fault.place.instruction}"
+    source = f" ({source_line(fault.place)})" if fault.place.source else ""
+    return f"{fault.what}; {where}{source}"
+
+
+def fault_identity(fault: Fault) -> str:
+    """What stays the same in other configs and versions: not registers, nor widths."""
+    if fault.place is None:
+        return fault.what
+    source = f" ({source_line(fault.place)})" if fault.place.source else ""
+    return f"{fault.what}; {family(fault.place.instruction)}{source}"
+
+
+def family(instruction: str) -> str:
+    """An instruction's name without types and widths: `ld.global`, `cp.async`, `tcgen05.mma`.
+
+    `.shared` is `.shared::cta` (PTX ISA, "State Spaces: .shared"), and is written so.
+    """
+    words = instruction.split()
+    opcode = words[1] if words[0].startswith("@") and len(words) > 1 else words[0]
+    return ".".join(opcode.rstrip(";").split(".")[:2]).replace(".shared::cta", ".shared")
+
+
+def race_words(race: Race) -> str:
+    """What stays the same of a race in other configs and versions."""
+    opcodes = [family(place.instruction) for place in (race.first, race.second)]
+    return f"{race.kind} {race.space}: {' and '.join(opcodes)}"
+
+
+def is_formal(race: Race, *, is_alike: bool) -> bool:
+    """Whether only the letter of the memory model is broken.
+
+    `is_alike`: with the warps in either order every byte comes out the same, so what was read of a
+    warp beside it shows nowhere. So it is where threads that hold copies of an element read it, and
+    one of them updates it.
+    """
+    return race.formal or (is_alike and race.within_cta)
+
+
+def race_facts(races: Iterable[Race], *, is_alike: bool = False) -> tuple[RaceFacts, ...]:
+    """Each pair of lines once, those with effect first; `is_alike` as in `is_formal`."""
+    found: dict[object, RaceFacts] = {}
+    for race in races:
+        formal = is_formal(race, is_alike=is_alike)
+        key = (race.kind, formal, race.first.ptx_line, race.second.ptx_line)
+        found.setdefault(
+            key,
+            RaceFacts(
+                kind=race.kind,
+                space=race.space,
+                formal=formal,
+                ptx_lines=(race.first.ptx_line, race.second.ptx_line),
+                source_lines=(source_line(race.first), source_line(race.second)),
+                what=race.what,
+            ),
+        )
+    return tuple(sorted(found.values(), key=lambda each: each.formal))
+
 
 _FAULTS = {
     "memory_fault": RunVerdict.MEMORY_FAULT,
@@ -397,3 +533,98 @@ def signature_of(verdict: RunVerdict, words: str) -> Signature:
 
 def _races(evidence: RunEvidence) -> list[Race]:
     return [race for ran in (*evidence.runs, *evidence.garbage) for race in ran.races]
+
+
+# From a judgement to a row.
+
+
+def row_of(
+    cell: CellId,
+    judgement: Judgement,
+    runs: Sequence[Ran],
+    compiled: Row | None = None,
+    *,
+    triton: str | None = None,
+    ptx_sha256: str | None = None,
+) -> RunRow:
+    """The row of a cell that was executed on the emulator, or could not be (no runs).
+
+    `triton` is the version that compiled it, None for raw PTX.
+    """
+    executed = [ran for ran in runs if not ran.not_run]
+    named = _named(cell)
+    return RunRow(
+        cell=str(named),
+        short=named.short,
+        kernel=cell.kernel,
+        launch=cell.launch,
+        config=cell.config.as_dict(),
+        target=str(cell.target),
+        triton=triton,
+        on=EMULATOR,
+        run=judgement.verdict,
+        run_reason=judgement.reason,
+        run_signature=judgement.signature.key if judgement.signature else None,
+        ptx_sha256=ptx_sha256,
+        reference=judgement.reference,
+        schedule=judgement.schedule,
+        outputs=judgement.outputs,
+        races=judgement.races,
+        printed=next((ran.printed for ran in runs if ran.printed), ()),
+        instructions_run=sum(ran.executed for ran in executed) or None,
+        ctas_run=max((ran.ctas for ran in executed), default=None),
+        ctas=max((ran.ctas_of for ran in executed), default=None),
+        seconds=round(sum(ran.seconds for ran in runs), 3) if runs else None,
+        compiled=compiled,
+    )
+
+
+def result_of(
+    row: RunRow,
+    cell: CellId,
+    *,
+    compiler: Compiler | None,
+    ptx_body_sha256: str | None,
+    cached: bool,
+    is_infra: bool = False,
+) -> Row:
+    """A run as a result like any other: the emulator in the place of ptxas, `run` as the stage.
+
+    `compiler` is None for raw PTX. `is_infra`: this machine failed, and the row says nothing of
+    the kernel.
+    """
+    kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
+    named = _named(cell)
+    return Row(
+        cell=str(named),
+        short=named.short,
+        kernel=row.kernel,
+        launch=cell.launch,
+        config=row.config,
+        target=row.target,
+        triton=compiler.version if compiler and compiler.kind == TRITON else None,
+        ptxas=EMULATOR,
+        ptxas_origin=EMULATOR,
+        verdict=kind.value,
+        reason=row.run_reason,
+        stage=None if kind.compiles else Stage.RUN.value,
+        signature=row.run_signature,
+        ptx_sha256=row.ptx_sha256,
+        ptx_body_sha256=ptx_body_sha256,
+        cached=cached,
+        seconds=row.seconds,
+        compiler=compiler.kind if compiler else None,
+        compiler_version=compiler.version if compiler else None,
+    )
+
+
+def _named(cell: CellId) -> CellId:
+    """The id of a run: it is kept by it, beside those of compiles."""
+    return replace(cell, ptxas=EMULATOR)
+
+
+def as_document(row: RunRow) -> dict[str, Any]:
+    """A row for JSON: the keys of a compiled cell (null where it was not), and the run's."""
+    compiled = {each.name: getattr(row.compiled, each.name, None) for each in fields(Row)}
+    run = {each.name: getattr(row, each.name) for each in fields(row) if each.name != "compiled"}
+    return {**compiled, **run}

@@ -3,24 +3,379 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
+from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
-from gpu_emulator.values import Budget
+from gpu_emulator.values import Argument as Given
+from gpu_emulator.values import Budget, Null, Pointer, Scalar, TensorMap, TensorMapArgument
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.judging.judge import CellEvidence, judge_fit
 from harness.judging.ptxas.log import PtxasLog
 from harness.judging.ptxas.resources import combine
-from harness.run.binding import BindingError, bind, cluster_of
+from harness.run.comparing import pack_float, pack_integer
 from harness.run.emulating import Emulation
-from harness.run.entry import EntryError, read_entry
 from harness.run.jobs import JobBuffer, Passed, RunTrial
 from harness.run.matching import named_buffers
-from harness.values.execution import LaunchVariant
+from harness.values.execution import Argument, ArgumentKind, LaunchVariant
 from harness.values.limits import Limits
 from harness.values.outcome import Lowering
 from harness.values.target import Target
+
+# What an entry of a PTX module takes: its parameters, its block, its target.
+#
+# Source: PTX ISA, "Kernel and Function Directives" and "Parameterized State Space".
+
+_SIZES = {
+    **{f"{kind}{bits}": bits // 8 for kind in "usb" for bits in (8, 16, 32, 64)},
+    "b128": 16,
+    "f16": 2,
+    "f16x2": 4,
+    "bf16": 2,
+    "f32": 4,
+    "f64": 8,
+}
+_TYPE = re.compile(r"\.(?P<type>[usbf]\d+|bf16|f16x2|b128)(?![\w.])")
+_COUNT = re.compile(r"\[\s*(\d+)\s*\]\s*\Z")
+_REQNTID = re.compile(r"\.reqntid\s+([\d\s,]+)")
+
+
+class EntryError(ValueError):
+    """The module has no such entry, or its parameters cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntryParameter:
+    """A parameter: its PTX type without the dot, its size in bytes, `count` elements if an array.
+
+    `is_pointer`: declared with `.ptr`. Compilers leave that out as often as not.
+    """
+
+    name: str
+    type: str
+    size: int
+    count: int | None = None
+    is_pointer: bool = False
+
+    @property
+    def words(self) -> str:
+        """As PTX spells it."""
+        return f".{self.type} {self.name}" + (f"[{self.count}]" if self.count is not None else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An entry; `block` is its `.reqntid`, None where it does not say."""
+
+    name: str
+    parameters: tuple[EntryParameter, ...]
+    block: tuple[int, int, int] | None
+
+
+def read_entry(ptx: str, name: str | None = None) -> Entry:
+    """Read the parameters of an entry; the only one where no name is given.
+
+    Raises:
+        EntryError: there is none, or several, or a parameter is not to be understood.
+    """
+    document = parse(ptx)
+    heads = [
+        read_head(each.code) for each in document.statements if each.kind is StatementKind.HEAD
+    ]
+    entries = [head for head in heads if head and head.is_entry]
+    wanted = [head for head in entries if name in (None, head.name)]
+    if not wanted:
+        known = ", ".join(head.name for head in entries[:8]) or "none"
+        raise EntryError(f"no entry {name!r}; entries are: {known}" if name else "no .entry")
+    if len(wanted) > 1:
+        names = ", ".join(head.name for head in wanted[:8])
+        raise EntryError(f"several entries: {names}; name one")
+    head = wanted[0]
+    return Entry(
+        name=head.name,
+        parameters=tuple(_parameter(each.name, each.text) for each in head.parameters),
+        block=_block(" ".join(head.directives)),
+    )
+
+
+def _parameter(name: str, text: str) -> EntryParameter:
+    kinds = [found["type"] for found in _TYPE.finditer(text) if found["type"] in _SIZES]
+    if len(kinds) != 1:
+        raise EntryError(f"the parameter `{' '.join(text.split())}` is not to be understood")
+    counted = _COUNT.search(text)
+    count = int(counted[1]) if counted else None
+    return EntryParameter(
+        name=name,
+        type=kinds[0],
+        size=_SIZES[kinds[0]] * (1 if count is None else count),
+        count=count,
+        is_pointer=bool(re.search(r"\.ptr\b", text)),
+    )
+
+
+def _block(directives: str) -> tuple[int, int, int] | None:
+    found = _REQNTID.search(directives)
+    if not found:
+        return None
+    sizes = [int(word) for word in found[1].split(",")]
+    x, y, z = (*sizes, 1, 1, 1)[:3]
+    return x, y, z
+
+
+# From what a Triton launch was given to the parameters of its PTX entry.
+#
+# Which arguments become parameters differs by version of Triton (its NVIDIA driver's launcher):
+#
+# - A `constexpr` never does; an integer that is 1, and None, do not where Triton specialises on
+# them.
+#   Until 3.2 they are in the signature and among the constants, from 3.3 on the signature says so.
+# - A tensor descriptor (3.4 on) that Triton lowers to TMA is a tensor map of 128 bytes with shape
+#   (32 bits each) and strides (64). One that it does not lower to TMA is base, shape and strides
+# (64
+#   bits), flags (none in 3.4, NaN padding from 3.5, rounding to TF32 from 3.7), shape, strides
+# again.
+# - Behind the arguments come pointers to scratch memory: none in 3.2, the kernel's own from 3.3,
+# the
+#   profiler's too from 3.5.
+#
+# The parameters of the entry are what is true: what does not fit them is refused, never guessed.
+
+_FLOATS = {"fp16": "f16", "bf16": "bf16", "fp32": "f32", "f32": "f32", "fp64": "f64"}
+_INTEGER = re.compile(r"[iu](\d+)")
+_MAP_BYTES = 128
+_POINTER_BYTES = 8
+_SCRATCH = ("global_scratch", "profile_scratch")
+# CUtensorMapDataType (CUDA driver API), by Triton's number for the device (PTX ISA, `tensormap`,
+# .elemtype): the two differ from 8 on.
+_MAP_ELEMENTS = (
+    "u8",
+    "u16",
+    "u32",
+    "s32",
+    "u64",
+    "s64",
+    "f16",
+    "f32",
+    "f32_ftz",
+    "f64",
+    "bf16",
+    "tf32",
+    "tf32_ftz",
+)
+_TF32 = 11
+_SWIZZLES = (0, 32, 64, 128)
+
+Signature = object
+"""A type of Triton's signature: a text, or a list of them for a tuple."""
+
+
+class BindingError(ValueError):
+    """Arguments and parameters do not fit; the message is a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The arguments in the order of the parameters; `scratch` are sizes of more buffers.
+
+    A scratch buffer's number follows those of the variant's buffers.
+    """
+
+    arguments: tuple[Given, ...]
+    scratch: tuple[int, ...]
+
+
+def bind(variant: LaunchVariant, metadata: Mapping[str, object], entry: Entry) -> Bound:
+    """Pass the arguments of a launch to an entry that Triton lowered for it.
+
+    `metadata` is that of the lowering, with Triton's `signature` (pairs of name and type) and
+    `constants` (names of parameters that 3.2 leaves out).
+
+    Raises:
+        BindingError: they do not fit the entry's parameters.
+    """
+    signature, constants = metadata.get("signature"), metadata.get("constants")
+    if not isinstance(signature, Sequence) or not isinstance(constants, Sequence):
+        raise BindingError("Triton does not say which arguments this kernel takes")
+    arguments = {argument.name: argument for argument in variant.arguments}
+    maps = metadata.get("tensordesc_meta")
+    binder = _Binder(entry=entry, maps=list(maps) if isinstance(maps, Sequence) else [])
+    for name, kind in signature:
+        if name in constants:
+            continue
+        if name not in arguments:
+            raise BindingError(f"the launch has no argument {name!r}")
+        binder.take(arguments[name], kind)
+    scratch = binder.scratch(variant, metadata)
+    return Bound(arguments=tuple(binder.given), scratch=scratch)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Binder:
+    """Passes arguments to the parameters of an entry, one after the other.
+
+    `maps` is what Triton says of the descriptors that it lowers to TMA, in their order.
+    """
+
+    entry: Entry
+    maps: list[object]
+    given: list[Given] = field(default_factory=list)
+
+    def _pass(self, name: str, size: int, given: Given) -> None:
+        """The next parameter gets this; it has to be of this size."""
+        parameter = self._next()
+        if parameter is None:
+            raise BindingError(
+                f"the launch gives more than the {len(self.entry.parameters)} parameters of "
+                f"{self.entry.name}: {name} is left over"
+            )
+        if parameter.size != size:
+            raise BindingError(
+                f"{name} is {size} bytes, and the parameter `{parameter.words}` of "
+                f"{self.entry.name} is {parameter.size}"
+            )
+        self.given.append(given)
+
+    def _next(self) -> EntryParameter | None:
+        place = len(self.given)
+        return self.entry.parameters[place] if place < len(self.entry.parameters) else None
+
+    def take(self, argument: Argument, kind: Signature) -> None:
+        """Pass one argument of this type of the signature."""
+        if isinstance(kind, Sequence) and not isinstance(kind, str):
+            if argument.kind is not ArgumentKind.TUPLE or len(argument.items) != len(kind):
+                raise BindingError(f"{argument.name} is not a tuple of {len(kind)}")
+            for item, inner in zip(argument.items, kind, strict=True):
+                self.take(item, inner)
+            return
+        text = str(kind)
+        if text.startswith("tensordesc"):
+            self._take_descriptor(argument)
+        elif text.startswith("*"):
+            self._pass(argument.name, _POINTER_BYTES, _address(argument))
+        elif text != "constexpr":
+            raw = _scalar(argument, text)
+            self._pass(argument.name, len(raw), Scalar(raw=raw))
+
+    def _take_descriptor(self, argument: Argument) -> None:
+        if argument.kind is not ArgumentKind.DESCRIPTOR:
+            raise BindingError(
+                f"{argument.name} is not a tensor descriptor, and the kernel takes one"
+            )
+        meta = self.maps.pop(0) if self.maps else None
+        if isinstance(meta, Mapping):
+            tensor_map = TensorMapArgument(tensor_map=_tensor_map(argument, meta))
+            self._pass(argument.name, _MAP_BYTES, tensor_map)
+        else:
+            self._pass(argument.name, _POINTER_BYTES, _base(argument))
+            self._integers(argument.name, (*argument.shape, *argument.strides), 8)
+            for flag in (argument.nan_padding, argument.round_to_tf32):
+                parameter = self._next()
+                if parameter and parameter.size == 1:
+                    self._integers(argument.name, (int(flag),), 1)
+        self._integers(argument.name, argument.shape, 4)
+        self._integers(argument.name, argument.strides, 8)
+
+    def _integers(self, name: str, values: Sequence[int], size: int) -> None:
+        for value in values:
+            self._pass(name, size, Scalar(raw=pack_integer(value, size)))
+
+    def scratch(self, variant: LaunchVariant, metadata: Mapping[str, object]) -> tuple[int, ...]:
+        """Pass pointers to scratch memory to the parameters that are left; sizes of its buffers."""
+        left = self.entry.parameters[len(self.given) :]
+        if len(left) > len(_SCRATCH) or any(each.size != _POINTER_BYTES for each in left):
+            words = ", ".join(f"`{each.words}`" for each in left)
+            raise BindingError(f"the launch gives nothing for {words} of {self.entry.name}")
+        sizes: list[int] = []
+        for name in _SCRATCH[: len(left)]:
+            size = metadata.get(f"{name}_size") or 0
+            assert isinstance(size, int)
+            if not size:
+                self.given.append(Null())
+                continue
+            self.given.append(Pointer(allocation=len(variant.buffers) + len(sizes)))
+            sizes.append(size * math.prod(variant.grid) * cluster_of(metadata)[0])
+        return tuple(sizes)
+
+
+def cluster_of(metadata: Mapping[str, object]) -> tuple[int, int, int]:
+    """The blocks of a cluster, by which the grid is multiplied.
+
+    Triton until 3.5 gives its dimensions; from then on it is as many as there are CTAs.
+    """
+    dimensions = metadata.get("cluster_dims")
+    if isinstance(dimensions, Sequence) and len(dimensions) == 3:
+        x, y, z = (int(size) for size in dimensions)
+        return x, y, z
+    count = metadata.get("num_ctas")
+    return (count if isinstance(count, int) else 1), 1, 1
+
+
+def _address(argument: Argument) -> Given:
+    if argument.kind is ArgumentKind.NONE:
+        return Null()
+    if argument.kind is not ArgumentKind.TENSOR:
+        raise BindingError(f"{argument.name} is a pointer to the kernel, and no tensor here")
+    return _base(argument)
+
+
+def _base(argument: Argument) -> Pointer:
+    return Pointer(allocation=argument.buffer, offset=argument.offset)
+
+
+def _scalar(argument: Argument, kind: str) -> bytes:
+    """The bytes of a number that the signature calls `i32`, `fp32`, ..."""
+    if argument.kind is not ArgumentKind.SCALAR:
+        raise BindingError(f"{argument.name} is {kind} to the kernel, and no number here")
+    is_float = argument.type == "float"
+    if kind in _FLOATS:
+        value = float.fromhex(argument.value) if is_float else float(int(argument.value))
+        # Triton's launcher cuts a bfloat16 off, where all others are rounded.
+        return pack_float(value, "f32")[2:] if kind == "bf16" else pack_float(value, _FLOATS[kind])
+    width = _INTEGER.fullmatch(kind)
+    if not width or is_float:
+        raise BindingError(f"{argument.name}: no {argument.type} is passed as {kind}")
+    try:
+        # A truth value (i1) takes a byte.
+        return pack_integer(int(argument.value), max(int(width[1]) // 8, 1))
+    except ValueError as error:
+        raise BindingError(f"{argument.name}: {error}") from error
+
+
+def _tensor_map(argument: Argument, meta: Mapping[str, object]) -> TensorMap:
+    """The map that Triton's driver would encode; dimensions innermost first."""
+    if meta.get("is_im2col"):
+        raise BindingError(f"{argument.name} is an im2col tensor map, which cannot be executed yet")
+    sizes = list(reversed(argument.shape))
+    if meta.get("fp4_padded"):
+        sizes[0] *= 2
+    size, swizzle = _number(argument, meta, "elem_size"), _number(argument, meta, "swizzle")
+    element = _TF32 if argument.round_to_tf32 else _number(argument, meta, "elem_type")
+    box = meta.get("block_size")
+    known = element < len(_MAP_ELEMENTS) and swizzle < len(_SWIZZLES)
+    if not known or not isinstance(box, Sequence):
+        raise BindingError(f"{argument.name}: a tensor map of a kind that is not known")
+    return TensorMap(
+        allocation=argument.buffer,
+        offset=argument.offset,
+        element=_MAP_ELEMENTS[element],
+        sizes=tuple(sizes),
+        strides=tuple(stride * size for stride in reversed(argument.strides[:-1])),
+        box=tuple(int(each) for each in reversed(box)),
+        element_strides=(1,) * len(sizes),
+        swizzle=_SWIZZLES[swizzle],
+        nan_fill=argument.nan_padding,
+    )
+
+
+def _number(argument: Argument, meta: Mapping[str, object], name: str) -> int:
+    """A number that Triton stores of a descriptor."""
+    value = meta.get(name)
+    if not isinstance(value, int) or value < 0:
+        raise BindingError(f"{argument.name}: Triton does not say what its {name} is")
+    return value
+
 
 _LANES = 32
 _LARGEST_BLOCK = 1024
@@ -84,7 +439,7 @@ def emulation_of_text(
         ptx="",
         entry=entry.name,
         grid=(x * cluster[0], y * cluster[1], z * cluster[2]),
-        block=_block(metadata.get("num_warps"), entry.block),
+        block=_block_size(metadata.get("num_warps"), entry.block),
         cluster=cluster,
         dynamic_shared=_integer(metadata.get("shared")),
         buffers=(
@@ -145,7 +500,7 @@ def _integer(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _block(num_warps: object, required: tuple[int, int, int] | None) -> tuple[int, int, int]:
+def _block_size(num_warps: object, required: tuple[int, int, int] | None) -> tuple[int, int, int]:
     """As Triton launches it: all threads in one row; the entry may say how many (`.reqntid`)."""
     threads = _integer(num_warps) * _LANES
     if required and math.prod(required) != threads:

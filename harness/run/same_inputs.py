@@ -16,11 +16,11 @@ from harness.frontends.base import LaunchCode, PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, plan_launch
-from harness.run.evidence import Trusted
 from harness.run.executing import Executed, Execution, execute
 from harness.run.jobs import RunTrial
+from harness.run.judging import Trusted
 from harness.run.matching import find_variant
-from harness.run.real_values import PLAIN_TARGET, recorded
+from harness.run.recording import PLAIN_TARGET, recorded
 from harness.run.references import Found, References, reference_of
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.values.errors import UsageError

@@ -20,7 +20,7 @@ from harness.frontends.registry import plan_launch
 from harness.run.executing import Execution, Follow, execute, keep_execution
 from harness.run.jobs import RunTrial
 from harness.run.matching import find_variant
-from harness.run.real_values import PLAIN_TARGET, recorded
+from harness.run.recording import PLAIN_TARGET, recorded
 from harness.run.references import References, reference_of
 from harness.run.same_inputs import require_values
 from harness.store.store import Store

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.run.rows import as_document
+from harness.run.judging import as_document
 from harness.tables.said import BLANK, Block, Counted, SaidLine, Tone, say
 from harness.tables.survivors import common_ground
 from harness.values.execution import RunRow, RunVerdict, TraceFacts, TraceStep

@@ -242,7 +242,7 @@ def find_packed(
     Raises:
         UsageError: they are not results, of several packs, or of none that was written here.
     """
-    from harness.run.gpu.places import head_of_file  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.gpu.packing import head_of_file  # noqa: PLC0415 - numpy: 0.1 s
     from harness.run.gpu.timed_launches import imported_times  # noqa: PLC0415 - as above
 
     timed = imported_times(paths, store)

@@ -22,9 +22,7 @@ from harness.io.processes.hub import Hub
 from harness.minimize.executed.ptx import RawCase, hold
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.reduction.interest import PredicateAnswer
-from harness.run.ptx_launch import read_launch
-from harness.run.raw_inputs import read_buffer
-from harness.run.raw_ptx import RawInputs
+from harness.run.raw_ptx import RawInputs, read_buffer, read_launch
 from harness.store.store import Store
 
 pytestmark = pytest.mark.tools

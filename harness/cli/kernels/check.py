@@ -15,8 +15,7 @@ from harness.cli.output import print_json, print_remarks, print_said, status_con
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.run.check.checking import check_selections
-from harness.run.check.table import checks_said
+from harness.run.checking import check_selections, checks_said
 from harness.values.check import Agreement, CheckRow
 from harness.values.row import SCHEMA
 

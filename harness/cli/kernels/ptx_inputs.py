@@ -95,8 +95,7 @@ def named_inputs(options: Mapping[str, Any], folder: Path) -> RawInputs:
     Raises:
         UsageError: one of them cannot be read.
     """
-    from harness.run.raw_inputs import read_buffer, read_sizes  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.run.raw_ptx import RawInputs  # noqa: PLC0415 - as above
+    from harness.run.raw_ptx import RawInputs, read_buffer, read_sizes  # noqa: PLC0415 - numpy: 0.1 s
 
     if options["inputs"]:
         return _launched(options)
@@ -138,8 +137,7 @@ def _with_inputs(options: Mapping[str, Any], inputs: PtxInputs) -> dict[str, Any
 
 
 def _launched(options: Mapping[str, Any]) -> RawInputs:
-    from harness.run.ptx_launch import read_launch  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.run.raw_ptx import RawInputs  # noqa: PLC0415 - as above
+    from harness.run.raw_ptx import RawInputs, read_launch  # noqa: PLC0415 - numpy: 0.1 s
 
     path: Path = options["inputs"]
     besides = [word for name, word in PTX_INPUTS.items() if name != "inputs" and options[name]]

@@ -35,13 +35,12 @@ from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.run.executing import Follow
+from harness.run.following import follow_apart, follow_value, read_another, read_element
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.run.selections import run_selections
 from harness.run.table import runs_document, runs_said, traces_said, values_said
-from harness.run.tracing.apart import follow_apart, read_another
-from harness.run.tracing.following import follow_value, read_element
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.kernel import Repro

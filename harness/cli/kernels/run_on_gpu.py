@@ -16,12 +16,10 @@ from harness.cli.output import print_json, print_line, print_remarks, print_said
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
-from harness.run.gpu.asking import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
 from harness.run.gpu.device.contents import MOST_RUNS
-from harness.run.gpu.inspecting import inspect_pack
-from harness.run.gpu.places import place_of
-from harness.run.gpu.table import measured_said
-from harness.run.gpu.table_times import times_said
+from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
+from harness.run.gpu.packing import inspect_pack, place_of
+from harness.run.gpu.table import measured_said, times_said
 from harness.run.gpu.trip import LIMIT, REPEATS
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs

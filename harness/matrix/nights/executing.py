@@ -14,7 +14,7 @@ from harness.frontends.registry import front_end, plan_launch
 from harness.matrix.nights.steering import MatrixSteering, coordinates_of
 from harness.run.executing import Executed, keep_execution
 from harness.run.gpu.evaluating import OnGpu
-from harness.run.gpu.places import Destination, place_of
+from harness.run.gpu.packing import Destination, place_of
 from harness.run.raw_ptx import inputs_of
 from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError

@@ -29,16 +29,15 @@ from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, with_files
 from harness.run.emulating import emulate
 from harness.run.executing import Executed
-from harness.run.gpu.freedom import read_freedom
+from harness.run.gpu.evaluating import Together
 from harness.run.gpu.gathering import Gathering, add_cells, leveled, raw_trip_launch
-from harness.run.gpu.places import Destination, place_of, travel
+from harness.run.gpu.judging import read_freedom
+from harness.run.gpu.packing import Destination, place_of, travel
 from harness.run.gpu.rows import evidence_of, judge_trip
 from harness.run.gpu.standalone import PROGRAM, Expected, standalone_program
-from harness.run.gpu.together import Together
 from harness.run.gpu.trip import LIMIT, TripLaunch
 from harness.run.judging import Judgement, judge
-from harness.run.ptx_launch import LAUNCH_INPUTS, PtxLaunch
-from harness.run.raw_ptx import RawInputs
+from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
 from harness.values.errors import UsageError

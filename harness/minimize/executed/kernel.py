@@ -49,7 +49,7 @@ from harness.minimize.reduction.work import (
 )
 from harness.minimize.texts import IrText, export_source, ir_texts
 from harness.minimize.ttgir.passes import IrModule, argument_names
-from harness.run.ptx_launch import LAUNCH_INPUTS
+from harness.run.raw_ptx import LAUNCH_INPUTS
 from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant, RunRow, RunVerdict

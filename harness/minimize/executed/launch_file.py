@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from harness.run.numbers.scalars import ELEMENTS
+from harness.run.comparing import ELEMENTS
 from harness.values.execution import Argument, ArgumentKind, LaunchVariant
 from harness.values.standalone import Standalone
 

@@ -26,10 +26,9 @@ from harness.judging.judge import judge as judge_compilation
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
 from harness.run.emulating import Emulation, Once, emulate_once
-from harness.run.evidence import RunEvidence, Trusted
 from harness.run.executing import run_evidence
 from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import Judgement, judge
+from harness.run.judging import Judgement, RunEvidence, Trusted, judge
 from harness.run.launching import NotRunError, emulation_of_text
 from harness.run.references import Found
 from harness.run.same_inputs import SameInputs

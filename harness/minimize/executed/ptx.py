@@ -31,19 +31,29 @@ from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeTask, with_files
+from harness.run.comparing import ELEMENTS, as_tensor, near
 from harness.run.emulating import Emulation, Once, emulate, emulate_once
-from harness.run.entry import Entry, EntryError, read_entry
-from harness.run.evidence import RunEvidence, Trusted
 from harness.run.executing import run_evidence
-from harness.run.faults import race_words
 from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import Judgement, judge, schedule_words
-from harness.run.launching import NotRunError, emulation_of
-from harness.run.numbers.comparing import as_tensor, near
-from harness.run.numbers.scalars import ELEMENTS
-from harness.run.ptx_launch import LAUNCH_INPUTS, LaunchBuffer, PtxLaunch
-from harness.run.raw_ptx import RawInputs, RawLaunch, raw_launch
-from harness.run.rows import result_of, row_of
+from harness.run.judging import (
+    Judgement,
+    RunEvidence,
+    Trusted,
+    judge,
+    race_words,
+    result_of,
+    row_of,
+    schedule_words,
+)
+from harness.run.launching import Entry, EntryError, NotRunError, emulation_of, read_entry
+from harness.run.raw_ptx import (
+    LAUNCH_INPUTS,
+    LaunchBuffer,
+    PtxLaunch,
+    RawInputs,
+    RawLaunch,
+    raw_launch,
+)
 from harness.run.same_inputs import SameInputs
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.values.errors import UsageError

@@ -3,23 +3,108 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, TypeVar
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated
+from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.run.executing import Executed
-from harness.run.gpu.gathering import Gathering, RawTripLaunch, add_cells, leveled, raw_trip_launch
-from harness.run.gpu.gathering_launches import launch_of
-from harness.run.gpu.places import Destination, travel
-from harness.run.gpu.rows import judge_trip, keep_trip
-from harness.run.gpu.together import Together
-from harness.run.gpu.trip import LIMIT, TripLaunch
+from harness.run.gpu.gathering import (
+    Gathering,
+    RawTripLaunch,
+    add_cells,
+    gather_launches,
+    gather_ptx,
+    gather_shapes,
+    launch_of,
+    leveled,
+    raw_trip_launch,
+)
+from harness.run.gpu.measured import GpuFacts
+from harness.run.gpu.packing import (
+    Answers,
+    Destination,
+    head_of_file,
+    read_results,
+    travel,
+    write_pack,
+)
+from harness.run.gpu.rows import find_trip, judge_trip, keep_all, keep_trip
+from harness.run.gpu.trip import LIMIT, Trip, TripLaunch
+from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs
 from harness.run.same_inputs import SameInputs
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.execution import RunRow
+from harness.values.kernel import Repro
+
+# Questions one by one, trips to a GPU many at a time: what is asked together travels together.
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+_PAUSE = 0.3
+"""Seconds without another question until a trip begins; one takes seconds by itself."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Together(Generic[Q, A]):
+    """Answers questions by `trip`, one trip at a time, each with all that has been asked by then.
+
+    `trips` counts them.
+    """
+
+    trip: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]
+    trips: int = 0
+    _asked: list[tuple[Q, asyncio.Future[A]]] = field(default_factory=list)
+    _next: asyncio.Task[None] | None = None
+    _travelling: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def ask(self, question: Q) -> A:
+        """The answer, when a trip has brought it.
+
+        Raises:
+            TriageError: the trip failed.
+        """
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._asked.append((question, answer))
+        if self._next is not None:
+            self._next.cancel()
+        self._next = asyncio.create_task(self._wait())
+        return await answer
+
+    async def _wait(self) -> None:
+        await asyncio.sleep(_PAUSE)
+        async with self._travelling:
+            # From here on another question does not put it off, and begins the next trip.
+            self._next = None
+            asked, self._asked = [each for each in self._asked if not each[1].done()], []
+            if asked:
+                await self._travel(asked)
+
+    async def _travel(self, asked: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
+        self.trips += 1
+        try:
+            found = await self.trip([question for question, _ in asked])
+            for (_, answer), each in zip(asked, found, strict=True):
+                if not answer.done():
+                    answer.set_result(each)
+        except TriageError as error:
+            for _, answer in asked:
+                if not answer.done():
+                    answer.set_exception(error)
+        finally:
+            # None keeps waiting where the trip ended in another way.
+            for _, answer in asked:
+                answer.cancel()
+
 
 _Asked = tuple[Workbench, PlannedCell]
 
@@ -110,3 +195,142 @@ class OnGpu:
             return self._raw.launch
         assert self._same is not None
         return await launch_of(bench, self._same, cell)
+
+
+# `triage run --on gpu`: what is selected goes to a GPU, or into a pack; results come back.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuQuestion:
+    """What is to be launched: cells, at which -O levels, on which inputs.
+
+    `inputs` gives those of a repro of raw PTX. `trials` and `budget` are of the emulator, which is
+    the referee. `measure`: how long it takes; kernels are then launched at their own shapes, where
+    nothing is emulated. Each cubin runs `repeats` times. `sanitize`: what compute-sanitizer's tools
+    say of each cubin.
+    """
+
+    selections: Sequence[Selection]
+    inputs: Callable[[Repro], RawInputs]
+    levels: tuple[int, ...]
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+    limit: float
+    repeats: int
+    measure: bool = False
+    sanitize: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """A row for each cell; `device` is the GPU, `notes` say what is missing."""
+
+    rows: tuple[RunRow, ...]
+    device: GpuFacts
+    notes: tuple[str, ...] = ()
+
+
+async def ask_gpu(
+    question: GpuQuestion,
+    place: Destination,
+    store: Store,
+    options: CompileOptions,
+    tell: Callable[[str], None],
+) -> GpuReport:
+    """Launch what is asked for on a GPU, and judge it.
+
+    Raises:
+        EmptySelectionError: nothing has a cubin.
+        InfrastructureError: there is no GPU, or no results came back.
+        TriageError: nothing could be compiled.
+    """
+    async with at_bench(store, options) as bench:
+        trip = await _gather(question, bench, options.command, tell)
+        keep_trip(store, trip)
+        tell(f"{len(trip.carried)} cubins, {trip.repeats} runs each, on {place.name}")
+        answers = await travel(bench, trip, place)
+        return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
+
+
+async def pack_for_gpu(
+    question: GpuQuestion,
+    path: Path,
+    store: Store,
+    options: CompileOptions,
+    tell: Callable[[str], None],
+) -> Trip:
+    """Write what a machine with a GPU needs to launch it, and keep what its results will need.
+
+    Raises:
+        EmptySelectionError: nothing has a cubin.
+        TriageError: nothing could be compiled, or the file cannot be written.
+    """
+    async with at_bench(store, options) as bench:
+        trip = await _gather(question, bench, options.command, tell)
+        keep_trip(store, trip)
+        write_pack(trip, store, path)
+        return trip
+
+
+async def import_results(
+    path: Path, store: Store, options: CompileOptions, tell: Callable[[str], None]
+) -> GpuReport:
+    """Judge results that another machine gave for a pack of this store, as if it had run here.
+
+    Raises:
+        UsageError: they are not results, or of no pack of this store.
+    """
+    trip = find_trip(store, head_of_file(path))
+    answers = read_results(path, trip, store)
+    async with at_bench(store, options) as bench:
+        return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
+
+
+async def _gather(
+    question: GpuQuestion, bench: Workbench, command: str, tell: Callable[[str], None]
+) -> Trip:
+    gathering = Gathering(
+        command=command, limit=question.limit, repeats=question.repeats, sanitize=question.sanitize
+    )
+    for selection in question.selections:
+        if selection.repro.ptx is None and question.measure:
+            try:
+                await gather_shapes(bench, selection, question.levels, gathering, tell)
+            except TriageError as error:
+                if len(question.selections) == 1:
+                    raise
+                tell(f"{selection.repro.name}: left out: {error}")
+            continue
+        if selection.repro.ptx is None:
+            await gather_launches(
+                bench, selection, question.levels, question.trials, question.budget, gathering, tell
+            )
+            continue
+        await gather_ptx(
+            bench,
+            selection,
+            question.inputs(selection.repro),
+            question.levels,
+            question.trials,
+            question.budget,
+            gathering,
+            tell,
+        )
+        if question.measure:
+            gathering.time_new()
+    trip = gathering.trip()
+    if not trip.carried:
+        why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")
+        raise EmptySelectionError(f"--on gpu: no cubin to launch: {why}")
+    return trip
+
+
+def _report(store: Store, trip: Trip, answers: Answers, executed: Sequence[Executed]) -> GpuReport:
+    number = store.begin_run(trip.command)
+    keep_all(store, number, executed)
+    store.finish_run(number)
+    notes: tuple[str, ...] = ()
+    if not answers.is_whole:
+        done = len(answers.runs)
+        notes = (f"the results were cut off: {done} of {len(trip.carried)} cubins were launched",)
+    return GpuReport(rows=tuple(each.row for each in executed), device=answers.gpu, notes=notes)

@@ -8,14 +8,368 @@ contraction or on registers that nothing wrote accuses no cubin.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
-from harness.run.evidence import Trusted
+import numpy as np
+import numpy.typing as npt
+
+from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, parse, statement
+from gpu_emulator.ptx.text.facts import Instruction
+from gpu_emulator.ptx.text.registers import read_registers, undefined_reads, without_scopes
+from harness.run.comparing import ELEMENTS, Difference, as_tensor, compare, near, tolerance_of
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
-from harness.run.gpu.referee import EMULATOR_WORDS, Referee
-from harness.run.judging import Judgement, signature_of
-from harness.values.execution import OutputFacts, RunVerdict
+from harness.run.jobs import JobBuffer
+from harness.run.judging import Judgement, RunEvidence, Trusted, signature_of
+from harness.run.matching import tensors_of
+from harness.values.execution import Argument, OutputFacts, RunVerdict
+
+# What the PTX ISA leaves open in a program, and the same program with other choices.
+#
+# Two right compilers may differ in what is left open: how far an approximate instruction is from
+# the
+# exact value, whether a product is rounded before it is added (contraction), what a register holds
+# that nothing wrote. A program whose result depends on one of these accuses no cubin. So the
+# emulator
+# executes it with other choices too, written into its text: results moved by what is allowed, and
+# registers filled. Sources: PTX ISA, "Floating Point Instructions" (bounds of the approximations;
+# "an
+# add with no rounding modifier may be contracted"), `emulator/gpu_emulator/numbers/arithmetic.py`.
+
+_ALWAYS_APPROXIMATE = frozenset({"ex2", "lg2", "sin", "cos", "tanh"})
+_CONTRACTED = frozenset({"mul", "add", "sub"})
+_ROUNDINGS = frozenset({"rn", "rz", "rm", "rp"})
+_FLOAT = re.compile(r"(?:b?f16(?:x2)?|f32(?:x2)?|f64)\Z")
+_TENSOR_CORES = frozenset({"mma", "wmma", "wgmma", "tcgen05"})
+_MULTIPLIES = frozenset({"mma", "mma_async"})
+_ATOMIC = frozenset({"atom", "red", "multimem"})
+
+# By type, the factors 1 + e and 1 - e. A contraction moves a product by half a unit in the last
+# place, an approximation of f32 by two (`ex2`, `div`), one of f64 by 2**-20; e is at least twice
+# that.
+_FACTORS = {
+    "f32": ("0f3F800002", "0f3F7FFFFC"),
+    "f64": ("0d3FF0000200000000", "0d3FEFFFFC00000000"),
+}
+_EXACT_F64 = ("0d3FF0000000000002", "0d3FEFFFFFFFFFFFFC")
+_OF_TANH = ("0f3F802000", "0f3F7FC000")
+# Bounds that are absolute errors: 2**-20.5 of sin and cos, 2**-22 of lg2; these are 2**-20, 2**-21.
+_SUMMANDS = {
+    "sin": ("0f35800000", "0fB5800000"),
+    "cos": ("0f35800000", "0fB5800000"),
+    "lg2": ("0f35000000", "0fB5000000"),
+}
+_SIGNS: tuple[Callable[[int], int], ...] = (
+    lambda _: 0,
+    lambda _: 1,
+    lambda number: number % 2,
+    lambda number: (number + 1) % 2,
+)
+_FILLINGS = (0, 1, -1, 0x5A827999)
+_WIDTH = re.compile(r"\.[bsuf](\d+)\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freedom:
+    """Opcodes that may be rounded otherwise, by whether `moved_variants` moves them; registers.
+
+    `undefined` are registers that some way through the program reads before it writes them.
+    `has_floats`: it computes with them, so that NaN may come out.
+    """
+
+    moved: tuple[str, ...] = ()
+    unmoved: tuple[str, ...] = ()
+    undefined: tuple[str, ...] = ()
+    has_floats: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Every bit of every result is specified, registers apart."""
+        return not self.moved and not self.unmoved
+
+    @property
+    def words(self) -> str:
+        """The opcodes, a few of them."""
+        names = list(dict.fromkeys((*self.unmoved, *self.moved)))
+        return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def read_freedom(ptx: str) -> Freedom:
+    """What a module leaves open, in whichever of its functions."""
+    document = parse(ptx)
+    moved: list[str] = []
+    unmoved: list[str] = []
+    for _, one in _free(document):
+        (moved if _mover(one) else unmoved).append(one.opcode)
+    return Freedom(
+        moved=tuple(dict.fromkeys(moved)),
+        unmoved=tuple(dict.fromkeys(unmoved)),
+        undefined=tuple(_undefined(without_scopes(document))),
+        has_floats=any(
+            _FLOAT.match(word) for _, one in document.instructions for word in one.modifiers
+        ),
+    )
+
+
+def _free(document: Document) -> Iterator[tuple[int, Instruction]]:
+    """The instructions whose result is not specified to the bit."""
+    instructions = document.instructions
+    adds = any(_is_contracted(one) and one.base != "mul" for _, one in instructions)
+    for place, one in instructions:
+        is_product = adds and one.base == "mul" and _is_contracted(one)
+        if is_product or _is_approximate(one) or _is_unordered(one):
+            yield place, one
+
+
+def _type(one: Instruction) -> str:
+    return one.modifiers[-1] if one.modifiers else ""
+
+
+def _is_contracted(one: Instruction) -> bool:
+    is_float = bool(_FLOAT.match(_type(one)))
+    return one.base in _CONTRACTED and is_float and not _ROUNDINGS & set(one.modifiers)
+
+
+def _is_approximate(one: Instruction) -> bool:
+    words = set(one.modifiers)
+    return one.base in _ALWAYS_APPROXIMATE or "approx" in words or "full" in words
+
+
+def _is_unordered(one: Instruction) -> bool:
+    """Sums of floating-point numbers in an order of the chip's own."""
+    if one.base in _ATOMIC:
+        return any(_FLOAT.match(word) for word in one.modifiers)
+    return one.base in _TENSOR_CORES and bool(_MULTIPLIES & {one.base, *one.modifiers})
+
+
+def _mover(one: Instruction) -> Callable[[int], list[str]] | None:
+    """The instructions that move the result up (0) or down (1); None where none can."""
+    kind = _type(one)
+    if kind not in _FACTORS or len(one.writes) != 1:
+        return None
+    [result] = one.writes
+    factors = _FACTORS[kind]
+    if one.base == "tanh":
+        factors = _OF_TANH
+    elif kind == "f64" and not _is_approximate(one):
+        factors = _EXACT_F64
+    summands = _SUMMANDS.get(one.base)
+
+    def move(sign: int) -> list[str]:
+        lines = [f"mul.rn.{kind} {result}, {result}, {factors[sign]};"]
+        if summands:
+            lines.append(f"add.rn.{kind} {result}, {result}, {summands[sign]};")
+        return [f"{one.guard} {line}".strip() for line in lines]
+
+    return move
+
+
+def moved_variants(ptx: str) -> list[str]:
+    """The program with what it leaves open chosen otherwise, in several ways."""
+    document = parse(ptx)
+    movers = [(place, mover) for place, one in _free(document) if (mover := _mover(one))]
+    if not movers:
+        return []
+    variants = []
+    for sign in _SIGNS:
+        changes: dict[int, Sequence[Statement]] = {}
+        for number, (place, move) in enumerate(movers):
+            changes[place] = (document.statements[place], *_lines(move(sign(number))))
+        variants.append(str(document.replaced(changes)))
+    return variants
+
+
+def _lines(texts: Sequence[str]) -> list[Statement]:
+    return [statement(StatementKind.INSTRUCTION, text) for text in texts]
+
+
+def _undefined(document: Document) -> list[str]:
+    return list(
+        dict.fromkeys(
+            read.register
+            for function in document.functions
+            for read in undefined_reads(document, function)
+        )
+    )
+
+
+def filled_variants(ptx: str) -> list[str]:
+    """The program with every register that it may read undefined filled; none if there is none."""
+    document = without_scopes(parse(ptx))
+    variants = []
+    for filling in _FILLINGS:
+        changes: dict[int, Sequence[Statement]] = {}
+        for function in document.functions:
+            names = dict.fromkeys(each.register for each in undefined_reads(document, function))
+            first = next(
+                (n for n in function.body if document.statements[n].kind in _BEGINNINGS), None
+            )
+            if names and first is not None:
+                types = read_registers(document, function)
+                fill = [_filled(name, types.type_of(name) or "", filling) for name in names]
+                changes[first] = (*_lines(fill), document.statements[first])
+        if changes:
+            variants.append(str(document.replaced(changes)))
+    return variants
+
+
+_BEGINNINGS = frozenset({StatementKind.INSTRUCTION, StatementKind.LABEL})
+
+
+def _filled(name: str, kind: str, value: int) -> str:
+    if kind == ".pred":
+        return f"setp.eq.u32 {name}, {value & 1}, 1;"
+    width = _WIDTH.match(kind)
+    bits = int(width[1]) if width else 32
+    return f"mov.b{bits} {name}, {value & ((1 << bits) - 1):#x};"
+
+
+# The referee between cubins of one PTX: the emulator, and what the PTX leaves open.
+
+EMULATOR_WORDS = "the emulator"
+
+Variant = tuple[str, ...] | None
+"""The buffers after a program was emulated with other choices, by sha256; None: it did not end."""
+
+_EXACT = "iub"
+_INFINITY = {2: 0x7C00, 4: 0x7F800000, 8: 0x7FF0000000000000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referee:
+    """What is known of the PTX: how the emulator judges it, what it may differ in.
+
+    `names` are those of the buffers. `evidence` holds the emulator's runs, and `contents` the bytes
+    of all buffers by sha256. `moved` are the buffers after emulated runs with what is left open
+    chosen otherwise, `filled` those with other values in registers that nothing wrote; None where
+    they have not been run.
+    """
+
+    evidence: RunEvidence
+    judgement: Judgement
+    freedom: Freedom
+    names: tuple[str, ...]
+    contents: Mapping[str, bytes]
+    moved: tuple[Variant, ...] | None = None
+    filled: tuple[Variant, ...] | None = None
+
+    @property
+    def emulated(self) -> Trusted | None:
+        """What the emulator left, where it came to the end."""
+        runs = self.evidence.runs
+        if self.evidence.problem or not runs or any(run.not_run or run.faults for run in runs):
+            return None
+        buffers = tuple(self.evidence.contents[sha256] for sha256 in runs[0].buffers)
+        return Trusted(words=EMULATOR_WORDS, buffers=buffers)
+
+    def allowed(self, tensor: Argument) -> float:
+        """How far floating-point values may be apart: not at all where every bit is specified."""
+        return 0.0 if self.freedom.is_exact else self.evidence.allowed(tensor)
+
+    def needs_variants(self, cases: Sequence[Measured]) -> bool:
+        """Whether a cubin ends otherwise than the emulator: then it matters what is left open."""
+        return self.emulated is not None and not all(self.agrees(case) for case in cases)
+
+    def agrees(self, case: Measured) -> bool:
+        """Whether every run of a cubin ended as the emulator did."""
+        emulated = self.emulated
+        if emulated is None or len(case.ended) != len(case.runs) or not case.runs:
+            return False
+        return not any(
+            run.guards or self.differing(run.buffers, emulated.buffers) for run in case.ended
+        )
+
+    @property
+    def hangs_on_registers(self) -> bool:
+        """Whether other values in registers that nothing wrote give another result, or a fault."""
+        emulated = self.emulated
+        return emulated is not None and any(
+            buffers is None or self.differing(buffers, emulated.buffers)
+            for buffers in self.filled or ()
+        )
+
+    def differing(self, buffers: Sequence[str], expected: Sequence[bytes | None]) -> bool:
+        """Whether buffers hold something else than what is expected of them (None: nothing)."""
+        for tensor in self.evidence.tensors:
+            must = expected[tensor.buffer]
+            data = self.contents[buffers[tensor.buffer]]
+            if must is not None and data != must and self._compared(tensor, data, must).differing:
+                return True
+        return False
+
+    def outputs(
+        self, buffers: Sequence[str], expected: Sequence[bytes | None]
+    ) -> tuple[OutputFacts, ...]:
+        """Each tensor that was written, or had to be, against what it must hold."""
+        found = []
+        for tensor in self.evidence.tensors:
+            data, must = self.contents[buffers[tensor.buffer]], expected[tensor.buffer]
+            was = self.contents[self.evidence.before[tensor.buffer]]
+            if must is None or (data == was and must == was):
+                continue
+            found.append(_facts(tensor, buffers[tensor.buffer], self._compared(tensor, data, must)))
+        return tuple(found)
+
+    def stable_differences(self, buffers: Sequence[str]) -> int:
+        """How many elements differ from the emulator's, and depend on nothing that is left open.
+
+        Integers of a program that adds in an order of the chip's own may depend on it: none counts.
+        """
+        emulated = self.emulated
+        assert emulated is not None
+        count = 0
+        for tensor in self.evidence.tensors:
+            must = emulated.buffers[tensor.buffer]
+            assert must is not None
+            right = as_tensor(tensor, must)
+            if self.freedom.unmoved and right.dtype.kind in _EXACT:
+                continue
+            bad = self._far(tensor, buffers, right)
+            for moved in self.moved or ():
+                bad &= False if moved is None else ~self._far(tensor, moved, right)
+            count += int(bad.sum())
+        return count
+
+    def _compared(self, tensor: Argument, data: bytes, must: bytes) -> Difference:
+        return compare(as_tensor(tensor, data), as_tensor(tensor, must), self.allowed(tensor))
+
+    def _far(
+        self, tensor: Argument, buffers: Sequence[str], right: npt.NDArray[Any]
+    ) -> npt.NDArray[np.bool_]:
+        """Which elements are farther from what they must be than is allowed."""
+        left = as_tensor(tensor, self.contents[buffers[tensor.buffer]])
+        if left.dtype.kind in _EXACT:
+            bad = np.asarray(left != right)
+            if self.freedom.has_floats and left.dtype.itemsize in _INFINITY:
+                bad &= ~(_are_nan(left) & _are_nan(right))
+            return bad
+        return ~near(left, right, self.allowed(tensor))
+
+
+def _are_nan(bits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which elements are the bits of a NaN: which NaN it is, two right compilers may differ in."""
+    size = bits.dtype.itemsize
+    magnitude = bits.view(f"u{size}") & np.array((1 << (8 * size - 1)) - 1, f"u{size}")
+    return np.asarray(magnitude > _INFINITY[size])
+
+
+def _facts(tensor: Argument, sha256: str, found: Difference) -> OutputFacts:
+    where = "[" + ", ".join(map(str, found.first)) + "]" if found.first is not None else None
+    return OutputFacts(
+        name=tensor.name,
+        dtype=tensor.dtype,
+        elements=found.elements,
+        differing=found.differing,
+        max_abs=found.max_abs,
+        rel_err=found.rel_err,
+        sha256=sha256,
+        where=where if found.differing else None,
+        expected=found.expected if found.differing else None,
+        actual=found.actual if found.differing else None,
+    )
+
 
 # CUDA driver API, CUresult: what a kernel that was started may end with.
 _TRAPS = frozenset({710, 715, 718, 719})
@@ -313,3 +667,175 @@ def _number(value: float | None) -> str:
 
 def _names(outputs: Sequence[OutputFacts]) -> str:
     return "differs: " + ", ".join(sorted(each.name for each in outputs if each.differing))
+
+
+# What can be said of cubins whose buffers did not come back: how they ended, and who agrees.
+#
+# Nothing is emulated at such sizes: values are judged at small ones. A cubin is accused here of
+# what
+# its machine saw (a fault, a refusal, a hang), and where it stands alone: cubins whose configs
+# differ
+# only in what leaves the kernel's meaning alone (warps, stages) are given the same memory, and have
+# to leave the same numbers in it, as far as their arithmetic explains. Few of these are looked at.
+
+_ATOMICS = re.compile(r"\b(?:atom|red|multimem)\.")
+# One that stands alone is wrong where at least two others agree: as `prevailing` has it.
+_AGREEMENT = 2
+
+Numbers: TypeAlias = Mapping[str, tuple[str, npt.NDArray[np.float64]]]
+"""By the name of a buffer: its type, and the numbers that were looked at."""
+
+
+def digest_of(run: GpuRun, buffers: Sequence[JobBuffer]) -> tuple[str, ...]:
+    """Of the buffers that hold something at the start: scratch memory differs by design."""
+    return tuple(
+        sha256 for sha256, each in zip(run.buffers, buffers, strict=True) if each.file is not None
+    )
+
+
+def judge_digests(
+    case: Measured, buffers: Sequence[JobBuffer], ptx: str, gpu: GpuFacts
+) -> Judgement:
+    """Say what a cubin of this PTX did, launched with these buffers."""
+    ended = judge_end(case, tuple(each.name for each in buffers), gpu)
+    if ended:
+        return ended
+    digests = {digest_of(run, buffers) for run in case.ended}
+    if len(digests) == 1:
+        said = "it came to its end, alike in all runs"
+    elif _ATOMICS.search(ptx):
+        said = "it came to its end; runs differ, and it has atomic operations, whose order is open"
+    else:
+        said = "it came to its end; runs differ"
+    return Judgement(
+        verdict=RunVerdict.RAN,
+        reason=f"measured: {said}; at this size nothing is compared with a reference",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glimpsed:
+    """A cubin that came to its end: those with the same `place` must compute the same.
+
+    `cubin` is its sha256, `words` name its config and assembler, `types` are those that its PTX
+    computes with, `changed` are the names of buffers that hold something else than before.
+    """
+
+    place: Hashable
+    cubin: str
+    words: str
+    judgement: Judgement
+    types: frozenset[str]
+    numbers: Numbers
+    changed: frozenset[str]
+
+
+def held_together(seen: Sequence[Glimpsed]) -> list[Judgement]:
+    """The judgement of each, with what the others of its place left."""
+    places: dict[Hashable, list[Glimpsed]] = {}
+    for each in seen:
+        places.setdefault(each.place, []).append(each)
+    found = {
+        id(each): judgement
+        for alike in places.values()
+        for each, judgement in zip(alike, _judged(alike), strict=True)
+    }
+    return [found[id(each)] for each in seen]
+
+
+def _judged(alike: Sequence[Glimpsed]) -> list[Judgement]:
+    """Those of one place: each is held to what more cubins, or as many, agree on."""
+    outputs = frozenset[str]().union(*(each.changed for each in alike))
+    apart = [[_apart(one, other, outputs) for other in alike] for one in alike]
+    # The same bytes agree with themselves, and say nothing more.
+    agreeing = [
+        len({other.cubin for other, outputs in zip(alike, row, strict=True) if not outputs})
+        for row in apart
+    ]
+    cubins = len({each.cubin for each in alike})
+    found = []
+    for number, (each, mine) in enumerate(zip(alike, agreeing, strict=True)):
+        rivals = [n for n, outputs in enumerate(apart[number]) if outputs and agreeing[n] >= mine]
+        if cubins == 1 or not outputs:
+            found.append(each.judgement)
+        elif not rivals:
+            found.append(_agrees(each, mine - 1, cubins - 1, outputs))
+        else:
+            other = max(rivals, key=agreeing.__getitem__)
+            most = agreeing[other] if mine == 1 and agreeing[other] >= _AGREEMENT else 0
+            found.append(_differs(apart[number][other], alike[other].words, most))
+    return found
+
+
+def _agrees(each: Glimpsed, count: int, others: int, outputs: frozenset[str]) -> Judgement:
+    looked_at = sum(each.numbers[name][1].size for name in outputs)
+    return replace(
+        each.judgement,
+        reason=f"{each.judgement.reason}; {looked_at:,} numbers that were looked at agree with "
+        f"those of {count} of {others} other cubins of the launch",
+    )
+
+
+def _differs(outputs: tuple[OutputFacts, ...], beside: str, most: int) -> Judgement:
+    """`most` cubins agree with the other one, and none with this; 0 where that says nothing."""
+    worst = max(outputs, key=lambda facts: facts.differing or 0)
+    said = (
+        f"{worst.differing} of {worst.elements} numbers of {worst.name} that were looked at differ "
+        f"from those of {beside}, by up to {worst.max_abs:.3g}"
+    )
+    if not most:
+        return Judgement(
+            verdict=RunVerdict.NOT_RUN,
+            reason=f"measured, and cannot tell: {said}, and nothing says which is right",
+            outputs=outputs,
+        )
+    names = ", ".join(sorted(facts.name for facts in outputs))
+    return Judgement(
+        verdict=RunVerdict.WRONG_RESULT,
+        reason=f"measured: {said}, and {most} cubins of the launch agree with one another",
+        reference=beside,
+        outputs=outputs,
+        signature=signature_of(RunVerdict.WRONG_RESULT, f"configs: differs: {names}"),
+    )
+
+
+def _apart(one: Glimpsed, other: Glimpsed, outputs: frozenset[str]) -> tuple[OutputFacts, ...]:
+    """Where two cubins left other numbers than their arithmetic explains."""
+    found = []
+    for name in sorted(outputs):
+        (dtype, left), (_, right) = one.numbers[name], other.numbers[name]
+        # What overflows in one order of adding need not in another.
+        finite = np.isfinite(left) & np.isfinite(right)
+        kind, allowed = ELEMENTS[dtype], tolerance_of({dtype, *one.types, *other.types})
+        difference = compare(left[finite].astype(kind), right[finite].astype(kind), allowed)
+        if difference.differing:
+            found.append(
+                OutputFacts(
+                    name=name,
+                    dtype=dtype,
+                    elements=difference.elements,
+                    differing=difference.differing,
+                    max_abs=difference.max_abs,
+                    rel_err=difference.rel_err,
+                    expected=difference.expected,
+                    actual=difference.actual,
+                )
+            )
+    return tuple(found)
+
+
+def numbers_of(
+    glimpses: Sequence[str], arguments: Sequence[Argument], buffers: Sequence[JobBuffer]
+) -> Numbers:
+    """The numbers of floating-point buffers among what was looked at."""
+    types: dict[int, str] = {}
+    for tensor in tensors_of(arguments):
+        types.setdefault(tensor.buffer, tensor.dtype)
+    found: dict[str, tuple[str, npt.NDArray[np.float64]]] = {}
+    for number, digits in enumerate(glimpses):
+        kind = ELEMENTS.get(types.get(number, ""))
+        raw = bytes.fromhex(digits)
+        if raw and kind is not None and kind.kind not in "iubc" and not len(raw) % kind.itemsize:
+            values = np.frombuffer(raw, kind).astype(np.float64)
+            found[buffers[number].name] = types[number], values
+    return found

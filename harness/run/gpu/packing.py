@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import ctypes
+import hashlib
 import json
+import re
+import shlex
+import sys
 import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 import harness
+from harness.frontends.bench.bench import Workbench
 from harness.io.files.locations import storage_error
-from harness.run.gpu.device.contents import MANIFEST, blob_name
-from harness.run.gpu.trip import Trip, manifest
+from harness.io.files.regular_files import open_regular
+from harness.io.processes.hub import ResourceLimits
+from harness.io.processes.machine import memory
+from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name
+from harness.run.gpu.device.sanitizing import TOOLS
+from harness.run.gpu.measured import GpuCheck, GpuFacts, GpuRun, GpuTimes
+from harness.run.gpu.trip import Trip, TripLaunch, manifest
 from harness.store.store import Store
+from harness.values.errors import InfrastructureError, UsageError
 
 _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _MAIN = b"from harness.run.gpu.device.program import main\n\nmain()\n"
@@ -61,3 +81,380 @@ def _member(name: str) -> zipfile.ZipInfo:
     member.compress_type = zipfile.ZIP_DEFLATED
     member.external_attr = 0o644 << 16
     return member
+
+
+# What a pack holds, before anyone executes it, and whether its program is ours.
+
+_LARGEST = 1 << 34
+_OURS = "that of this triage"
+_FOREIGN = "another version's, or a changed one: read it before you execute it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspected:
+    """A pack for people and for JSON; `is_ours`: its program is the one of this version."""
+
+    lines: tuple[str, ...]
+    document: dict[str, Any]
+    is_ours: bool
+
+
+def inspect_pack(path: Path) -> Inspected:
+    """Read a pack; nothing of it is run.
+
+    Raises:
+        UsageError: it is none, or damaged.
+    """
+    try:
+        with open_regular(path, _LARGEST) as file:
+            pack = Contents(str(path), file)
+            code = pack.members()
+            for case in pack.cases:
+                pack.blob(case["cubin"])
+    except PackError as error:
+        raise UsageError(str(error)) from error
+    is_ours = code == runner_files()
+    lines = [
+        f"{path}: pack {pack.sha256[:12]}, {len(pack.cases)} cubins, {pack.repeats} runs each",
+        f"limit: {pack.limit:g} s for one run",
+        f"program: {_OURS if is_ours else _FOREIGN}",
+    ]
+    for number, launch in enumerate(pack.launches):
+        shape = ", ".join(f"{name} {_sizes(launch[name])}" for name in ("grid", "block"))
+        buffers = ", ".join(f"{each.get('name')} {each['size']} B" for each in launch["buffers"])
+        lines.append(f"launch {number}: {shape}, shared {launch['shared']} B; {buffers}")
+        lines += [
+            f"  {case['cubin'][:12]} {case['entry']}  {case['name']}"
+            for case in pack.cases
+            if case["launch"] == number
+        ]
+    document = {
+        "pack": pack.sha256,
+        "is_ours": is_ours,
+        "launches": pack.launches,
+        "cases": pack.cases,
+    }
+    return Inspected(lines=tuple(lines), document=document, is_ours=is_ours)
+
+
+def _sizes(sizes: list[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+# Results that a GPU's machine gave, read from their lines. Anyone may have written them.
+#
+# What is not as a runner writes it is refused with the line's number: a file that lies says
+# nothing.
+# A last line that is cut off is what a killed run leaves, and is passed over.
+
+_VERSION = 1
+_TIMES = ("timed", "untimed")
+_SANITIZED = "sanitized"
+_LONGEST_WORDS = 1000
+# Milliseconds and megahertz that no run and no GPU has.
+_LONGEST, _FASTEST = 1e8, 1e5
+_DIGITS = re.compile(r"(?:[0-9a-f]{2}){0,65536}")
+
+
+class AnswersError(ValueError):
+    """The lines are not results of this pack; the message says which line, and why."""
+
+
+class _Head(msgspec.Struct, frozen=True):
+    results: int
+    pack: str
+    cases: int
+    gpu: GpuFacts
+
+
+class _Blob(msgspec.Struct, frozen=True):
+    blob: str
+    size: int
+    data: str
+
+
+class _Line(msgspec.Struct, frozen=True):
+    """Which kind of line it is."""
+
+    blob: str | None = None
+    case: int | None = None
+    status: str = ""
+    end: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Answers:
+    """The runs and times of each case, what sanitizers say of it, and bytes by sha256.
+
+    `is_whole`: everything has been executed.
+    """
+
+    gpu: GpuFacts
+    runs: dict[int, list[GpuRun]] = field(default_factory=dict)
+    times: dict[int, GpuTimes] = field(default_factory=dict)
+    checks: dict[int, list[GpuCheck]] = field(default_factory=dict)
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    is_whole: bool = False
+
+
+def read_answers(
+    lines: Iterable[bytes], trip: Trip, pack: str, known: Mapping[str, int]
+) -> Answers:
+    """Read the results of a trip; `pack` is the sha256 of its manifest.
+
+    `known` are the sizes of bytes that need not be sent, by sha256.
+
+    Raises:
+        AnswersError: they are not of this pack, or not as a runner writes them.
+    """
+    reader = _Reader(trip=trip, pack=pack, known=known)
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            reader.take(line)
+        except (AnswersError, msgspec.MsgspecError, binascii.Error, zlib.error) as error:
+            raise AnswersError(f"line {number}: {error}") from error
+    if reader.answers is None:
+        raise AnswersError("no results: the first line must say which pack and GPU they are of")
+    return reader.answers
+
+
+def head_of(line: bytes) -> str:
+    """The pack that results are of, by their first line.
+
+    Raises:
+        AnswersError: it is not such a line.
+    """
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except msgspec.MsgspecError as error:
+        raise AnswersError(f"line 1: {error}") from error
+    if head.results != _VERSION:
+        raise AnswersError(f"line 1: results of version {head.results}; this reads {_VERSION}")
+    return head.pack
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    trip: Trip
+    pack: str
+    known: Mapping[str, int]
+    answers: Answers | None = None
+
+    def take(self, line: bytes) -> None:
+        if self.answers is None:
+            self._head(line)
+            return
+        kind = msgspec.json.decode(line, type=_Line)
+        if self.answers.is_whole:
+            raise AnswersError("something follows the last line")
+        if kind.blob is not None:
+            self._blob(msgspec.json.decode(line, type=_Blob))
+        elif kind.case is not None and kind.status in _TIMES:
+            self._time(msgspec.json.decode(line, type=GpuTimes))
+        elif kind.case is not None and kind.status == _SANITIZED:
+            self._checked(msgspec.json.decode(line, type=GpuCheck))
+        elif kind.case is not None:
+            self._run(msgspec.json.decode(line, type=GpuRun))
+        elif kind.end:
+            self.answers.is_whole = True
+        else:
+            raise AnswersError("neither bytes nor a run")
+
+    def _head(self, line: bytes) -> None:
+        if head_of(line) != self.pack:
+            raise AnswersError("the results are of another pack")
+        head = msgspec.json.decode(line, type=_Head)
+        if head.cases != len(self.trip.carried):
+            raise AnswersError(f"{head.cases} cases; the pack has {len(self.trip.carried)}")
+        self.answers = Answers(gpu=head.gpu)
+
+    def _blob(self, blob: _Blob) -> None:
+        assert self.answers is not None
+        most = max((n for each in self.trip.launches for n in _sent_sizes(each)), default=0)
+        if not 0 <= blob.size <= most:
+            raise AnswersError(f"{blob.size} bytes; the largest buffer has {most}")
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(base64.b64decode(blob.data, validate=True), blob.size + 1)
+        if len(data) != blob.size or hashlib.sha256(data).hexdigest() != blob.blob:
+            raise AnswersError("the bytes are not those that the line names")
+        self.answers.blobs[blob.blob] = data
+
+    def _time(self, times: GpuTimes) -> None:
+        assert self.answers is not None
+        case = times.case
+        if not 0 <= case < len(self.trip.carried):
+            raise AnswersError(f"no case {case}")
+        if case in self.answers.times:
+            raise AnswersError(f"case {case} has been timed already")
+        if len(times.ms) > self.trip.samples or not all(0 <= each < _LONGEST for each in times.ms):
+            raise AnswersError(f"case {case}: no times of {self.trip.samples} runs")
+        if not all(0 < each < _FASTEST for each in times.sm_mhz):
+            raise AnswersError(f"case {case}: no clock has these frequencies")
+        self.answers.times[case] = times
+
+    def _checked(self, check: GpuCheck) -> None:
+        assert self.answers is not None
+        if not 0 <= check.case < len(self.trip.carried):
+            raise AnswersError(f"no case {check.case}")
+        before = self.answers.checks.setdefault(check.case, [])
+        if check.tool not in TOOLS or any(each.tool == check.tool for each in before):
+            raise AnswersError(f"case {check.case}: no answer of one tool: {check.tool[:20]!r}")
+        if (check.errors or 0) < 0 or len(check.words) > _LONGEST_WORDS:
+            raise AnswersError(f"case {check.case}: {check.tool} says no such thing")
+        before.append(check)
+
+    def _run(self, run: GpuRun) -> None:
+        assert self.answers is not None
+        if not 0 <= run.case < len(self.trip.carried):
+            raise AnswersError(f"no case {run.case}")
+        launch = self.trip.launches[self.trip.carried[run.case].launch or 0]
+        before = self.answers.runs.setdefault(run.case, [])
+        if any(each.run is None or each.run == run.run for each in before):
+            raise AnswersError(f"case {run.case} has come to its end already")
+        if (run.run is None) == (run.status == "ended"):
+            raise AnswersError(f"case {run.case}: {run.status}, and which run it was does not fit")
+        if run.status == "ended":
+            self._check(run, launch)
+        before.append(run)
+
+    def _check(self, run: GpuRun, launch: TripLaunch) -> None:
+        assert self.answers is not None
+        sizes = _returned_sizes(launch)
+        if run.run is None or not 0 <= run.run < self.trip.repeats:
+            raise AnswersError(f"case {run.case} has no run {run.run}")
+        if len(run.buffers) != len(sizes):
+            raise AnswersError(f"{len(run.buffers)} buffers; the launch has {len(sizes)}")
+        if any(not 0 <= guard.buffer < len(sizes) for guard in run.guards):
+            raise AnswersError("a guard of no buffer")
+        if len(run.glimpses) > len(sizes) or not all(map(_DIGITS.fullmatch, run.glimpses)):
+            raise AnswersError(f"case {run.case}: no hexadecimal digits of each buffer")
+        if launch.digest:
+            return
+        for sha256, size in zip(run.buffers, sizes, strict=True):
+            data = self.answers.blobs.get(sha256)
+            found = self.known.get(sha256) if data is None else len(data)
+            if found != size:
+                raise AnswersError(f"a buffer of {size} bytes holds what was never given")
+
+
+def _returned_sizes(launch: TripLaunch) -> list[int]:
+    return [each.size for each in launch.emulation.buffers]
+
+
+def _sent_sizes(launch: TripLaunch) -> list[int]:
+    """Of the buffers whose bytes come back."""
+    return [] if launch.digest else _returned_sizes(launch)
+
+
+# Where a trip goes: a GPU of this machine, or whatever the user's own command reaches.
+#
+# Both are a command that takes `PACK --out RESULTS`. Here that is Python itself.
+
+_LIBRARY = "libcuda.so.1"
+_STARTING = 900.0
+_LARGEST_RESULTS = 1 << 34
+_LARGEST_HEAD = 1 << 20
+_LARGEST_LINE = 1 << 31
+_SAID = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where cubins are launched: the words of a command, to which `PACK --out RESULTS` is added."""
+
+    words: tuple[str, ...]
+    name: str
+
+
+def place_of(runner: str | None) -> Destination:
+    """The user's runner, else the driver of this machine.
+
+    Raises:
+        UsageError: the runner is not a command.
+        InfrastructureError: there is neither.
+    """
+    if runner is not None:
+        try:
+            words = tuple(shlex.split(runner))
+        except ValueError as error:
+            raise UsageError(f"--runner {runner}: {error}") from error
+        if not words:
+            raise UsageError("--runner is empty: give the command that takes a pack")
+        return Destination(words=words, name=f"--runner {words[0]}")
+    try:
+        ctypes.CDLL(_LIBRARY)
+    except OSError as error:
+        raise InfrastructureError(
+            f"--on gpu: no NVIDIA driver ({_LIBRARY}) on this machine; --pack FILE writes what a "
+            "machine with a GPU executes, --runner CMD has a command take it there"
+        ) from error
+    return Destination(words=(sys.executable,), name="this machine's GPU")
+
+
+async def travel(bench: Workbench, trip: Trip, place: Destination) -> Answers:
+    """Take a trip there and read what comes back, as far as it came.
+
+    Raises:
+        InfrastructureError: the command cannot be started, or gives no results.
+    """
+    folder = bench.hub.new_folder("trip")
+    pack, results = folder / "pack.py", folder / "results.jsonl"
+    try:
+        write_pack(trip, bench.store, pack)
+        limits = ResourceLimits(
+            timeout=_STARTING + 2 * len(trip.carried) * trip.repeats * trip.limit,
+            memory=memory(),
+            file_size=_LARGEST_RESULTS,
+        )
+        argv = [*place.words, str(pack), "--out", str(results)]
+        end = await bench.hub.execute(argv, folder=folder, limits=limits)
+        found = results if results.is_file() and results.stat().st_size else folder / "stdout"
+        if not found.stat().st_size:
+            said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+            last = f": {said[-1][:_SAID]}" if said else ""
+            raise InfrastructureError(f"{place.name} gave no results: {end.words}{last}")
+        return read_results(found, trip, bench.store)
+    except UsageError as error:
+        raise InfrastructureError(f"{place.name}: {error}") from error
+    finally:
+        bench.hub.drop_folder(folder)
+
+
+def read_results(path: Path, trip: Trip, store: Store) -> Answers:
+    """Read the results of a trip.
+
+    Raises:
+        UsageError: the file cannot be read, or holds no results of this trip.
+    """
+    pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
+    known = {
+        each.file: len(store.artifacts.get(each.file))
+        for launch in trip.launches
+        for each in launch.emulation.buffers
+        if each.file
+    }
+    try:
+        return read_answers(_lines(path), trip, pack, known)
+    except AnswersError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def head_of_file(path: Path) -> str:
+    """The sha256 of the pack that results are of.
+
+    Raises:
+        UsageError: the file cannot be read, or begins otherwise.
+    """
+    try:
+        return head_of(next(_lines(path), b""))
+    except AnswersError as error:
+        raise UsageError(f"{path}: not the results of a pack: {error}") from error
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    with open_regular(path, _LARGEST_RESULTS) as file:
+        yield file.readline(_LARGEST_HEAD)
+        while line := file.readline(_LARGEST_LINE):
+            yield line

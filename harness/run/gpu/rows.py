@@ -16,19 +16,25 @@ from harness.cells.evaluate import Evaluated
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.run.emulating import Emulated, emulate
-from harness.run.evidence import RunEvidence, Trusted
 from harness.run.executing import Executed, keep_execution
-from harness.run.gpu.answers import Answers
 from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
-from harness.run.gpu.freedom import filled_variants, moved_variants, read_freedom
-from harness.run.gpu.judging import judge_measured
-from harness.run.gpu.judging_digests import Glimpsed, held_together, judge_digests, numbers_of
+from harness.run.gpu.judging import (
+    Glimpsed,
+    Referee,
+    Variant,
+    filled_variants,
+    held_together,
+    judge_digests,
+    judge_measured,
+    moved_variants,
+    numbers_of,
+    read_freedom,
+)
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
-from harness.run.gpu.packing import manifest_bytes
-from harness.run.gpu.referee import Referee, Variant
+from harness.run.gpu.packing import Answers, manifest_bytes
 from harness.run.gpu.trip import Trip, TripCase, TripLaunch
 from harness.run.jobs import JobBuffer
-from harness.run.judging import Judgement, judge
+from harness.run.judging import Judgement, RunEvidence, Trusted, judge
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict, SanitizerFacts

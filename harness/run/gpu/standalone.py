@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.run.comparing import ELEMENTS
 from harness.run.gpu.trip import TripLaunch
-from harness.run.numbers.scalars import ELEMENTS
 from harness.tables.templates import render_template
 
 PROGRAM = "repro.py"

@@ -12,13 +12,17 @@ import numpy as np
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.bench.times import keep_times
-from harness.run.gpu.answers import Answers
-from harness.run.gpu.gathering import Gathering
-from harness.run.gpu.gathering_shapes import shaped_launch
-from harness.run.gpu.judging_digests import digest_of, judge_digests, numbers_of
+from harness.run.gpu.gathering import Gathering, shaped_launch
+from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.measured import GpuRun, Measured
-from harness.run.gpu.packing import write_pack
-from harness.run.gpu.places import Destination, head_of_file, read_results, travel
+from harness.run.gpu.packing import (
+    Answers,
+    Destination,
+    head_of_file,
+    read_results,
+    travel,
+    write_pack,
+)
 from harness.run.gpu.rows import find_trip, keep_trip
 from harness.run.gpu.trip import LIMIT, Trip, TripCase, TripLaunch
 from harness.run.launching import NotRunError

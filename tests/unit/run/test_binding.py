@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from gpu_emulator.values import Null, Pointer, Scalar, TensorMapArgument
-from harness.run.binding import BindingError, bind, cluster_of
-from harness.run.entry import read_entry
+from harness.run.launching import BindingError, bind, cluster_of, read_entry
 from harness.values.execution import Argument, ArgumentKind, Buffer, LaunchVariant
 
 X = Argument(

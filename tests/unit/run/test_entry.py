@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.run.entry import EntryError, read_entry
+from harness.run.launching import EntryError, read_entry
 
 PTX = """
 .version 8.7

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from gpu_emulator.values import Fault, Place, Race, Schedule, Uninitialised
-from harness.run.evidence import RunEvidence, Trusted
 from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import judge
+from harness.run.judging import RunEvidence, Trusted, judge
 from harness.values.execution import Argument, ArgumentKind, Assertion, RunVerdict
 
 EARLY = Schedule(warps="first", completion="early")

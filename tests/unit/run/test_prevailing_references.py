@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.run.evidence import Trusted
+from harness.run.judging import Trusted
 from harness.run.references import prevailing
 
 

@@ -7,8 +7,8 @@ import struct
 
 import pytest
 
-from harness.run.entry import Entry, read_entry
-from harness.run.raw_inputs import (
+from harness.run.launching import Entry, read_entry
+from harness.run.raw_ptx import (
     BufferWords,
     RawArgument,
     assign,

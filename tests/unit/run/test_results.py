@@ -8,8 +8,7 @@ import pytest
 
 from harness.matrix.bugs.life import Chronicle
 from harness.matrix.rules import Expectations
-from harness.run.judging import Judgement
-from harness.run.rows import result_of, row_of
+from harness.run.judging import Judgement, result_of, row_of
 from harness.values.bug import BugFacts, MachineState, Occasion
 from harness.values.cell import CellId
 from harness.values.execution import RunVerdict

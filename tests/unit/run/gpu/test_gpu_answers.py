@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from gpu_emulator.values import Budget
 from harness.run.emulating import Emulation
-from harness.run.gpu.answers import Answers, AnswersError, head_of, read_answers
-from harness.run.gpu.packing import manifest_bytes
+from harness.run.gpu.packing import Answers, AnswersError, head_of, manifest_bytes, read_answers
 from harness.run.gpu.trip import Trip, TripCase, TripLaunch
 from harness.run.jobs import JobBuffer
 from harness.values.cell import CellId

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 from gpu_emulator.values import Fault, Schedule
-from harness.run.evidence import RunEvidence, Trusted
-from harness.run.gpu.freedom import Freedom
-from harness.run.gpu.judging import judge_measured
+from harness.run.gpu.judging import Freedom, Referee, judge_measured
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
-from harness.run.gpu.referee import Referee
 from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import Judgement, judge
+from harness.run.judging import Judgement, RunEvidence, Trusted, judge
 from harness.values.execution import Argument, ArgumentKind, RunVerdict
 
 GPU = GpuFacts(

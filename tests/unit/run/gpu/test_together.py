@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from harness.run.gpu.together import Together
+from harness.run.gpu.evaluating import Together
 from harness.values.errors import InfrastructureError
 
 

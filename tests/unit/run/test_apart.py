@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.run.tracing.apart import read_another
+from harness.run.following import read_another
 from harness.values.errors import UsageError
 
 

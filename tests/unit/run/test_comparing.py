@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.run.numbers.comparing import as_tensor, compare, near
-from harness.run.numbers.noise import LARGEST_TOLERANCE, NOISE_FACTOR, tolerance_of, types_in
-from harness.run.numbers.scalars import ELEMENTS
+from harness.run.comparing import (
+    ELEMENTS,
+    LARGEST_TOLERANCE,
+    NOISE_FACTOR,
+    as_tensor,
+    compare,
+    near,
+    tolerance_of,
+    types_in,
+)
 from harness.values.execution import Argument, ArgumentKind
 
 NAN, INF = float("nan"), float("inf")

@@ -1,15 +1,10 @@
-"""Two results of one computation, element by element. Pure.
-
-The measures are those of `triage check`: `rel_err` is `||a - b|| / ||b||` (Euclidean norms), the
-error as a whole; `stable_max_rel` is `max |a - b| / (|b| + rms(b))`, the worst element against the
-tensor's own scale, so that values near zero do not count for more than they are. A NaN or an
-infinity agrees with the same one at the same place, and with nothing else. Neighbours in the type
-of the tensor agree wherever anything is allowed: each of the two was rounded to it once.
-"""
+"""Numbers as bytes: types of elements by name, and scalars as kernel parameters. Pure."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +12,139 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from harness.run.numbers.scalars import ELEMENTS
 from harness.values.execution import Argument
+
+_INTEGERS = {8: "int8", 16: "int16", 32: "int32", 64: "int64"}
+
+ELEMENTS: dict[str, np.dtype[Any]] = {
+    **{f"s{bits}": np.dtype(name) for bits, name in _INTEGERS.items()},
+    **{f"{mark}{bits}": np.dtype(f"u{name}") for mark in "ub" for bits, name in _INTEGERS.items()},
+    **{name: np.dtype(name) for name in _INTEGERS.values()},
+    **{f"u{name}": np.dtype(f"u{name}") for name in _INTEGERS.values()},
+    "f16": np.dtype(np.float16),
+    "f32": np.dtype(np.float32),
+    "f64": np.dtype(np.float64),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "bool": np.dtype(np.bool_),
+    "float16": np.dtype(np.float16),
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float8_e4m3fn": np.dtype(ml_dtypes.float8_e4m3fn),
+    "float8_e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "float8_e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "float8_e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "float8_e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "complex64": np.dtype(np.complex64),
+    "complex128": np.dtype(np.complex128),
+}
+"""Types of elements, as PTX spells them and as torch does."""
+
+
+def pack_integer(value: int, size: int) -> bytes:
+    """Little-endian, in two's complement.
+
+    Raises:
+        ValueError: it does not fit into `size` bytes, signed or unsigned.
+    """
+    low, high = -(1 << (8 * size - 1)), 1 << (8 * size)
+    if not low <= value < high:
+        raise ValueError(f"{value} does not fit into {8 * size} bits")
+    return (value % high).to_bytes(size, "little")
+
+
+def pack_float(value: float, kind: str) -> bytes:
+    """As an `f16`, `bf16`, `f32` or `f64`, rounded to nearest; what is out of range is infinite."""
+    with np.errstate(over="ignore"):
+        return np.asarray(value, dtype=np.float64).astype(ELEMENTS[kind]).tobytes()
+
+
+# How far a right result may be from what it is compared with: numbers, each with its source.
+
+NOISE_FACTOR = 30.0
+"""A value is wrong at this many times the noise that its sums explain.
+
+Measured (#13): miscompiled kernels are off by 25 - 100 % of their range.
+"""
+
+LARGEST_TOLERANCE = 0.25
+"""However noisy the arithmetic, what is off by a quarter of its range is wrong: the least that a
+miscompiled kernel showed (#13)."""
+
+UNIT_ROUNDOFF: dict[str, float] = {
+    "float8_e5m2": 2.0**-3,
+    "float8_e5m2fnuz": 2.0**-3,
+    "float8_e4m3fn": 2.0**-4,
+    "float8_e4m3fnuz": 2.0**-4,
+    "float8_e8m0fnu": 2.0**-1,
+    "bfloat16": 2.0**-8,
+    "float16": 2.0**-11,
+    "tf32": 2.0**-11,
+    "float32": 2.0**-24,
+    "float64": 2.0**-53,
+}
+"""Noise of one rounding, relative to the value: 2**-p for p bits of significand (IEEE 754; PTX ISA,
+"Alternate Floating-Point Data Formats")."""
+
+_SUMS = 2.0**9
+"""Roundings of a wide type that may add up: sums of thousands of terms in another order, and the
+errors of `ex2.approx` and its kin (PTX ISA, "Floating Point Instructions": about 2 units in the
+last place), which a large argument makes larger."""
+
+_WIDE = frozenset({"float32", "float64"})
+
+_INNER = 6 * (2 / 6) ** 0.5
+"""Of a narrow type: six standard deviations of a rounding on the way to a value, in each of two
+results. One has `u / sqrt(6)`: even over a unit, and over a binade. The last one, to the type of
+the tensor, is apart (`comparing.py`)."""
+
+_TYPES = {
+    # Rounded to it, or computed in it: not what is only read.
+    name: re.compile(
+        rf"\bcvt\.\S+\.{ptx}(?:x[24])?\.f\S+\s|^(?!.*\bcvt\.).*\.{ptx}(?:x[24])?\s", re.MULTILINE
+    )
+    for name, ptx in {
+        "bfloat16": "bf16",
+        "float16": "f16",
+        "float8_e4m3fn": "e4m3",
+        "float8_e5m2": "e5m2",
+    }.items()
+} | {"tf32": re.compile(r"\.tf32"), "float32": re.compile(r"\.f32")}
+
+
+def types_in(ptx: str) -> frozenset[str]:
+    """The floating-point types that a program computes with, as torch spells them."""
+    return frozenset(name for name, pattern in _TYPES.items() if pattern.search(ptx))
+
+
+def tolerance_of(dtypes: Iterable[str]) -> float:
+    """The largest `stable_max_rel` of a right result where these types meet; 0 for integers alone.
+
+    That of the coarsest: `NOISE_FACTOR sqrt(n) u` for sums of n terms in a wide one (Higham and
+    Mary, SIAM J. Sci. Comput. 41(5), 2019, theorem 3.1), `_INNER u` for a narrow one. Factors
+    in tf32 are cut off when they are read. Types are spelled as PTX or torch do.
+    """
+    noise = [
+        rounding_of([name]) * (NOISE_FACTOR if name in {*_WIDE, "tf32"} else _INNER)
+        for name in {str(ELEMENTS.get(name, name)) for name in dtypes}
+    ]
+    return min(max(noise, default=0.0), LARGEST_TOLERANCE)
+
+
+def rounding_of(dtypes: Iterable[str]) -> float:
+    """The noise of a few roundings in the coarsest of these types, relative to the value."""
+    names = {str(ELEMENTS.get(name, name)) for name in dtypes} & UNIT_ROUNDOFF.keys()
+    return max((UNIT_ROUNDOFF[n] * (_SUMS if n in _WIDE else 1) for n in names), default=0.0)
+
+
+# Two results of one computation, element by element.
+#
+# The measures are those of `triage check`: `rel_err` is `||a - b|| / ||b||` (Euclidean norms), the
+# error as a whole; `stable_max_rel` is `max |a - b| / (|b| + rms(b))`, the worst element against
+# the
+# tensor's own scale, so that values near zero do not count for more than they are. A NaN or an
+# infinity agrees with the same one at the same place, and with nothing else. Neighbours in the type
+# of the tensor agree wherever anything is allowed: each of the two was rounded to it once.
 
 Array = npt.NDArray[Any]
 

@@ -1,1 +1,0 @@
-"""`triage check`: the configs of a launch against one another, in the interpreter."""

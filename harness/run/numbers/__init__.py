@@ -1,1 +1,0 @@
-"""Values as numbers: types of elements, how far two results are apart, how far they may be."""

@@ -1,1 +1,0 @@
-"""`triage run --trace`: one value, back to where two runs first differ."""
