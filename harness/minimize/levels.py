@@ -8,9 +8,14 @@ the names of all levels.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from harness.bisect.axes import plan_cells
+from harness.bisect.variations import other_targets
+from harness.cells.selection import for_target
+from harness.frontends.base import PlannedCell
 from harness.frontends.registry import back_end, front_end
 from harness.minimize.reduction.fingerprint import Fingerprint, guards_of
 from harness.minimize.reduction.interest import (
@@ -18,19 +23,21 @@ from harness.minimize.reduction.interest import (
     AvailableVersions,
     Interest,
     Oracle,
+    VersionReactions,
     ask_installed,
     assembler_versions,
     compiler_versions,
     walk_the_index,
 )
 from harness.minimize.reduction.oracles import AssemblerOracle, CompilerOracle
-from harness.minimize.reduction.result import Minimization, NothingToReduce
+from harness.minimize.reduction.result import REFUSALS, Minimization, NothingToReduce
 from harness.minimize.reduction.work import Level, MinimizeTask, reduce_level
 from harness.minimize.settings import open_launch
 from harness.minimize.texts import IrText, find_ir, ir_oracle, read_source_of
 from harness.minimize.ttgir.passes import IR_FORMAT
-from harness.values.errors import InfrastructureError, OfflineError, UsageError
+from harness.values.errors import InfrastructureError, OfflineError, TriageError, UsageError
 from harness.values.standalone import SourceInstall
+from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, PTX, Assembler, Compiler
 from harness.values.verdict import Stage
 
@@ -39,11 +46,15 @@ T = TypeVar("T", bound=AnyTool)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBy(Generic[T]):
-    """What a level is held to: the tool that fails, how it is asked, and its other versions."""
+    """What a level is held to: the tool that fails, how it is asked, and its other versions.
+
+    `for_target` gives what asks the tool for another target; None where it has no such cell.
+    """
 
     oracle: Oracle[T]
     tool: T
     versions: AvailableVersions[T]
+    for_target: Callable[[Target], Awaitable[Oracle[T] | None]] | None = None
 
 
 async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
@@ -69,9 +80,28 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
     if _until(task) is Stage.CUBIN and back.takes != PTX:
         # It is not a level of its own: what the assembler takes is only reduced as source.
         by_assembler = AssemblerOracle(inner=oracle)
-        held_by = HeldBy(oracle=by_assembler, tool=cell.ptxas, versions=assembler_versions(back))
-        return await minimize_level(task, level, held_by)
-    return await minimize_level(task, level, held_by_compilers(task, oracle))
+        versions = assembler_versions(back)
+        return await minimize_level(
+            task, level, HeldBy(oracle=by_assembler, tool=cell.ptxas, versions=versions)
+        )
+
+    async def elsewhere(target: Target) -> Oracle[Compiler] | None:
+        beside = await cell_beside(task, target, cell.compiler)
+        return replace(oracle, cell=beside) if beside else None
+
+    held_by = replace(held_by_compilers(task, oracle), for_target=elsewhere)
+    return await minimize_level(task, level, held_by)
+
+
+async def cell_beside(task: MinimizeTask, target: Target, compiler: Compiler) -> PlannedCell | None:
+    """The subject's config for another target, or by another compiler; None where it has none."""
+    selection = for_target(replace(task.selection, compilers=(compiler,)), target)
+    try:
+        cells = (await plan_cells(task.bench, selection, None)).cells
+    except TriageError:
+        return None
+    config = task.subject.cell.cell.config
+    return next((cell for cell in cells if cell.cell.config == config), None)
 
 
 async def minimize_ttgir(task: MinimizeTask) -> Minimization | NothingToReduce:
@@ -185,10 +215,17 @@ async def minimize_level(
     fingerprint = fingerprint.with_errors_of(tried.reactions.values())
     answers = tried.answers(fingerprint)
     guards = guards_of(answers, bad, keeps_refusals=True)
+    fingerprint = fingerprint.with_guards(answers, guards)
+    elsewhere = None
+    if first.verdict in REFUSALS and fingerprint.signature and not fingerprint.accepting:
+        watch.stage("asking about the original for other targets")
+        own = task.subject.cell.cell.target
+        fingerprint, elsewhere = await held_elsewhere(own, held_by, tried, fingerprint)
     interest = Interest(
-        fingerprint=fingerprint.with_guards(answers, guards),
+        fingerprint=fingerprint,
         versions=tried,
         oracle=held_by.oracle,
+        is_accepted=elsewhere,
         keeps_refusals=True,
     )
     found = await reduce_level(task, level, interest)
@@ -203,6 +240,31 @@ async def minimize_level(
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
         reason=said or first.reason,
     )
+
+
+async def held_elsewhere(
+    own: Target, held_by: HeldBy[T], tried: VersionReactions[T], fingerprint: Fingerprint
+) -> tuple[Fingerprint, Callable[[str], Awaitable[bool]] | None]:
+    """The fingerprint with the nearest other target that accepts the original, and its question.
+
+    It holds a refusal in place that no version lifts.
+    """
+    targets = other_targets(own) if held_by.for_target else []
+    for target in sorted(targets, key=lambda each: abs(each.capability - own.capability)):
+        assert held_by.for_target is not None
+        oracle = await held_by.for_target(target)
+        if oracle and (await oracle.react(tried.text, held_by.tool)).is_accepted:
+
+            async def is_accepted(text: str, oracle: Oracle[T] = oracle) -> bool:
+                return (await oracle.react(text, held_by.tool)).is_accepted
+
+            return replace(fingerprint, held_for=str(target)), is_accepted
+    nowhere = f", and {fingerprint.bad} for no other target" if targets else ""
+    tried.notes.append(
+        f"nothing that was tried accepts the original: no {tried.name}{nowhere}; so what is left "
+        "may be wrong in itself"
+    )
+    return fingerprint, None
 
 
 def _install(compiler: Compiler, assembler: Assembler) -> SourceInstall | None:

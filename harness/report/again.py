@@ -55,10 +55,10 @@ async def execute_again(
     how: CompileOptions,
     *,
     seconds: float,
-) -> dict[Retrial, Executed]:
+) -> dict[Retrial, Executed | str]:
     """What comes out at each point, all on inputs that are recorded once; the first ones first.
 
-    What cannot be tried, or not in these seconds, is left out.
+    Where it cannot be tried, or not in these seconds: why.
 
     Raises:
         UsageError: the kernel has no launch that can be run with values.
@@ -67,7 +67,7 @@ async def execute_again(
     groups: dict[Retrial, list[Retrial]] = {}
     for point in dict.fromkeys(points):
         groups.setdefault(replace(point, config=None), []).append(point)
-    found: dict[Retrial, Executed] = {}
+    found: dict[Retrial, Executed | str] = {}
     async with at_bench(store, replace(how, use_cache=False)) as bench:
         bench.deadline = time.monotonic() + seconds
         executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
@@ -78,15 +78,16 @@ async def execute_again(
             async with turns:
                 try:
                     await _execute(bench, selection, executions, group, found)
-                except (TriageError, TimeIsUpError):
-                    return  # what cannot be tried is not known
+                except (TriageError, TimeIsUpError) as error:
+                    is_late = isinstance(error, TimeIsUpError)
+                    why = (
+                        f"the {seconds:.0f} s for all of them were over" if is_late else str(error)
+                    )
+                    for point in group:
+                        found.setdefault(point, why)
 
         await asyncio.gather(*map(one, groups.values()))
-    return {
-        point: each
-        for point, each in found.items()
-        if each.done.row.verdict != VerdictKind.INFRA.value
-    }
+    return found
 
 
 async def _execute(
@@ -94,7 +95,7 @@ async def _execute(
     selection: Selection,
     executions: Executions,
     group: Sequence[Retrial],
-    found: dict[Retrial, Executed],
+    found: dict[Retrial, Executed | str],
 ) -> None:
     """Points of one compiler, target and launch: of its own configs, then of others."""
     for adapts in (False, True):
@@ -105,10 +106,15 @@ async def _execute(
         try:
             for point in missing:
                 if cell := _meant(plan.cells, point):
-                    found[point] = await executions.execute(bench, cell)
+                    executed = await executions.execute(bench, cell)
+                    row = executed.done.row
+                    is_told = row.verdict != VerdictKind.INFRA.value
+                    found[point] = executed if is_told else row.reason
         finally:
             if plan.session:
                 await bench.sessions.close(plan.session)
+    for point in group:
+        found.setdefault(point, "the launch has no such config there")
 
 
 async def _plan(

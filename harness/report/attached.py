@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.bisect.neighbours import contrast
 from harness.cells.compile import compile_selections
@@ -23,6 +23,10 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
+
+if TYPE_CHECKING:
+    from harness.report.again import Retrial
+    from harness.run.executing import Executed
 
 MINIMAL = "min.ptx"
 
@@ -100,16 +104,16 @@ async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[Attach
 
 
 async def execute_places(
-    bench: Bench, places: Sequence[AttachedPlace]
-) -> dict[AttachedPlace, tuple[Row, RunRow]]:
-    """What each file computes there; what cannot be tried, or not in time, is left out.
+    bench: Bench, places: Sequence[AttachedPlace], untried: dict[AttachedPlace | str, str]
+) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
+    """What each file computes there; what could not be executed, or not in time, is in `untried`.
 
     Every version gets the inputs that are recorded with the one of the case.
     """
     from harness.report.again import Retrial, execute_again  # noqa: PLC0415 - the emulator: 0.2 s
 
     case = bench.case
-    found: dict[AttachedPlace, tuple[Row, RunRow]] = {}
+    found: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
     for file in dict.fromkeys(place.file for place in places):
         words = SelectionOptions(
             kernel=str(bench.folder / file),
@@ -118,31 +122,52 @@ async def execute_places(
             formal=bench.formal,
         )
         like = Config.of(case.config)
-        points = {
+        points: dict[AttachedPlace | str, Retrial] = {
             place: Retrial(compiler=place.version, target=place.target, like=like)
             for place in places
             if place.file == file
         }
-        with contextlib.suppress(TriageError):
+        try:
             done = await execute_again(
                 select(words), points.values(), bench.store, bench.how, seconds=bench.seconds
             )
-            ran = {place: done[point] for place, point in points.items() if point in done}
-            found |= {place: (each.done.row, each.row) for place, each in ran.items()}
+        except TriageError as error:
+            untried |= dict.fromkeys(points, str(error))
+        else:
+            found |= _told(done, points, untried)
+    return found
+
+
+def _told(
+    done: Mapping[Retrial, Executed | str],
+    points: Mapping[AttachedPlace | str, Retrial],
+    untried: dict[AttachedPlace | str, str],
+) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
+    found: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
+    for subject, point in points.items():
+        executed = done[point]
+        if isinstance(executed, str):
+            untried[subject] = executed
+        else:
+            found[subject] = executed.done.row, executed.row
     return found
 
 
 async def launch_places(
-    bench: Bench, given: Selection, places: Sequence[AttachedPlace], runner: str | None
-) -> dict[AttachedPlace, tuple[Row, RunRow]]:
-    """What the cubin of each file computes on a GPU there; what cannot be tried is left out.
+    bench: Bench,
+    given: Selection,
+    places: Sequence[AttachedPlace],
+    runner: str | None,
+    untried: dict[AttachedPlace | str, str],
+) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
+    """What the cubin of each file computes on a GPU there; what cannot be tried is in `untried`.
 
     A file with a launch beside it gets that, any other what the repro of `given` says.
     """
     from harness.report.case import launched_rows  # noqa: PLC0415 - the emulator: 0.2 s
-    from harness.run.raw_ptx import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch  # noqa: PLC0415 - as above  # noqa: PLC0415 - as above
+    from harness.run.raw_ptx import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch  # noqa: PLC0415 - as above
 
-    found: dict[AttachedPlace, tuple[Row, RunRow]] = {}
+    found: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
     for file in dict.fromkeys(place.file for place in places):
         inputs = inputs_of(given.repro)
         if file == MINIMAL and (bench.folder / LAUNCH_INPUTS).is_file():
@@ -154,28 +179,33 @@ async def launch_places(
             sm=[bench.case.target],
             ptxas=list(dict.fromkeys(place.version for place in mine)),
         )
-        with contextlib.suppress(TriageError):
+        try:
             done = await launched_rows(
                 select(words), inputs, bench.store, bench.how, lambda _: None, runner
             )
-            rows = {each.row.compiled.ptxas: each for each in done if each.row.compiled}
-            ran = {place: rows[place.version] for place in mine if place.version in rows}
-            found |= {place: (each.done.row, each.row) for place, each in ran.items()}
+        except TriageError as error:
+            untried |= dict.fromkeys(mine, str(error))
+            continue
+        rows = {each.row.compiled.ptxas: each for each in done if each.row.compiled}
+        for place in mine:
+            if executed := rows.get(place.version):
+                found[place] = executed.done.row, executed.row
+            else:
+                untried[place] = f"ptxas {place.version} made no cubin of it that was launched"
     return found
 
 
 async def execute_rows(
-    bench: Bench, selection: Selection, rows: Sequence[Row]
-) -> dict[str, tuple[Row, RunRow]]:
-    """What the kernel itself computes, cell by cell; what cannot be tried in time is left out."""
+    bench: Bench, selection: Selection, rows: Sequence[Row], untried: dict[AttachedPlace | str, str]
+) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
+    """What the kernel itself computes, by cell; what cannot be tried in time is in `untried`."""
     from harness.report.again import execute_again, retrial_of  # noqa: PLC0415 - as above
 
-    points = {row.cell: retrial_of(row) for row in rows}
+    points: dict[AttachedPlace | str, Retrial] = {row.cell: retrial_of(row) for row in rows}
     done = await execute_again(
         selection, points.values(), bench.store, bench.how, seconds=bench.seconds
     )
-    ran = {cell: done[point] for cell, point in points.items() if point in done}
-    return {cell: (each.done.row, each.row) for cell, each in ran.items()}
+    return _told(done, points, untried)
 
 
 def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:

@@ -20,8 +20,6 @@ from harness.values.execution import OutputFacts, RunRow
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 
-_NOT_TRIED = "it could not be tried here"
-
 
 class ClaimKind(StrEnum):
     """What a claim is about."""
@@ -38,6 +36,7 @@ class ClaimKind(StrEnum):
     OUTPUT = "output"  # what one tensor holds after a run, and must hold
     SEEN = "seen"  # what a run was held to, and under which schedules it goes wrong
     TIMES = "times"  # of a cubin, computed from the attached samples
+    VALID = "valid"  # that a reduced file is right in itself: nothing here can tell
     TEXT = "text"  # a line that only has to be there as it was computed
 
 
@@ -62,7 +61,7 @@ class Claim:
 
     `place` is where an attached file is compiled, `file` names one whose bytes count, `cell` a
     stored result. `is_bound`: it says of one side of a boundary what the title rests on; where it
-    cannot be checked, the report is not ready.
+    cannot be checked, the report is not ready. `reason` says why nothing can check it.
     """
 
     kind: ClaimKind
@@ -72,6 +71,7 @@ class Claim:
     file: str | None = None
     cell: str | None = None
     is_bound: bool = False
+    reason: str = ""
 
     @property
     def subject(self) -> AttachedPlace | str:
@@ -221,9 +221,12 @@ def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProo
     ]
     for claim in distinct:
         found = [claim.expected] if claim.kind is ClaimKind.TEXT else list(_found(claim, trial))
+        found = [] if claim.reason else found
         checked += bool(found)
         if not found:
-            why = f"{claim.subject}: {trial.untried.get(claim.subject, _NOT_TRIED)}"
+            default = "the file cannot be read" if claim.file else "it was not executed again"
+            reason = claim.reason or trial.untried.get(claim.subject, default)
+            why = f"{claim.subject}: {reason}"
             unchecked.append((claim.said, why))
             unproved += [f"{claim.said!r} could not be checked: {why}"] if claim.is_bound else []
         differences = (_differs(claim, each) for each in found)

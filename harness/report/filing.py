@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from gpu_emulator.ptx.text.facts import PtxError
 from harness.cells.places import CompileOptions
 from harness.frontends.base import Selection
@@ -34,6 +36,9 @@ from harness.report.gate import Defect
 from harness.report.writing import inspect_dossier, run_script, script_defects, with_log
 from harness.store.store import Store
 from harness.values.execution import RunRow
+from harness.values.row import Row
+from harness.values.toolchain import EMULATOR
+from harness.values.verdict import VerdictKind
 
 _SECONDS = 600.0
 _LARGEST_FILE = 4 << 30
@@ -123,12 +128,11 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         does = "executing" if dossier.executed else "compiling"
         does = "launching" if dossier.on_gpu else does
         filing.tell(f"{does} the attached files in {len(places)} ways")
-    runs: dict[AttachedPlace | str, RunRow] = {}
     untried: dict[AttachedPlace | str, str] = {
-        cell: "what it was judged from is not kept, or it is flaky"
-        for cell, row in stored.items()
-        if row is None
+        cell: _why_not_judged(filing.store, cell) for cell, row in stored.items() if row is None
     }
+    executed: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
+    rows: dict[AttachedPlace, Row] = {}
     home = inside.parent / "results"
     with Store.open(home) as store:
         bench = Bench(
@@ -150,36 +154,50 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
                 )
                 for row in dossier.executed_rows
             }
-            there = await launch_places(
-                bench, filing.selection, [*dict.fromkeys((*places, *again.values()))], filing.runner
-            )
-            rows = {place: row for place, (row, _) in there.items()}
-            runs |= {place: run for place, (_, run) in there.items()}
-            launched = {cell: there[place] for cell, place in again.items() if place in there}
-            stored |= {cell: row for cell, (row, _) in launched.items()}
-            runs |= {cell: run for cell, (_, run) in launched.items()}
+            every = [*dict.fromkeys((*places, *again.values()))]
+            executed |= await launch_places(bench, filing.selection, every, filing.runner, untried)
+            executed |= {
+                cell: executed[place] for cell, place in again.items() if place in executed
+            }
+            untried |= {cell: untried[place] for cell, place in again.items() if place in untried}
         elif dossier.executed:
-            there = await execute_places(bench, places)
-            rows = {place: row for place, (row, _) in there.items()}
+            executed |= await execute_places(bench, places, untried)
             named = [row for row in dossier.executed_rows if row.cell in cells]
             filing.tell(f"executing {len(named)} cells again")
-            here = await execute_rows(bench, filing.selection, named)
-            stored |= {cell: row for cell, (row, _) in here.items()}
-            runs |= {place: run for place, (_, run) in there.items()}
-            runs |= {cell: run for cell, (_, run) in here.items()}
+            executed |= await execute_rows(bench, filing.selection, named, untried)
         else:
-            rows = await compile_places(bench, places, untried)
+            rows |= await compile_places(bench, places, untried)
+    for subject, (row, _) in executed.items():
+        if isinstance(subject, AttachedPlace):
+            rows[subject] = row
+        else:
+            stored[subject] = row
     return ClaimsTrial(
         files=files,
         rows=rows,
         outcomes={place: dossier.outcome(row) for place, row in rows.items()},
         stored={cell: row for cell, row in stored.items() if row},
-        runs=runs,
+        runs={subject: run for subject, (_, run) in executed.items()},
         instructions=_counted(files, ".ptx", count_instructions),
         unwritten=_counted(files, ".ptx", count_unwritten),
         lines=_lines(files, filing.selection),
         untried=untried,
     )
+
+
+def _why_not_judged(store: Store, cell: str) -> str:
+    """Why a stored result cannot be judged again from its evidence."""
+    record = next((each for each in store.find_cells(cell) if each.cell == cell), None)
+    if record is None:
+        return "no result of this cell is stored"
+    row = msgspec.json.decode(record.row, type=Row)
+    if row.flaky:
+        return "its runs disagreed, and each would be judged by itself"
+    if row.verdict == VerdictKind.INFRA.value:
+        return f"this machine failed: {row.reason}"
+    if row.ptxas == EMULATOR:
+        return "it was not executed again"
+    return "the evidence that it was judged from is not kept"
 
 
 def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:

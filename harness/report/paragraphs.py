@@ -223,9 +223,15 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
     kept = f"`{spell(asked)}`" if asked else "the signature of the failure"
     held = ""
     if target := found.fingerprint.held_for:
-        held = f" {d.tool} {found.ptxas} accepts it for {target}."
-        place = AttachedPlace(file=shown, tool=d.tool, version=found.ptxas, target=target)
+        tool, version = found.compiler, found.fingerprint.bad
+        held = f" {tool} {version} accepts it for {target}."
+        place = AttachedPlace(file=shown, tool=tool, version=version, target=target)
         claims += gives(place, VerdictAnswer.OK)
+    elif found.is_unheld:
+        held = " No version and no other target that was tried accepts what it was reduced from"
+        held += "; no step added a kind of error." if found.fingerprint.errors else "."
+        reason = "nothing that was tried accepts the original"
+        claims.append(Claim(kind=ClaimKind.VALID, file=shown, reason=reason))
     said = f"{sizes}; every step kept {kept}{checked}.{held}{undefined}"
     return ledger.say(said, *claims)
 

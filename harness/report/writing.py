@@ -120,8 +120,9 @@ def inspect_dossier(dossier: Dossier, issue: str, required: tuple[str, ...]) -> 
     files = {file.name: file.data for file in dossier.attachments}
     defects = inspect_report(issue, files, required=required, private=_private())
     found = dossier.minimized
-    # What a compiler writes wrongly need not be right anywhere else.
-    if found and found.is_unheld and not dossier.is_compilers:
+    # The errors of PTX that a compiler wrote are that compiler's, as long as none is added.
+    is_restricted = dossier.is_compilers and found and found.fingerprint.errors
+    if found and found.is_unheld and not is_restricted:
         words = (
             "no version accepts what it was reduced from, and no other target that was tried does: "
             "it may be wrong in itself"

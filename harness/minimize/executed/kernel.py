@@ -16,7 +16,7 @@ from packaging.version import Version
 from harness.bisect.axes import plan_cells
 from harness.bisect.variations import other_targets
 from harness.cells.evaluate import Evaluated
-from harness.cells.selection import for_target, select
+from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
@@ -35,7 +35,7 @@ from harness.minimize.executed.ptx import (
     launch_files,
     minimize_executed_ptx,
 )
-from harness.minimize.levels import held_by_compilers, ir_level, minimize_level
+from harness.minimize.levels import cell_beside, held_by_compilers, ir_level, minimize_level
 from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, NothingToReduce
@@ -53,7 +53,6 @@ from harness.run.raw_ptx import LAUNCH_INPUTS
 from harness.run.same_inputs import SameInputs
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant, RunRow, RunVerdict
-from harness.values.target import Target
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, VerdictKind
 
@@ -159,7 +158,7 @@ async def _source_held_to(
     places = [(other, mine) for other in other_targets(target)]
     places += [(target, other) for other in _other_compilers(mine)]
     for there, compiler in places:
-        beside = await _cell_beside(task, there, compiler)
+        beside = await cell_beside(task, there, compiler)
         try:
             if beside is None:
                 continue
@@ -182,19 +181,6 @@ async def _source_held_to(
     if not seen:
         return "it is right for no other target and with no installed Triton: what is right?"
     return "; ".join(f"held to {', '.join(names)}, {said}" for said, names in seen.items())
-
-
-async def _cell_beside(
-    task: MinimizeTask, target: Target, compiler: Compiler
-) -> PlannedCell | None:
-    """The subject's config for another target, or by another compiler; None where it has none."""
-    selection = for_target(replace(task.selection, compilers=(compiler,)), target)
-    try:
-        cells = (await plan_cells(task.bench, selection, None)).cells
-    except TriageError:
-        return None
-    config = task.subject.cell.cell.config
-    return next((each for each in cells if each.cell.config == config), None)
 
 
 def _other_compilers(mine: Compiler) -> list[Compiler]:
@@ -404,7 +390,7 @@ async def _besides(
             words = "what is made of it with num_stages=1"
             yield replace(same_launch, beside_options=options, words=words)
         for target in other_targets(cell.cell.target):
-            if beside := await _cell_beside(task, target, mine):
+            if beside := await cell_beside(task, target, mine):
                 words = f"what is made of it for {target}"
                 yield replace(oracle, beside=beside.launch, words=words)
     for triton in _other_compilers(mine):

@@ -23,8 +23,8 @@ LAUNCH_FILE = "kernel.py"
 """A kernel with its launch, named as the candidates are: a fault says in which file it is."""
 
 
-# How what reads a text of each level says that it is wrong in itself; of source, all alike.
-_REFUSES = {"ptx": VerdictKind.PTXAS_ERROR}
+# How what reads a text says that it is wrong: a compiler, and the assembler of what it wrote.
+REFUSALS = frozenset({VerdictKind.REJECTED, VerdictKind.PTXAS_ERROR})
 
 
 class Ending(StrEnum):
@@ -173,8 +173,8 @@ class Minimization:
 
         What crashes, or goes wrong later, has been read and found to be valid.
         """
-        asked, refuses = self.fingerprint, _REFUSES.get(self.level, VerdictKind.REJECTED)
-        is_refused = self.reaction is not None and self.reaction.verdict is refuses
+        asked = self.fingerprint
+        is_refused = self.reaction is not None and self.reaction.verdict in REFUSALS
         return (
             is_refused and asked.signature is not None and not (asked.accepting or asked.held_for)
         )

@@ -590,7 +590,8 @@ def _closing(found: Minimization) -> list[str]:
             f"It reads registers that nothing wrote, {more} more than the original: --defined."
         )
     if target := found.fingerprint.held_for:
-        lines.append(f"No version accepts it; ptxas {found.ptxas} accepts it for {target}.")
+        tool = f"{found.compiler} {found.fingerprint.bad}"
+        lines.append(f"No version accepts it; {tool} accepts it for {target}.")
     if found.is_unheld:
         lines.append(
             "Nothing that was tried accepts the original: the result may be wrong in itself."

@@ -21,6 +21,7 @@ from report_cases import (
     evidence,
 )
 
+from harness.blame.ground import Culprit
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import parse_condition
@@ -310,6 +311,44 @@ def test_a_reduction_that_nothing_accepts_is_not_ready() -> None:
     assert found(refusal, held_for="sm_90a") == []
     # No input may crash a compiler.
     assert found(replace(refusal, verdict=VerdictKind.PTXAS_ICE)) == []
+
+
+def test_what_a_compiler_writes_wrongly_is_filed_if_no_kind_of_error_was_added() -> None:
+    """No version accepts its PTX; what nobody can check of the reduction is named."""
+    refusal = Reaction(
+        verdict=VerdictKind.PTXAS_ERROR,
+        reason="no such feature",
+        is_accepted=False,
+        end=ProcessEnd(exit_code=255),
+    )
+    blamed = replace(IN_TRITON.blame or IN_PTXAS.blame, culprit=Culprit.TRITON)
+
+    def filed(errors: frozenset[str] | None) -> tuple[list[str], list[str]]:
+        asked = replace(MINIMIZED.fingerprint, accepting=(), errors=errors)
+        minimized = replace(MINIMIZED, fingerprint=asked, reaction=refusal)
+        dossier = replace(IN_TRITON, blame=blamed, minimized=minimized)
+        assert dossier.is_compilers
+        issue = render_report(dossier, Upstream.TRITON)
+        defects = inspect_dossier(dossier, issue.text, tuple(REQUIRED[Upstream.TRITON]))
+        proof = prove(issue.claims, ClaimsTrial(), issue.text)
+        reasons = [why for said, why in proof.unchecked if "accepts what it was reduced" in said]
+        return [each.kind for each in defects if each.kind == "reduction"], reasons
+
+    named = "min.ptx: nothing that was tried accepts the original"
+    assert filed(frozenset({"no such feature"})) == ([], [named])
+    # Nothing kept it from becoming another program that is wrong.
+    assert filed(frozenset()) == (["reduction"], [named])
+    assert filed(None) == (["reduction"], [named])
+
+
+def test_each_statement_that_is_not_checked_has_its_reason() -> None:
+    for dossier, upstream in CASES.values():
+        issue = render_report(dossier, upstream)
+        for _, why in prove(issue.claims, ClaimsTrial(), issue.text).unchecked:
+            subject, _, reason = why.partition(": ")
+            assert subject
+            assert reason
+            assert "could not be tried here" not in reason
 
 
 def test_a_reduction_that_another_target_accepts_says_so() -> None:

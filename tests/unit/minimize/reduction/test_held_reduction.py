@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness.io.processes.hub import ResourceLimits
+from harness.minimize.levels import HeldBy, held_elsewhere
 from harness.minimize.reduction.driver import Reducer, TextFormat
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
 from harness.minimize.reduction.interest import (
@@ -24,6 +25,7 @@ from harness.minimize.reduction.result import Ending
 from harness.minimize.reduction.work import Level, LevelReduction, MinimizedFolder, Watch, Work
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
+from harness.values.target import Target
 from harness.values.verdict import Signature, VerdictKind
 
 ORIGINAL = "shapes dot loop mask store"
@@ -221,3 +223,38 @@ def test_the_index_is_walked_where_nothing_installed_accepts(
     found = asyncio.run(inner())
     assert heard == [f"trying Triton {version}" for version in ("4.0", "3.0", "6.0", "7.0")]
     assert guards_of(found.answers(fingerprint), "5.0", keeps_refusals=True) == ("3.0",)
+
+
+def held_for(*accepts: str) -> tuple[str | None, list[str], bool | None]:
+    """The target that holds what no version lifts, the notes, and whether it takes half of it."""
+    oracles = {
+        each: Fake({"2.0": lambda text, each=each: "ok" if each in accepts and text else "bug"})
+        for each in ("sm_80", "sm_90a", "sm_100a")
+    }
+
+    async def for_target(target: Target) -> Fake | None:
+        return oracles.get(str(target))
+
+    async def inner() -> tuple[str | None, list[str], bool | None]:
+        versions = AvailableVersions(
+            name="Triton", installed=[], available=list, install=Version, steps=0
+        )
+        held_by = HeldBy(
+            oracle=Fake({}), tool=Version("2.0"), versions=versions, for_target=for_target
+        )
+        tried = VersionReactions[Version](name="Triton", text=ORIGINAL)
+        fingerprint = Fingerprint(bad="2.0", signature=signature("bug").key)
+        own = Target.parse("sm_120a")
+        found, is_accepted = await held_elsewhere(own, held_by, tried, fingerprint)
+        taken = await is_accepted("shapes dot") if is_accepted else None
+        return found.held_for, tried.notes, taken
+
+    return asyncio.run(inner())
+
+
+def test_what_no_version_accepts_is_held_by_the_nearest_target_that_does() -> None:
+    assert held_for("sm_80", "sm_90a") == ("sm_90a", [], True)
+    target, notes, taken = held_for()
+    assert (target, taken) == (None, None)
+    [note] = notes
+    assert note.startswith("nothing that was tried accepts the original: no Triton, and 2.0 for no")
