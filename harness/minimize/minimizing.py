@@ -15,6 +15,7 @@ from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub
 from harness.minimize.levels import minimize_config, minimize_source, minimize_ttgir
 from harness.minimize.ptx.level import minimize_ptx
+from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.subject import Subject, SubjectSearch, find_subject, is_before_ptxas
 from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, Watch
@@ -60,6 +61,8 @@ def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
         ("bytes", before.bytes, after.bytes),
     ]
     is_ptxas = found.level == "ptx" and not found.is_executed
+    # A module of IR and a launch need more than their text to be compiled.
+    is_compiled = is_ptxas or (found.level == "source" and not found.is_executed)
     store.put_evidence(
         REPRODUCER,
         key,
@@ -78,6 +81,11 @@ def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
                 not_ablated=found.not_ablated,
                 is_minimal=found.is_minimal,
                 command=command,
+                kind=found.tool_kind if is_compiled else "",
+                flags=found.flags if is_ptxas else (),
+                accepted_by=tuple(
+                    line.version for line in found.versions if line.minimized is Answer.ACCEPTS
+                ),
             )
         ),
         {},

@@ -164,6 +164,15 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
         """
         return self.get_many(kind, [key]).get(key)
 
+    def has_evidence(self, kind: str) -> bool:
+        """Whether anything of this kind is kept.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        query = "SELECT EXISTS (SELECT 1 FROM evidence WHERE kind = ?)"
+        return bool(self._database.run(lambda db: db.execute(query, (kind,)).fetchone()[0]))
+
     def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, Evidence]:
         """As `get_evidence`, for many keys at once; those to be made are not in the answer.
 

@@ -170,7 +170,8 @@ class Bug:
     nights in a row without it, up to the last one. `first_seen` and `last_seen` are runs. `title`
     is the template of its message. `related` are the numbers of bugs that look alike; `likeness`
     compares the histories of those that say the same, where that is nothing. `joined` are bugs
-    whose results count as this one's: their records, with the reason in the note.
+    whose results count as this one's: their records, with the reason in the note. `untried` is the
+    version that has to accept its smallest input before it is `fixed-verified`.
     """
 
     record: BugRecord
@@ -196,6 +197,7 @@ class Bug:
     likeness: tuple[Likeness, ...] = ()
     joined: tuple[BugRecord, ...] = ()
     issues: tuple[str, ...] = ()
+    untried: str | None = None
 
 
 class KeptReproducer(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +206,8 @@ class KeptReproducer(msgspec.Struct, frozen=True, kw_only=True):
     `text` is the file that a reader is shown, `name` its name, `level` what was reduced. `sizes`
     has a name, the number before and that now; `ablation` each instruction with what happens
     without it, as found by running. `is_minimal`: nothing can go alone; None where that was not
-    tried out. `command` is the one that reduced it.
+    tried out. `command` is the one that reduced it. `accepted_by` are the versions of the tool
+    `kind` that accept it, `flags` those that ptxas gets; no `kind`: it is executed, not compiled.
     """
 
     kernel: str
@@ -218,6 +221,9 @@ class KeptReproducer(msgspec.Struct, frozen=True, kw_only=True):
     not_ablated: int = 0
     is_minimal: bool | None = None
     command: str = ""
+    kind: str = ""
+    flags: tuple[str, ...] = ()
+    accepted_by: tuple[str, ...] = ()
 
 
 def reproducer_key(signature: str, kernel: str) -> str:

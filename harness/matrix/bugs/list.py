@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from harness.cells.repros.find import list_repros
-from harness.frontends.registry import known_versions
+from harness.frontends.registry import kinds, known_versions
 from harness.judging.answers import is_failure
 from harness.judging.conditions import Condition
 from harness.judging.signature import template
@@ -24,6 +24,7 @@ from harness.store.sqlite.records import RunRecord
 from harness.store.store import Store
 from harness.values.bug import (
     REPRODUCER,
+    AffectedRange,
     Bug,
     BugFacts,
     BugRecord,
@@ -31,11 +32,14 @@ from harness.values.bug import (
     KeptReproducer,
     KeptWorkaround,
     Likeness,
+    MachineState,
     Occasion,
+    Seen,
     reproducer_key,
 )
 from harness.values.errors import UsageError
 from harness.values.row import Row
+from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Signature
 
 _MAX_WORDS = 2000
@@ -77,7 +81,7 @@ def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
         )
         for bug in found
     ]
-    return sorted(found, key=lambda bug: bug.record.number)
+    return sorted((_verified(store, bug) for bug in found), key=lambda bug: bug.record.number)
 
 
 def list_held(store: Store, condition: Condition) -> list[HeldAt]:
@@ -181,14 +185,44 @@ def reproducer_of(store: Store, bug: Bug) -> KeptReproducer | None:
     Raises:
         StorageError: the results cannot be read.
     """
+    return min(reproducers_of(store, bug).values(), key=lambda kept: len(kept.text), default=None)
+
+
+def reproducers_of(store: Store, bug: Bug) -> dict[str, KeptReproducer]:
+    """The smallest input of this bug for each kernel, by the key of the evidence.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
     signatures = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
     keys = [reproducer_key(signature, kernel) for signature in signatures for kernel in bug.kernels]
-    found = []
-    for each in store.get_many(REPRODUCER, keys).values():
+    found = {}
+    for key, evidence in store.get_many(REPRODUCER, keys).items():
         # What another version of this program wrote may not fit.
         with contextlib.suppress(msgspec.MsgspecError):
-            found.append(msgspec.json.decode(each.body, type=KeptReproducer))
-    return min(found, key=lambda each: len(each.text), default=None)
+            found[key] = msgspec.json.decode(evidence.body, type=KeptReproducer)
+    return found
+
+
+def _verified(store: Store, bug: Bug) -> Bug:
+    """The bug, `fixed-verified` only if the version without it takes its smallest input, too."""
+    if bug.machine not in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
+        return bug
+    kept = reproducer_of(store, bug)
+    version = untried_version(kept, bug.ranges) if kept else None
+    machine = MachineState.FIXED_CANDIDATE if version else bug.machine
+    return replace(bug, machine=machine, untried=version)
+
+
+def untried_version(kept: KeptReproducer, ranges: Sequence[AffectedRange]) -> str | None:
+    """The version without a bug that was not seen to accept the bug's smallest input.
+
+    None where it was, or where no version of the tool that the input is for is without the bug.
+    """
+    tool = compiler_name(kept.kind) if kept.kind in kinds() else assembler_name(kept.kind)
+    marks = [mark for along in ranges if along.tool == tool for mark in along.marks]
+    is_free = bool(kept.kind and marks) and marks[-1].seen is Seen.CLEAN
+    return marks[-1].version if is_free and marks[-1].version not in kept.accepted_by else None
 
 
 def set_state(

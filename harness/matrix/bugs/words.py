@@ -183,6 +183,8 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
     if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
         nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
         said += say(f" ({nights} without it, in all cells that had it, at their newest versions)")
+        if bug.untried:
+            said += say(f"; {bug.untried} was not seen to accept its smallest input")
     elif bug.machine is MachineState.ABSENT:
         said += say(" (it works with the newest versions that were tried; no whole night says so)")
     yield "results say", said

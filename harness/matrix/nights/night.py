@@ -28,6 +28,7 @@ from harness.cells.repros.releases import is_of
 from harness.frontends.bench.bench import Workbench
 from harness.io.machines.seam import Machines, MachinesGoneError
 from harness.io.packages.versions import LATEST, check_spec
+from harness.matrix.bugs.reproducers import try_reproducers
 from harness.matrix.diff.between_runs import compare_runs, previous_run
 from harness.matrix.nights.plan import MatrixPlan, plan_matrix
 from harness.matrix.nights.steering import MatrixSteering
@@ -220,6 +221,7 @@ async def run_matrix(
             await _execute_there(night, matrix, machines)
         else:
             await _execute(night)
+        await try_reproducers(bench, options.work)
     verdicts, unexpected = _counts(store, run_id, matrix)
     steering = night.steering
     is_whole = not (steering.skipped or steering.skipped_captures)

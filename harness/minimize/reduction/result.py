@@ -168,6 +168,12 @@ class Minimization:
         return "ptxas" if self.level == "ptx" else compiler_name(self.kind)
 
     @property
+    def tool_kind(self) -> str:
+        """The kind of the tool whose versions are compared, where it is compiled."""
+        is_assembler = self.is_of_assemblers or self.level == "ptx"
+        return self.assembler if is_assembler else self.kind
+
+    @property
     def is_unheld(self) -> bool:
         """Whether it is refused, and nothing that was tried accepts it: it may be wrong in itself.
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from acted_front_end import Stage
 
 from harness.cells.places import RunProgress
+from harness.matrix.bugs.list import list_bugs, reproducer_of
 from harness.matrix.file import read_matrix
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.minimize.minimizing import minimize
+from harness.minimize.reduction.result import Minimization
+from harness.minimize.reduction.work import MinimizeOptions, Watch
+from harness.values.bug import MachineState
 
 pytest_plugins = ("acted_fixtures",)
 
@@ -29,16 +35,22 @@ expect:
 
 
 def night(
-    stage: Stage, more: str = "", *, max_time: float | None = None, stop_at: int = 0
+    stage: Stage,
+    more: str = "",
+    *,
+    max_time: float | None = None,
+    stop_at: int = 0,
+    matrix: str = MATRIX,
 ) -> MatrixReport:
     path = Path("m.yaml")
-    path.write_text(MATRIX + more)
-    matrix = read_matrix(path)
-    options = MatrixOptions(max_time=max_time, work=stage.how)
+    path.write_text(matrix + more)
+    asked = read_matrix(path)
+    how = replace(stage.how, command="triage matrix run")
+    options = MatrixOptions(max_time=max_time, work=how)
 
     async def work() -> MatrixReport:
-        plan = make_plan(matrix, options, stage.store)
-        return await run_matrix(matrix, stage.store, options, RunProgress(), plan)
+        plan = make_plan(asked, options, stage.store)
+        return await run_matrix(asked, stage.store, options, RunProgress(), plan)
 
     return stage.run(work(), stop_at=stop_at)
 
@@ -101,3 +113,30 @@ def test_an_interrupted_night_goes_on_where_it_was(crashes: Stage) -> None:
     assert whole.verdicts == {"ok": 8, "ptxas_ice": 4}
     # What was lowered and stored is not lowered again.
     assert len(crashes.acted.asked) <= 6 + 1
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_a_bug_is_only_fixed_where_its_smallest_input_is_accepted(
+    stage: Stage, *, is_accepted: bool
+) -> None:
+    stage.ptxas("1.0", "2.0")
+    stage.acted.act = lambda *_: "2.0=ice *=ok"
+    night(stage)
+    options = MinimizeOptions(folder_of=lambda _: Path("min"))
+    # As the cells of a night, so that it is no line of its own.
+    selection = stage.selection(compiler=["acted==1.1"], config="width=1", freeze_ptx=True)
+    found = stage.run(minimize(selection, stage.store, stage.how, options, Watch()))
+    assert isinstance(found, Minimization)
+    # What is left has no store any more.
+    assert "st.global" not in found.text
+    [bug] = list_bugs(stage.store)
+    kept = reproducer_of(stage.store, bug)
+    assert kept
+    assert (kept.kind, kept.accepted_by) == ("ptxas", ("1.0",))
+    stage.ptxas("3.0", before="" if is_accepted else 'if "st.global" not in text: ice("C7907")\n')
+    fixed = MATRIX.replace("'==2.0'", "'==2.0', '==3.0'")
+    night(stage, matrix=fixed)
+    [bug] = list_bugs(stage.store, clean_nights=1)
+    assert bug.untried == (None if is_accepted else "3.0")
+    expected = MachineState.FIXED_VERIFIED if is_accepted else MachineState.FIXED_CANDIDATE
+    assert bug.machine is expected

@@ -1,0 +1,66 @@
+"""The smallest input of a bug that is gone, tried with the version that is free of the bug."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from harness.cells.compile import compile_selections
+from harness.cells.places import CompileOptions, RunProgress
+from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions, on_compiler
+from harness.frontends.bench.bench import Workbench
+from harness.io.toolchains.install import install_ptxas
+from harness.matrix.bugs.list import list_bugs, reproducers_of
+from harness.minimize.reduction.oracles import PtxOracle, Question
+from harness.store.store import Store
+from harness.values.bug import REPRODUCER, KeptReproducer
+from harness.values.errors import TriageError
+from harness.values.target import Target
+from harness.values.toolchain import PTX
+from harness.values.verdict import VerdictKind
+
+
+async def try_reproducers(bench: Workbench, how: CompileOptions) -> None:
+    """Compile the smallest input of each bug that is gone, with the version that has to take it.
+
+    What cannot be tried stays untried.
+
+    Raises:
+        StorageError: results cannot be read or kept.
+    """
+    store = bench.store
+    if not store.has_evidence(REPRODUCER):
+        return
+    for bug in list_bugs(store):
+        if bug.untried is None:
+            continue
+        key, kept = min(reproducers_of(store, bug).items(), key=lambda item: len(item[1].text))
+        with contextlib.suppress(TriageError):
+            if await _is_accepted(bench, kept, bug.untried, how):
+                kept = msgspec.structs.replace(kept, accepted_by=(*kept.accepted_by, bug.untried))
+                store.put_evidence(REPRODUCER, key, msgspec.json.encode(kept), {})
+
+
+async def _is_accepted(
+    bench: Workbench, kept: KeptReproducer, version: str, how: CompileOptions
+) -> bool:
+    if kept.level == PTX:
+        ptxas = await asyncio.to_thread(install_ptxas, version)
+        question = Question(target=Target.parse(kept.target), flags=kept.flags)
+        oracle = PtxOracle(bench.hub, question, jobs=1, limits=bench.limits)
+        return (await oracle.react(kept.text, ptxas)).is_accepted
+    with tempfile.TemporaryDirectory(prefix="triage-reproducer-") as place:
+        file = Path(place) / kept.name
+        file.write_text(kept.text)
+        words = on_compiler(
+            SelectionOptions(kernel=str(file), sm=[kept.target]), kept.kind, version
+        )
+        with Store.open(Path(place) / "results") as store:
+            selection = await asyncio.to_thread(select, words)
+            report = await compile_selections([selection], store, how, RunProgress())
+        return all(VerdictKind(row.verdict).compiles for row in report.rows)
