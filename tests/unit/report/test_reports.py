@@ -321,7 +321,8 @@ def test_what_a_compiler_writes_wrongly_is_filed_if_no_kind_of_error_was_added()
         is_accepted=False,
         end=ProcessEnd(exit_code=255),
     )
-    blamed = replace(IN_TRITON.blame or IN_PTXAS.blame, culprit=Culprit.TRITON)
+    assert IN_PTXAS.blame is not None
+    blamed = replace(IN_PTXAS.blame, culprit=Culprit.TRITON)
 
     def filed(errors: frozenset[str] | None) -> tuple[list[str], list[str]]:
         asked = replace(MINIMIZED.fingerprint, accepting=(), errors=errors)

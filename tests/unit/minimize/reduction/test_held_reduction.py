@@ -225,11 +225,19 @@ def test_the_index_is_walked_where_nothing_installed_accepts(
     assert guards_of(found.answers(fingerprint), "5.0", keeps_refusals=True) == ("3.0",)
 
 
+def ok(_text: str) -> str:
+    return "ok"
+
+
+def bug(_text: str) -> str:
+    return "bug"
+
+
 def held_for(*accepts: str) -> tuple[str | None, list[str], bool | None]:
     """The target that holds what no version lifts, the notes, and whether it takes half of it."""
     oracles = {
-        each: Fake({"2.0": lambda text, each=each: "ok" if each in accepts and text else "bug"})
-        for each in ("sm_80", "sm_90a", "sm_100a")
+        name: Fake({"2.0": ok if name in accepts else bug})
+        for name in ("sm_80", "sm_90a", "sm_100a")
     }
 
     async def for_target(target: Target) -> Fake | None:
