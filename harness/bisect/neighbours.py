@@ -13,8 +13,7 @@ from harness.cells.places import CompileOptions, record_of, work
 from harness.cells.selection import SUFFIX_SINCE, for_target
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.ptxas_back_end import unassembled
-from harness.frontends.registry import back_end, front_end
+from harness.frontends.registry import back_end, front_end, unassembled
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition
 from harness.judging.followed import Followed, follow, rank

@@ -9,9 +9,9 @@ from harness.frontends.back_end import LoweredProgram
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.assemble import Inspection
 from harness.frontends.bench.bench import Kept, Workbench
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
+from harness.frontends.sessions import CapturedLaunch
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy

@@ -13,8 +13,7 @@ from harness.cells.repros.find import find_kernels
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
-from harness.frontends.ptxas_back_end import unassembled
-from harness.frontends.registry import back_end, front_end, kinds, takes
+from harness.frontends.registry import back_end, front_end, kinds, takes, unassembled
 from harness.io.packages.versions import LATEST
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch
 from harness.io.packages.versions import select
 from harness.values.cell import CellId, LaunchLabel
 from harness.values.check import Departure, Interpretation

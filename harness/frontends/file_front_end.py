@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.base import FrontEnd, LaunchCode
 from harness.frontends.bench.bench import Kept, content_key
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.planning import cells_of
-from harness.frontends.ptxas_back_end import PTXAS_BACK_END
+from harness.frontends.sessions import CapturedLaunch
 from harness.values.kernel import LaunchSpec, Repro
 from harness.values.outcome import Capture, LaunchFacts, Lowering
 

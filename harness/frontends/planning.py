@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from harness.frontends.base import CapturePlace, Plan, PlannedCell
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.registry import front_end
+from harness.frontends.sessions import CapturedLaunch
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError
 from harness.values.kernel import Config, Repro

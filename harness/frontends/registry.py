@@ -118,6 +118,11 @@ def interpreter_for(compiler: Compiler) -> Interpreter:
     return end.interpreter
 
 
+def unassembled(end: FrontEnd) -> str:
+    """What to say where an assembler is asked for, and there is none."""
+    return f"nothing assembles what {end.title} generates here"
+
+
 async def plan_launch(bench: Workbench, place: CapturePlace) -> Plan:
     """The cells of one launch: one for each config that the filter lets through, and each ptxas.
 

@@ -1,6 +1,11 @@
-"""Children that run launch code: one server for each compiler, one session for each capture.
+"""Processes of a compiler: servers that run launch code, and programs that run once.
 
-A server has imported its compiler, and nothing else; each request is done in a fork of it.
+There is one server for each compiler, and one session for each capture. A server has imported its
+compiler, and nothing else; each request is done in a fork of it.
+
+A program of a front end is a file that imports the standard library and the compiler, and nothing
+of ours. It finds `request.json` in its working folder and leaves `answer.json` there, and whatever
+else it makes. It writes there only, and has no network, as far as this machine can prevent that.
 """
 
 from __future__ import annotations
@@ -9,23 +14,96 @@ import asyncio
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.io.processes.confinement import require_confinement
+from harness.io.files.regular_files import read_regular
+from harness.io.files.whole_folders import scratch_disk
+from harness.io.processes.confinement import is_confined, require_confinement
 from harness.io.processes.hub import FILE_SIZE
+from harness.io.processes.machine import plain_environment
 from harness.io.processes.peers import PeerGoneError, is_lost
-from harness.values.errors import CaptureError, InfrastructureError
+from harness.values.errors import CaptureError, ConfigurationError, InfrastructureError
+from harness.values.kernel import Scalar
+from harness.values.limits import Limits
 from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
-    from harness.frontends.captured_launch import CaptureRequest
-    from harness.io.processes.hub import Hub
+    from harness.frontends.bench.bench import Kept, Workbench
+    from harness.io.processes.hub import Hub, ResourceLimits
     from harness.io.processes.peers import JobEnd, Peer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedLaunch:
+    """A capture, and what it takes to open its session again; `request` is the front end's own."""
+
+    capture: Kept[Capture]
+    compiler: Compiler
+    request: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """What a session runs: `function(**overrides)` of `file`, or the file as `__main__`.
+
+    `paths` go onto the module path, and `beside` after them; packages below `bare`, which are among
+    `paths`, are imported without their `__init__`. What lies below `paths` never changes.
+    `injected` are configs in place of those that the tuner of a kernel (a name or pattern) lists.
+    `settings` are what only this front end's child understands.
+    """
+
+    file: Path
+    function: str | None
+    overrides: Mapping[str, object]
+    capability: int
+    limits: Limits
+    paths: tuple[Path, ...] = ()
+    bare: tuple[Path, ...] = ()
+    beside: tuple[Path, ...] = ()
+    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = field(default_factory=dict)
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def message(self) -> dict[str, Any]:
+        """As the session wants it."""
+        return {
+            "file": str(self.file.resolve()),
+            "function": self.function,
+            "confined": is_confined(),
+            "overrides": dict(self.overrides),
+            "paths": [str(path) for path in self.paths],
+            "user_paths": [*map(str, self.beside), *_user_paths()],
+            "bare": [str(path) for path in self.bare],
+            "injected": {name: list(configs) for name, configs in self.injected.items()},
+            "settings": dict(self.settings),
+            "device": {
+                "capability": self.capability,
+                "name": f"NVIDIA {self.limits.product or 'GPU'}",
+                "multiprocessors": self.limits.multiprocessors,
+                "max_shared": self.limits.max_shared_per_block,
+                "shared_per_sm": self.limits.shared_per_sm,
+                "registers_per_sm": self.limits.registers_per_sm,
+                "threads_per_sm": self.limits.max_threads_per_sm,
+                "memory": self.limits.memory,
+                "l2_cache": self.limits.l2_cache,
+                "integrated": self.limits.integrated,
+            },
+        }
+
+
+def _user_paths() -> list[str]:
+    """The user's PYTHONPATH: for the launch code, not for what runs it."""
+    return [
+        str(Path(entry).absolute())
+        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if entry
+    ]
 
 
 _GOODBYE_SECONDS = 5.0
@@ -300,3 +378,75 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+_MOST_BYTES = 64 << 20
+
+
+class ProgramEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a program ended, its answer (None where it left none), and the folder with its files.
+
+    `stdout` and `stderr` in the folder are its streams. The caller drops the folder.
+    """
+
+    end: ProcessEnd
+    answer: dict[str, Any] | None
+    folder: Path
+
+
+def interpreter_of(compiler: Compiler) -> str:
+    """The Python that can import a compiler: that of its environment, else triage's own."""
+    return str(compiler.python or sys.executable)
+
+
+async def run_program(
+    bench: Workbench,
+    compiler: Compiler,
+    program: Path,
+    request: Mapping[str, object],
+    *,
+    alone: bool = False,
+    limits: ResourceLimits | None = None,
+) -> ProgramEnd:
+    """Run a file of Python in the environment of a compiler, under `limits` or the bench's.
+
+    Raises:
+        InfrastructureError: it cannot be started, or has to be confined and cannot be.
+    """
+    require_confinement()
+    folder = bench.hub.new_folder("program")
+    with scratch_disk():
+        (folder / "request.json").write_bytes(msgspec.json.encode(request))
+    # Isolated: neither the user's module path nor their own packages are seen there.
+    argv: list[str | Path] = [interpreter_of(compiler), "-I", "-B", program]
+    async with bench.slot(alone=alone):
+        end = await bench.hub.execute(
+            argv,
+            folder=folder,
+            limits=limits or bench.limits,
+            env=_environment(compiler, folder),
+            writable=[folder] if is_confined() else None,
+        )
+    bench.cpu_seconds += end.cpu
+    return ProgramEnd(end=end, answer=_answer(folder / "answer.json"), folder=folder)
+
+
+def _environment(compiler: Compiler, folder: Path) -> dict[str, str]:
+    user = plain_environment() if is_confined() else dict(os.environ)
+    return {
+        **user,
+        "HOME": str(folder),
+        "TMPDIR": str(folder),
+        # A GPU of this machine is not used; threads of numeric libraries are not needed.
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+        **dict(compiler.variables),
+    }
+
+
+def _answer(path: Path) -> dict[str, Any] | None:
+    try:
+        data = read_regular(path, _MOST_BYTES, follow_links=False)
+        return msgspec.json.decode(data, type=dict[str, Any])
+    except (ConfigurationError, msgspec.MsgspecError):
+        return None

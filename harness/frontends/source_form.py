@@ -18,9 +18,9 @@ from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
     from harness.frontends.bench.bench import Workbench
-    from harness.frontends.captured_launch import CapturedLaunch
+    from harness.frontends.one_file import Syntax
     from harness.frontends.readings import PtxReading
-    from harness.frontends.syntax import Syntax
+    from harness.frontends.sessions import CapturedLaunch
     from harness.io.processes.hub import ResourceLimits
 
 

@@ -18,10 +18,9 @@ import msgspec
 from gpu_emulator.values import Budget, Schedule
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Kept, Workbench
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.registry import front_end, interpreter_for
-from harness.frontends.sessions import JobResult
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.bundled import describe_ptxas

@@ -25,9 +25,9 @@ from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget, Schedule
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench, content_key
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import interpreter_for
+from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.whole_folders import scratch_disk
 from harness.run.emulating import Emulated, Emulation, emulate
 from harness.run.jobs import RunTrial

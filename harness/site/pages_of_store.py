@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from harness.cells.places import CompileOptions, at_bench
+from harness.frontends.bench.assemble import count_live
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.bench.life_ranges import count_live
 from harness.frontends.registry import stages_of
 from harness.io.files.output import write_output_folder
 from harness.io.toolchains.install import every_nvdisasm

@@ -14,8 +14,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from harness.frontends.bench.assemble import kept_times
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.bench.times import kept_times
 from harness.judging.ptxas.options import lowers_optimisation
 from harness.store.files.artifacts import UnusableArtifactError
 from harness.values.kernel import Scalar

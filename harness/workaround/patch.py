@@ -11,8 +11,8 @@ from pathlib import Path
 from harness.cells.evaluate import evaluate
 from harness.frontends.base import LaunchCode, Plan
 from harness.frontends.bench.bench import TimeIsUpError, until
+from harness.frontends.launch_code import copy_with, read_source
 from harness.frontends.registry import front_end, plan_launch
-from harness.frontends.texts.source_copy import copy_with, read_source
 from harness.tables.survivors import survivors
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config, ConfigFilter, Scalar

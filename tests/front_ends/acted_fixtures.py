@@ -11,7 +11,7 @@ from acted_line import BAD, NEW, OLD, Line
 from packaging.version import Version
 
 from harness.blame import blaming as pairs
-from harness.frontends import ptxas_back_end, registry
+from harness.frontends import back_end, registry
 from harness.io.toolchains import install
 from harness.minimize.reduction import interest
 from harness.store.store import Store
@@ -41,7 +41,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def line(stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
     stage.ptxas(OLD, BAD, NEW)
     versions = [(Version(each), f"ptxas-{each}") for each in (OLD, BAD, NEW)]
-    for module in (install, pairs, ptxas_back_end, interest):
+    for module in (install, pairs, back_end, interest):
         monkeypatch.setattr(module, "available_ptxas", lambda **_: versions)
     stage.acted.versions = ("1.0", "1.1", "2.0")
     return Line(stage, capsys, monkeypatch)

@@ -20,7 +20,7 @@ from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import LaunchCode, Selection
-from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 from toy_front_end import Toy
 
-from harness.frontends.bench.assemble import CODE, AssemblerRun, run_assembler
+from harness.frontends.bench.assemble import CODE, AssemblerRun, assemble_once, run_assembler
 from harness.frontends.bench.bench import Kept, content_key
-from harness.frontends.bench.once import assemble_once
-from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.programs import run_program
 from harness.frontends.readings import PtxReading
+from harness.frontends.sessions import CapturedLaunch, run_program
 from harness.io.packages.versions import select
 from harness.io.toolchains.environments import (
     environments_of,
@@ -39,9 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from harness.frontends.back_end import BackEnd, LoweredProgram
-    from harness.frontends.bench.assemble import Inspection
+    from harness.frontends.bench.assemble import Assembled, Inspection
     from harness.frontends.bench.bench import Workbench
-    from harness.frontends.bench.once import Assembled
     from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
     from harness.values.toolchain import Tool

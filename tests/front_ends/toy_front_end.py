@@ -25,8 +25,8 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.frontends.bench.bench import Kept, Workbench
-    from harness.frontends.captured_launch import CapturedLaunch
     from harness.frontends.readings import PtxReading
+    from harness.frontends.sessions import CapturedLaunch
     from harness.values.kernel import Config, Repro
     from harness.values.outcome import LaunchFacts
     from harness.values.target import Target

@@ -10,7 +10,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.output import print_bytes, print_json
 from harness.cli.results import read_results
 from harness.cli.running import run_to_the_end
-from harness.frontends.bench.life_ranges import count_live
+from harness.frontends.bench.assemble import count_live
 from harness.frontends.registry import stages_of
 from harness.io.toolchains.install import every_nvdisasm
 from harness.site.live import Live, live_text

@@ -1,7 +1,13 @@
-"""Assemble and inspect, each kept by content: from PTX to cubin, log and SASS."""
+"""From PTX to cubin, log, SASS and live registers, kept by content; and what GPUs timed of a cubin.
+
+A reduction assembles thousands of programs, of which nothing is kept.
+"""
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,14 +20,25 @@ from harness.frontends.bench.bench import Kept, content_key, has_died, still_val
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.toolchains.damage import check_ptxas
 from harness.judging.ptxas.cubin import Cubin, CubinError, read_cubin
-from harness.judging.ptxas.sass import InstructionMix, can_be_annotated, mixes
-from harness.values.outcome import Assembly
-from harness.values.toolchain import Assembler, Tool
+from harness.judging.ptxas.sass import (
+    InstructionMix,
+    LiveRegisters,
+    can_be_annotated,
+    live_registers,
+    mixes,
+)
+from harness.store.files.artifacts import UnusableArtifactError
+from harness.store.store import Store
+from harness.values.errors import UsageError
+from harness.values.outcome import Assembly, ProcessEnd
+from harness.values.row import Row
+from harness.values.timing import TimeMs
+from harness.values.toolchain import GPU, Assembler, Tool
 
 if TYPE_CHECKING:
     from harness.frontends.bench.bench import Workbench
     from harness.io.processes.hub import Hub, ResourceLimits
-
+    from harness.store.sqlite.records import ResultRecord
 
 # Goes up when a reader learns something, so that stored inspections are computed again.
 _RULE = 5
@@ -285,3 +302,201 @@ async def _disassemble(
         inspection = replace(inspection, problem=f"{nvdisasm.label}: {said[-1][:300]}")
     bench.hub.drop_folder(folder)
     return inspection, artifacts, end.killed_by_us or end.signal is not None
+
+
+class Assembled(msgspec.Struct, frozen=True, kw_only=True):
+    """How the assembler ended, what it printed, and the cubin where a whole one came out."""
+
+    assembly: Assembly
+    cubin: Cubin | None = None
+
+
+async def assemble_once(hub: Hub, run: AssemblerRun, limits: ResourceLimits) -> Assembled:
+    """Run an assembler in a scratch folder that is gone afterwards.
+
+    Raises:
+        InfrastructureError: it cannot be started, or the disk is full.
+    """
+    folder = hub.new_folder("oracle")
+    try:
+        assembly = await execute_run(hub, folder, run, limits)
+        # Not each assembler leaves a cubin.
+        is_known = assembly.has_cubin and is_cubin(folder / CODE)
+        cubin = read_cubin((folder / CODE).read_bytes()) if is_known else None
+        return Assembled(assembly=assembly, cubin=cubin)
+    finally:
+        hub.drop_folder(folder)
+
+
+async def assemble_text(
+    hub: Hub, text: str, *, ptxas: Assembler, flags: tuple[str, ...], limits: ResourceLimits
+) -> Assembled:
+    """The same with PTX; `flags` name the target. Errors are those of `assemble_once`."""
+    return await assemble_once(hub, ptxas_run(ptxas, flags, text.encode), limits)
+
+
+def script_words(command: str) -> tuple[str, ...]:
+    """The words of the user's predicate, its program by its absolute path.
+
+    Raises:
+        UsageError: there is no such program, or the words cannot be split.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"--script {command!r}: {error}") from error
+    found = shutil.which(words[0]) if words else None
+    if not found:
+        raise UsageError(f"--script {command!r}: no such program, or it cannot be executed")
+    return (os.path.abspath(found), *words[1:])  # noqa: PTH100 - a link stays what it is
+
+
+async def run_predicate(
+    hub: Hub, text: str, *, name: str, words: Sequence[str], limits: ResourceLimits
+) -> ProcessEnd:
+    """Run the user's predicate in a fresh folder that holds the text as a file of that name.
+
+    Raises:
+        InfrastructureError: it cannot be started, or the disk is full.
+    """
+    folder = hub.new_folder("predicate")
+    work = folder / "work"
+    try:
+        with scratch_disk():
+            work.mkdir()
+            (work / name).write_text(text, encoding="utf-8", newline="")
+        # The streams lie beside the file's folder: a predicate may look at all that is there.
+        enter = ["/bin/sh", "-c", 'cd work && exec "$@"', "sh", *words]
+        return await hub.execute(enter, folder=folder, limits=limits)
+    finally:
+        hub.drop_folder(folder)
+
+
+# Goes up when the reader learns something.
+_LIVE_RULE = 1
+_NOT_COUNTED = "live registers are not counted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedLive:
+    """The live registers of each kernel of a cubin, and which nvdisasm counted them.
+
+    Where none could, `kernels` is empty and `problem` says why.
+    """
+
+    kernels: Mapping[str, LiveRegisters] = field(default_factory=dict)
+    tool: str = ""
+    problem: str = ""
+
+
+async def count_live(
+    bench: Workbench, record: ResultRecord, nvdisasms: Sequence[Tool], *, is_new: bool = True
+) -> CountedLive | None:
+    """Count the live registers of a stored cell with the first nvdisasm that can.
+
+    None of them can for all: from 13 on they refuse what ptxas 12 and older make below sm_100, and
+    12.8 refuses a kernel with all 255 registers. None where the store has no cubin. Without
+    `is_new` nothing is counted that is not stored.
+
+    Raises:
+        InfrastructureError: nvdisasm cannot be started.
+        StorageError: the store cannot be read or written.
+    """
+    assembly = bench.store.get_evidence("assemble", record.evidence.get("assemble", ""))
+    cubin = assembly.artifacts.get("cubin") if assembly else None
+    if cubin is None:
+        return None
+    if not nvdisasms:
+        return CountedLive(problem=f"{_NOT_COUNTED}: no nvdisasm is installed")
+    key = content_key(cubin=cubin, nvdisasms=[tool.version for tool in nvdisasms], rule=_LIVE_RULE)
+    async with bench.once(key):
+        kept = bench.find("live", key, CountedLive)
+        if kept:
+            return kept.value
+        if not is_new:
+            return CountedLive(problem=f"{_NOT_COUNTED} yet")
+        try:
+            data = bench.store.artifacts.get(cubin)
+        except UnusableArtifactError:
+            return None
+        return (await _count(bench, key, data, nvdisasms)).value
+
+
+async def _count(
+    bench: Workbench, key: str, data: bytes, nvdisasms: Sequence[Tool]
+) -> Kept[CountedLive]:
+    folder = bench.hub.new_folder("live")
+    with scratch_disk():
+        (folder / "kernel.cubin").write_bytes(data)
+    found = CountedLive()
+    again = False
+    for tool in nvdisasms:
+        async with bench.slot(is_tool=True):
+            end = await bench.hub.execute(
+                [tool.path, "-c", "-lrm", "count", "kernel.cubin"],
+                folder=folder,
+                limits=bench.limits,
+            )
+        if end.ok:
+            text = (folder / "stdout").read_text(errors="replace")
+            found = CountedLive(kernels=live_registers(text), tool=tool.label)
+            break
+        again = again or end.killed_by_us
+        said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
+        found = CountedLive(problem=f"{_NOT_COUNTED}: {tool.label}: {said[-1][:300]}")
+    bench.hub.drop_folder(folder)
+    if again and found.problem:
+        return Kept(value=found, key=key, artifacts={}, cached=False)
+    return bench.keep("live", key, found, {})
+
+
+_KIND = "times"
+_Times = dict[str, dict[str, TimeMs]]
+"""By the name of the GPU, and by the sha256 of the cubin."""
+
+
+def keep_times(store: Store, device: str, timed: Sequence[tuple[Row, TimeMs]]) -> None:
+    """Keep what a GPU measured of these cubins, beside what is kept of other cubins and GPUs.
+
+    Raises:
+        StorageError: the store cannot be read or written.
+    """
+    places: dict[str, dict[str, TimeMs]] = {}
+    for row, time in timed:
+        if row.cubin_sha256:
+            places.setdefault(_key(row), {})[row.cubin_sha256] = time
+    for key, times in places.items():
+        known = _read(store, key)
+        known[device] = {**known.get(device, {}), **times}
+        store.put_evidence(_KIND, key, msgspec.json.encode(known), {})
+
+
+def kept_times(store: Store, like: Row) -> Mapping[str, Mapping[str, TimeMs]]:
+    """By GPU and cubin, what was measured of the kernel, launch and target of a row.
+
+    Raises:
+        StorageError: the store cannot be read.
+    """
+    found = _read(store, _key(like))
+    for cell in store.cells_from(f"{like.kernel}/{like.launch}/"):
+        if f"@{like.target}/" not in cell or f"/{GPU}:" not in cell:
+            continue
+        for run in store.executions(cell):
+            cubin = run.compiled.cubin_sha256 if run.compiled else None
+            if run.device and run.time_ms and cubin:
+                found.setdefault(run.device, {}).setdefault(cubin, run.time_ms)
+    return found
+
+
+def _key(row: Row) -> str:
+    return f"{row.kernel}\n{row.launch}\n{row.target}"
+
+
+def _read(store: Store, key: str) -> _Times:
+    evidence = store.get_evidence(_KIND, key)
+    if evidence is None:
+        return {}
+    try:
+        return msgspec.json.decode(evidence.body, type=_Times)
+    except msgspec.MsgspecError:
+        return {}  # written by another version of this program

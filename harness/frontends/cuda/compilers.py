@@ -14,7 +14,7 @@ from harness.frontends.bench.assemble import read_stream
 from harness.frontends.bench.bench import content_key, has_died, still_valid
 from harness.frontends.cuda import nvrtc_child
 from harness.frontends.cuda.source import sources_sha256
-from harness.frontends.programs import run_program
+from harness.frontends.sessions import run_program
 from harness.io.files.own_code import code_sha256
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.hub import run_tool

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.cutedsl.source import FILES, CuteDslForm, evidence_of
 from harness.frontends.cutedsl.wordings import judge_cutedsl
-from harness.frontends.packaged_front_end import PackagedFrontEnd
-from harness.frontends.pins import PINS
+from harness.frontends.pins import PINS, PackagedFrontEnd
+from harness.frontends.sessions import CapturedLaunch
 from harness.values.outcome import Lowering
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Verdict

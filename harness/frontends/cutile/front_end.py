@@ -13,13 +13,12 @@ from packaging.version import Version
 
 from harness.frontends.bench.bench import content_key
 from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.cutile.source import FILES, CuTileForm, evidence_of
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.cutile.wordings import judge_cutile
-from harness.frontends.packaged_front_end import PackagedFrontEnd
-from harness.frontends.pins import PINS
+from harness.frontends.pins import PINS, PackagedFrontEnd
 from harness.frontends.readings import PtxReading
+from harness.frontends.sessions import CapturedLaunch
 from harness.values.kernel import Config
 from harness.values.outcome import Lowering
 from harness.values.toolchain import Assembler, Compiler

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from packaging.version import Version
 
-from harness.frontends.captured_form import CapturedForm
-from harness.frontends.captured_front_end import read_lowering
-from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.captured_front_end import CapturedForm, read_lowering
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS, partner_of
 from harness.frontends.readings import PtxReading
+from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered
 from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, read_ptx
-from harness.frontends.bench.assemble import CODE, PROGRAMS, AssemblerRun, is_cubin, run_assembler
+from harness.frontends.back_end import PTXAS_BACK_END
+from harness.frontends.bench.assemble import (
+    CODE,
+    PROGRAMS,
+    AssemblerRun,
+    assemble_once,
+    is_cubin,
+    run_assembler,
+)
 from harness.frontends.bench.bench import content_key
-from harness.frontends.bench.once import assemble_once
 from harness.frontends.cutile.wordings import judge_tileiras
 from harness.frontends.pins import PINS
-from harness.frontends.ptxas_back_end import PTXAS_BACK_END
 from harness.io.packages.versions import LATEST, exact_version, select
 from harness.io.toolchains.damage import check_in_wheel, check_ptxas
 from harness.io.toolchains.environments import (
@@ -41,9 +47,8 @@ from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd, LoweredProgram
-    from harness.frontends.bench.assemble import Inspection
+    from harness.frontends.bench.assemble import Assembled, Inspection
     from harness.frontends.bench.bench import Kept, Workbench
-    from harness.frontends.bench.once import Assembled
     from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
 

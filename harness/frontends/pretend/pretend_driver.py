@@ -13,8 +13,7 @@ import triton
 import triton.testing
 from triton.backends.compiler import GPUTarget
 
-from harness.frontends.pretend.device_facts import DriverProperties
-from harness.frontends.pretend.gpu import backing, idle, pretend_cuda
+from harness.frontends.pretend.gpu import DriverProperties, backing, idle, pretend_cuda
 
 
 class PretendDriver:

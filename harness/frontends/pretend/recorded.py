@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.frontends.pretend import gpu
-from harness.frontends.pretend.device_facts import UnknownFactError
-from harness.frontends.pretend.gpu import NeedsValuesError
+from harness.frontends.pretend.gpu import NeedsValuesError, UnknownFactError
 from harness.io.children.captures import CaptureSession, leave, run_for_error
 from harness.io.children.definitions import ExportError
 from harness.io.children.launch_code import stand_aside

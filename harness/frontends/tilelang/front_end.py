@@ -15,10 +15,9 @@ from harness.frontends.captured_front_end import (
     keep_streams,
     read_lowering,
 )
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.cuda.compilers import host_compiler, tool_of
-from harness.frontends.packaged_front_end import PackagedFrontEnd
-from harness.frontends.pins import PINS
+from harness.frontends.pins import PINS, PackagedFrontEnd
+from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.tilelang.source import FILES, FLAGS, TileLangForm, compile_code, with_nvcc
 from harness.frontends.tilelang.wordings import NVCC_STAGE, failing_pass, judge_tilelang
 from harness.values.outcome import LaunchFacts, Lowering

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.frontends.captured_form import CapturedForm
-from harness.frontends.captured_front_end import read_lowering
-from harness.frontends.captured_launch import CapturedLaunch
+from harness.frontends.captured_front_end import CapturedForm, read_lowering
 from harness.frontends.cuda.compilers import NvccRun, run_nvcc
 from harness.frontends.one_file import (
     LINE,
@@ -26,6 +24,7 @@ from harness.frontends.one_file import (
 )
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
+from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered
 from harness.frontends.tilelang.wordings import NVCC_STAGE
 from harness.values.outcome import Lowering

@@ -19,19 +19,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import harness
+from harness.frontends.back_end import BUNDLED_BACK_END
 from harness.frontends.bench.bench import content_key, has_died
 from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
-from harness.frontends.captured_launch import CapturedLaunch
-from harness.frontends.programs import interpreter_of
-from harness.frontends.ptxas_back_end import BUNDLED_BACK_END
 from harness.frontends.readings import read_stored
-from harness.frontends.sessions import ChildProgram
+from harness.frontends.sessions import CapturedLaunch, ChildProgram, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
 from harness.frontends.triton.interpreter import TritonInterpreter
-from harness.frontends.triton.ir import follow_passes, promises
 from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
-from harness.frontends.triton.source import TritonForm, evidence_of, stage_file
+from harness.frontends.triton.source import (
+    TritonForm,
+    evidence_of,
+    follow_passes,
+    promises,
+    stage_file,
+)
 from harness.frontends.triton.wordings import judge_dialects
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from harness.frontends.base import Interpreter, LaunchCode
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.launch_code import capture_request, is_unchanged
-from harness.frontends.sessions import JobResult
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import require_confinement
 from harness.values.check import Departure, Interpretation, Operations

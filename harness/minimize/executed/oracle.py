@@ -17,9 +17,9 @@ from gpu_emulator.values import Budget, Schedule
 from harness.cells.evaluate import cell_evidence
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.captured_launch import CapturedLaunch
 from harness.frontends.one_file import StandaloneError
 from harness.frontends.registry import form_of
+from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation

@@ -16,7 +16,7 @@ from gpu_emulator.ptx.text.document import parse
 from gpu_emulator.ptx.text.facts import retarget
 from harness.bisect.neighbours import known_targets
 from harness.bisect.search import Tally, runs_to_trust
-from harness.frontends.bench.once import script_words
+from harness.frontends.bench.assemble import script_words
 from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.install import install_ptxas
 from harness.minimize.ptx.defined import undefined_registers

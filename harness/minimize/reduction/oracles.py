@@ -10,9 +10,8 @@ from pathlib import Path
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.cells.evaluate import cell_evidence, ptxas_flags
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.assemble import Inspection
+from harness.frontends.bench.assemble import Inspection, assemble_text, run_predicate
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.bench.once import assemble_text, run_predicate
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.source_form import Lowered

@@ -11,7 +11,7 @@ import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.frontends.syntax import Syntax
+from harness.frontends.one_file import Syntax
 from harness.minimize.reduction.driver import (
     Edit,
     MarkedPass,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from harness.frontends.syntax import Syntax, SyntaxNode
+from harness.frontends.one_file import Syntax, SyntaxNode
 
 Splice = tuple[int, int, str]
 """From where to where, and what takes its place."""

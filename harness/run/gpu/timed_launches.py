@@ -10,8 +10,8 @@ from typing import Literal
 import numpy as np
 
 from harness.frontends.base import PlannedCell
+from harness.frontends.bench.assemble import keep_times
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.bench.times import keep_times
 from harness.run.gpu.gathering import Gathering, shaped_launch
 from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.measured import GpuRun, Measured

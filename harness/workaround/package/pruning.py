@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.frontends.launch_code import read_source
 from harness.frontends.registry import front_end
-from harness.frontends.texts.source_copy import read_source
 from harness.tables.survivors import common_reason
 from harness.values.errors import TriageError
 from harness.values.kernel import Config

@@ -16,8 +16,7 @@ from harness.cells.repros.find import find_kernel, list_repros
 from harness.cells.repros.launch_files import imported_modules
 from harness.cells.repros.releases import in_release, is_of, pin_of, releases, whole_folder
 from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
-from harness.frontends.launch_code import import_root
-from harness.frontends.texts.source_copy import read_source
+from harness.frontends.launch_code import import_root, read_source
 from harness.io.packages.index import files
 from harness.io.packages.versions import LATEST, exact_version
 from harness.store.store import Store

@@ -13,7 +13,7 @@ from acted_front_end import Stage
 
 from gpu_emulator.values import Budget
 from harness.bisect.collapse.facts import read_times
-from harness.frontends.bench.times import kept_times
+from harness.frontends.bench.assemble import kept_times
 from harness.report.gather import times_of_results
 from harness.run.emulating import Emulation
 from harness.run.gpu.rows import keep_trip

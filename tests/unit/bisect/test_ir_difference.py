@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harness.bisect.ir_difference import StageStory, compare_stages, first_trap, kinds_of
-from harness.frontends.triton.ir import follow_passes
+from harness.frontends.triton.source import follow_passes
 
 TTGIR = """
 #blocked = #ttg.blocked<{sizePerThread = [1]}>

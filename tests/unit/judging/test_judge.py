@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpu_emulator.ptx.text.facts import read_ptx
-from harness.frontends.triton.ir import Effects, lost_assembly, read_effects
+from harness.frontends.triton.source import Effects, lost_assembly, read_effects
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy

@@ -12,7 +12,7 @@ from conftest import HERE
 from nights import record, row
 
 from harness.cells.places import CompileOptions, open_bench
-from harness.frontends.bench.life_ranges import CountedLive, count_live
+from harness.frontends.bench.assemble import CountedLive, count_live
 from harness.io.processes.hub import Hub
 from harness.store.sqlite.records import ResultRecord
 from harness.store.store import Store

@@ -16,8 +16,7 @@ import pytest
 from harness.frontends import sessions
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.captured_launch import CaptureRequest
-from harness.frontends.sessions import LaunchSessions
+from harness.frontends.sessions import CaptureRequest, LaunchSessions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.bundled import describe_ptxas, installed_triton

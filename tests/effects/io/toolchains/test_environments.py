@@ -17,7 +17,7 @@ import pytest
 from local_index import LocalIndex, wheel
 
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.programs import run_program
+from harness.frontends.sessions import run_program
 from harness.io.packages import wheels as beside
 from harness.io.packages import wheels as wheel_install
 from harness.io.packages.wheels import shared_packages

@@ -11,11 +11,7 @@ import pytest
 
 from harness.frontends.base import LaunchCode
 from harness.frontends.launch_code import capture_request
-from harness.frontends.pretend.device_facts import (
-    DeviceProperties,
-    DriverProperties,
-    UnknownFactError,
-)
+from harness.frontends.pretend.gpu import DeviceProperties, DriverProperties, UnknownFactError
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.values.limits import Limits, limits_of
 from harness.values.target import Target

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("tree_sitter_cuda", reason="a dependency that this environment lacks")
 
-from harness.frontends.cuda.form import CUDA_SYNTAX
+from harness.frontends.cuda.front_end import CUDA_SYNTAX
 from harness.minimize.reduction.driver import Reduction
 from harness.minimize.syntax.passes import syntax_format
 from harness.minimize.syntax.tree import SourceTree, SyntaxChange

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps, loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from triton.runtime.autotuner import Autotuner
@@ -56,9 +56,6 @@ from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 from harness.io.children.reads import ReadsWatch
 from harness.io.children.supervisor import split, wait_until
-
-if TYPE_CHECKING:
-    from triton.runtime.jit import JITFunction
 
 _POLL_SECONDS = 0.02
 
