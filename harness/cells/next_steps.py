@@ -65,7 +65,7 @@ def _steps_for(
         newest = on_assembler(on_compiler(words, row.compiler, "latest"), None, None)
         return [
             (show_command(row.short, shown or "log"), why),
-            (spell_command("compile", newest), f"does the newest {title} still do it?"),
+            *_compile_on(newest, words, f"does the newest {title} still do it?"),
         ]
     newest = on_assembler(words, row.assembler, "latest")
     tool = assembler_name(row.assembler)
@@ -75,8 +75,16 @@ def _steps_for(
         newest = replace(newest, freeze_ptx=row.assembler == PTXAS)
     return [
         (show_command(row.short, "log"), f"everything that {tool} printed"),
-        (spell_command("compile", newest), f"the same {code} on the newest {tool}"),
+        *_compile_on(newest, words, f"the same {code} on the newest {tool}"),
     ]
+
+
+def _compile_on(
+    newest: SelectionOptions, words: SelectionOptions, why: str
+) -> list[tuple[str, str]]:
+    """The command and what it tells; none where it is the one that was given."""
+    command = spell_command("compile", newest)
+    return [] if command == spell_command("compile", words) else [(command, why)]
 
 
 def _stage_before(row: Row, stages: Mapping[str, Sequence[str]]) -> str | None:

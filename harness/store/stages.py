@@ -51,7 +51,7 @@ def stage_bytes(store: Store, record: ResultRecord, stage: str) -> bytes | None:
 
 
 def _log(store: Store, record: ResultRecord) -> bytes | None:
-    parts = []
+    parts, last, is_trimmed = [], "", False
     row = msgspec.json.decode(record.row)
     compiler = compiler_name(row.get("compiler") or TRITON)
     tool = assembler_name(row.get("assembler") or PTXAS)
@@ -59,9 +59,12 @@ def _log(store: Store, record: ResultRecord) -> bytes | None:
     for kind in ("lower", "assemble"):
         found = store.get_evidence(kind, record.evidence.get(kind, ""))
         if found is None:
+            is_trimmed = is_trimmed or kind in record.evidence
             continue
+        last = compiler if kind == "lower" else tool
         for role, title in titles.items():
             data = store.artifacts.get(found.artifacts[role]) if role in found.artifacts else b""
+            is_trimmed = is_trimmed or data is None
             if data:
                 parts.append(f"--- {title}\n".encode() + data)
         if kind == "lower":
@@ -69,4 +72,6 @@ def _log(store: Store, record: ResultRecord) -> bytes | None:
             if error:
                 text = error.traceback or error.message
                 parts.append(f"--- {compiler}, exception\n{text}".encode())
+    if last and not parts and not is_trimmed:
+        return f"--- {last} printed nothing\n".encode()
     return b"\n".join(parts) if parts else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,7 +19,7 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
-from harness.values.kernel import Scalar
+from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
@@ -100,7 +100,7 @@ async def find_workarounds(
         notes = list(plan.notes)
         if not _is_trouble(home.row):
             return _nothing_to_do(home.row, rows, started)
-        candidates, more, is_complete = await _found(trials, listed, options, started)
+        candidates, more, is_complete = await _found(trials, plan, listed, options, started)
         notes += more
         baseline, pack = home.row, None
         if options.gpu:
@@ -139,17 +139,22 @@ async def find_workarounds(
 
 
 async def _found(
-    trials: Trials, listed: Sequence[Attempt], options: WorkaroundOptions, started: float
+    trials: Trials,
+    plan: Plan,
+    listed: Sequence[Attempt],
+    options: WorkaroundOptions,
+    started: float,
 ) -> tuple[list[Candidate], list[str], bool]:
     until = started + _SEARCH * options.budget
     settings = [each.setting for each in listed]
-    is_complete = await explore(trials, settings, kinds=_kinds(options), until=until)
+    is_complete = await explore(trials, settings, plan.configs, kinds=_kinds(options), until=until)
     trials.bench.deadline = started + _REFINE * options.budget
     chosen = await _refined(trials, listed, options)
     trials.bench.deadline = started + _PROVE * options.budget
     trials.tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
     judge = Judge(trials=trials, until=started + _ASK * options.budget)
-    candidates, notes = await _proved(trials, chosen, listed, judge)
+    own = {*plan.configs, *(each.setting.config for each in listed)}
+    candidates, notes = await _proved(trials, chosen, own, judge)
     return candidates, notes, is_complete
 
 
@@ -321,10 +326,9 @@ async def _refined(
 
 
 async def _proved(
-    trials: Trials, chosen: Sequence[Attempt], listed: Sequence[Attempt], judge: Judge
+    trials: Trials, chosen: Sequence[Attempt], own: Collection[Config], judge: Judge
 ) -> tuple[list[Candidate], list[str]]:
     home = trials.done[trials.origin.setting.key]
-    own = {each.setting.config for each in listed}
     notes: list[str] = []
     candidates: list[tuple[Candidate, Attempt]] = []
     proofs: list[Attempt | str] = []

@@ -47,17 +47,23 @@ _VAIN = 30
 
 
 async def explore(
-    trials: Trials, listed: Sequence[Setting], *, kinds: Collection[SettingKind], until: float
+    trials: Trials,
+    listed: Sequence[Setting],
+    beside: Sequence[Config],
+    *,
+    kinds: Collection[SettingKind],
+    until: float,
 ) -> bool:
     """Try these kinds of change, and combinations of what helped; whether all had enough time.
 
-    `listed` are the settings of the tuner's own configs, which were tried already. `until` is by
-    `time.monotonic`; each kind gets its share, so that none keeps the others from being tried.
+    `listed` are the settings that were selected, and tried already; `beside` are all configs that
+    the tuner lists. `until` is by `time.monotonic`; each kind gets its share, so that none keeps
+    the others from being tried.
     """
     home = [trials.origin.setting]
     starts = spread(_known(trials, listed)) if SettingKind.CONFIG in kinds else home
     ways: dict[SettingKind, Callable[[], Awaitable[None]]] = {
-        SettingKind.CONFIG: lambda: _configs(trials, listed),
+        SettingKind.CONFIG: lambda: _configs(trials, listed, beside),
         SettingKind.LAUNCH: lambda: _launches(trials, starts),
         SettingKind.FLAGS: lambda: _flags(trials),
         SettingKind.PTX: lambda: _edits(trials),
@@ -92,10 +98,11 @@ async def explore(
     return is_complete
 
 
-async def _configs(trials: Trials, listed: Sequence[Setting]) -> None:
+async def _configs(trials: Trials, listed: Sequence[Setting], beside: Sequence[Config]) -> None:
     origin = trials.origin.setting
     known = [each.config for each in listed]
     home = trials.done[origin.key]
+    await trials.attempt(replace(origin, config=config) for config in beside)
     for start in (home, *_best(trials)[:1]):
         found = _neighbours(trials, start, known)
         await trials.attempt(replace(origin, config=config) for config in found)

@@ -109,8 +109,8 @@ def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecor
     older = _before(runs, newer.id, steps=1)
     if older is None:
         raise EmptySelectionError(
-            f"run {newer.id} ({newer.command}) is the first of its kind: nothing to compare it "
-            "with; name two runs, or run it again"
+            f"run {newer.id} is the first of its kind, and there is nothing to compare it with: "
+            f"name two runs, or run it again (`{newer.command}`)"
         )
     return older, newer
 

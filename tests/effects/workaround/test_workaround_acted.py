@@ -65,6 +65,16 @@ def test_a_config_that_works_is_proved_and_kept(narrow_works: Stage) -> None:
     assert kept.change == "width 2 -> 1"
 
 
+def test_a_config_of_the_list_that_was_not_selected_is_tried(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    (stage.folder / "kernel.acted").write_text("kernel kernel\nconfig width = 2 24\n")
+    stage.acted.act = lambda _, config: "ok" if config["width"] == 24 else "ice"
+    report = found(stage)
+    assert [(each.change, each.is_listed) for each in report.candidates] == [
+        ("width 2 -> 24", True)
+    ]
+
+
 def test_nothing_better_is_said(stage: Stage) -> None:
     stage.ptxas("2.0")
     stage.acted.act = lambda *_: "ice"

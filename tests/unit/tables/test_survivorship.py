@@ -167,6 +167,15 @@ def test_next_steps_fit_what_was_found() -> None:
     assert "spill" not in why
 
 
+@pytest.mark.parametrize("stage", ["cubin", "ttir"])
+def test_no_step_is_the_command_that_was_given(stage: str) -> None:
+    words = SelectionOptions(kernel="k", triton=["3.6.0"], ptxas=["latest"], freeze_ptx=True)
+    if stage == "ttir":
+        words = SelectionOptions(kernel="k", triton=["latest"])
+    steps = next_steps([row("compiler_crash", stage=stage)], words)
+    assert [command.split()[1] for command, _ in steps] == ["show"]
+
+
 def test_the_stage_before_is_one_of_the_same_language() -> None:
     def shown(stage: str) -> str:
         one = replace(row("pass_failure", stage=stage), compiler="tilelang")
