@@ -77,14 +77,27 @@ def line_of(facts: BugFacts, tool: str) -> tuple[object, str] | None:
     return (*beside, assembled), facts.compiler_version
 
 
+def file_of(file: str | None, labels: Collection[str]) -> str | None:
+    """One name for all files that lie at one place, or have one text, whatever lies between."""
+    parts, size = set((file or "").split(":")), 0
+    while len(parts) > size:
+        size = len(parts)
+        parts |= {
+            part for label in labels if parts & {*label.split(":")} for part in label.split(":")
+        }
+    return min((label for label in labels if parts & {*label.split(":")}), default=None)
+
+
 def lines_of(results: Iterable[Result], bug: int, tool: str) -> list[dict[str, Result]]:
     """The last result that says anything, by version, on each line that counts."""
     results = list(results)
     kind = next(each.facts.verdict for each in results if each.bug == bug)
     on: dict[object, list[tuple[str, Result]]] = defaultdict(list)
+    labels = {(each.facts.kernel, each.facts.file) for each in results if each.facts.file}
     for each in results:
         if at := line_of(each.facts, tool):
-            on[at[0]].append((at[1], each))
+            line = at[0], file_of(each.facts.file, {f for k, f in labels if k == each.facts.kernel})
+            on[line].append((at[1], each))
     had = {line: found for line, found in on.items() if any(r.bug == bug for _, r in found)}
     asked = {
         line: found

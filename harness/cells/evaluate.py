@@ -328,6 +328,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         compiler_version=plan.compiler.version or None,
         partners=plan.compiler.partners,
         assembler=plan.ptxas.kind,
+        file=plan.file,
         program_sha256=None
         if back.takes == PTX or back.kind == NO_ASSEMBLER
         else artifacts.get(back.takes),

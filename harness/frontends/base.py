@@ -169,6 +169,7 @@ class PlannedCell:
     `launch` and `record` are None where nothing is lowered: the program is given, as the artifact
     `raw_ptx` and its `entry`. `bundled` is the ptxas that this compiler picks; with `freeze_ptx`
     the PTX is the one generated for it. `change` is made to the flags that ptxas would get.
+    `file` is as in `Row`.
     """
 
     cell: CellId
@@ -183,6 +184,7 @@ class PlannedCell:
     raw_ptx: str | None = None
     entry: str | None = None
     change: FlagChange | None = None
+    file: str | None = None
 
     @property
     def seen_ptxas(self) -> Assembler:

@@ -11,7 +11,7 @@ from pathlib import Path
 from harness.frontends.base import CapturePlace, Plan, PlannedCell
 from harness.frontends.registry import front_end
 from harness.frontends.sessions import CapturedLaunch
-from harness.values.cell import CellId
+from harness.values.cell import CellId, file_label
 from harness.values.errors import CaptureError
 from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
@@ -137,6 +137,8 @@ class _Wanted:
         bundled = self._bundled()
         selection, target = self.place.selection, self.place.target
         limits = limits_of(target.capability)
+        repro = selection.repro
+        file = None if repro.group else file_label(repro.file.resolve(), repro.file.read_bytes())
         cells = []
         for record in records:
             config = Config.of(record.config)
@@ -167,6 +169,7 @@ class _Wanted:
                         record=record,
                         bundled=bundled,
                         freeze_ptx=frozen,
+                        file=file,
                     )
                 )
         return cells

@@ -255,6 +255,7 @@ def _result(
         cached=trail.emulated is not None and trail.emulated.cached,
         is_infra=trail.trouble is not None,
     )
+    result = replace(result, file=cell.file)
     kept = {"lower": lowering, "run": trail.emulated}
     evidence = {kind: step.key for kind, step in kept.items() if step}
     return Evaluated(row=result, evidence=evidence, signature=signature)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 
@@ -101,3 +103,18 @@ def program_of(cell: str) -> str | None:
     label = cell.rsplit("/", 2)[-2] if cell.count("/") >= 2 else ""
     kind, _, digits = label.partition("-")
     return digits or None if kind == PTX else None
+
+
+def file_label(path: Path, text: bytes) -> str:
+    """A file that a kernel is named by: hashes of its absolute path and of its text."""
+    return ":".join(hashlib.sha256(part).hexdigest()[:16] for part in (os.fsencode(path), text))
+
+
+def are_of_one_file(one: str | None, other: str | None) -> bool:
+    """Whether two results of one cell are of one kernel: its file may be edited, or moved.
+
+    Where it was edited and moved, or two folders have a file of one name, they are of two.
+    """
+    if one is None or other is None:
+        return True
+    return any(part == own for part, own in zip(one.split(":"), other.split(":"), strict=True))

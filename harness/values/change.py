@@ -106,6 +106,7 @@ class Facts(HasToolchain):
     compiler_version: str | None = None
     assembler: str = PTXAS
     time_ms: TimeMs | None = None
+    file: str | None = None
 
     @property
     def place(self) -> str:

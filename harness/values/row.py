@@ -68,7 +68,8 @@ class Row(HasToolchain):
     `ptxas_origin` are None, where nothing assembles. `program_sha256` is what it was given, where
     that is not PTX. `time_ms` is how long it took on a GPU, where it was timed: a noisy number,
     unlike all others here. `probe_of` is the cell whose failure was followed to this one, a variant
-    on another target or with other flags; None for what was selected.
+    on another target or with other flags; None for what was selected. `file` is of a kernel that is
+    named by a file: see `harness.values.cell.file_label`.
     """
 
     cell: str
@@ -119,6 +120,7 @@ class Row(HasToolchain):
     program_sha256: str | None = None
     time_ms: TimeMs | None = None
     probe_of: str | None = None
+    file: str | None = None
 
     @property
     def program(self) -> str | None:

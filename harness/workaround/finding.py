@@ -230,6 +230,7 @@ async def _begin(
             assembler=home.ptxas.kind,
             options=front_end(home.compiler.kind).options,
         ),
+        selected=frozenset(row.cell.rpartition("@")[0] for row in rows),
         tell=tell,
         how_it_is=how_it_is,
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),

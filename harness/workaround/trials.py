@@ -68,7 +68,8 @@ class Trials:
     `refused` says why a setting could not be made into a cell, or was given up. `tell` hears what
     is tried. `patience` is how many seconds one compiler run of a trial may take;
     at `end` (by `time.monotonic`) what is under way is ended.
-    `how_it_is` compiles a cell, or executes it.
+    `how_it_is` compiles a cell, or executes it. `selected` are kernel, launch and config of the
+    cells that the user selected.
     """
 
     bench: Workbench
@@ -76,6 +77,7 @@ class Trials:
     run: int
     home: PlannedCell
     origin: UserSetting
+    selected: frozenset[str]
     tell: Callable[[str], None]
     how_it_is: Evaluate = evaluate
     done: dict[object, Attempt] = field(default_factory=dict)
@@ -167,7 +169,7 @@ class Trials:
             self._refuse(setting, f"a compiler took more than {seconds:.0f} s")
             return
         self.done[setting.key] = Attempt(setting=setting, cell=cell, done=evaluated)
-        self.bench.store.put_result(self.run, record_of(evaluated))
+        self._put(evaluated)
         words = ", ".join(step.words for step in self.steps(setting)) or "as it is"
         self.tell(f"{words}: {evaluated.row.verdict}: {evaluated.row.reason[:90]}")
 
@@ -313,8 +315,15 @@ class Trials:
         else:
             proof = await self._passed_on(setting, setting.flags)
         if proof:
-            self.bench.store.put_result(self.run, record_of(proof.done))
+            self._put(proof.done)
         return proof
+
+    def _put(self, done: Evaluated) -> None:
+        """Keep a result; one of a cell that was not selected belongs to the cell at the origin."""
+        place, _, tools = done.row.cell.rpartition("@")
+        if place not in self.selected or "," in tools:
+            done = replace(done, row=replace(done.row, probe_of=str(self.home.cell)))
+        self.bench.store.put_result(self.run, record_of(done))
 
     async def _passed_on(self, setting: Setting, flags: FlagChange) -> Attempt | None:
         """A setting whose options Triton passes to ptxas, by the ways that it was seen to have."""

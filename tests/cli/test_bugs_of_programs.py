@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 
 if TYPE_CHECKING:
     from conftest import Triage
@@ -143,3 +144,43 @@ def test_what_is_tried_on_other_targets_is_no_bug_of_its_own(triage: Triage) -> 
     assert [mark["version"] for mark in along["marks"]] == ["13.1.115"]
     pages = triage("site", "--out", "pages")
     assert pages.returncode == 0, pages.stderr
+
+
+KERNEL = """\
+import torch, triton, triton.language as tl
+
+@triton.jit
+def k(x):
+    i = tl.arange(0, {n})
+    tl.store(x + i, i)
+
+def launch():
+    k[(1,)](torch.empty(64, device="cuda", dtype=torch.int32))
+"""
+
+
+@pytest.mark.parametrize("order", [("bad", "good"), ("good", "bad")])
+def test_python_files_of_one_name_in_two_folders_are_two_kernels(
+    triage: Triage, order: tuple[str, str]
+) -> None:
+    for name, n in (("bad", 48), ("good", 64)):
+        (triage.folder / name).mkdir()
+        (triage.folder / name / "kernel.py").write_text(KERNEL.format(n=n))
+    for name in order:
+        home = str(triage.folder / name / "results")
+        part = replace(triage, folder=triage.folder / name, env={**triage.env, "TRIAGE_HOME": home})
+        [row] = part.compile("kernel.py", "--sm", "90", code=int(name == "bad"))["cells"]
+        assert row["verdict"] == ("rejected" if name == "bad" else "ok")
+    assert triage("matrix", "merge", *(f"{name}/results" for name in order)).returncode == 0
+    changes = msgspec.json.decode(triage("diff", "1", "2", "--json").stdout)["counts"]
+    assert {kind: n for kind, n in changes.items() if n} == {"missing": 1, "new": 1}
+    [bug] = msgspec.json.decode(triage("bugs", "--json").stdout)["bugs"]
+    assert (bug["machine"], bug["cells"], bug["cells_now"]) == ("new", 1, 1)
+
+
+def test_a_python_file_that_is_edited_is_the_same_kernel(triage: Triage) -> None:
+    for n in (64, 48):
+        (triage.folder / "kernel.py").write_text(KERNEL.format(n=n))
+        triage.compile("kernel.py", "--sm", "90", code=int(n == 48))
+    changes = msgspec.json.decode(triage("diff", "1", "2", "--json").stdout)["counts"]
+    assert {kind: n for kind, n in changes.items() if n} == {"regressed": 1}

@@ -214,12 +214,15 @@ class Chronicle:
     _examples: dict[int, BugFacts] = field(default_factory=dict)
     _assemblers: dict[int, str] = field(default_factory=dict)
     _words: dict[str, str] = field(default_factory=dict)
+    _files: dict[str, list[set[str]]] = field(default_factory=lambda: defaultdict(list))
     _runs: dict[int, Occasion] = field(default_factory=dict)
 
     def add(self, run: Occasion, facts: BugFacts, bug: int | None) -> None:
         """One result; `bug` is the number of the bug with its signature, None where it has none."""
         self._runs.setdefault(run.number, run)
-        place = self._once(facts.place)
+        # Files of one name in two folders are two kernels, whose cells have one name.
+        prefix = self._file_prefix(facts)
+        place, cell = self._once(prefix + facts.place), prefix + facts.cell
         program = facts.ptx_body_sha256 if facts.compiler_version is None else None
         result = _Result(
             run=run.number,
@@ -241,15 +244,27 @@ class Chronicle:
         self._results[place].append(result)
         if bug is not None:
             self._places[bug][place] = None
-            self._cells[bug][facts.cell] = facts.kernel, facts.target
+            self._cells[bug][cell] = facts.kernel, facts.target
             if bug not in self._examples or result.is_asked or not self._is_asked(bug):
                 self._examples[bug] = facts
             if facts.ptxas:
                 self._assemblers[bug] = facts.assembler
-            self._last[facts.cell] = bug
-        elif (last := self._last.get(facts.cell)) is not None:
+            self._last[cell] = bug
+        elif (last := self._last.get(cell)) is not None:
             tells = self._seen(result, last) is not Seen.UNTOLD
-            self._last[facts.cell] = None if tells else last
+            self._last[cell] = None if tells else last
+
+    def _file_prefix(self, facts: BugFacts) -> str:
+        """Empty for the first file of a kernel's name, and for all that are that one."""
+        if facts.file is None:
+            return ""
+        files = self._files[facts.kernel]
+        parts = set(facts.file.split(":"))
+        number = next((n for n, known in enumerate(files) if known & parts), len(files))
+        if number == len(files):
+            files.append(set())
+        files[number] |= parts
+        return f"{number} " if number else ""
 
     def _once(self, word: str) -> str:
         return self._words.setdefault(word, word)

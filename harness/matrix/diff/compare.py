@@ -14,6 +14,7 @@ Two runs of one matrix are compared by cell id. Rules:
   ends in a run that nothing was compared with says nothing of a wrong result.
 - A cell that the older run has and the newer one lacks is `missing`: a hole. One that the matrix
   excludes by now is `excluded`, with its reason: nothing was lost.
+- Two files of one name in two folders are two kernels: one is `missing`, the other `new`.
 - A known failure that happens is quiet; one that stops happening is a fix; one that fails in
   another way is a regression. One that had not happened in the older run either is a `Surprise`.
 
@@ -35,6 +36,7 @@ from packaging.version import Version
 from harness.io.packages.versions import parse_version
 from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, works
 from harness.matrix.rules import Expectations, happened
+from harness.values.cell import are_of_one_file
 from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Severity, Surprise
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
@@ -252,7 +254,11 @@ def compare(
         expectations=Expectations(expectations), excluded=excluded, earlier=earlier
     )
     for before, after in _side_by_side(older, newer):
-        comparison.add(before, after)
+        if before and after and not are_of_one_file(before[0].file, after[0].file):
+            comparison.add(before, ())
+            comparison.add((), after)
+        else:
+            comparison.add(before, after)
     return Changes(
         older=runs[0],
         newer=runs[1],
@@ -459,7 +465,7 @@ def _with_history(
     newer = change.newer
     if newer is None or not _asks_history(change):
         return change
-    if newer.cell in known:
+    if newer.cell in known and are_of_one_file(known[newer.cell].file, newer.file):
         found = _classified(known[newer.cell], newer)
         return found if found.kind in _NEWS else change
     neighbour = _older_version(newer, before, after)

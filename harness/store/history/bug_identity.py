@@ -7,7 +7,8 @@ says only that something failed: it is one bug for each program, until evidence 
 - The program is the kernel: its configs, targets and versions belong together, though each has PTX
   of its own, and a bug outlives a change of the source. For raw PTX it is the PTX itself: the file,
   byte for byte, and what it is without its `.version` and debug information. What was tried of it
-  on other targets, whose `.target` is another one, is the same program.
+  on other targets, whose `.target` is another one, is the same program. Of a kernel that is named
+  by a file, it is that file: by its path, and by its text, so that it can be edited, or moved.
 - What fails in ptxas is known by its PTX as well: the same PTX that fails in the same way is the
   same bug, whichever kernel or file it comes from. That is conclusive, and the only rule by which
   bugs are joined unasked.
@@ -57,17 +58,20 @@ def identities(
     triton: str | None,
     ptx: str | None,
     program: str | None = None,
+    file: str | None = None,
 ) -> tuple[str, ...]:
     """The keys of the bug that a failure belongs to: all of them are one bug's.
 
     `ptx` is the hash of the program in the PTX, None where there is no PTX; `triton` is None for
-    raw PTX, whose `program` is that of the cell that was selected.
+    raw PTX, whose `program` is that of the cell that was selected. `file` is as in `Row`.
     """
     if not is_wordless(signature):
         return (signature.key,)
     programs = []
     if triton or not ptx:
-        programs.append(f"kernel-{hashlib.sha256(kernel.encode()).hexdigest()[:_DIGITS]}")
+        places = [f" {place}" for place in file.split(":")] if file else [""]
+        names = [f"{kernel}{place}".encode() for place in places]
+        programs += [f"kernel-{hashlib.sha256(name).hexdigest()[:_DIGITS]}" for name in names]
     elif program:
         programs.append(f"file-{program}")
     if ptx:
@@ -88,6 +92,7 @@ def bug_key(facts: Row | BugFacts, signature: Signature | None) -> str | None:
         triton=facts.compiler_version,
         ptx=facts.ptx_body_sha256,
         program=program_of(facts.probe_of or facts.cell),
+        file=facts.file,
     )
     return keys[0]
 
@@ -99,4 +104,6 @@ def signature_of(key: str) -> str:
 
 def same_program(key: str) -> str:
     """Why two bugs that both have this key are one."""
+    if "@ptx-" not in key:
+        return "the same file fails in the same way in both"
     return f"the same PTX ({key.partition('@ptx-')[2]}) fails in the same way in both"

@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.store.history.bug_identity import identities, is_wordless, same_program, signature_of
@@ -46,11 +47,12 @@ _SELECT_UNNUMBERED = """
 _SELECT_PROGRAMS = """
     SELECT signature_key, kernel, triton, json_extract(CAST(row AS TEXT), '$.ptx_body_sha256'),
         min(created), CASE WHEN triton = ''
-            THEN coalesce(json_extract(CAST(row AS TEXT), '$.probe_of'), cell) END
+            THEN coalesce(json_extract(CAST(row AS TEXT), '$.probe_of'), cell) END,
+        json_extract(CAST(row AS TEXT), '$.file')
     FROM results
     WHERE signature_key IN (SELECT value FROM json_each(?))
         AND verdict NOT IN ('ok', 'sick', 'unsupported', 'infra', 'not_run')
-    GROUP BY 1, 2, triton = '', 4, 6
+    GROUP BY 1, 2, triton = '', 4, 6, 7
 """
 
 
@@ -192,10 +194,14 @@ def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int, why: str
 
 
 class _Claim(NamedTuple):
-    """Failures that are one bug for all of `keys`, some of which no bug answers to yet."""
+    """Failures that are one bug for all of `keys`, some of which no bug answers to yet.
+
+    `older` is the key that they had before rows knew their file.
+    """
 
     created: float
     keys: tuple[str, ...]
+    older: str | None = None
 
 
 def _claims(db: sqlite3.Connection) -> list[_Claim]:
@@ -203,17 +209,19 @@ def _claims(db: sqlite3.Connection) -> list[_Claim]:
     listed = json.dumps(list(wordless))
     found = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
     numbers = read_numbers(db)
-    for key, kernel, triton, ptx, created, cell in db.execute(_SELECT_PROGRAMS, (listed,)):
-        keys = identities(
+    for key, kernel, triton, ptx, created, cell, file in db.execute(_SELECT_PROGRAMS, (listed,)):
+        identify = partial(
+            identities,
             wordless[key],
             kernel=kernel,
             triton=triton or None,
             ptx=ptx,
             program=program_of(cell or ""),
         )
+        keys = identify(file=file)
         if len({numbers.get(each) for each in keys}) > 1 or keys[0] not in numbers:
-            found.append(_Claim(created, keys))
-    return sorted(found)
+            found.append(_Claim(created, keys, identify()[0] if file else None))
+    return sorted(found, key=lambda claim: claim[:2])
 
 
 def number_bugs(db: sqlite3.Connection) -> None:
@@ -243,7 +251,11 @@ def _new_number(db: sqlite3.Connection, claim: _Claim) -> int:
 
 
 def _inherited(db: sqlite3.Connection, claim: _Claim) -> int | None:
-    """The bug of all programs together, as older versions kept it: its first program has it now."""
+    """The bug of all programs, or files, together, as older versions kept it: the first has it."""
+    row = db.execute("SELECT number FROM bugs WHERE key = ?", (claim.older,)).fetchone()
+    if row is not None:
+        db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], row[0]))
+        return int(row[0])
     bare = signature_of(claim.keys[0])
     row = db.execute("SELECT number FROM bugs WHERE key = ?", (bare,)).fetchone()
     if row is None or bare == claim.keys[0]:

@@ -6,11 +6,14 @@ import asyncio
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from acted_front_end import Stage
 
+from harness.matrix.bugs.list import list_bugs
 from harness.tables.said import Block, SaidLine
 from harness.values.errors import InfrastructureError
+from harness.values.row import Row
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
 from harness.workaround.result import WorkaroundReport
 from harness.workaround.settings import SettingKind
@@ -73,6 +76,21 @@ def test_a_config_of_the_list_that_was_not_selected_is_tried(stage: Stage) -> No
     assert [(each.change, each.is_listed) for each in report.candidates] == [
         ("width 2 -> 24", True)
     ]
+
+
+def test_a_config_that_was_not_selected_belongs_to_the_bug_of_the_one_that_was(
+    stage: Stage,
+) -> None:
+    stage.ptxas("2.0")
+    stage.acted.act = lambda _, config: "ice" if config["width"] == 2 else "rejects"
+    found(stage)
+    bodies = [body.row for run in stage.store.runs() for body in stage.store.run_bodies(run.id)]
+    decoded = [msgspec.json.decode(body, type=Row) for body in bodies]
+    rows = {row.config["width"]: row for row in decoded}
+    assert rows[1].verdict == "ptxas_error"
+    assert (rows[2].probe_of, rows[1].probe_of) == (None, rows[2].cell)
+    [bug] = list_bugs(stage.store)
+    assert bug.code == "C7907"
 
 
 def test_nothing_better_is_said(stage: Stage) -> None:

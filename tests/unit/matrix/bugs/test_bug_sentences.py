@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bug_checker import Result, check_range
@@ -22,7 +23,8 @@ def made(verdict: str = "ptxas_ice", *, flags: str = "", **words: Any) -> BugFac
     signature = {"ptxas_ice": "s1", "ptxas_error": "s2", "ok": None, "sick": None}.get(verdict, "u")
     probe_of = words.pop("probe_of", None)
     stage = words.pop("stage", None if verdict in ("ok", "sick") else "cubin")
-    base = facts(verdict, signature, **words)
+    file = words.pop("file", None)
+    base = replace(facts(verdict, signature, **words), file=file)
     names = {name: getattr(base, name) for name in base.__dataclass_fields__}
     cell = f"{base.cell},{flags}" if flags else base.cell
     return BugFacts(**{**names, "cell": cell, "stage": stage, "probe_of": probe_of})
@@ -100,6 +102,26 @@ def test_flags_and_other_targets_are_no_newer_version() -> None:
     # Where nothing else ever had it, they are all that there is to follow.
     chronicle, _ = told([(occasion(1), [made(ptxas="13.1.80", target="sm_90a", probe_of=cell)])])
     assert chronicle.stories()[1].life.machine is MachineState.NEW
+
+
+def test_files_of_one_name_in_two_folders_are_two_kernels() -> None:
+    one, other = ("place1:text1", "place2:text2")
+    runs = [
+        (occasion(1), [made(ptxas="13.1.80", file=one)]),
+        (occasion(2, is_night=True), [made("ok", ptxas="13.3.33", file=other)]),
+        (occasion(3), [made("ptxas_error", ptxas="13.1.80", file=other)]),
+    ]
+    chronicle, results = told(runs, PTXAS)
+    story = chronicle.stories()[1]
+    assert (story.life.machine, story.cells, story.cells_now) == (MachineState.NEW, 1, 1)
+    found = story.ranges[-1]
+    assert "First fixed" not in found.words
+    check_range(found.words, found.tool, PTXAS, results, 1)
+    # One that is edited where it lies, and then moved, is one kernel all the time.
+    edited = [(occasion(4), [made("ok", ptxas="13.3.33", file="place1:text3")])]
+    moved = [(occasion(5), [made(ptxas="13.3.33", file="place4:text3")])]
+    assert told([*runs, *edited])[0].stories()[1].life.machine is MachineState.ABSENT
+    assert told([*runs, *edited, *moved])[0].stories()[1].life.machine is MachineState.PRESENT
 
 
 def test_one_compile_is_no_night_and_three_of_one_hour_are_one() -> None:

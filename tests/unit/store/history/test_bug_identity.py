@@ -62,6 +62,17 @@ def test_a_wordless_failure_is_one_bug_for_each_program() -> None:
     assert identities(ICE, kernel="k", triton="3.6.0", ptx=None) == here[:1]
 
 
+def test_files_of_one_name_in_two_folders_are_two_programs() -> None:
+    one, edited, moved, other = (
+        set(identities(ICE, kernel="k.py::k", triton="3.6.0", ptx=None, file=file))
+        for file in ("a:1", "a:2", "b:2", "c:3")
+    )
+    assert one & edited
+    assert edited & moved
+    assert not one & moved
+    assert not other & (one | edited | moved)
+
+
 def test_the_key_where_the_parts_of_a_signature_were_not_kept() -> None:
     facts = BugFacts(
         cell="c",
