@@ -138,7 +138,9 @@ class _Wanted:
         selection, target = self.place.selection, self.place.target
         limits = limits_of(target.capability)
         repro = selection.repro
-        file = None if repro.group else file_label(repro.file.resolve(), repro.file.read_bytes())
+        file = (
+            None if repro.group else file_label(str(repro.file.resolve()), repro.file.read_bytes())
+        )
         cells = []
         for record in records:
             config = Config.of(record.config)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
@@ -105,9 +103,10 @@ def program_of(cell: str) -> str | None:
     return digits or None if kind == PTX else None
 
 
-def file_label(path: Path, text: bytes) -> str:
+def file_label(path: str, text: bytes) -> str:
     """A file that a kernel is named by: hashes of its absolute path and of its text."""
-    return ":".join(hashlib.sha256(part).hexdigest()[:16] for part in (os.fsencode(path), text))
+    name = path.encode(errors="surrogateescape")
+    return ":".join(hashlib.sha256(part).hexdigest()[:16] for part in (name, text))
 
 
 def are_of_one_file(one: str | None, other: str | None) -> bool:
