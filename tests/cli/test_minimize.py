@@ -342,6 +342,29 @@ def test_a_budget_of_tests_and_going_on_from_there(fakes: FakeCache) -> None:
     assert "is not what would be reduced" in done.stderr
 
 
+def test_going_on_takes_the_target_of_the_reduction_or_says_what_differs(fakes: FakeCache) -> None:
+    fakes.ptxas("2.0", 'if text.count("mul.lo") >= 2: ice("C1")')
+    first = minimize(fakes, "--ptxas", "2.0", "--sm", "90a", "--budget", "3")
+    assert first["path"].startswith("minimized/kernel-")
+    done = fakes.triage("minimize", "kernel.ptx", "--ptxas", "2.0", "--resume", "--json")
+    assert done.returncode == 0, done.stderr
+    assert f"triage: --resume: {first['path']} is for sm_90a" in done.stderr
+    second = msgspec.json.decode(done.stdout)
+    assert (second["path"], second["ending"]) == (first["path"], "finished")
+    other = fakes.triage("minimize", "kernel.ptx", "--ptxas", "2.0", "--sm", "80", "--resume")
+    assert other.returncode == 2
+    assert f"{first['path']} has target sm_90a in place of sm_80" in other.stderr
+    named = ["--out", first["path"], "--sm", "80", "--resume"]
+    other = fakes.triage("minimize", "kernel.ptx", "--ptxas", "2.0", *named)
+    assert other.returncode == 2
+    assert "is not what would be reduced; target sm_90a in place of sm_80" in other.stderr
+    # Of two, none is taken.
+    minimize(fakes, "--ptxas", "2.0", "--sm", "80", "--budget", "3")
+    both = fakes.triage("minimize", "kernel.ptx", "--ptxas", "2.0", "--resume")
+    assert both.returncode == 2
+    assert "--resume: there are reductions for sm_" in both.stderr
+
+
 def test_the_same_seed_and_jobs_make_the_same(fakes: FakeCache) -> None:
     fakes.ptxas("2.0", 'if "mul.lo" in text and text.count("sub") > 1: ice("C1")')
     runs = [

@@ -51,7 +51,7 @@ from harness.minimize.reduction.words import (
     minimization_said,
     nothing_document,
 )
-from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, Watch
+from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, Watch, subject_of
 from harness.values.errors import UsageError
 from harness.values.row import Row
 from harness.values.toolchain import GPU
@@ -158,6 +158,8 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     shows the same bug and not another one.
     """
     _check(options)
+    if options["resume"] and not options["sm"]:
+        _take_target(options)
     words = selection_words(options)
     status = status_console()
     with preparing(status):
@@ -230,6 +232,28 @@ def _check(options: dict[str, Any]) -> None:
         raise UsageError("--level config does not apply to --run: use source, ttgir or ptx")
     if not options["run"]:
         refuse_ptx_options({name: options[name] for name in PTX_INPUTS}, "--run")
+
+
+def _take_target(options: dict[str, Any]) -> None:
+    """Go on for the target of the reduction that is there, and say so.
+
+    Raises:
+        UsageError: there are several, for different targets.
+        StorageError: a log cannot be read.
+    """
+    file, _, entry = options["kernel"].partition("::")
+    folders = [options["out"]] if options["out"] else sorted(Path("minimized").glob("*"))
+    targets = {}
+    for folder in folders:
+        subject = subject_of(folder)
+        name, _, its_entry = subject.get("kernel", "").partition("::")
+        if Path(name).name == Path(file).name and entry in ("", its_entry):
+            targets[subject["target"]] = folder
+    if len(targets) > 1:
+        raise UsageError(f"--resume: there are reductions for {', '.join(targets)}: --sm names one")
+    for target, folder in targets.items():
+        options["sm"] = [target]
+        status_console().print(f"triage: --resume: {folder} is for {target}", soft_wrap=True)
 
 
 def _inputs(options: dict[str, Any], selection: Selection) -> RawInputs | None:

@@ -31,6 +31,7 @@ from harness.minimize.reduction.interest import AnyTool, Interest
 from harness.minimize.reduction.result import Ablation, Ending, Minimization, VersionLine
 from harness.minimize.reduction.subject import Subject
 from harness.values.errors import InfrastructureError, UsageError
+from harness.values.kernel import Config
 from harness.values.row import Row
 
 if TYPE_CHECKING:
@@ -48,11 +49,12 @@ class MinimizedFolder:
     `suffix` is that of its two texts: `original` and `min`. `begun` is what an earlier run left as
     the best, `tests`, `calls` and `seconds` what it used, `passes` what each pass did.
     `finished_terms` are the terms on which it came to its end; None where it did not.
-    `is_minimal` is what it found out then.
+    `is_minimal` is what it found out then. `subject` names what is reduced: kernel, target, tools.
     """
 
     path: Path
     suffix: str = ".ptx"
+    subject: Mapping[str, str] = field(default_factory=dict)
     begun: str | None = None
     tests: int = 0
     calls: int = 0
@@ -81,7 +83,10 @@ class MinimizedFolder:
         path = self.path
         try:
             if resume and not (self.original.is_file() and self.best.is_file()):
-                raise UsageError(f"--resume: {path} holds no reduction to go on from")
+                beside = sorted(path.parent.iterdir()) if path.parent.is_dir() else []
+                others = ((folder, self._differs(folder)) for folder in beside)
+                near = "".join(f"; {folder} has {words}" for folder, words in others if words)
+                raise UsageError(f"--resume: {path} holds no reduction to go on from{near}")
             if not resume and path.exists() and (not path.is_dir() or any(path.iterdir())):
                 raise UsageError(
                     f"{path} is there already; --resume goes on from it, --out names another"
@@ -112,10 +117,9 @@ class MinimizedFolder:
         except OSError as error:
             raise storage_error(error, self.path, "read") from error
         if kept != original.encode():
-            raise UsageError(
-                f"--resume: {self.original} is not what would be reduced; "
-                "leave --resume out and name another folder by --out"
-            )
+            advice = "leave --resume out and name another folder by --out"
+            why = self._differs(self.path) or advice
+            raise UsageError(f"--resume: {self.original} is not what would be reduced; {why}")
         last = records[-1] if records else _Record()
         terms = [record.terms for record in records if record.event == "begun"]
         return replace(
@@ -127,6 +131,17 @@ class MinimizedFolder:
             passes=next((record.passes for record in reversed(records) if record.passes), {}),
             finished_terms=terms[-1] if terms and last.event == "finished" else None,
             is_minimal=last.is_minimal,
+        )
+
+    def _differs(self, folder: Path) -> str:
+        """What a folder with a reduction of the same kernel has otherwise; empty without one."""
+        there = subject_of(folder)
+        if there.get("kernel") != self.subject.get("kernel"):
+            return ""
+        return ", ".join(
+            f"{name} {there[name]} in place of {value}"
+            for name, value in self.subject.items()
+            if there.get(name, value) != value
         )
 
     def keep(self, text: str) -> None:
@@ -172,6 +187,7 @@ class _Record(msgspec.Struct, frozen=True):
     """A line of the log, as far as a later run wants to know it."""
 
     event: str = ""
+    subject: dict[str, str] = {}
     tests: int = 0
     calls: int = 0
     seconds: float = 0.0
@@ -188,6 +204,19 @@ def _records(path: Path) -> list[_Record]:
         with contextlib.suppress(msgspec.MsgspecError):
             found.append(msgspec.json.decode(line, type=_Record))
     return found
+
+
+def subject_of(folder: Path) -> Mapping[str, str]:
+    """What a folder holds a reduction of; empty where it holds none, or an older log.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        records = _records(folder / LOG)
+    except OSError as error:
+        raise storage_error(error, folder, "read") from error
+    return next((record.subject for record in records if record.subject), {})
 
 
 STARTED_OVER = "the saved result no longer reproduces; starting over"
@@ -396,7 +425,16 @@ class MinimizeTask:
             UsageError: there is something else in it, or nothing to go on from.
             StorageError: it cannot be read.
         """
-        folder = MinimizedFolder(path=self.options.folder_of(self.subject.row), suffix=suffix)
+        row = self.subject.row
+        subject = {
+            "kernel": row.kernel,
+            "target": row.target,
+            "config": Config.of(row.config).label,
+        }
+        subject |= {"compiler": row.compiler_name} if row.compiler else {}
+        subject |= {"assembler": row.tool} if row.ptxas else {}
+        path = self.options.folder_of(row)
+        folder = MinimizedFolder(path=path, suffix=suffix, subject=subject)
         folder.check(resume=self.options.resume)
         return folder
 
@@ -617,7 +655,8 @@ def _begins_at_the_end(
         "seed": task.options.seed,
         **level.terms,
     }
-    work.log("begun", {"kernel": row.short, "jobs": task.how.workers, "terms": terms})
+    begun = {"kernel": row.short, "subject": folder.subject, "jobs": task.how.workers}
+    work.log("begun", {**begun, "terms": terms})
     same = json.loads(json.dumps(terms)) == folder.finished_terms
     return same and work.best == folder.begun
 
