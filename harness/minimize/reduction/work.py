@@ -116,9 +116,9 @@ class MinimizedFolder:
             records = _records(self.path / LOG)
         except OSError as error:
             raise storage_error(error, self.path, "read") from error
-        if kept != original.encode():
-            advice = "leave --resume out and name another folder by --out"
-            why = self._differs(self.path) or advice
+        differs = self._differs(self.path)
+        if differs or kept != original.encode():
+            why = f"it has {differs}" if differs else "--out names another folder for it"
             raise UsageError(f"--resume: {self.original} is not what would be reduced; {why}")
         last = records[-1] if records else _Record()
         terms = [record.terms for record in records if record.event == "begun"]
