@@ -43,19 +43,15 @@ import numpy as np
 from gpu_emulator.api import run
 from gpu_emulator.values import Allocation, Budget, Checks, Launch, Schedule
 from harness.cells.places import CompileOptions, open_bench
-from harness.cells.selection import select_all, small_launch
+from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.launch_code import fetch_launch_code
-from harness.frontends.registry import front_end, plan_launch
+from harness.frontends.registry import plan_launch
 from harness.io.files.locations import home_dir
 from harness.io.processes.hub import Hub
-from harness.run.emulating import Emulation
-from harness.run.jobs import JobBuffer
-from harness.run.launching import NotRunError, emulation_of
-from harness.run.matching import find_variant
-from harness.run.recording import PLAIN_TARGET, recorded
+from harness.run.jobs import Emulation, JobBuffer
+from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
 from harness.run.schedules import DEFAULT, read_schedules
 from harness.store.files.artifacts import ArtifactStore
 from harness.store.store import Store
@@ -68,23 +64,12 @@ Row = dict[str, Any]
 
 async def prepared(bench: Workbench, selection: Selection) -> tuple[Emulation, float]:
     """What is to be executed, and the CPU seconds that compiling it took, once."""
-    target, compiler = selection.targets[0], selection.compilers[0]
-    launch = small_launch(selection, selection.launches[0])
-    code = fetch_launch_code(selection.repro, launch.spec, launch.overrides)
-    inputs = await recorded(
-        bench, code, compiler, [selection.repro.kernel or "*"], (PLAIN_TARGET, target),
-        budget=Budget(), tell=lambda _: None,
-    )  # fmt: skip
-    plan = await plan_launch(bench, selection.place(launch=launch))
-    cell = plan.cells[0]
-    assert cell.launch is not None
-    assert cell.record is not None
-    variant = find_variant(inputs, cell.record)
-    assert variant is not None, "the launch comes to it"
-    lowering = await front_end(compiler.kind).lower(
-        bench, cell.launch, cell.record, ptxas=cell.ptxas
-    )
-    return emulation_of(bench, lowering, variant, (), Budget()), lowering.value.end.cpu
+    small = small_selection(selection)
+    source = RecordedLaunch(bench=bench, selection=small, tell=lambda _: None, budget=Budget())
+    cell = (await plan_launch(bench, small.place())).cells[0]
+    lowering = await lower_cell(bench, cell)
+    launch = await source.launch_of(cell, lowering)
+    return replace(launch.emulation, trials=()), lowering.value.end.cpu
 
 
 def as_launch(artifacts: ArtifactStore, emulation: Emulation) -> Launch:
@@ -190,7 +175,7 @@ def fill(path: Path, selections: Sequence[Selection], limit: float) -> None:
             place = place_of(one)
             try:
                 row = asyncio.run(measure(one, store))
-            except (TriageError, NotRunError, AssertionError, IndexError) as error:
+            except (TriageError, AssertionError, IndexError) as error:
                 row = {"not_run": str(error) or type(error).__name__}
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             row = {"place": place, **row, "memory": memory}

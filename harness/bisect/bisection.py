@@ -15,10 +15,8 @@ from harness.bisect.stages import tell_stages
 from harness.bisect.state import BisectOptions, BisectSearch, tally_of
 from harness.bisect.words import BisectReport, ProbeEvidence
 from harness.cells.elsewhere import Elsewhere
-from harness.cells.evaluate import Evaluate
 from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import rank
 from harness.store.store import Store
@@ -202,30 +200,23 @@ async def bisect_versions(
         EmptySelectionError: no config matches.
         TriageError: nothing could be tried at all.
     """
-    is_on_gpu = options.on == GPU
-    if options.run and not (is_on_gpu and selection.repro.ptx):
-        from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+    if options.run:
+        from harness.run.executors import executed_selection, executor_of  # noqa: PLC0415 - numpy
 
-        selection = SameInputs.small(selection)
+        selection = executed_selection(selection, options.on)
     async with work(store, how) as (bench, run_id):
         axis = version_axis(selection, options.axis, options.package_version)
         search = BisectSearch.begin(bench, run_id, axis, options, log, tell)
         search.elsewhere = elsewhere
-        if is_on_gpu:
-            from harness.run.gpu.evaluating import OnGpu  # noqa: PLC0415 - the emulator: 0.2 s
-            from harness.run.gpu.packing import place_of  # noqa: PLC0415
-            from harness.run.raw_ptx import inputs_of  # noqa: PLC0415
+        if options.run:
+            is_on_gpu = options.on == GPU
 
-            search.evaluate = OnGpu(
-                bench=bench,
-                selection=selection,
-                inputs=inputs_of(selection.repro),
-                destination=place_of(options.runner),
-                tell=lambda text: tell("the GPU", text),
-                command=how.command,
+            def hear(text: str) -> None:
+                tell(*(("the GPU", text) if is_on_gpu else (text, "")))
+
+            search.evaluate = executor_of(
+                bench, selection, hear, options.on, runner=options.runner, command=how.command
             ).evaluate
-        elif options.run:
-            search.evaluate = _executed(bench, selection, tell)
         if options.script:
             await check_script(search.bench, options.script)
         trouble = await _search(search)
@@ -249,12 +240,6 @@ async def bisect_versions(
     )
     log.end(evidence)
     return evidence.report()
-
-
-def _executed(bench: Workbench, selection: Selection, tell: Callable[[str, str], None]) -> Evaluate:
-    from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
-
-    return SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, "")).evaluate
 
 
 async def _search(search: BisectSearch) -> str | None:

@@ -63,15 +63,14 @@ async def contrast(
     if axis == "flag":
         _require_flags(selection)
     if run:
-        from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.run.executors import executor_of  # noqa: PLC0415 - numpy: 0.2 s
+        from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - as above
 
-        selection = SameInputs.small(selection)
+        selection = small_selection(selection)
     async with work(store, how) as (bench, run_id):
         how_it_is: Evaluate = evaluate
         if run:
-            how_it_is = SameInputs(
-                bench=bench, selection=selection, tell=lambda text: tell(text, "")
-            ).evaluate
+            how_it_is = executor_of(bench, selection, lambda text: tell(text, "")).evaluate
         cells = (await plan_cells(bench, selection, None)).cells
         if not cells:
             raise EmptySelectionError("--config matches none of the configs")

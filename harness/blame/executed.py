@@ -39,17 +39,16 @@ from harness.frontends.texts.python import OPTIONS
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank
 from harness.judging.ptxas.options import level_change
-from harness.run.gpu.evaluating import OnGpu
-from harness.run.gpu.packing import place_of
-from harness.run.raw_ptx import inputs_of
-from harness.run.same_inputs import SameInputs
+from harness.run.executing import OnEmulator
+from harness.run.executors import executed_selection, executor_of
+from harness.run.recorded_launch import RecordedLaunch, small_selection
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import CaptureError, TriageError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import Lowering
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, compiler_name
+from harness.values.toolchain import EMULATOR, GPU, compiler_name
 from harness.values.verdict import VerdictKind
 
 # What one version of the compiler came to at a stage, lowered on by another version.
@@ -108,7 +107,7 @@ class _Case:
     """A blame at work: how cells are executed, what is followed, and what has been found out."""
 
     state: BlameState
-    same: SameInputs
+    executor: OnEmulator
     cell: PlannedCell
     focus: Followed
     done: dict[CellId, Evaluated]
@@ -151,13 +150,14 @@ async def find_run_blame(
     """
     if selection.ptxas != (None,):
         raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
-    selection = SameInputs.small(selection)
+    selection = small_selection(selection)
     done: dict[CellId, Evaluated] = {}
     async with work(store, how) as (bench, run_id):
-        same = SameInputs(bench=bench, selection=selection, tell=lambda text: tell(text, ""))
+        source = RecordedLaunch(bench=bench, selection=selection, tell=lambda text: tell(text, ""))
+        executor = OnEmulator(source=source)
 
         async def evaluate(bench: Workbench, cell: PlannedCell) -> Evaluated:
-            done[cell.cell] = await same.evaluate(bench, cell)
+            done[cell.cell] = await executor.evaluate(bench, cell)
             return done[cell.cell]
 
         state = BlameState(
@@ -172,7 +172,7 @@ async def find_run_blame(
         cell, row, others = await find_case(state, asked)
         grid = Grid(lines=(), ptxas=(), focus=follow(row))
         if rank(row, asked) < NOT_MEANT:
-            case = _Case(state=state, same=same, cell=cell, focus=grid.focus, done=done)
+            case = _Case(state=state, executor=executor, cell=cell, focus=grid.focus, done=done)
             grid = await _grid(case, row)
     report = report_of(state, cell, row, others, grid)
     return replace(report, executed=tuple(evaluated.row for evaluated in done.values()))
@@ -238,7 +238,7 @@ async def _vary_options(case: _Case) -> None:
             )
             if found is None:
                 continue
-            done = await case.same.evaluate(case.state.bench, found, like=record)
+            done = await case.executor.evaluate(case.state.bench, found, like=record)
             case.done[found.cell] = done
             outcome = case.keep(words, Varied.OPTION, cell.compiler.version, done.row)
             if outcome is VerdictAnswer.OK and case.contrast is None:
@@ -259,7 +259,7 @@ async def _vary_targets(case: _Case) -> None:
         found = next((each for each in plan.cells if followed(each) == followed(cell)), None)
         try:
             if found:
-                done = case.done[found.cell] = await case.same.evaluate(state.bench, found)
+                done = case.done[found.cell] = await case.executor.evaluate(state.bench, found)
                 case.keep(str(target), Varied.TARGET, cell.compiler.version, done.row)
         finally:
             if plan.session:
@@ -292,7 +292,7 @@ async def _cross(case: _Case, bad: CompiledPtx, good: CompiledPtx) -> None:
         if isinstance(lowering, str):
             return lowering
         # Named by its maker: what it takes is the maker's.
-        done = await case.same.evaluate(case.state.bench, maker, instead=lowering)
+        done = await case.executor.evaluate(case.state.bench, maker, instead=lowering)
         return done.row
 
     rows = await asyncio.gather(*(one(*job) for job in jobs))
@@ -327,15 +327,14 @@ async def find_measured_blame(
         InfrastructureError: there is no GPU.
         TriageError: where the question begins, nothing could be tried.
     """
-    if selection.repro.ptx is None:
-        selection = SameInputs.small(selection)
+    selection = executed_selection(selection, GPU)
     async with work(store, how) as (bench, run_id):
-        launched = OnGpu(
-            bench=bench,
-            selection=selection,
-            inputs=inputs_of(selection.repro),
-            destination=place_of(runner),
-            tell=lambda text: tell("the GPU", text),
+        launched = executor_of(
+            bench,
+            selection,
+            lambda text: tell("the GPU", text),
+            GPU,
+            runner=runner,
             command=how.command,
         )
         state = BlameState(
@@ -346,7 +345,7 @@ async def find_measured_blame(
             tell=tell,
             evaluate=launched.evaluate,
         )
-        state.notes += launched.notes
+        state.notes += launched.source.notes
         asked = Followed(signature=options.signature)
         case, row, others = await find_case(state, asked)
         if options.looks_further and not others and rank(row, asked) in (1, NOT_MEANT):

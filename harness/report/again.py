@@ -12,7 +12,7 @@ from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch,
 from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
 from harness.run.executing import Executed
-from harness.run.same_inputs import SameInputs
+from harness.run.recorded_launch import small_selection
 from harness.store.store import Store
 from harness.values.cell import LaunchLabel
 from harness.values.errors import TriageError
@@ -63,7 +63,7 @@ async def execute_again(
     Raises:
         UsageError: the kernel has no launch that can be run with values.
     """
-    selection = SameInputs.small(selection)
+    selection = small_selection(selection)
     groups: dict[Retrial, list[Retrial]] = {}
     for point in dict.fromkeys(points):
         groups.setdefault(replace(point, config=None), []).append(point)

@@ -19,7 +19,7 @@ from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
-from harness.values.toolchain import PTXAS, TRITON
+from harness.values.toolchain import GPU, PTXAS, TRITON
 from harness.values.verdict import Stage, VerdictKind
 
 if TYPE_CHECKING:
@@ -40,13 +40,14 @@ async def executed_rows(
         TriageError: the launch cannot be captured, or run with values.
     """
     from harness.run.executing import keep_execution  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - as above
+    from harness.run.executors import executor_of  # noqa: PLC0415 - as above
+    from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - as above
 
-    selection = SameInputs.small(selection)
+    selection = small_selection(selection)
     async with work(store, how) as (bench, run):
         plan = await plan_cells(bench, selection, None)
-        same = SameInputs(bench=bench, selection=selection, tell=tell)
-        found = await asyncio.gather(*(same.execute(bench, cell) for cell in plan.cells))
+        executor = executor_of(bench, selection, tell)
+        found = await asyncio.gather(*(executor.execute(bench, cell) for cell in plan.cells))
         for executed in found:
             keep_execution(store, run, executed)
     return tuple(found)
@@ -68,8 +69,7 @@ async def launched_rows(
         TriageError: nothing could be assembled.
     """
     from harness.run.executing import keep_execution  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.run.gpu.evaluating import OnGpu  # noqa: PLC0415 - as above
-    from harness.run.gpu.packing import place_of  # noqa: PLC0415 - as above
+    from harness.run.executors import executor_of  # noqa: PLC0415 - as above
 
     if selection.repro.ptx is None:
         raise UsageError(
@@ -78,13 +78,8 @@ async def launched_rows(
         )
     async with work(store, how) as (bench, run):
         plan = await plan_cells(bench, selection, None)
-        launched = OnGpu(
-            bench=bench,
-            selection=selection,
-            inputs=inputs,
-            destination=place_of(runner),
-            tell=tell,
-            command=how.command,
+        launched = executor_of(
+            bench, selection, tell, GPU, runner=runner, inputs=inputs, command=how.command
         )
         found = await asyncio.gather(*(launched.execute(bench, cell) for cell in plan.cells))
         for executed in found:

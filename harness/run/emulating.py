@@ -7,53 +7,36 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from gpu_emulator.values import Budget, Element, Trace
+from gpu_emulator.values import Element, Trace
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.io.files.own_code import code_sha256, import_path
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.io.processes.peers import Peer, PeerGoneError, is_lost
-from harness.run.jobs import EMULATE, PROGRESS, TRACE, EmulatorJob, JobBuffer, Passed, Ran, RunTrial
+from harness.run.jobs import (
+    BESIDE,
+    EMULATE,
+    PROGRESS,
+    PTX,
+    TRACE,
+    Emulated,
+    Emulation,
+    EmulatorJob,
+    Ran,
+)
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 
 _LARGEST_RESULT = 1 << 30
 _PATIENCE = 10.0
 """Seconds until a run says how far it is, and from then on."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emulation:
-    """A launch with its PTX and buffers as artifacts, and the runs that it is to have.
-
-    `files` are the sha256 of the buffers' bytes, None where nothing wrote them.
-    """
-
-    ptx: str
-    entry: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-    dynamic_shared: int
-    buffers: tuple[JobBuffer, ...]
-    arguments: tuple[Passed, ...]
-    trials: tuple[RunTrial, ...]
-    budget: Budget
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emulated:
-    """The runs that came to an end; `problem` says why not all of them did."""
-
-    runs: tuple[Ran, ...]
-    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +60,7 @@ async def emulate(
 ) -> Kept[Emulated]:
     """Execute a launch once for each trial, in a process with the limits of a compiler run.
 
-    What was found is kept by content, unless the limits ended it. `tell` hears how far it is where
+    What came out is kept by content, unless the limits ended it. `tell` hears how far it is where
     it takes long.
 
     Raises:
@@ -89,15 +72,15 @@ async def emulate(
         kept = bench.find("run", key, Emulated)
         if kept:
             return kept
-        artifacts = bench.store.artifacts
-        async with _worked(bench, wanted, artifacts.get(wanted.ptx), artifacts.get, tell) as done:
-            folder, found = done
-            names = {sha256 for ran in found.runs for sha256 in ran.buffers}
+        artifacts, job = bench.store.artifacts, EmulatorJob(emulation=wanted)
+        texts = [artifacts.get(wanted.ptx)]
+        async with _worked(bench, job, texts, artifacts.get, tell) as (folder, emulated):
+            names = {sha256 for ran in emulated.runs for sha256 in ran.buffers}
             for sha256 in names:
                 artifacts.put_file(folder / f"{sha256}.bin")
-        if found.problem:
-            return Kept(value=found, key=key, artifacts={}, cached=False)
-        return bench.keep("run", key, found, {sha256: sha256 for sha256 in names})
+        if emulated.problem:
+            return Kept(value=emulated, key=key, artifacts={}, cached=False)
+        return bench.keep("run", key, emulated, {sha256: sha256 for sha256 in names})
 
 
 async def emulate_once(
@@ -110,19 +93,15 @@ async def emulate_once(
     Raises:
         InfrastructureError: the emulator cannot be started.
     """
-    async with _worked(bench, wanted, ptx.encode(), contents.__getitem__) as (folder, found):
-        names = {sha256 for ran in found.runs for sha256 in ran.buffers}
+    job = EmulatorJob(emulation=wanted)
+    async with _worked(bench, job, [ptx.encode()], contents.__getitem__) as (folder, emulated):
+        names = {sha256 for ran in emulated.runs for sha256 in ran.buffers}
         after = {sha256: (folder / f"{sha256}.bin").read_bytes() for sha256 in names}
-    return Once(emulated=found, contents={**contents, **after})
+    return Once(emulated=emulated, contents={**contents, **after})
 
 
 async def trace_once(
-    bench: Workbench,
-    wanted: Emulation,
-    ptx: str,
-    contents: Mapping[str, bytes],
-    element: Element,
-    beside: tuple[Emulation, str] | None = None,
+    bench: Workbench, wanted: Emulation, element: Element, beside: Emulation | None = None
 ) -> Trace:
     """Follow an element back to where the two runs of a launch first differ; nothing is kept.
 
@@ -131,32 +110,34 @@ async def trace_once(
     Raises:
         InfrastructureError: the emulator cannot be started.
     """
-    get, followed = contents.__getitem__, (element, beside)
-    async with _worked(bench, wanted, ptx.encode(), get, followed=followed) as (folder, found):
+    get = bench.store.artifacts.get
+    job = EmulatorJob(emulation=wanted, element=element, beside=beside)
+    texts = [get(each.ptx) for each in (wanted, beside) if each]
+    async with _worked(bench, job, texts, get) as (folder, emulated):
         path = folder / TRACE
         if not path.is_file():
-            return Trace(not_run=found.problem or "the emulator left no trace")
+            return Trace(not_run=emulated.problem or "the emulator left no trace")
         return msgspec.json.decode(path.read_bytes(), type=Trace)
-
-
-_Followed = tuple[Element, tuple[Emulation, str] | None]
-"""An element that is followed, and the launch of another PTX that it is compared with."""
 
 
 @contextlib.asynccontextmanager
 async def _worked(
     bench: Workbench,
-    wanted: Emulation,
-    ptx: bytes,
+    job: EmulatorJob,
+    texts: Sequence[bytes],
     get: Callable[[str], bytes],
     tell: Callable[[str], None] | None = None,
-    followed: _Followed | None = None,
 ) -> AsyncIterator[tuple[Path, Emulated]]:
     """The folder that a job was done in, and what came of it."""
     folder = bench.hub.new_folder("run")
     try:
         with scratch_disk():
-            _prepare(wanted, ptx, get, folder, followed)
+            for name, text in zip((PTX, BESIDE), texts, strict=False):
+                (folder / name).write_bytes(text)
+            for emulation in filter(None, (job.emulation, job.beside)):
+                for sha256 in {buffer.file for buffer in emulation.buffers if buffer.file}:
+                    (folder / f"{sha256}.bin").write_bytes(get(sha256))
+            (folder / "job.json").write_bytes(msgspec.json.encode(job))
         limits = ResourceLimits(
             timeout=bench.limits.timeout,
             memory=bench.limits.memory,
@@ -172,7 +153,14 @@ async def _worked(
                 if telling:
                     telling.cancel()
         bench.cpu_seconds += end.cpu
-        yield folder, _collect(wanted, folder, end)
+        runs = []
+        for number in range(len(job.emulation.trials)):
+            path = folder / f"run-{number}.json"
+            if not path.is_file():
+                break
+            runs.append(msgspec.json.decode(path.read_bytes(), type=Ran))
+        problem = None if end.ok else _how_it_ended(folder, end)
+        yield folder, Emulated(runs=tuple(runs), problem=problem)
     finally:
         bench.hub.drop_folder(folder)
 
@@ -206,7 +194,11 @@ async def execute_job(hub: Hub, folder: Path, limits: ResourceLimits) -> Process
 
 async def _serve(hub: Hub) -> Peer:
     argv = [sys.executable, "-m", "harness.run.child.serving"]
-    return await hub.spawn(argv, env=_environment(), log=hub.scratch / "emulator.log")
+    path = os.pathsep.join(filter(None, (import_path(), os.environ.get("PYTHONPATH"))))
+    # One thread for each worker: several of them run at once.
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    env = {**os.environ, "PYTHONPATH": path, **threads}
+    return await hub.spawn(argv, env=env, log=hub.scratch / "emulator.log")
 
 
 async def _tell(path: Path, tell: Callable[[str], None]) -> None:
@@ -214,70 +206,6 @@ async def _tell(path: Path, tell: Callable[[str], None]) -> None:
         await asyncio.sleep(_PATIENCE)
         with contextlib.suppress(OSError):
             tell(path.read_text())
-
-
-def _environment() -> Mapping[str, str]:
-    """One thread for each worker: several of them run at once."""
-    path = os.pathsep.join(filter(None, (import_path(), os.environ.get("PYTHONPATH"))))
-    return {
-        **os.environ,
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
-
-
-def _prepare(
-    wanted: Emulation,
-    ptx: bytes,
-    get: Callable[[str], bytes],
-    folder: Path,
-    followed: _Followed | None = None,
-) -> None:
-    job = _job(wanted, "kernel.ptx", ptx, get, folder)
-    if followed:
-        element, beside = followed
-        second = _job(beside[0], "beside.ptx", beside[1].encode(), get, folder) if beside else None
-        job = replace(job, element=element, beside=second)
-    (folder / "job.json").write_bytes(msgspec.json.encode(job))
-
-
-def _job(
-    wanted: Emulation, name: str, ptx: bytes, get: Callable[[str], bytes], folder: Path
-) -> EmulatorJob:
-    """A launch with its files in the folder."""
-    (folder / name).write_bytes(ptx)
-    buffers = []
-    for buffer in wanted.buffers:
-        file = None
-        if buffer.file is not None:
-            file = f"{buffer.file}.bin"
-            if not (folder / file).exists():
-                (folder / file).write_bytes(get(buffer.file))
-        buffers.append(replace(buffer, file=file))
-    return EmulatorJob(
-        ptx=name,
-        entry=wanted.entry,
-        grid=wanted.grid,
-        block=wanted.block,
-        cluster=wanted.cluster,
-        dynamic_shared=wanted.dynamic_shared,
-        buffers=tuple(buffers),
-        arguments=wanted.arguments,
-        trials=wanted.trials,
-        budget=wanted.budget,
-    )
-
-
-def _collect(wanted: Emulation, folder: Path, end: ProcessEnd) -> Emulated:
-    runs = []
-    for number in range(len(wanted.trials)):
-        path = folder / f"run-{number}.json"
-        if not path.is_file():
-            break
-        runs.append(msgspec.json.decode(path.read_bytes(), type=Ran))
-    return Emulated(runs=tuple(runs), problem=None if end.ok else _how_it_ended(folder, end))
 
 
 def _how_it_ended(folder: Path, end: ProcessEnd) -> str:

@@ -1,62 +1,35 @@
-"""One cell from its coordinates to what came out when its PTX was executed, as it is kept."""
+"""Executes cells: one `Execute` for the emulator, a GPU, and whatever executes cubins next."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from gpu_emulator.values import Budget
-from harness.cells.evaluate import Evaluated, cell_evidence
+from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
-from harness.judging.judge import judge as judge_compilation
-from harness.run.comparing import types_in
-from harness.run.emulating import Emulated, Emulation, emulate
-from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import Judgement, RunEvidence, judge, result_of, row_of
+from harness.run.emulating import emulate
+from harness.run.jobs import Emulated, Emulation
+from harness.run.judging import Judgement, judge, result_of, row_of
+from harness.run.launch import RunEvidence, evidence_of
 from harness.run.launching import (
     EmptyGridError,
+    LaunchSource,
     NotRunError,
     effort_words,
-    emulation_of,
     why_refused,
 )
-from harness.run.matching import find_variant
-from harness.run.references import Another, Found, References
+from harness.run.recorded_launch import RecordedLaunch, lower_cell
+from harness.run.references import Another
 from harness.store.store import Store
+from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError
-from harness.values.execution import Inputs, LaunchVariant, RunRow, RunVerdict, TraceFacts
+from harness.values.execution import RunRow, RunVerdict, TraceFacts
 from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.verdict import Signature
-
-Beside = Callable[[Another], Awaitable[tuple[Emulation, str]]]
-"""Another PTX of the same launch, and how it is executed on the same inputs.
-
-`NotRunError` where there is none.
-"""
-
-Follow = Callable[[Workbench, Emulation, str, RunEvidence, "Beside | None"], Awaitable[TraceFacts]]
-"""Follows a value of what was executed back to where two runs first differ."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    """How cells are executed; `tell` hears what is done next, in words.
-
-    `follow`, where a value is to be followed, gets what was executed and how it is judged.
-    `lowering` is a bench of its own for the compiler, where it compiles again. `formal` is as in
-    `RunEvidence`.
-    """
-
-    bench: Workbench
-    trials: tuple[RunTrial, ...]
-    budget: Budget
-    tell: Callable[[str], None]
-    lowering: Workbench | None = None
-    formal: bool = False
-    follow: Follow | None = None
+from harness.values.toolchain import Compiler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,30 +40,33 @@ class Executed:
     done: Evaluated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
-    """What a cell is executed with: the inputs of this record, and what it is compared with."""
+Execute = Callable[[Workbench, PlannedCell], Awaitable[Executed]]
+"""From a cell to what it computes: its PTX is executed, or its cubin."""
 
-    inputs: Inputs
-    record: LaunchFacts | None
-    references: References
+Beside = Callable[[Another], Awaitable[Emulation]]
+"""Another PTX of the same launch, on the same inputs; `NotRunError` where there is none."""
 
-    def variant(self) -> LaunchVariant:
-        """What the kernel is given with the config of the record.
+Follow = Callable[[Workbench, RunEvidence, "Beside | None"], Awaitable[TraceFacts]]
+"""Follows a value of what was executed back to where two runs first differ."""
+
+
+class Executor(ABC):
+    """Executes cells as a source of launches says; `device` is the name of a GPU, once reached."""
+
+    source: LaunchSource
+    device: str = ""
+
+    @abstractmethod
+    async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
+        """Compile a cell on `bench`, execute it and judge it.
 
         Raises:
-            NotRunError: the launch code does not come to it with values.
+            TriageError: it cannot be done on this machine, or not for this kernel.
         """
-        assert self.record is not None, "what was lowered was captured"
-        if self.record.grid is None and not self.record.arguments:
-            raise NotRunError("it is compiled and never launched: there are no inputs")
-        found = find_variant(self.inputs, self.record)
-        if found is not None:
-            return found
-        if error := self.inputs.error:
-            said = next(iter(error.message.splitlines()), "")[:300]
-            raise NotRunError(f"run with values, the launch raised {error.type}: {said}")
-        raise NotRunError("run with values, the launch never comes to this kernel with this config")
+
+    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+        """As `execute`; what came out as a result like a compile's."""
+        return (await self.execute(bench, cell)).done
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,45 +78,136 @@ class _Trail:
     trouble: str | None = None
     trace: TraceFacts | None = None
 
-    @property
-    def runs(self) -> tuple[Ran, ...]:
-        return self.emulated.value.runs if self.emulated else ()
 
+@dataclass(slots=True, kw_only=True)
+class OnEmulator(Executor):
+    """Executes the PTX of cells of one launch on the emulator.
 
-async def execute(
-    how: Execution,
-    cell: PlannedCell,
-    inputs: Inputs,
-    references: References,
-    *,
-    like: LaunchFacts | None = None,
-    instead: Kept[Lowering] | None = None,
-) -> Executed:
-    """Execute one cell with the inputs that were recorded for it, and judge what came out.
-
-    `like` is another config of the same launch, whose inputs it gets. `instead` is PTX that came
-    about in another way than by compiling the cell.
+    `follow`, where a value is to be followed, gets what was executed and how it is judged.
     """
-    trail = _Trail(lowering=instead)
-    try:
-        given = _Given(inputs=inputs, record=like or cell.record, references=references)
-        judgement = judge(await _evidence(how, cell, given, trail))
-    except EmptyGridError as error:
-        judgement = Judgement(verdict=RunVerdict.RAN, reason=str(error))
-    except NotRunError as error:
-        judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
-    except InfrastructureError as error:
-        trail.trouble = str(error)
-        judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
-    row = row_of(
-        cell.cell,
-        judgement,
-        trail.runs,
-        triton=cell.compiler.version,
-        ptx_sha256=trail.lowering.artifacts.get("ptx") if trail.lowering else None,
+
+    source: RecordedLaunch
+    follow: Follow | None = None
+
+    async def evaluate(
+        self,
+        bench: Workbench,
+        cell: PlannedCell,
+        *,
+        like: LaunchFacts | None = None,
+        instead: Kept[Lowering] | None = None,
+    ) -> Evaluated:
+        """As `execute`; what came out as a result like a compile's."""
+        return (await self.execute(bench, cell, like=like, instead=instead)).done
+
+    async def execute(
+        self,
+        bench: Workbench,
+        cell: PlannedCell,
+        *,
+        like: LaunchFacts | None = None,
+        instead: Kept[Lowering] | None = None,
+    ) -> Executed:
+        """As in `Executor`.
+
+        `like` is another config of the same launch, whose inputs it gets. `instead` is PTX that
+        came about in another way than by compiling the cell.
+        """
+        trail = _Trail(lowering=instead)
+        try:
+            judgement = judge(await self._evidence(bench, cell, like, trail))
+        except EmptyGridError as error:
+            judgement = Judgement(verdict=RunVerdict.RAN, reason=str(error))
+        except NotRunError as error:
+            judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
+        except InfrastructureError as error:
+            trail.trouble = str(error)
+            judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
+        body = None
+        ptx = trail.lowering.artifacts.get("ptx") if trail.lowering else None
+        if trail.lowering and ptx:
+            reading = front_end(cell.compiler.kind).read(self.source.bench, trail.lowering, ptx)
+            body = reading.value.body_sha256
+        return executed_of(
+            cell.cell,
+            cell.cell,
+            judgement,
+            trail.emulated,
+            compiler=cell.compiler,
+            lowering=trail.lowering,
+            ptx=ptx,
+            body=body,
+            trace=trail.trace,
+            is_infra=trail.trouble is not None,
+            file=cell.file,
+        )
+
+    async def _evidence(
+        self, bench: Workbench, cell: PlannedCell, like: LaunchFacts | None, trail: _Trail
+    ) -> RunEvidence:
+        source, mine = self.source, self.source.bench
+        trail.lowering = trail.lowering or await lower_cell(bench, cell)
+        launch = await source.launch_of(cell, trail.lowering, like)
+        get = mine.store.artifacts.get
+        ptx = get(launch.emulation.ptx).decode(errors="replace")
+        if refused := why_refused(ptx, trail.lowering.value, cell.cell.target, cell.limits):
+            raise NotRunError(refused)
+        where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
+        source.tell(f"{where}: {effort_words(launch.emulation, ptx)}")
+        trail.emulated = await emulate(
+            mine, launch.emulation, lambda text: source.tell(f"{where}: {text}")
+        )
+        emulated = trail.emulated.value
+        if not emulated.problem and all(ran.ended for ran in emulated.runs):
+            launch = await source.held(cell, launch, like)
+        evidence = evidence_of(launch, emulated, get)
+        if judge(evidence).verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
+            launch = await source.held_to_own(cell, launch, like)
+            evidence = evidence_of(launch, emulated, get)
+        if self.follow:
+
+            async def beside(another: Another) -> Emulation:
+                return await source.beside(cell, another, like)
+
+            trail.trace = await self.follow(mine, evidence, beside)
+        return evidence
+
+
+def executed_of(
+    cell: CellId,
+    named: CellId,
+    judgement: Judgement,
+    emulated: Kept[Emulated] | None,
+    *,
+    compiler: Compiler | None = None,
+    lowering: Kept[Lowering] | None = None,
+    ptx: str | None,
+    body: str | None = None,
+    trace: TraceFacts | None = None,
+    is_infra: bool = False,
+    file: str | None = None,
+) -> Executed:
+    """What came out of a cell; as a result it is `named`.
+
+    `compiler` is None for raw PTX; `ptx` and `body` are the sha256 of it and of its instructions.
+    `is_infra`: this machine failed, and the row says nothing of the kernel. `file` is as in `Row`.
+    """
+    version = compiler.version if compiler else None
+    runs = emulated.value.runs if emulated else ()
+    row = row_of(cell, judgement, runs, triton=version, ptx_sha256=ptx)
+    row = replace(row, trace=trace)
+    result = result_of(
+        row,
+        named,
+        compiler=compiler,
+        ptx_body_sha256=body,
+        cached=emulated is not None and emulated.cached,
+        is_infra=is_infra,
     )
-    row = replace(row, trace=trail.trace)
-    return Executed(row=row, done=_result(how.bench, cell, row, judgement.signature, trail))
+    result = replace(result, file=file)
+    evidence = {kind: step.key for kind, step in (("lower", lowering), ("run", emulated)) if step}
+    done = Evaluated(row=result, evidence=evidence, signature=judgement.signature)
+    return Executed(row=row, done=done)
 
 
 def keep_execution(store: Store, run: int, executed: Executed) -> None:
@@ -151,111 +218,3 @@ def keep_execution(store: Store, run: int, executed: Executed) -> None:
     """
     store.put_execution(run, executed.row, executed.done.signature)
     store.put_result(run, record_of(executed.done))
-
-
-async def _evidence(how: Execution, cell: PlannedCell, given: _Given, trail: _Trail) -> RunEvidence:
-    bench = how.bench
-    trail.lowering = trail.lowering or await _lowered(how.lowering or bench, cell)
-    variant = given.variant()
-    wanted = emulation_of(bench, trail.lowering, variant, how.trials, how.budget)
-    ptx = bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
-    if refused := why_refused(ptx, trail.lowering.value, cell.cell.target, cell.limits):
-        raise NotRunError(refused)
-    where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
-    how.tell(f"{where}: {effort_words(wanted, ptx)}")
-    trail.emulated = await emulate(bench, wanted, lambda text: how.tell(f"{where}: {text}"))
-    problem = trail.emulated.value.problem
-    assert cell.record is not None
-    found = Found()
-    if not problem and not any(each.not_run or each.faults for each in trail.runs):
-        found = await given.references.of(cell.cell.target, cell.record, variant, ptx)
-    evidence = run_evidence(
-        bench.store.artifacts.get, variant, trail.runs, found, ptx, problem, formal=how.formal
-    )
-    if judge(evidence).verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
-        own = await given.references.own_interpreter(cell.compiler, cell.record, variant)
-        evidence = replace(evidence, trusted=(*evidence.trusted, own)) if own else evidence
-    if how.follow:
-        target, record = cell.cell.target, cell.record
-
-        def beside(another: Another) -> Awaitable[tuple[Emulation, str]]:
-            return given.references.beside(target, record, variant, another)
-
-        trail.trace = await how.follow(bench, wanted, ptx, evidence, beside)
-    return evidence
-
-
-async def _lowered(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
-    """The PTX of a cell.
-
-    Raises:
-        NotRunError: there is none.
-    """
-    if cell.launch is None or cell.record is None:
-        raise NotRunError("a file of PTX is run by `triage run FILE.ptx`")
-    end = front_end(cell.compiler.kind)
-    lowering = await end.lower(bench, cell.launch, cell.record, ptxas=cell.ptxas)
-    if lowering.value.error or not lowering.value.end.ok or "ptx" not in lowering.artifacts:
-        verdict = judge_compilation(
-            cell_evidence(
-                kind=cell.compiler.kind,
-                target=cell.cell.target,
-                limits=cell.limits,
-                lowering=lowering.value,
-            )
-        )
-        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
-    return lowering
-
-
-def run_evidence(
-    get: Callable[[str], bytes],
-    variant: LaunchVariant,
-    ran: Sequence[Ran],
-    found: Found,
-    ptx: str,
-    problem: str | None,
-    *,
-    formal: bool = False,
-) -> RunEvidence:
-    """Runs of a launch and what they are compared with; `get` has a buffer's bytes by sha256."""
-    before = tuple(each.sha256 for each in variant.buffers)
-    asserted = [name for each in variant.asserted for name in each.buffers if name]
-    names = {*before, *(name for each in ran for name in each.buffers), *asserted}
-    return RunEvidence(
-        arguments=variant.arguments,
-        before=before,
-        runs=tuple(each for each in ran if not each.trial.schedule.garbage),
-        garbage=tuple(each for each in ran if each.trial.schedule.garbage),
-        contents={name: get(name) for name in names},
-        trusted=found.trusted,
-        is_clean=found.is_clean,
-        types=types_in(ptx),
-        unwritten=frozenset(n for n, each in enumerate(variant.buffers) if each.unwritten),
-        problem=problem,
-        formal=formal,
-        asserted=variant.asserted,
-    )
-
-
-def _result(
-    bench: Workbench, cell: PlannedCell, row: RunRow, signature: Signature | None, trail: _Trail
-) -> Evaluated:
-    """The run as a result beside those of compiles."""
-    lowering = trail.lowering
-    body = None
-    if lowering and row.ptx_sha256:
-        reading = front_end(cell.compiler.kind).read(bench, lowering, row.ptx_sha256)
-        body = reading.value.body_sha256
-    result = result_of(
-        row,
-        cell.cell,
-        compiler=cell.compiler,
-        ptx_body_sha256=body,
-        cached=trail.emulated is not None and trail.emulated.cached,
-        is_infra=trail.trouble is not None,
-    )
-    result = replace(result, file=cell.file)
-    kept = {"lower": lowering, "run": trail.emulated}
-    evidence = {kind: step.key for kind, step in kept.items() if step}
-    return Evaluated(row=result, evidence=evidence, signature=signature)

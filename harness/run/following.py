@@ -15,10 +15,11 @@ from gpu_emulator.values import Element, Schedule, Trace, TraceInput, TraceLink
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.run.comparing import ELEMENTS, as_tensor, near
-from harness.run.emulating import Emulation, emulate, trace_once
+from harness.run.emulating import emulate, trace_once
 from harness.run.executing import Beside
 from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import RunEvidence, schedule_words, source_line
+from harness.run.judging import schedule_words, source_line
+from harness.run.launch import RunEvidence
 from harness.run.launching import NotRunError
 from harness.run.references import Another
 from harness.values.errors import UsageError
@@ -57,13 +58,7 @@ def read_element(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 async def follow_value(
-    bench: Workbench,
-    wanted: Emulation,
-    ptx: str,
-    evidence: RunEvidence,
-    beside: Beside | None,
-    *,
-    element: str,
+    bench: Workbench, evidence: RunEvidence, beside: Beside | None, *, element: str
 ) -> TraceFacts:
     """Follow an element back to where two of the runs first differ.
 
@@ -79,8 +74,9 @@ async def follow_value(
     if isinstance(chosen, str):
         return TraceFacts(element=element, reason=chosen)
     target = Element(allocation=chosen.tensor.buffer, offset=chosen.offset, size=chosen.size)
-    twice = replace(wanted, trials=(chosen.runs[0].trial, chosen.runs[1].trial))
-    found = await trace_once(bench, twice, ptx, evidence.contents, target)
+    one, other = (ran.trial for ran in chosen.runs)
+    twice = replace(evidence.launch.emulation, trials=(one, other))
+    found = await trace_once(bench, twice, target)
     place = ", ".join(map(str, chosen.where))
     return TraceFacts(
         element=f"{chosen.tensor.name}[{place}]",
@@ -187,8 +183,6 @@ _SAME = (
 
 async def follow_apart(
     bench: Workbench,
-    wanted: Emulation,
-    ptx: str,
     evidence: RunEvidence,
     beside: Beside | None,
     *,
@@ -205,8 +199,7 @@ async def follow_apart(
     """
     assert beside is not None, "a kernel has other configs"
     try:
-        other, other_ptx = await beside(another)
-        other = replace(other, trials=(_TRIAL,))
+        other = replace(await beside(another), trials=(_TRIAL,))
         runs = (await emulate(bench, other)).value.runs
     except NotRunError as error:
         return TraceFacts(element=element, reason=str(error))
@@ -223,9 +216,8 @@ async def follow_apart(
         offset=offset_of(tensor, where),
         size=ELEMENTS[tensor.dtype].itemsize,
     )
-    twice = replace(wanted, trials=(ran.trial, _TRIAL))
-    contents = evidence.contents
-    found = await trace_once(bench, twice, ptx, contents, target, (other, other_ptx))
+    twice = replace(evidence.launch.emulation, trials=(ran.trial, _TRIAL))
+    found = await trace_once(bench, twice, target, other)
     place = ", ".join(map(str, where))
     return TraceFacts(
         element=f"{tensor.name}[{place}]",

@@ -30,7 +30,7 @@ PROGRESS = "progress"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobBuffer:
-    """A buffer of global memory: the file with its bytes, or `size` bytes that nothing wrote.
+    """A buffer of global memory: the sha256 of its bytes, or `size` bytes that nothing wrote.
 
     `unwritten`: it has bytes, and the kernel must not read them before it writes them.
     """
@@ -77,25 +77,36 @@ class RunTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmulatorJob:
-    """One launch, and the runs that it is to have; files are names in the worker's folder.
-
-    With an `element`, it is followed back to where the two runs first differ, and no more; with
-    `beside`, the same launch of another program, to what it is made of in that and not in this.
-    """
+class Emulation:
+    """One launch with its PTX and buffers by their sha256, and the runs that it is to have."""
 
     ptx: str
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    cluster: tuple[int, int, int] = (1, 1, 1)
-    dynamic_shared: int = 0
-    buffers: tuple[JobBuffer, ...] = ()
-    arguments: tuple[Passed, ...] = ()
-    trials: tuple[RunTrial, ...] = ()
-    budget: Budget = field(default_factory=Budget)
+    cluster: tuple[int, int, int]
+    dynamic_shared: int
+    buffers: tuple[JobBuffer, ...]
+    arguments: tuple[Passed, ...]
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+
+
+PTX, BESIDE = "kernel.ptx", "beside.ptx"
+"""The files with the text of a launch, and of the one that it is compared with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatorJob:
+    """What a worker does with a launch; buffers are files `SHA256.bin` in its folder.
+
+    With an `element`, it is followed back to where the two runs first differ, and no more; with
+    `beside`, the same launch of another program, to what it is made of in that and not in this.
+    """
+
+    emulation: Emulation
     element: Element | None = None
-    beside: EmulatorJob | None = None
+    beside: Emulation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,3 +129,16 @@ class Ran:
     ctas_of: int = 0
     is_sample: bool = False
     seconds: float = 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it came to its end."""
+        return not self.not_run and not self.faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emulated:
+    """The runs that came to an end; `problem` says why not all of them did."""
+
+    runs: tuple[Ran, ...]
+    problem: str | None = None

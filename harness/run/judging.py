@@ -8,90 +8,20 @@ are listed, and change no verdict unless they are asked for.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from gpu_emulator.values import Fault, Place, Race, Schedule
 from harness.judging.signature import RULE, template
-from harness.run.comparing import Difference, as_tensor, compare, rounding_of, tolerance_of
+from harness.run.comparing import Difference, as_tensor, compare
 from harness.run.jobs import Ran
-from harness.run.matching import tensors_of
+from harness.run.launch import RunEvidence, Trusted
 from harness.values.cell import CellId
-from harness.values.execution import Argument, Assertion, OutputFacts, RaceFacts, RunRow, RunVerdict
+from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, TRITON, Compiler
 from harness.values.verdict import Signature, Stage, VerdictKind
-
-# What the runs of one launch left, and what they are held to.
-
-_ROUNDINGS = 4.0
-"""Roundings that two right results may be apart: each of them, and what it is computed from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trusted:
-    """What the buffers must hold afterwards, and who says so; None: it says nothing of this one.
-
-    `is_final`: a person says so, and who computes something else is wrong. Of the others, which
-    come from compilers too, one that agrees is enough. `is_emulated`: of a large grid it has run
-    the same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
-    where the two differ, it does not say which of them is right.
-    """
-
-    words: str
-    buffers: tuple[bytes | None, ...]
-    is_final: bool = False
-    is_emulated: bool = False
-    is_pipelined: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunEvidence:
-    """Runs of one launch, the bytes of its buffers by sha256, and what they are held to.
-
-    `before` are the buffers at the start. `garbage` are runs that repeat one of `runs` with other
-    garbage. `trusted` is in the order of trust. `is_clean`: the reference does not depend on
-    garbage. `unwritten` are the numbers of buffers that the launch code only asked for. `types` are
-    those that the PTX computes with, besides those of the arguments. `formal`: a race that breaks
-    only the letter of the memory model is a race. `asserted` is what the launch code asserts.
-    """
-
-    arguments: tuple[Argument, ...]
-    before: tuple[str, ...]
-    runs: tuple[Ran, ...]
-    contents: Mapping[str, bytes]
-    garbage: tuple[Ran, ...] = ()
-    trusted: tuple[Trusted, ...] = ()
-    is_clean: bool = True
-    types: frozenset[str] = frozenset()
-    unwritten: frozenset[int] = frozenset()
-    problem: str | None = None
-    formal: bool = False
-    asserted: tuple[Assertion, ...] = ()
-
-    @property
-    def tensors(self) -> list[Argument]:
-        """Each view of a buffer once, by the name of the first argument that is it."""
-        found: dict[object, Argument] = {}
-        for each in tensors_of(self.arguments):
-            key = (each.buffer, each.offset, each.shape, each.strides, each.dtype)
-            found.setdefault(key, each)
-        return list(found.values())
-
-    def allowed(self, tensor: Argument) -> float:
-        """How far values of a tensor may be apart."""
-        return tolerance_of({*self.types, tensor.dtype})
-
-    @property
-    def rounding(self) -> float:
-        """How far apart values may be by a few roundings alone."""
-        return _ROUNDINGS * rounding_of({*self.types, *(each.dtype for each in self.tensors)})
-
-    def is_rounding(self, asserted: Assertion) -> bool:
-        """Whether rounding explains how far apart the tensors are that an assertion compares."""
-        return asserted.relative is not None and asserted.relative <= self.rounding
-
 
 # Faults and races of a run in words, and what of them identifies a bug.
 
@@ -213,8 +143,9 @@ def judge(evidence: RunEvidence) -> Judgement:
     sample = next((ran for ran in evidence.runs if ran.is_sample), None)
     if sample is None:
         return _judge(evidence)
-    alike = tuple(each for each in evidence.trusted if each.is_emulated)
-    found = _judge(replace(evidence, trusted=alike))
+    found = _judge(
+        evidence.held_to(*(each for each in evidence.launch.trusted if each.is_emulated))
+    )
     said = f"{found.reason}; {sample.ctas:,} of {sample.ctas_of:,} programs were run (--programs)"
     if found.verdict in (RunVerdict.HANG, RunVerdict.UNINITIALISED):
         # They may wait for programs that are left out, or read what these write.
@@ -233,14 +164,14 @@ def _judge(evidence: RunEvidence) -> Judgement:
     races = race_facts(_races(evidence), is_alike=is_alike)
     if found.verdict.is_wrong:
         return replace(found, races=races)
-    for each in evidence.asserted:
+    for each in evidence.launch.asserted:
         if not each.holds and evidence.is_rounding(each):
             said = f"the file's own assertion fails ({each.where}), by what rounding explains"
             found = replace(found, reason=f"{found.reason}; {said}")
     serious = [
         race
         for race in _races(evidence)
-        if evidence.formal or not is_formal(race, is_alike=is_alike)
+        if evidence.launch.formal or not is_formal(race, is_alike=is_alike)
     ]
     if serious:
         found = replace(
@@ -283,7 +214,7 @@ def _results(evidence: RunEvidence) -> list[_Result]:
         groups.setdefault(ran.buffers, _Result()).runs.append(ran)
     for result in groups.values():
         result.compared.extend(
-            _compare(evidence, result.runs[0].buffers, each) for each in evidence.trusted
+            _compare(evidence, result.runs[0].buffers, each) for each in evidence.launch.trusted
         )
     return list(groups.values())
 
@@ -305,10 +236,10 @@ def _outputs(
 ) -> Iterator[OutputFacts]:
     """Each tensor that was written, or had to be."""
     for tensor in evidence.tensors:
-        before = as_tensor(tensor, evidence.contents[evidence.before[tensor.buffer]])
+        before = as_tensor(tensor, evidence.contents[evidence.launch.before[tensor.buffer]])
         after = as_tensor(tensor, evidence.contents[buffers[tensor.buffer]])
         must = trusted.buffers[tensor.buffer] if trusted else None
-        expected = after if must is None else as_tensor(tensor, must)
+        expected = after if must is None else as_tensor(tensor, evidence.contents[must])
         was = before.tobytes()
         if after.tobytes() == was and expected.tobytes() == was:
             continue
@@ -345,7 +276,7 @@ def _measured(facts: OutputFacts, found: Difference) -> OutputFacts:
 def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     """The verdict from what the runs left, races apart."""
     depends = _depends_on_garbage(evidence)
-    if depends and not evidence.is_clean:
+    if depends and not evidence.launch.is_clean:
         return _uninitialised(evidence, depends)
     refused = _refused(evidence, results)
     if refused:
@@ -382,11 +313,10 @@ def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | N
 
     Not where what it compares is apart by what rounding explains: torch rounds otherwise on a CPU.
     """
-    for each in evidence.asserted:
+    for each in evidence.launch.asserted:
         if each.holds or evidence.is_rounding(each):
             continue
-        buffers = tuple(evidence.contents[name] if name else None for name in each.buffers)
-        seen = Trusted(words=f"the file's own assertion ({each.where})", buffers=buffers)
+        seen = Trusted(words=f"the file's own assertion ({each.where})", buffers=each.buffers)
         firsts = [one.runs[0].buffers for one in results]
         compared = [_compare(evidence, one, seen, evidence.rounding) for one in firsts]
         alike = [one for one in compared if one.is_right]
@@ -469,7 +399,8 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
     empty = [
         each.name
         for each in evidence.tensors
-        if each.buffer in evidence.unwritten and each.name not in {one.name for one in outputs}
+        if evidence.launch.emulation.buffers[each.buffer].unwritten
+        and each.name not in {one.name for one in outputs}
     ]
     if empty:
         source += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
@@ -489,8 +420,7 @@ def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgemen
     """Schedules that leave what rounding in another order does not explain."""
     first = results[0].runs[0]
     base = Trusted(
-        words=f"the schedule {schedule_words(first.trial.schedule)}",
-        buffers=tuple(evidence.contents[sha256] for sha256 in first.buffers),
+        words=f"the schedule {schedule_words(first.trial.schedule)}", buffers=first.buffers
     )
     for result in results[1:]:
         compared = _compare(evidence, result.runs[0].buffers, base)

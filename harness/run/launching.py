@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -11,14 +12,17 @@ from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from gpu_emulator.values import Argument as Given
 from gpu_emulator.values import Budget, Null, Pointer, Scalar, TensorMap, TensorMapArgument
+from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.judging.judge import CellEvidence, judge_fit
 from harness.judging.ptxas.log import PtxasLog
 from harness.judging.ptxas.resources import combine
-from harness.run.comparing import pack_float, pack_integer
-from harness.run.emulating import Emulation
-from harness.run.jobs import JobBuffer, Passed, RunTrial
+from harness.run.comparing import pack_float, pack_integer, types_in
+from harness.run.jobs import Emulation, JobBuffer, Passed, RunTrial
+from harness.run.launch import Launch
 from harness.run.matching import named_buffers
+from harness.values.cell import CellId
+from harness.values.errors import UsageError
 from harness.values.execution import Argument, ArgumentKind, LaunchVariant
 from harness.values.limits import Limits
 from harness.values.outcome import Lowering
@@ -381,7 +385,7 @@ _LANES = 32
 _LARGEST_BLOCK = 1024
 
 
-class NotRunError(Exception):
+class NotRunError(UsageError):
     """A launch that cannot be executed, and why: a sentence for the user."""
 
 
@@ -389,34 +393,61 @@ class EmptyGridError(NotRunError):
     """A launch of no programs: Triton launches nothing, and nothing can go wrong."""
 
 
-def emulation_of(
+class LaunchSource(ABC):
+    """Says what the cells of a selection are launched with."""
+
+    notes: tuple[str, ...] = ()
+    """What was guessed of the inputs."""
+
+    @abstractmethod
+    async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
+        """What a cell that is compiled on this bench gets.
+
+        Raises:
+            TriageError: there is nothing; the message says why.
+        """
+
+    def named(self, cell: CellId) -> CellId:
+        """The cell with a name for its inputs, where its launch does not name them."""
+        return cell
+
+    def sessions(self) -> set[str]:
+        """The captures that were opened: to be closed when all is done."""
+        return set()
+
+
+def launch_of(
     bench: Workbench,
     lowering: Kept[Lowering],
     variant: LaunchVariant,
-    trials: Sequence[RunTrial],
-    budget: Budget,
-) -> Emulation:
-    """What the emulator needs to execute a lowered kernel on these inputs.
+    trials: Sequence[RunTrial] = (),
+    budget: Budget | None = None,
+    *,
+    formal: bool = False,
+) -> Launch:
+    """A lowered kernel on these inputs, held to nothing yet.
 
     Raises:
         NotRunError: arguments and entry do not fit, or the launch is none.
     """
     ptx = lowering.artifacts.get("ptx")
     if ptx is None:
-        raise NotRunError("Triton generated no PTX for it")
+        raise NotRunError("the compiler generated no PTX for it")
     text = bench.store.artifacts.get(ptx).decode(errors="replace")
-    found = emulation_of_text(text, lowering.value.metadata, variant, trials, budget)
-    return replace(found, ptx=ptx)
+    launch = launch_of_text(text, lowering.value.metadata, variant, trials, budget, formal=formal)
+    return replace(launch, emulation=replace(launch.emulation, ptx=ptx))
 
 
-def emulation_of_text(
+def launch_of_text(
     text: str,
     metadata: Mapping[str, object],
     variant: LaunchVariant,
-    trials: Sequence[RunTrial],
-    budget: Budget,
-) -> Emulation:
-    """The same for PTX that is in no store, with what Triton says of it.
+    trials: Sequence[RunTrial] = (),
+    budget: Budget | None = None,
+    *,
+    formal: bool = False,
+) -> Launch:
+    """The same for PTX that is in no store, with what the compiler says of it.
 
     Raises:
         NotRunError: arguments and entry do not fit, or the launch is none.
@@ -434,8 +465,7 @@ def emulation_of_text(
         raise EmptyGridError(f"the grid ({x}, {y}, {z}) has no programs: nothing is launched")
     cluster = cluster_of(metadata)
     names = named_buffers(variant.arguments, len(variant.buffers))
-    scratch = (f"scratch memory {n}" for n in range(1, len(bound.scratch) + 1))
-    return Emulation(
+    emulation = Emulation(
         ptx="",
         entry=entry.name,
         grid=(x * cluster[0], y * cluster[1], z * cluster[2]),
@@ -448,13 +478,20 @@ def emulation_of_text(
                 for name, each in zip(names, variant.buffers, strict=True)
             ),
             *(
-                JobBuffer(name=name, size=size)
-                for name, size in zip(scratch, bound.scratch, strict=True)
+                JobBuffer(name=f"scratch memory {number}", size=size)
+                for number, size in enumerate(bound.scratch, start=1)
             ),
         ),
-        arguments=tuple(Passed.of(given) for given in bound.arguments),
+        arguments=tuple(map(Passed.of, bound.arguments)),
         trials=tuple(trials),
-        budget=budget,
+        budget=budget or Budget(),
+    )
+    return Launch(
+        emulation=emulation,
+        tensors=variant.arguments,
+        types=tuple(sorted(types_in(text))),
+        asserted=variant.asserted,
+        formal=formal,
     )
 
 

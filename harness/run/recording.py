@@ -25,9 +25,9 @@ from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.bundled import describe_ptxas
 from harness.judging.judge import judge_lowering
-from harness.run.emulating import Emulated, emulate, emulator_sha256
-from harness.run.jobs import RunTrial
-from harness.run.launching import NotRunError, emulation_of
+from harness.run.emulating import emulate, emulator_sha256
+from harness.run.jobs import Emulated, RunTrial
+from harness.run.launching import NotRunError, launch_of
 from harness.run.matching import same_arguments
 from harness.values.errors import InfrastructureError, TriageError
 from harness.values.execution import Buffer, Inputs, LaunchInputs, LaunchVariant
@@ -267,8 +267,8 @@ class RealValues:
         self, captured: CapturedLaunch, record: LaunchFacts, variant: LaunchVariant
     ) -> Emulated:
         lowering = await lower_record(self.bench, captured, record)
-        wanted = emulation_of(self.bench, lowering, variant, (_PLAIN,), self.budget)
-        return (await emulate(self.bench, wanted)).value
+        launch = launch_of(self.bench, lowering, variant, (_PLAIN,), self.budget)
+        return (await emulate(self.bench, launch.emulation)).value
 
 
 async def recorded(

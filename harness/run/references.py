@@ -29,12 +29,12 @@ from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import interpreter_for
 from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.whole_folders import scratch_disk
-from harness.run.emulating import Emulated, Emulation, emulate
-from harness.run.jobs import RunTrial
-from harness.run.judging import Trusted
-from harness.run.launching import NotRunError, emulation_of, why_refused
+from harness.run.emulating import emulate
+from harness.run.jobs import Emulated, Emulation, RunTrial
+from harness.run.launch import Launch, Trusted
+from harness.run.launching import NotRunError, launch_of, why_refused
 from harness.run.matching import find_variant, records_like, seen_by_triton, simpler_configs
-from harness.run.recording import lower_record, recorded
+from harness.run.recording import PLAIN_TARGET, lower_record, recorded
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Repro, Scalar
@@ -50,14 +50,6 @@ _AGREEMENT = 2
 _SCHEDULE = Schedule(warps="lockstep", completion="early")
 # Twice, with other garbage: what depends on that is nothing to be held to.
 _TRIALS = (RunTrial(schedule=_SCHEDULE), RunTrial(schedule=replace(_SCHEDULE, garbage=1)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """References in the order of trust; `is_clean`: none of them depends on garbage."""
-
-    trusted: tuple[Trusted, ...] = ()
-    is_clean: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +74,7 @@ class _Cell:
 
 @dataclass(slots=True, kw_only=True)
 class References:
-    """Finds what the cells of one launch function and Triton are compared with, on `target`.
+    """Finds what the cells of one launch function and Triton are compared with.
 
     `records` are the cells: all that they are compared with is captured together. `reference` is
     the repro's own: a file and a function of it. `others` are Tritons that are asked besides, the
@@ -92,7 +84,6 @@ class References:
     bench: Workbench
     budget: Budget
     code: LaunchCode
-    target: Target
     triton: Compiler
     records: Sequence[LaunchFacts]
     reference: tuple[Path, str] | None
@@ -105,28 +96,24 @@ class References:
     )
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def of(
-        self, target: Target, record: LaunchFacts, variant: LaunchVariant, ptx: str
-    ) -> Found:
-        """The references for one config of a launch on a target, which became this PTX."""
-        trusted = [*await self.author(variant), *self._asserted(variant)]
+    async def hold(
+        self, launch: Launch, target: Target, record: LaunchFacts, variant: LaunchVariant
+    ) -> Launch:
+        """The launch of one config on a target, held to what is known of it."""
+        trusted = [*await self.author(variant), *_accepted(variant)]
+        ptx = self.bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
         cell = _Cell(
             target=target, record=record, variant=variant, instructions=instructions_sha256(ptx)
         )
         own, is_clean = await self._plain(self.triton, cell)
         others = [(await self._plain(triton, cell))[0] for triton in self.others]
-        found = prevailing(own, [each for each in others if each])
+        plain = prevailing(own, [each for each in others if each])
         # What is pipelined as the cell is may be wrong as the cell is.
-        if found and not (found.is_pipelined and variant.interpreted):
-            trusted.append(found)
+        if plain and not (plain.is_pipelined and variant.interpreted):
+            trusted.append(plain)
         if variant.interpreted:
-            trusted.append(self._interpretation(self.interpreter, variant))
-        return Found(trusted=tuple(trusted), is_clean=is_clean)
-
-    def _interpretation(self, triton: Compiler, variant: LaunchVariant) -> Trusted:
-        names = [each.sha256 for each in variant.interpreted]
-        buffers = tuple(map(self.bench.store.artifacts.get, names))
-        return Trusted(words=f"the interpreter of {triton.name}", buffers=buffers)
+            trusted.append(_interpretation(self.interpreter, variant))
+        return replace(launch, trusted=tuple(trusted), is_clean=is_clean)
 
     async def own_interpreter(
         self, triton: Compiler, record: LaunchFacts, variant: LaunchVariant
@@ -137,20 +124,19 @@ class References:
         """
         if triton == self.interpreter:
             return None
-        place = (self.target,)
         with contextlib.suppress(TriageError):
             inputs = await recorded(
                 self.bench,
                 self.code,
                 triton,
                 [record.kernel],
-                place,
+                (PLAIN_TARGET,),
                 budget=self.budget,
                 tell=self.tell,
             )
             own = find_variant(inputs, record)
             if own and own.interpreted and own.buffers == variant.buffers:
-                return self._interpretation(triton, own)
+                return _interpretation(triton, own)
         return None
 
     async def _plain(self, triton: Compiler, cell: _Cell) -> tuple[Trusted | None, bool]:
@@ -166,10 +152,9 @@ class References:
             first, second = emulated.runs
             if first.buffers != second.buffers:
                 return None, False
-            buffers = tuple(map(self.bench.store.artifacts.get, first.buffers))
             trusted = Trusted(
                 words=_words(place, config, cell.record, triton, is_pipelined=is_pipelined),
-                buffers=buffers,
+                buffers=first.buffers,
                 is_emulated=True,
                 is_pipelined=is_pipelined,
             )
@@ -178,48 +163,31 @@ class References:
 
     async def beside(
         self, target: Target, record: LaunchFacts, variant: LaunchVariant, another: Another
-    ) -> tuple[Emulation, str]:
-        """Another PTX of a launch, and how it is executed on the same inputs.
+    ) -> Emulation:
+        """Another PTX of a launch, on the same inputs.
 
         Raises:
             NotRunError: it cannot be compiled, or not launched so.
         """
-        config = {**record.config, **another.options}
-        if limits_of((another.target or target).capability) is None:
-            raise NotRunError(f"{another.words}: the limits of {another.target} are not known")
+        config, place = {**record.config, **another.options}, another.target or target
+        compiler = another.triton or self.triton
         try:
-            triton = another.triton or self.triton
-            captured = await interpreter_for(triton).capture(
-                self.bench,
-                self.code.with_configs(record.kernel, [config]),
-                another.target or target,
-                triton,
-            )
+            if limits_of(place.capability) is None:
+                raise NotRunError(f"the limits of {place} are not known")
+            code = self.code.with_configs(record.kernel, [config])
+            captured = await interpreter_for(compiler).capture(self.bench, code, place, compiler)
             self.sessions.add(captured.capture.key)
             like = records_like(captured.capture.value.records, record, config)
             if like is None:
-                raise NotRunError(f"{another.words}: the launch cannot be given this config")
+                raise NotRunError("the launch cannot be given this config")
             lowering = await lower_record(self.bench, captured, like)
+            return launch_of(self.bench, lowering, variant, _TRIALS[:1], self.budget).emulation
         except TriageError as error:
             raise NotRunError(f"{another.words}: {error}") from error
-        wanted = emulation_of(self.bench, lowering, variant, _TRIALS[:1], self.budget)
-        return wanted, self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
-
-    def _asserted(self, variant: LaunchVariant) -> list[Trusted]:
-        """What the launch left that an assertion of the launch code accepts."""
-        get = self.bench.store.artifacts.get
-        return [
-            Trusted(
-                words=f"what the file's own assertion accepts ({each.where})",
-                buffers=tuple(get(name) if name else None for name in each.buffers),
-            )
-            for each in variant.asserted
-            if each.holds and any(each.buffers)
-        ]
 
     async def author(self, variant: LaunchVariant) -> list[Trusted]:
         """What the repro's own reference says, if it has one."""
-        if self.reference is None or limits_of(self.target.capability) is None:
+        if self.reference is None:
             return []
         file, function = self.reference
         try:
@@ -229,7 +197,7 @@ class References:
                 file=file,
                 function=function,
                 variant=variant,
-                target=self.target,
+                target=PLAIN_TARGET,
                 triton=self.triton,
             )
         except NoReferenceError as error:
@@ -243,7 +211,7 @@ class References:
         """Targets and configs to be compared with, the best first; never the cell itself."""
         return [
             (place, config)
-            for place in dict.fromkeys((self.target, target))
+            for place in dict.fromkeys((PLAIN_TARGET, target))
             for config in simpler_configs(record.config)
             if triton != self.triton or (place, config) != (target, seen_by_triton(record.config))
         ]
@@ -264,7 +232,7 @@ class References:
             return None
         try:
             lowering = await lower_record(self.bench, captured, like)
-            wanted = emulation_of(self.bench, lowering, cell.variant, _TRIALS, self.budget)
+            wanted = launch_of(self.bench, lowering, cell.variant, _TRIALS, self.budget).emulation
             ptx = self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
             limits = limits_of(target.capability)
             if instructions_sha256(ptx) == cell.instructions or (
@@ -272,10 +240,10 @@ class References:
             ):
                 return None
             emulated = (await emulate(self.bench, wanted)).value
-        except (NotRunError, TriageError):
+        except TriageError:
             return None
         is_whole = len(emulated.runs) == len(_TRIALS)
-        is_fine = not any(ran.not_run or ran.faults for ran in emulated.runs)
+        is_fine = all(ran.ended for ran in emulated.runs)
         return (emulated, bool(_COPIES.search(ptx))) if is_whole and is_fine else None
 
     async def _capture(
@@ -312,7 +280,7 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
     counts, unless it stands alone against at least two that agree with one another bit for bit:
     then all its configs may be wrong alike. Without its own, the newest of the most that agree.
     """
-    groups: dict[tuple[bytes | None, ...], list[Trusted]] = {}
+    groups: dict[tuple[str | None, ...], list[Trusted]] = {}
     for each in others:
         groups.setdefault(each.buffers, []).append(each)
     most = max(groups.values(), key=len, default=[])
@@ -322,12 +290,21 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
         return None
     first, *more = most
     also = f", and bit for bit by {len(more)} more" if more else ""
-    return Trusted(
-        words=f"{first.words}{also}",
-        buffers=first.buffers,
-        is_emulated=first.is_emulated,
-        is_pipelined=first.is_pipelined,
-    )
+    return replace(first, words=f"{first.words}{also}")
+
+
+def _interpretation(triton: Compiler, variant: LaunchVariant) -> Trusted:
+    buffers = tuple(each.sha256 for each in variant.interpreted)
+    return Trusted(words=f"the interpreter of {triton.name}", buffers=buffers)
+
+
+def _accepted(variant: LaunchVariant) -> list[Trusted]:
+    """What the launch left that an assertion of the launch code accepts."""
+    return [
+        Trusted(words=f"what the file's own assertion accepts ({each.where})", buffers=each.buffers)
+        for each in variant.asserted
+        if each.holds and any(each.buffers)
+    ]
 
 
 def reference_of(repro: Repro) -> tuple[Path, str] | None:
@@ -409,9 +386,7 @@ async def refer(
                 raise NoReferenceError(f"{file}: {function} raised {found.error.type}: {said}")
             names = {name: name for name in found.buffers if name}
             kept = bench.keep("reference", key, found, names)
-    get = bench.store.artifacts.get
-    buffers = tuple(get(name) if name else None for name in kept.value.buffers)
-    return Trusted(words=_WORDS, buffers=buffers, is_final=True)
+    return Trusted(words=_WORDS, buffers=kept.value.buffers, is_final=True)
 
 
 async def _run(

@@ -25,9 +25,8 @@ from harness.workaround.result import Candidate, Equivalence, Numerics, Speedup,
 from harness.workaround.settings import SettingKind
 
 if TYPE_CHECKING:
-    from harness.run.executing import Executed
+    from harness.run.executing import Executed, OnEmulator
     from harness.run.gpu.timed_launches import GpuWay, TimedLaunch
-    from harness.run.same_inputs import SameInputs
 
 
 EXECUTED_KINDS = (SettingKind.CONFIG, SettingKind.LAUNCH, SettingKind.TRITON)
@@ -44,19 +43,20 @@ class Executions:
     bench: Workbench
     selection: Selection
     tell: Callable[[str], None]
-    _by_place: dict[object, tuple[SameInputs, LaunchFacts]] = field(default_factory=dict)
+    _by_place: dict[object, tuple[OnEmulator, LaunchFacts]] = field(default_factory=dict)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """As `execute`; what came out as a result like a compile's."""
         return (await self.execute(bench, cell)).done
 
     async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
-        """As `harness.run.same_inputs.SameInputs.execute`.
+        """As `harness.run.executing.Executor.execute`.
 
         Raises:
             TriageError: the launch code cannot be run with values.
         """
-        from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.run.executing import OnEmulator  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.run.recorded_launch import RecordedLaunch  # noqa: PLC0415 - as above
 
         assert cell.launch is not None, "a file of PTX has no inputs that are recorded"
         assert cell.record is not None, "what is launched was captured"
@@ -67,15 +67,15 @@ class Executions:
         place = (*sorted(overrides.items()), *sorted(tiles.items()))
         if place not in self._by_place:
             launch = replace(self.selection.launches[0], overrides=overrides)
-            same = SameInputs(
+            source = RecordedLaunch(
                 bench=self.bench,
                 selection=replace(self.selection, launches=(launch,)),
                 tell=self.tell,
                 configs=(cell.record,),
             )
-            self._by_place[place] = same, cell.record
-        same, like = self._by_place[place]
-        return await same.execute(bench, cell, like=like)
+            self._by_place[place] = OnEmulator(source=source), cell.record
+        executor, like = self._by_place[place]
+        return await executor.execute(bench, cell, like=like)
 
 
 def emulated_numerics(row: Row) -> Numerics:

@@ -86,9 +86,9 @@ async def find_workarounds(
     """
     started = time.monotonic()
     if options.run:
-        from harness.run.same_inputs import SameInputs  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - the emulator: 0.2 s
 
-        selection = SameInputs.small(selection)
+        selection = small_selection(selection)
     async with work(store, how, open_hub) as (bench, run):
         how_it_is: Evaluate = evaluate
         if options.run:

@@ -24,7 +24,7 @@ from harness.minimize.executed.kernel import IrForm
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.texts import export_source, ir_texts
-from harness.run.same_inputs import SameInputs
+from harness.run.recorded_launch import RecordedLaunch, small_selection
 from harness.run.schedules import read_schedules, trials_of
 from harness.store.store import Store
 
@@ -40,20 +40,20 @@ async def react_to_three(home: Path) -> tuple[Reaction, Reaction, Reaction]:
     asked = SelectionOptions(
         kernel=REACHING, sm=("80",), triton=("3.6.0",), config="BLOCK=64,num_warps=1"
     )
-    selection = SameInputs.small(select(asked))
+    selection = small_selection(select(asked))
     async with Hub() as hub:
         with Store.open(home) as store:
             bench = open_bench(hub, store, CompileOptions(jobs=2, timeout=120))
             [cell] = (await plan_cells(bench, selection, None)).cells
-            same = SameInputs(bench=bench, selection=selection, tell=lambda _: None)
+            source = RecordedLaunch(bench=bench, selection=selection, tell=lambda _: None)
             standalone = await export_source(bench, cell)
             assert cell.record is not None
             oracle = ExecutedOracle(
                 bench=bench,
                 cell=cell,
-                variant=await same.variant(cell.record),
+                variant=await source.variant(cell.record),
                 trials=trials_of(read_schedules("first/early"), races=False),
-                budget=same.budget,
+                budget=source.budget,
                 form=SourceForm(launch=standalone.launch, layout=FORM),
             )
             text = FORM.render(standalone)

@@ -12,12 +12,11 @@ from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.bench.bench import TimeIsUpError
 from harness.frontends.registry import front_end, plan_launch
 from harness.matrix.nights.steering import MatrixSteering, coordinates_of
-from harness.run.executing import Executed, keep_execution
-from harness.run.gpu.evaluating import OnGpu
-from harness.run.gpu.packing import Destination, place_of
-from harness.run.raw_ptx import inputs_of
-from harness.run.same_inputs import SameInputs
+from harness.run.executing import keep_execution
+from harness.run.executors import executed_selection, executor_of
+from harness.run.gpu.packing import place_of
 from harness.values.errors import TriageError
+from harness.values.toolchain import EMULATOR, GPU
 
 
 async def execute_places(
@@ -42,7 +41,8 @@ async def launch_places(
     Raises:
         InfrastructureError: there is no GPU.
     """
-    launch = partial(_launch, run, steering, place_of(runner))
+    place_of(runner)
+    launch = partial(_execute, run, steering, on=GPU, runner=runner)
     wanted = [
         place
         for place in places
@@ -79,37 +79,13 @@ def _is_executable(place: CapturePlace) -> bool:
     )
 
 
-async def _execute(run: Run, steering: MatrixSteering, place: CapturePlace) -> None:
-    bench = run.bench
-    selection = SameInputs.small(
-        replace(
-            place.selection,
-            launches=(place.launch,),
-            targets=(place.target,),
-            compilers=(place.compiler,),
-            ptxas=(None,),
-        )
-    )
-    plan = await plan_launch(bench, selection.place())
-    cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
-    same = SameInputs(bench=bench, selection=selection, tell=run.progress.capturing)
-    run.progress.planned(len(cells))
-
-    async def one(cell: PlannedCell) -> Executed:
-        evaluated = await same.execute(bench, cell)
-        keep_execution(bench.store, run.run, evaluated)
-        run.progress.done(evaluated.done.row)
-        return evaluated
-
-    try:
-        await asyncio.gather(*(one(cell) for cell in cells))
-    finally:
-        if plan.session:
-            await bench.sessions.close(plan.session)
-
-
-async def _launch(
-    run: Run, steering: MatrixSteering, destination: Destination, place: CapturePlace
+async def _execute(
+    run: Run,
+    steering: MatrixSteering,
+    place: CapturePlace,
+    *,
+    on: str = EMULATOR,
+    runner: str | None = None,
 ) -> None:
     bench = run.bench
     selection = replace(
@@ -117,31 +93,23 @@ async def _launch(
         launches=(place.launch,),
         targets=(place.target,),
         compilers=(place.compiler,),
+        ptxas=place.selection.ptxas if on == GPU else (None,),
     )
-    if not selection.repro.ptx:
-        selection = SameInputs.small(selection)
+    selection = executed_selection(selection, on)
     plan = await plan_launch(bench, selection.place())
     cells = [cell for cell in plan.cells if _is_wanted(steering, place, cell)]
-    launched = OnGpu(
-        bench=bench,
-        selection=selection,
-        inputs=inputs_of(selection.repro),
-        destination=destination,
-        tell=run.progress.capturing,
-        command="",
-    )
+    executor = executor_of(bench, selection, run.progress.capturing, on, runner=runner)
     run.progress.planned(len(cells))
 
     async def one(cell: PlannedCell) -> None:
-        evaluated = await launched.execute(bench, cell)
-        keep_execution(bench.store, run.run, evaluated)
-        run.progress.done(evaluated.done.row)
+        executed = await executor.execute(bench, cell)
+        keep_execution(bench.store, run.run, executed)
+        run.progress.done(executed.done.row)
 
     try:
         await asyncio.gather(*(one(cell) for cell in cells))
     finally:
-        for session in {plan.session, *launched.sessions()} - {None}:
-            assert session is not None
+        for session in filter(None, {plan.session, *executor.source.sessions()}):
             await bench.sessions.close(session)
 
 

@@ -30,15 +30,18 @@ from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, with_
 from harness.run.emulating import emulate
 from harness.run.executing import Executed
 from harness.run.gpu.evaluating import Together
-from harness.run.gpu.gathering import Gathering, add_cells, leveled, raw_trip_launch
+from harness.run.gpu.gathering import Gathering, leveled
 from harness.run.gpu.judging import read_freedom
 from harness.run.gpu.packing import Destination, place_of, travel
-from harness.run.gpu.rows import evidence_of, judge_trip
+from harness.run.gpu.rows import judge_trip
 from harness.run.gpu.standalone import PROGRAM, Expected, standalone_program
-from harness.run.gpu.trip import LIMIT, TripLaunch
+from harness.run.gpu.trip import Trip
 from harness.run.judging import Judgement, judge
-from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs
-from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.run.launch import Launch, evidence_of
+from harness.run.launching import LaunchSource
+from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs, raw_launch
+from harness.run.recorded_launch import default_trials
+from harness.run.schedules import INSTRUCTIONS
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
@@ -48,7 +51,7 @@ _FINE = (RunVerdict.RIGHT, RunVerdict.RAN)
 
 
 @dataclass(slots=True, kw_only=True)
-class MeasuredPtx:
+class MeasuredPtx(LaunchSource):
     """A `PtxPredicate`: launches the cubins of a text on a GPU, many texts in one trip.
 
     `bench` has a store for candidates alone. `cells` say how a text is assembled, the accused one
@@ -60,7 +63,7 @@ class MeasuredPtx:
 
     bench: Workbench
     cells: tuple[PlannedCell, ...]
-    given: TripLaunch
+    given: Launch
     launch: PtxLaunch
     destination: Destination
     unwritten: int = 0
@@ -92,8 +95,9 @@ class MeasuredPtx:
             return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")
         if count_unwritten(text) > self.unwritten:
             return PredicateAnswer(Answer.OTHER, "a register is read that nothing may have written")
-        emulated = await emulate(self.bench, self._given(text).emulation)
-        found = judge(evidence_of(self._given(text), emulated.value, self.bench.store))
+        given, get = self._given(text), self.bench.store.artifacts.get
+        emulated = await emulate(self.bench, given.emulation)
+        found = judge(evidence_of(given, emulated.value, get))
         if found.verdict not in _FINE:
             words = f"the PTX itself: {found.verdict.value}: {found.reason}"
             return PredicateAnswer(Answer.OTHER, words)
@@ -118,10 +122,9 @@ class MeasuredPtx:
         Raises:
             InfrastructureError: the emulator cannot be started.
         """
-        given = self._given(text)
-        found = evidence_of(
-            given, (await emulate(self.bench, given.emulation)).value, self.bench.store
-        )
+        given, get = self._given(text), self.bench.store.artifacts.get
+        emulated = await emulate(self.bench, given.emulation)
+        found = evidence_of(given, emulated.value, get)
         far = 0.0 if read_freedom(text).is_exact else max(map(found.allowed, found.tensors))
         accused = self.cells[0]
         tools = dict.fromkeys(cell.ptxas for cell in self.cells)
@@ -146,21 +149,25 @@ class MeasuredPtx:
         return await self._launched(self.bench, texts)
 
     async def _launched(self, bench: Workbench, texts: Sequence[str]) -> list[tuple[Executed, ...]]:
-        gathering = Gathering(command="", limit=LIMIT)
-        cells: list[tuple[PlannedCell, bool]] = []
-        launches: list[int | str] = []
+        gathering = Gathering(how=Trip(command=""))
+        cells = []
         for text in texts:
-            given = self._given(text, bench)
-            number = gathering.launch(given)
-            ptx, entry = given.emulation.ptx, given.emulation.entry
-            cells += [(replace(cell, raw_ptx=ptx, entry=entry), False) for cell in self.cells]
-            launches += [number] * len(self.cells)
-        await add_cells(bench, gathering, cells, launches)
+            wanted = self._given(text, bench).emulation
+            cells += [
+                (bench, replace(cell, raw_ptx=wanted.ptx, entry=wanted.entry))
+                for cell in self.cells
+            ]
+        await gathering.add(self, cells)
         trip = gathering.trip()
         answers = await travel(bench, trip, self.destination)
         done = await judge_trip(bench, trip, answers, lambda _: None)
         many = len(self.cells)
         return [tuple(done[place : place + many]) for place in range(0, len(done), many)]
+
+    async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
+        """As in `LaunchSource`: the same, whatever the text is."""
+        ptx, entry = cell.raw_ptx or "", cell.entry or ""
+        return replace(self.given, emulation=replace(self.given.emulation, ptx=ptx, entry=entry))
 
     def _compared(self, found: Sequence[Executed]) -> PredicateAnswer:
         for each, wanted in zip(found, self.wanted, strict=True):
@@ -175,7 +182,7 @@ class MeasuredPtx:
             )
         return PredicateAnswer(Answer.SAME, found[0].row.run_reason)
 
-    def _given(self, text: str, bench: Workbench | None = None) -> TripLaunch:
+    def _given(self, text: str, bench: Workbench | None = None) -> Launch:
         entry = find_entry(text, self.given.emulation.entry)
         assert entry is not None, "the text was looked at before"
         ptx = (bench or self.bench).store.artifacts.put(text.encode())
@@ -230,9 +237,12 @@ class MeasuredCase:
             InfrastructureError: there is no GPU, or no results came back.
         """
         destination = place_of(self.runner)
-        trials = trials_of(read_schedules(DEFAULT), races=True)
+        repro = self.selection.repro
+        assert repro.ptx is not None, "it is a file of PTX"
         budget = Budget(max_instructions=INSTRUCTIONS)
-        given = raw_trip_launch(bench, self.selection, self.inputs, trials, budget)
+        given = raw_launch(
+            repro.ptx, repro.kernel, self.inputs, bench.store, default_trials(), budget
+        )
         self.notes = given.notes
         named = replace(cell, cell=given.named(cell.cell), nvdisasms=())
         cells = [each for each, _ in leveled(named, (self.level,))]

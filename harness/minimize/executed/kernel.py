@@ -49,8 +49,10 @@ from harness.minimize.reduction.work import (
 )
 from harness.minimize.texts import IrText, export_source, ir_texts
 from harness.minimize.ttgir.passes import IrModule, argument_names
+from harness.run.executing import OnEmulator
+from harness.run.executors import executor_of
 from harness.run.raw_ptx import LAUNCH_INPUTS
-from harness.run.same_inputs import SameInputs
+from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant, RunRow, RunVerdict
 from harness.values.toolchain import Compiler
@@ -62,7 +64,7 @@ class ExecutedKernel:
     """A kernel whose candidates are executed on the inputs of the original."""
 
     selection: Selection
-    same: SameInputs
+    executor: OnEmulator
     level: str
 
     @classmethod
@@ -70,9 +72,9 @@ class ExecutedKernel:
         cls, bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
     ) -> ExecutedKernel:
         """For a selection."""
-        selection = SameInputs.small(selection)
-        same = SameInputs(bench=bench, selection=selection, tell=watch.tell)
-        return cls(selection=selection, same=same, level=options.level)
+        selection = small_selection(selection)
+        source = RecordedLaunch(bench=bench, selection=selection, tell=watch.tell)
+        return cls(selection=selection, executor=OnEmulator(source=source), level=options.level)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """Compile a cell, and execute what comes of it.
@@ -80,7 +82,7 @@ class ExecutedKernel:
         Raises:
             TriageError: it cannot be executed.
         """
-        return await self.same.evaluate(bench, cell)
+        return await self.executor.evaluate(bench, cell)
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         """Reduce the subject.
@@ -90,14 +92,16 @@ class ExecutedKernel:
             TriageError: the machine failed before the reduction began.
         """
         if self.level == "ttgir":
-            return await _minimize_ir(task, self.same)
+            return await _minimize_ir(task, self.executor)
         if self.level == "ptx":
-            case = await executed_case(task.bench, task.subject.cell, self.same)
+            case = await executed_case(task.bench, task.subject.cell, self.executor.source)
             return await minimize_executed_ptx(task, case)
-        return await _minimize_source(task, self.same)
+        return await _minimize_source(task, self.executor)
 
 
-async def _minimize_source(task: MinimizeTask, same: SameInputs) -> Minimization | NothingToReduce:
+async def _minimize_source(
+    task: MinimizeTask, executor: OnEmulator
+) -> Minimization | NothingToReduce:
     """Reduce the subject's source, whose candidates are executed on the subject's inputs.
 
     What is left is a launch file too, which `triage run` executes.
@@ -110,13 +114,13 @@ async def _minimize_source(task: MinimizeTask, same: SameInputs) -> Minimization
     folder, form = task.folder(".py"), form_of(cell.compiler.kind)
     standalone = await export_source(bench, cell)
     oracle, row = await oracle_of(
-        bench, cell, same, SourceForm(launch=standalone.launch, layout=form)
+        bench, cell, executor, SourceForm(launch=standalone.launch, layout=form)
     )
     verdict = row.run
     text = form.render(standalone)
     if verdict is RunVerdict.WRONG_RESULT:
         task.watch.stage("looking for a target, or a Triton, with which the same file is right")
-        held = await _source_held_to(task, same, oracle, text)
+        held = await _source_held_to(task, executor, oracle, text)
         if isinstance(held, str):
             return NothingToReduce(reason=f"{task.subject.row.reason}; {held}")
         oracle = held
@@ -147,7 +151,7 @@ _RIGHT_BY_VALUE = (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.RACE)
 
 
 async def _source_held_to(
-    task: MinimizeTask, same: SameInputs, oracle: ExecutedOracle, text: str
+    task: MinimizeTask, executor: OnEmulator, oracle: ExecutedOracle, text: str
 ) -> ExecutedOracle | str:
     """The oracle that compares with the first place where the cell is right and the file shows it.
 
@@ -162,7 +166,7 @@ async def _source_held_to(
         try:
             if beside is None:
                 continue
-            if (await same.execute(task.bench, beside)).row.run not in _RIGHT_BY_VALUE:
+            if (await executor.execute(task.bench, beside)).row.run not in _RIGHT_BY_VALUE:
                 continue
         except TriageError:
             continue
@@ -267,10 +271,10 @@ async def _try_launch(
         triton=(found.triton or "",),
         formal=task.selection.formal,
     )
-    selection = SameInputs.small(select(asked))
-    same = SameInputs(bench=task.bench, selection=selection, tell=task.watch.tell)
+    selection = small_selection(select(asked))
+    executor = executor_of(task.bench, selection, task.watch.tell)
     plan = await plan_cells(task.bench, selection, None)
-    rows = [(await same.execute(task.bench, cell)).row for cell in plan.cells]
+    rows = [(await executor.execute(task.bench, cell)).row for cell in plan.cells]
     shown = next((each for each in rows if each.run_signature == found.fingerprint.signature), None)
     return shown or "; ".join(f"{row.run.value}: {row.run_reason}" for row in rows)
 
@@ -312,7 +316,7 @@ class IrForm:
         return {**metadata, **self.known}
 
 
-async def _minimize_ir(task: MinimizeTask, same: SameInputs) -> Minimization | NothingToReduce:
+async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization | NothingToReduce:
     """Reduce the lowest IR of the subject that goes wrong, beside something that is right.
 
     What its PTX is launched with goes with what is left.
@@ -329,8 +333,8 @@ async def _minimize_ir(task: MinimizeTask, same: SameInputs) -> Minimization | N
 
     for ir in await ir_texts(bench, cell):
         task.watch.stage(f"executing what the {ir.role} becomes")
-        oracle, row = await oracle_of(bench, cell, same, IrForm.of(ir))
-        held = await _ir_held_to(task, same, oracle, ir, row) if is_compared(row) else oracle
+        oracle, row = await oracle_of(bench, cell, executor, IrForm.of(ir))
+        held = await _ir_held_to(task, executor, oracle, ir) if is_compared(row) else oracle
         if isinstance(held, str):
             seen.append(f"the {ir.role}: {held}")
             continue
@@ -351,15 +355,14 @@ async def _minimize_ir(task: MinimizeTask, same: SameInputs) -> Minimization | N
 
 
 async def _ir_held_to(
-    task: MinimizeTask, same: SameInputs, oracle: ExecutedOracle, ir: IrText, row: RunRow
+    task: MinimizeTask, executor: OnEmulator, oracle: ExecutedOracle, ir: IrText
 ) -> ExecutedOracle | str:
     """The oracle that compares with the first place where this IR is right; else why none does."""
     cell = oracle.cell
     assert cell.record is not None
-    assert row.ptx_sha256 is not None, "it was executed"
-    ptx = task.bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
-    trusted = (await same.trusted(cell, oracle.variant, ptx)).trusted
-    plain = replace(oracle, trusted=trusted)
+    source = executor.source
+    launch = await source.launch_of(cell, await lower_cell(task.bench, cell))
+    plain = replace(oracle, trusted=(await source.held(cell, launch)).trusted)
     alone = await plain.react(ir.text, cell.compiler)
     if alone.verdict.value != RunVerdict.WRONG_RESULT.value:
         return f"it gives {alone.verdict.value}: {alone.reason}"

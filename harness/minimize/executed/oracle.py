@@ -25,13 +25,12 @@ from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
-from harness.run.emulating import Emulation, Once, emulate_once
-from harness.run.executing import run_evidence
-from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import Judgement, RunEvidence, Trusted, judge
-from harness.run.launching import NotRunError, emulation_of_text
-from harness.run.references import Found
-from harness.run.same_inputs import SameInputs
+from harness.run.emulating import Once, emulate_once
+from harness.run.executing import OnEmulator
+from harness.run.jobs import Emulation, Ran, RunTrial
+from harness.run.judging import Judgement, judge
+from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
+from harness.run.launching import NotRunError, launch_of_text
 from harness.run.schedules import read_schedules, trials_of
 from harness.values.execution import LaunchVariant, RunRow, RunVerdict
 from harness.values.outcome import ProcessEnd
@@ -98,14 +97,13 @@ class ExecutedCase:
     """PTX that goes wrong: what it was executed with, and what came of it."""
 
     text: str
-    emulation: Emulation
     evidence: RunEvidence
     judgement: Judgement
 
     @property
-    def trusted(self) -> tuple[Trusted, ...]:
-        """What says what is right, where something does."""
-        return self.evidence.trusted
+    def launch(self) -> Launch:
+        """What it was launched with, and what is right, where something says so."""
+        return self.evidence.launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,28 +160,26 @@ class ExecutedOracle(Oracle[Compiler]):
             return lowering
         ptx = lowering.ptx or ""
         try:
-            emulation = self._emulation(lowering, self.trials)
-            once = await self._once(emulation, ptx)
-            trusted = await self._trusted(text, tool, limits)
+            made = self._launch(lowering, self.trials)
+            once = await self._once(made.emulation, ptx)
+            trusted, contents = await self._trusted(text, tool, limits)
         except NotRunError as error:
             return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error)))
         emulated = once.emulated
-        evidence = run_evidence(
-            once.contents.__getitem__,
-            self.variant,
-            emulated.runs,
-            Found(trusted=trusted),
-            ptx,
-            emulated.problem,
-            formal=self.formal,
-        )
+        contents = {**contents, **once.contents}
+
+        def get(sha256: str) -> bytes:
+            data = contents.get(sha256)
+            return self.bench.store.artifacts.get(sha256) if data is None else data
+
+        evidence = evidence_of(replace(made, trusted=trusted), emulated, get)
         judgement = judge(evidence)
         is_wrong = judgement.verdict is RunVerdict.WRONG_RESULT
         # Beside it the same text is free of garbage: then garbage is the compiler's doing.
         if is_wrong and self.beside is None and _has_garbage(emulated.runs):
             reason = "it depends on what nothing wrote"
             judgement = Judgement(verdict=RunVerdict.UNINITIALISED, reason=reason)
-        return ExecutedCase(text=ptx, emulation=emulation, evidence=evidence, judgement=judgement)
+        return ExecutedCase(text=ptx, evidence=evidence, judgement=judgement)
 
     async def allocates(self, text: str) -> bool:
         """Whether what comes of a text asks its launch for memory.
@@ -226,14 +222,16 @@ class ExecutedOracle(Oracle[Compiler]):
             return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=reason))
         return lowered
 
-    def _emulation(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Emulation:
+    def _launch(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Launch:
         """Its launch on the inputs of the variant.
 
         Raises:
             NotRunError: arguments and PTX do not fit.
         """
         metadata = self.form.described(lowered.lowering.metadata)
-        return emulation_of_text(lowered.ptx or "", metadata, self.variant, trials, self.budget)
+        return launch_of_text(
+            lowered.ptx or "", metadata, self.variant, trials, self.budget, formal=self.formal
+        )
 
     async def _once(self, emulation: Emulation, ptx: str) -> Once:
         """Execute it; nothing is kept."""
@@ -243,30 +241,31 @@ class ExecutedOracle(Oracle[Compiler]):
 
     async def _trusted(
         self, text: str, tool: Compiler, limits: ResourceLimits
-    ) -> tuple[Trusted, ...]:
-        """What the file computes for the other target, or by the other compiler.
+    ) -> tuple[tuple[Trusted, ...], Mapping[str, bytes]]:
+        """What the file computes for the other target, or by the other compiler; bytes by sha256.
 
         Raises:
             NotRunError: it cannot be determined there, or depends on garbage.
         """
         if self.beside is None:
-            return self.trusted
+            return self.trusted, {}
         launch = replace(self.beside, compiler=self.beside_compiler or tool)
         options = self.form.options if self.beside_options is None else self.beside_options
         lowering = await self._lower(launch, text, options, limits)
         if isinstance(lowering, Reaction):
             raise NotRunError(f"{self.words} does not compile: {lowering.reason}")
-        once = await self._once(self._emulation(lowering, TWICE), lowering.ptx or "")
+        emulation = self._launch(lowering, TWICE).emulation
+        once = await self._once(emulation, lowering.ptx or "")
         runs = once.emulated.runs
-        is_fine = len(runs) == len(TWICE) and not any(each.not_run or each.faults for each in runs)
+        is_fine = len(runs) == len(TWICE) and all(ran.ended for ran in runs)
         if not is_fine or runs[0].buffers != runs[1].buffers:
             raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
-        buffers = tuple(once.contents[name] for name in runs[0].buffers)
-        return (Trusted(words=self.words, buffers=buffers, is_final=True),)
+        trusted = Trusted(words=self.words, buffers=runs[0].buffers, is_final=True)
+        return (trusted,), once.contents
 
 
 async def oracle_of(
-    bench: Workbench, cell: PlannedCell, same: SameInputs, form: Form
+    bench: Workbench, cell: PlannedCell, executor: OnEmulator, form: Form
 ) -> tuple[ExecutedOracle, RunRow]:
     """An oracle that compares with nothing, and what came out of the cell; on the same inputs.
 
@@ -274,16 +273,16 @@ async def oracle_of(
         TriageError: the launch cannot be run with values.
     """
     assert cell.record is not None
-    row = (await same.execute(bench, cell)).row
+    row = (await executor.execute(bench, cell)).row
     schedules = read_schedules((row.schedule or "").partition(",")[0])
     oracle = ExecutedOracle(
         bench=bench,
         cell=cell,
-        variant=await same.variant(cell.record),
+        variant=await executor.source.variant(cell.record),
         trials=trials_of(schedules, races=row.run is RunVerdict.RACE),
-        budget=same.budget,
+        budget=executor.source.budget,
         form=form,
-        formal=same.selection.formal,
+        formal=executor.source.selection.formal,
     )
     return oracle, row
 

@@ -23,7 +23,6 @@ from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import front_end
 from harness.minimize.executed.oracle import ExecutedCase, reaction_of_run
 from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.level import minimize_by
@@ -32,20 +31,12 @@ from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeTask, with_files
 from harness.run.comparing import ELEMENTS, as_tensor, near
-from harness.run.emulating import Emulation, Once, emulate, emulate_once
-from harness.run.executing import run_evidence
-from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import (
-    Judgement,
-    RunEvidence,
-    Trusted,
-    judge,
-    race_words,
-    result_of,
-    row_of,
-    schedule_words,
-)
-from harness.run.launching import Entry, EntryError, NotRunError, emulation_of, read_entry
+from harness.run.emulating import Once, emulate, emulate_once
+from harness.run.executing import executed_of
+from harness.run.jobs import Emulation, Ran, RunTrial
+from harness.run.judging import Judgement, judge, race_words, schedule_words
+from harness.run.launch import RunEvidence, Trusted, evidence_of
+from harness.run.launching import Entry, EntryError, read_entry
 from harness.run.raw_ptx import (
     LAUNCH_INPUTS,
     LaunchBuffer,
@@ -54,7 +45,7 @@ from harness.run.raw_ptx import (
     RawLaunch,
     raw_launch,
 )
-from harness.run.same_inputs import SameInputs
+from harness.run.recorded_launch import RecordedLaunch, default_trials, lower_cell
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.values.errors import UsageError
 from harness.values.execution import Argument, RunVerdict
@@ -102,9 +93,9 @@ def _differing(
     evidence: RunEvidence, after_name: str, tensor: Argument, trusted: Trusted
 ) -> Iterator[WrongElement]:
     kind = ELEMENTS[tensor.dtype]
-    before = as_tensor(tensor, evidence.contents[evidence.before[tensor.buffer]])
+    before = as_tensor(tensor, evidence.contents[evidence.launch.before[tensor.buffer]])
     after = as_tensor(tensor, evidence.contents[after_name])
-    expected = as_tensor(tensor, trusted.buffers[tensor.buffer] or b"")
+    expected = as_tensor(tensor, evidence.contents[trusted.buffers[tensor.buffer] or ""])
     if kind.kind in "iub":
         bad = after != expected
         apart = np.where(bad, 1.0, 0.0)
@@ -234,17 +225,15 @@ class EmulatedPtx:
         return "another value comes out"
 
     def _judge(self, once: Once) -> Judgement:
-        emulated = once.emulated
-        evidence = self.launch.evidence(
-            self.files, emulated.runs, {"": b"", **once.contents}, emulated.problem
-        )
-        return judge(replace(evidence, formal=self.formal))
+        contents = {**once.contents, **self.launch.expected_bytes}
+        launch = self.launch.launched("", self.files, (), self.budget, formal=self.formal)
+        return judge(evidence_of(launch, once.emulated, contents.__getitem__))
 
     async def _run(self, text: str, trials: Sequence[RunTrial]) -> Once:
         entry = find_entry(text, self.entry)
         assert entry is not None, "the text was looked at before"
-        wanted = self.launch.emulation(entry.name, self.files, trials, self.budget)
-        return await emulate_once(self.bench, wanted, text, self.contents)
+        launch = self.launch.launched(entry.name, self.files, trials, self.budget)
+        return await emulate_once(self.bench, launch.emulation, text, self.contents)
 
     def _values(self, once: Once) -> dict[str, bytes]:
         """The bytes of the element that is held, after each run."""
@@ -338,8 +327,16 @@ class RawCase:
         """
         repro = selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
-        raw = raw_launch(repro.ptx, repro.kernel, inputs or RawInputs(), bench.store)
-        return cls(selection=selection, raw=raw)
+        raw = raw_launch(
+            repro.ptx,
+            repro.kernel,
+            inputs or RawInputs(),
+            bench.store,
+            default_trials(),
+            Budget(max_instructions=INSTRUCTIONS),
+            formal=selection.formal,
+        )
+        return cls(selection=selection, raw=raw, notes=raw.notes)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """Execute it and judge it.
@@ -348,24 +345,13 @@ class RawCase:
             UsageError: the inputs do not fit its parameters.
             InfrastructureError: the emulator cannot be started.
         """
-        budget = Budget(max_instructions=INSTRUCTIONS)
-        trials = trials_of(read_schedules(DEFAULT), races=True)
-        emulation, notes = self.raw.prepare(trials, budget)
-        self.notes = tuple(notes)
-        kept = await emulate(bench, emulation)
-        found, _ = self.raw.evidence(kept.value.runs, kept.value.problem)
-        evidence = replace(found, formal=self.selection.formal)
-        judgement = judge(evidence)
-        self.case = ExecutedCase(
-            text=bench.store.artifacts.get(emulation.ptx).decode(),
-            emulation=emulation,
-            evidence=evidence,
-            judgement=judgement,
-        )
-        row = row_of(cell.cell, judgement, kept.value.runs, ptx_sha256=emulation.ptx)
-        named = self.raw.inputs_named(cell.cell, emulation)
-        result = result_of(row, named, compiler=None, ptx_body_sha256=None, cached=kept.cached)
-        return Evaluated(row=result, evidence={"run": kept.key}, signature=judgement.signature)
+        launch, get = self.raw.launch, bench.store.artifacts.get
+        emulated = await emulate(bench, launch.emulation)
+        evidence = evidence_of(launch, emulated.value, get)
+        judgement, ptx = judge(evidence), launch.emulation.ptx
+        self.case = ExecutedCase(text=get(ptx).decode(), evidence=evidence, judgement=judgement)
+        named = self.raw.named(cell.cell)
+        return executed_of(cell.cell, named, judgement, emulated, ptx=ptx).done
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         """Reduce the file.
@@ -381,41 +367,23 @@ class RawCase:
         return found
 
 
-async def executed_case(bench: Workbench, cell: PlannedCell, same: SameInputs) -> ExecutedCase:
+async def executed_case(
+    bench: Workbench, cell: PlannedCell, source: RecordedLaunch
+) -> ExecutedCase:
     """A cell of a kernel with the inputs that were recorded for it.
 
     Raises:
         UsageError: only some of its programs are executed.
         TriageError: it cannot be executed.
     """
-    assert cell.launch is not None
-    assert cell.record is not None
-    lowering = await front_end(cell.compiler.kind).lower(
-        bench, cell.launch, cell.record, ptxas=cell.ptxas
-    )
-    variant = await same.variant(cell.record)
-    try:
-        emulation = emulation_of(bench, lowering, variant, same.trials, same.budget)
-    except NotRunError as error:
-        raise UsageError(str(error)) from error
-    kept = await emulate(bench, emulation)
-    text = bench.store.artifacts.get(emulation.ptx).decode(errors="replace")
-    found = await same.trusted(cell, variant, text)
-    runs = kept.value.runs
-    if any(ran.is_sample for ran in runs):
+    get = bench.store.artifacts.get
+    launch = await source.launch_of(cell, await lower_cell(bench, cell))
+    emulated = (await emulate(bench, launch.emulation)).value
+    if any(ran.is_sample for ran in emulated.runs):
         raise UsageError("only some programs of its grid are executed: --set a smaller launch")
-    evidence = run_evidence(
-        bench.store.artifacts.get,
-        variant,
-        runs,
-        found,
-        text,
-        kept.value.problem,
-        formal=same.selection.formal,
-    )
-    return ExecutedCase(
-        text=text, emulation=emulation, evidence=evidence, judgement=judge(evidence)
-    )
+    evidence = evidence_of(await source.held(cell, launch), emulated, get)
+    text = get(launch.emulation.ptx).decode(errors="replace")
+    return ExecutedCase(text=text, evidence=evidence, judgement=judge(evidence))
 
 
 async def minimize_executed_ptx(
@@ -489,20 +457,19 @@ async def hold(bench: Workbench, case: ExecutedCase) -> tuple[EmulatedPtx, str] 
 def _right(case: ExecutedCase) -> Trusted:
     """What the wrong values are compared with; another schedule, where schedules disagree."""
     if case.judgement.verdict is RunVerdict.WRONG_RESULT:
-        return next(each for each in case.trusted if each.words == case.judgement.reference)
+        return next(each for each in case.launch.trusted if each.words == case.judgement.reference)
     first = case.evidence.runs[0]
-    buffers = tuple(case.evidence.contents[sha256] for sha256 in first.buffers)
     words = f"the schedule {schedule_words(first.trial.schedule)}"
-    return Trusted(words=words, buffers=buffers)
+    return Trusted(words=words, buffers=first.buffers)
 
 
 def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | None) -> EmulatedPtx:
-    emulation, evidence = case.emulation, case.evidence
+    emulation, evidence = case.launch.emulation, case.evidence
     is_wrong = element is not None and case.judgement.verdict is RunVerdict.WRONG_RESULT
     launch = replace(
         written_launch(case.text, emulation),
         tensors=(element.tensor,) if element else tuple(evidence.tensors),
-        types=() if element else tuple(sorted(evidence.types)),
+        types=() if element else case.launch.types,
         expected=element.expected.hex() if element and is_wrong else None,
         expected_by=_right(case).words if is_wrong else "",
     )
@@ -515,7 +482,7 @@ def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | Non
         contents=contents,
         budget=_budget(case),
         entry=emulation.entry,
-        formal=case.evidence.formal,
+        formal=case.launch.formal,
     )
 
 
@@ -543,12 +510,11 @@ def written_launch(text: str, emulation: Emulation) -> PtxLaunch:
 
 
 def _budget(case: ExecutedCase) -> Budget:
-    runs = (*case.evidence.runs, *case.evidence.garbage)
-    executed = max((ran.executed for ran in runs), default=0)
+    executed = max((ran.executed for ran in case.evidence.ran), default=0)
     most = max(_LEAST_INSTRUCTIONS, _MORE * executed)
     if case.judgement.verdict is RunVerdict.HANG:
         most = min(most, _HANGING)
-    budget = case.emulation.budget
+    budget = case.launch.emulation.budget
     return replace(budget, max_instructions=min(most, budget.max_instructions))
 
 

@@ -19,23 +19,33 @@ import numpy as np
 from gpu_emulator.api import origins, run, trace
 from gpu_emulator.steps import Array
 from gpu_emulator.values import Allocation, Launch, Schedule
-from harness.run.jobs import PROGRESS, TRACE, EmulatorJob, JobBuffer, Ran, RunTrial
+from harness.run.jobs import (
+    BESIDE,
+    PROGRESS,
+    PTX,
+    TRACE,
+    Emulation,
+    EmulatorJob,
+    JobBuffer,
+    Ran,
+    RunTrial,
+)
 
 
 def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
     if buffer.file is None:
         data: Array = np.zeros(buffer.size, np.uint8)
     else:
-        data = np.fromfile(folder / buffer.file, np.uint8)
+        data = np.fromfile(folder / f"{buffer.file}.bin", np.uint8)
     unwritten = buffer.unwritten or buffer.file is None
     written = np.zeros(len(data), np.bool_) if unwritten else None
     return Allocation(name=buffer.name, data=data, written=written)
 
 
-def _launch(job: EmulatorJob, folder: Path) -> Launch:
+def _launch(job: Emulation, folder: Path, ptx: str = PTX) -> Launch:
     """The launch, with what its buffers held when they were recorded."""
     return Launch(
-        ptx=(folder / job.ptx).read_text(),
+        ptx=(folder / ptx).read_text(),
         entry=job.entry,
         grid=job.grid,
         block=job.block,
@@ -80,7 +90,7 @@ def _as_scheduled(launch: Launch, schedule: Schedule) -> Launch:
 class _Progress:
     """Leaves how far a run is in a file, at most once a second."""
 
-    def __init__(self, folder: Path, trial: RunTrial, job: EmulatorJob) -> None:
+    def __init__(self, folder: Path, trial: RunTrial, job: Emulation) -> None:
         self._path = folder / PROGRESS
         self._place = f"run {job.trials.index(trial) + 1} of {len(job.trials)}"
         self._started = self._last = time.perf_counter()
@@ -96,7 +106,7 @@ class _Progress:
         self._path.with_suffix(".tmp").rename(self._path)
 
 
-def _ran(launch: Launch, trial: RunTrial, job: EmulatorJob, folder: Path) -> tuple[Ran, bool]:
+def _ran(launch: Launch, trial: RunTrial, job: Emulation, folder: Path) -> tuple[Ran, bool]:
     """The run, and whether any order of warps comes to the same."""
     started = time.perf_counter()
     given = _as_scheduled(launch, trial.schedule)
@@ -141,14 +151,14 @@ def _known(trial: RunTrial, done: Sequence[Ran]) -> Ran | None:
 
 def work(folder: Path) -> None:
     """Do what `job.json` in the folder asks for."""
-    job = msgspec.json.decode((folder / "job.json").read_bytes(), type=EmulatorJob)
-    launch = _launch(job, folder)
-    if job.element is not None:
-        one, other = (each.schedule for each in job.trials)
-        follow = origins if job.beside else trace
-        second = _launch(job.beside, folder) if job.beside else launch
+    asked = msgspec.json.decode((folder / "job.json").read_bytes(), type=EmulatorJob)
+    job, launch = asked.emulation, _launch(asked.emulation, folder)
+    if asked.element is not None:
+        one, other = (trial.schedule for trial in job.trials)
+        follow = origins if asked.beside else trace
+        second = _launch(asked.beside, folder, BESIDE) if asked.beside else launch
         launches = (_as_scheduled(launch, one), _as_scheduled(second, other))
-        found = follow(launches, (one, other), job.budget, job.element)
+        found = follow(launches, (one, other), job.budget, asked.element)
         (folder / TRACE).write_bytes(msgspec.json.encode(found))
         return
     ordered: list[Ran] = []

@@ -9,22 +9,12 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from gpu_emulator.values import Budget
-from harness.cells.evaluate import Evaluated
-from harness.cells.places import CompileOptions, at_bench
+from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.run.executing import Executed
-from harness.run.gpu.gathering import (
-    Gathering,
-    RawTripLaunch,
-    add_cells,
-    gather_launches,
-    gather_ptx,
-    gather_shapes,
-    launch_of,
-    leveled,
-    raw_trip_launch,
-)
+from harness.frontends.registry import plan_launch
+from harness.run.executing import Executed, Executor, keep_execution
+from harness.run.gpu.gathering import Gathering, ShapedLaunches
 from harness.run.gpu.measured import GpuFacts
 from harness.run.gpu.packing import (
     Answers,
@@ -34,12 +24,12 @@ from harness.run.gpu.packing import (
     travel,
     write_pack,
 )
-from harness.run.gpu.rows import find_trip, judge_trip, keep_all, keep_trip
-from harness.run.gpu.trip import LIMIT, Trip, TripLaunch
+from harness.run.gpu.rows import find_trip, judge_trip, keep_trip
+from harness.run.gpu.trip import Trip
 from harness.run.jobs import RunTrial
-from harness.run.raw_ptx import RawInputs
-from harness.run.same_inputs import SameInputs
-from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.run.launching import LaunchSource
+from harness.run.raw_ptx import RawInputs, raw_launch
+from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow
@@ -110,91 +100,38 @@ _Asked = tuple[Workbench, PlannedCell]
 
 
 @dataclass(slots=True, kw_only=True)
-class OnGpu:
-    """Launches the cubins of cells: of a file of PTX on its inputs, of a kernel on recorded ones.
+class OnGpu(Executor):
+    """Launches the cubins of cells, as the source says.
 
     Each cell has a witness beside it, which is launched once however many cells share it. `device`
     is the GPU's name, once one was reached.
     """
 
     bench: Workbench
-    selection: Selection
-    inputs: RawInputs
+    source: LaunchSource
     destination: Destination
     tell: Callable[[str], None]
     command: str
     device: str = ""
     _together: Together[_Asked, Executed] = field(init=False)
-    _raw: RawTripLaunch | None = None
-    _same: SameInputs | None = None
 
     def __post_init__(self) -> None:
-        """What all cells share.
-
-        Raises:
-            UsageError: the inputs do not fit, or launches of its compiler cannot be run.
-        """
+        """What is asked for together travels together."""
         self._together = Together(trip=self._trip)
-        if self.selection.repro.ptx is None:
-            small = SameInputs.small(self.selection)
-            self._same = SameInputs(bench=self.bench, selection=small, tell=self.tell)
-        else:
-            trials = trials_of(read_schedules(DEFAULT), races=True)
-            budget = Budget(max_instructions=INSTRUCTIONS)
-            self._raw = raw_trip_launch(self.bench, self.selection, self.inputs, trials, budget)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What was guessed of the inputs."""
-        return self._raw.notes if self._raw else ()
-
-    def sessions(self) -> set[str]:
-        """The captures that were opened: to be closed when all is done."""
-        return self._same.sessions() if self._same else set()
-
-    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        """As `execute`; what came out as a result like a compile's.
-
-        Raises:
-            TriageError: no results came back.
-        """
-        return (await self.execute(bench, cell)).done
 
     async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
-        """Assemble a cell on `bench`, launch its cubin and judge it.
-
-        Raises:
-            TriageError: no results came back.
-        """
+        """As in `Executor`; `TriageError` where no results came back."""
         return await self._together.ask((bench, cell))
 
     async def _trip(self, asked: Sequence[_Asked]) -> list[Executed]:
-        gathering = Gathering(command=self.command, limit=LIMIT)
-        launches = await asyncio.gather(*(self._launch(bench, cell) for bench, cell in asked))
-        witnesses: set[str] = set()
-        for (bench, cell), launch in zip(asked, launches, strict=True):
-            number = launch if isinstance(launch, str) else gathering.launch(launch)
-            named = replace(cell, cell=self._raw.named(cell.cell)) if self._raw else cell
-            wanted = []
-            # What is asked for at a level of its own is asked for at others, too.
-            for one, is_witness in [(named, False)] if named.change else leveled(named, ()):
-                if is_witness and str(one.cell) in witnesses:
-                    continue
-                witnesses |= {str(one.cell)} if is_witness else set()
-                wanted.append((one, is_witness))
-            await add_cells(bench, gathering, wanted, [number] * len(wanted))
+        gathering = Gathering(how=Trip(command=self.command))
+        await gathering.add(self.source, asked)
         trip = gathering.trip()
         keep_trip(self.bench.store, trip)
         self.tell(f"{len(trip.carried)} cubins on {self.destination.name}")
         answers = await travel(self.bench, trip, self.destination)
         self.device = answers.gpu.name
         return await judge_trip(self.bench, trip, answers, lambda _: None)
-
-    async def _launch(self, bench: Workbench, cell: PlannedCell) -> TripLaunch | str:
-        if self._raw:
-            return self._raw.launch
-        assert self._same is not None
-        return await launch_of(bench, self._same, cell)
 
 
 # `triage run --on gpu`: what is selected goes to a GPU, or into a pack; results come back.
@@ -290,34 +227,21 @@ async def _gather(
     question: GpuQuestion, bench: Workbench, command: str, tell: Callable[[str], None]
 ) -> Trip:
     gathering = Gathering(
-        command=command, limit=question.limit, repeats=question.repeats, sanitize=question.sanitize
+        how=Trip(
+            command=command,
+            limit=question.limit,
+            repeats=question.repeats,
+            sanitize=question.sanitize,
+        )
     )
     for selection in question.selections:
-        if selection.repro.ptx is None and question.measure:
-            try:
-                await gather_shapes(bench, selection, question.levels, gathering, tell)
-            except TriageError as error:
-                if len(question.selections) == 1:
-                    raise
-                tell(f"{selection.repro.name}: left out: {error}")
-            continue
-        if selection.repro.ptx is None:
-            await gather_launches(
-                bench, selection, question.levels, question.trials, question.budget, gathering, tell
-            )
-            continue
-        await gather_ptx(
-            bench,
-            selection,
-            question.inputs(selection.repro),
-            question.levels,
-            question.trials,
-            question.budget,
-            gathering,
-            tell,
-        )
-        if question.measure:
-            gathering.time_new()
+        try:
+            await _gather_one(question, bench, selection, gathering, tell)
+        except TriageError as error:
+            # At their own shapes, what cannot be captured leaves the others.
+            if selection.repro.ptx or not question.measure or len(question.selections) == 1:
+                raise
+            tell(f"{selection.repro.name}: left out: {error}")
     trip = gathering.trip()
     if not trip.carried:
         why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")
@@ -325,9 +249,55 @@ async def _gather(
     return trip
 
 
+async def _gather_one(
+    question: GpuQuestion,
+    bench: Workbench,
+    selection: Selection,
+    gathering: Gathering,
+    tell: Callable[[str], None],
+) -> None:
+    """Add the cells of one selection."""
+    trials, budget = question.trials, question.budget
+    is_shaped = question.measure and selection.repro.ptx is None
+    source: LaunchSource = ShapedLaunches()
+    if path := selection.repro.ptx:
+        inputs = question.inputs(selection.repro)
+        raw = raw_launch(Path(path), selection.repro.kernel, inputs, bench.store, trials, budget)
+        for note in raw.notes:
+            tell(note)
+        source = raw
+    elif is_shaped:
+        require_values(selection)
+    else:
+        selection = small_selection(selection)
+    for place in places_of(selection):
+        one = replace(
+            selection,
+            launches=(place.launch,),
+            targets=(place.target,),
+            compilers=(place.compiler,),
+        )
+        if not selection.repro.ptx and not is_shaped:
+            source = RecordedLaunch(
+                bench=bench, selection=one, tell=tell, trials=trials, budget=budget
+            )
+        if is_shaped:
+            tell(f"{selection.repro.name}: {place.launch.label} on {place.target}")
+        plan = await plan_launch(bench, one.place())
+        try:
+            cells = [(bench, cell) for cell in plan.cells]
+            await gathering.add(source, cells, question.levels, is_witnessed=not is_shaped)
+        finally:
+            for session in filter(None, {plan.session, *source.sessions()}):
+                await bench.sessions.close(session)
+        if question.measure:
+            gathering.time_new()
+
+
 def _report(store: Store, trip: Trip, answers: Answers, executed: Sequence[Executed]) -> GpuReport:
     number = store.begin_run(trip.command)
-    keep_all(store, number, executed)
+    for each in executed:
+        keep_execution(store, number, each)
     store.finish_run(number)
     notes: tuple[str, ...] = ()
     if not answers.is_whole:

@@ -22,7 +22,8 @@ from gpu_emulator.ptx.text.registers import read_registers, undefined_reads, wit
 from harness.run.comparing import ELEMENTS, Difference, as_tensor, compare, near, tolerance_of
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.jobs import JobBuffer
-from harness.run.judging import Judgement, RunEvidence, Trusted, signature_of
+from harness.run.judging import Judgement, signature_of
+from harness.run.launch import RunEvidence, Trusted
 from harness.run.matching import tensors_of
 from harness.values.execution import Argument, OutputFacts, RunVerdict
 
@@ -241,8 +242,8 @@ _INFINITY = {2: 0x7C00, 4: 0x7F800000, 8: 0x7FF0000000000000}
 class Referee:
     """What is known of the PTX: how the emulator judges it, what it may differ in.
 
-    `names` are those of the buffers. `evidence` holds the emulator's runs, and `contents` the bytes
-    of all buffers by sha256. `moved` are the buffers after emulated runs with what is left open
+    `evidence` holds the emulator's runs, and `contents` the bytes of all buffers by sha256.
+    `moved` are the buffers after emulated runs with what is left open
     chosen otherwise, `filled` those with other values in registers that nothing wrote; None where
     they have not been run.
     """
@@ -250,7 +251,6 @@ class Referee:
     evidence: RunEvidence
     judgement: Judgement
     freedom: Freedom
-    names: tuple[str, ...]
     contents: Mapping[str, bytes]
     moved: tuple[Variant, ...] | None = None
     filled: tuple[Variant, ...] | None = None
@@ -259,10 +259,9 @@ class Referee:
     def emulated(self) -> Trusted | None:
         """What the emulator left, where it came to the end."""
         runs = self.evidence.runs
-        if self.evidence.problem or not runs or any(run.not_run or run.faults for run in runs):
+        if self.evidence.problem or not runs or not all(run.ended for run in runs):
             return None
-        buffers = tuple(self.evidence.contents[sha256] for sha256 in runs[0].buffers)
-        return Trusted(words=EMULATOR_WORDS, buffers=buffers)
+        return Trusted(words=EMULATOR_WORDS, buffers=runs[0].buffers)
 
     def allowed(self, tensor: Argument) -> float:
         """How far floating-point values may be apart: not at all where every bit is specified."""
@@ -290,26 +289,24 @@ class Referee:
             for buffers in self.filled or ()
         )
 
-    def differing(self, buffers: Sequence[str], expected: Sequence[bytes | None]) -> bool:
+    def differing(self, buffers: Sequence[str], expected: Sequence[str | None]) -> bool:
         """Whether buffers hold something else than what is expected of them (None: nothing)."""
         for tensor in self.evidence.tensors:
-            must = expected[tensor.buffer]
-            data = self.contents[buffers[tensor.buffer]]
-            if must is not None and data != must and self._compared(tensor, data, must).differing:
+            after, must = buffers[tensor.buffer], expected[tensor.buffer]
+            if must not in (None, after) and self._compared(tensor, after, must).differing:
                 return True
         return False
 
     def outputs(
-        self, buffers: Sequence[str], expected: Sequence[bytes | None]
+        self, buffers: Sequence[str], expected: Sequence[str | None]
     ) -> tuple[OutputFacts, ...]:
         """Each tensor that was written, or had to be, against what it must hold."""
         found = []
         for tensor in self.evidence.tensors:
-            data, must = self.contents[buffers[tensor.buffer]], expected[tensor.buffer]
-            was = self.contents[self.evidence.before[tensor.buffer]]
-            if must is None or (data == was and must == was):
-                continue
-            found.append(_facts(tensor, buffers[tensor.buffer], self._compared(tensor, data, must)))
+            after, must = buffers[tensor.buffer], expected[tensor.buffer]
+            was = self.evidence.launch.before[tensor.buffer]
+            if must is not None and not after == must == was:
+                found.append(_facts(tensor, after, self._compared(tensor, after, must)))
         return tuple(found)
 
     def stable_differences(self, buffers: Sequence[str]) -> int:
@@ -323,7 +320,7 @@ class Referee:
         for tensor in self.evidence.tensors:
             must = emulated.buffers[tensor.buffer]
             assert must is not None
-            right = as_tensor(tensor, must)
+            right = as_tensor(tensor, self.contents[must])
             if self.freedom.unmoved and right.dtype.kind in _EXACT:
                 continue
             bad = self._far(tensor, buffers, right)
@@ -332,8 +329,9 @@ class Referee:
             count += int(bad.sum())
         return count
 
-    def _compared(self, tensor: Argument, data: bytes, must: bytes) -> Difference:
-        return compare(as_tensor(tensor, data), as_tensor(tensor, must), self.allowed(tensor))
+    def _compared(self, tensor: Argument, after: str, must: str) -> Difference:
+        actual, expected = (as_tensor(tensor, self.contents[name]) for name in (after, must))
+        return compare(actual, expected, self.allowed(tensor))
 
     def _far(
         self, tensor: Argument, buffers: Sequence[str], right: npt.NDArray[Any]
@@ -384,8 +382,8 @@ def judge_measured(cases: Sequence[Measured], referee: Referee, gpu: GpuFacts) -
     return [bench.judge(case) for case in cases]
 
 
-def judge_end(case: Measured, names: Sequence[str], gpu: GpuFacts) -> Judgement | None:
-    """What went wrong before there were values, by what its machine saw; `names` of the buffers."""
+def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Judgement | None:
+    """What went wrong before there were values, by what its machine saw."""
     if not case.runs:
         return _not_run("the GPU's machine gave no result for it: the run was cut off")
     last = case.runs[-1]
@@ -397,7 +395,7 @@ def judge_end(case: Measured, names: Sequence[str], gpu: GpuFacts) -> Judgement 
         if guard is None:
             return None
         verdict = RunVerdict.MEMORY_FAULT
-        words = f"{guard.bytes} bytes {guard.side} {names[guard.buffer]} were written"
+        words = f"{guard.bytes} bytes {guard.side} {buffers[guard.buffer].name} were written"
     return Judgement(
         verdict=verdict, reason=f"measured: {words}", signature=signature_of(verdict, words)
     )
@@ -418,16 +416,13 @@ class _Bench:
             return early
         first, *others = case.ended
         for other in others:
-            if self.referee.differing(other.buffers, self._bytes(first)):
+            if self.referee.differing(other.buffers, first.buffers):
                 return self._nondeterministic(first, other)
         return self._by_value(case, first)
 
-    def _bytes(self, run: GpuRun) -> tuple[bytes, ...]:
-        return tuple(self.referee.contents[sha256] for sha256 in run.buffers)
-
     def _not_ended(self, case: Measured) -> Judgement | None:
         """What went wrong before there were values."""
-        found = judge_end(case, self.referee.names, self.gpu)
+        found = judge_end(case, self.referee.evidence.launch.emulation.buffers, self.gpu)
         if found is None or found.verdict is RunVerdict.NOT_RUN or _is_refused(case):
             return found
         return self._accused(case, found)
@@ -466,7 +461,7 @@ class _Bench:
         unspecified = self._unspecified()
         if unspecified:
             return unspecified
-        outputs = self.referee.outputs(other.buffers, self._bytes(first))
+        outputs = self.referee.outputs(other.buffers, first.buffers)
         worst = max(outputs, key=lambda each: each.differing or 0)
         reason = (
             f"measured: {worst.differing:,} of {worst.elements:,} elements of {worst.name} differ "
@@ -497,7 +492,9 @@ class _Bench:
 
     def _by_value(self, case: Measured, run: GpuRun) -> Judgement:
         emulated = self.referee.emulated
-        author = next((each for each in self.referee.evidence.trusted if each.is_final), None)
+        author = next(
+            (each for each in self.referee.evidence.launch.trusted if each.is_final), None
+        )
         if author:
             outputs = self.referee.outputs(run.buffers, author.buffers)
             if not any(each.differing for each in outputs):
@@ -587,14 +584,14 @@ class _Bench:
         apart = [
             each.words
             for each in others
-            if self.referee.differing(each.ended[0].buffers, self._bytes(run))
+            if self.referee.differing(each.ended[0].buffers, run.buffers)
         ]
         if apart:
             return _not_run(
                 f"measured, and cannot tell: {apart[0]} computes something else, and the emulator "
                 f"does not say which is right: {why}"
             )
-        trusted = next(iter(self.referee.evidence.trusted), None)
+        trusted = next(iter(self.referee.evidence.launch.trusted), None)
         if trusted:
             outputs = self.referee.outputs(run.buffers, trusted.buffers)
             if not any(each.differing for each in outputs):
@@ -697,7 +694,7 @@ def judge_digests(
     case: Measured, buffers: Sequence[JobBuffer], ptx: str, gpu: GpuFacts
 ) -> Judgement:
     """Say what a cubin of this PTX did, launched with these buffers."""
-    ended = judge_end(case, tuple(each.name for each in buffers), gpu)
+    ended = judge_end(case, buffers, gpu)
     if ended:
         return ended
     digests = {digest_of(run, buffers) for run in case.ended}

@@ -28,7 +28,8 @@ from harness.io.processes.machine import memory
 from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name
 from harness.run.gpu.device.sanitizing import TOOLS
 from harness.run.gpu.measured import GpuCheck, GpuFacts, GpuRun, GpuTimes
-from harness.run.gpu.trip import Trip, TripLaunch, manifest
+from harness.run.gpu.trip import Trip, manifest
+from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -319,7 +320,7 @@ class _Reader:
             self._check(run, launch)
         before.append(run)
 
-    def _check(self, run: GpuRun, launch: TripLaunch) -> None:
+    def _check(self, run: GpuRun, launch: Launch) -> None:
         assert self.answers is not None
         sizes = _returned_sizes(launch)
         if run.run is None or not 0 <= run.run < self.trip.repeats:
@@ -339,11 +340,11 @@ class _Reader:
                 raise AnswersError(f"a buffer of {size} bytes holds what was never given")
 
 
-def _returned_sizes(launch: TripLaunch) -> list[int]:
+def _returned_sizes(launch: Launch) -> list[int]:
     return [each.size for each in launch.emulation.buffers]
 
 
-def _sent_sizes(launch: TripLaunch) -> list[int]:
+def _sent_sizes(launch: Launch) -> list[int]:
     """Of the buffers whose bytes come back."""
     return [] if launch.digest else _returned_sizes(launch)
 

@@ -15,8 +15,8 @@ from gpu_emulator.values import Checks
 from harness.cells.evaluate import Evaluated
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
-from harness.run.emulating import Emulated, emulate
-from harness.run.executing import Executed, keep_execution
+from harness.run.emulating import emulate
+from harness.run.executing import Executed
 from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
 from harness.run.gpu.judging import (
     Glimpsed,
@@ -32,9 +32,10 @@ from harness.run.gpu.judging import (
 )
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.gpu.packing import Answers, manifest_bytes
-from harness.run.gpu.trip import Trip, TripCase, TripLaunch
+from harness.run.gpu.trip import Trip, TripCase
 from harness.run.jobs import JobBuffer
-from harness.run.judging import Judgement, RunEvidence, Trusted, judge
+from harness.run.judging import Judgement, judge
+from harness.run.launch import Launch, evidence_of
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict, SanitizerFacts
@@ -51,10 +52,7 @@ _Judged: TypeAlias = tuple[TripCase, Measured, Judgement]
 def keep_trip(store: Store, trip: Trip) -> str:
     """Keep a trip, so that its results can be judged later; the sha256 of its manifest."""
     pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
-    names = [*trip.blobs]
-    for launch in trip.launches:
-        for trusted in launch.trusted:
-            names += [sha256 for sha256 in trusted.buffers if sha256]
+    names = set(trip.blobs).union(*(launch.artifacts for launch in trip.launches))
     store.put_evidence(_KIND, pack, msgspec.json.encode(trip), {name: name for name in names})
     return pack
 
@@ -85,7 +83,7 @@ async def judge_trip(
     """Judge every case that was asked for, in their order."""
     numbers = {id(case): number for number, case in enumerate(trip.carried)}
 
-    async def judged(index: int, launch: TripLaunch) -> list[_Judged]:
+    async def judged(index: int, launch: Launch) -> list[_Judged]:
         cases = [case for case in trip.carried if case.launch == index]
         measured = [_measured(case, numbers[id(case)], answers) for case in cases]
         judgements = await _judgements(bench, launch, answers, measured, tell) if cases else []
@@ -157,7 +155,7 @@ def _measured(case: TripCase, number: int, answers: Answers) -> Measured:
 
 async def _judgements(
     bench: Workbench,
-    launch: TripLaunch,
+    launch: Launch,
     answers: Answers,
     measured: Sequence[Measured],
     tell: Callable[[str], None],
@@ -172,7 +170,7 @@ async def _judgements(
 
 async def _referee(
     bench: Workbench,
-    launch: TripLaunch,
+    launch: Launch,
     answers: Answers,
     measured: Sequence[Measured],
     tell: Callable[[str], None],
@@ -181,12 +179,11 @@ async def _referee(
     tell(f"{launch.emulation.entry}: the emulator executes the PTX")
     emulated = (await emulate(bench, launch.emulation)).value
     text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
-    evidence = evidence_of(launch, emulated, bench.store)
+    evidence = evidence_of(launch, emulated, bench.store.artifacts.get)
     referee = Referee(
         evidence=evidence,
         judgement=judge(evidence),
         freedom=read_freedom(text),
-        names=tuple(each.name for each in launch.emulation.buffers),
         contents={**evidence.contents, **answers.blobs},
     )
     if not referee.needs_variants(measured):
@@ -198,39 +195,7 @@ async def _referee(
     return replace(referee, moved=moved, filled=filled, contents={**referee.contents, **read})
 
 
-def evidence_of(launch: TripLaunch, emulated: Emulated, store: Store) -> RunEvidence:
-    """What the emulator did with a launch, as it is judged.
-
-    Raises:
-        UnusableArtifactError: a buffer is damaged.
-    """
-    before = tuple(each.file or "" for each in launch.emulation.buffers)
-    names = {*filter(None, before), *(name for ran in emulated.runs for name in ran.buffers)}
-    get = store.artifacts.get
-    return RunEvidence(
-        arguments=launch.tensors,
-        before=before,
-        runs=tuple(each for each in emulated.runs if not each.trial.schedule.garbage),
-        garbage=tuple(each for each in emulated.runs if each.trial.schedule.garbage),
-        contents={name: get(name) for name in names},
-        trusted=tuple(
-            Trusted(
-                words=each.words,
-                buffers=tuple(None if name is None else get(name) for name in each.buffers),
-                is_final=each.is_final,
-            )
-            for each in launch.trusted
-        ),
-        types=frozenset(launch.types),
-        unwritten=frozenset(launch.unwritten),
-        is_clean=launch.is_clean,
-        problem=emulated.problem,
-    )
-
-
-async def _variants(
-    bench: Workbench, launch: TripLaunch, texts: Sequence[str]
-) -> tuple[Variant, ...]:
+async def _variants(bench: Workbench, launch: Launch, texts: Sequence[str]) -> tuple[Variant, ...]:
     """The buffers after each of these programs was emulated in place of the launch's."""
     found: list[Variant] = []
     for text in texts:
@@ -239,7 +204,7 @@ async def _variants(
             launch.emulation, ptx=bench.store.artifacts.put(text.encode()), trials=(trial,)
         )
         emulated = (await emulate(bench, wanted)).value
-        ended = emulated.runs and not emulated.runs[0].not_run and not emulated.runs[0].faults
+        ended = emulated.runs and emulated.runs[0].ended
         found.append(emulated.runs[0].buffers if ended else None)
     return tuple(found)
 
@@ -297,13 +262,3 @@ def _result(row: RunRow, compiled: Row) -> Row:
         seconds=row.seconds,
         time_ms=row.time_ms,
     )
-
-
-def keep_all(store: Store, number: int, executed: Sequence[Executed]) -> None:
-    """Keep rows as those of a run.
-
-    Raises:
-        StorageError: the database cannot be written.
-    """
-    for each in executed:
-        keep_execution(store, number, each)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.run.comparing import ELEMENTS
-from harness.run.gpu.trip import TripLaunch
+from harness.run.launch import Launch
 from harness.tables.templates import render_template
 
 PROGRAM = "repro.py"
@@ -40,7 +40,7 @@ class Expected:
 
 
 def standalone_program(
-    launch: TripLaunch,
+    launch: Launch,
     ptx: str,
     target: str,
     contents: Mapping[str, bytes],

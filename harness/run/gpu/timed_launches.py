@@ -12,7 +12,7 @@ import numpy as np
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.assemble import keep_times
 from harness.frontends.bench.bench import Workbench
-from harness.run.gpu.gathering import Gathering, shaped_launch
+from harness.run.gpu.gathering import Gathering, ShapedLaunches
 from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.measured import GpuRun, Measured
 from harness.run.gpu.packing import (
@@ -24,8 +24,8 @@ from harness.run.gpu.packing import (
     write_pack,
 )
 from harness.run.gpu.rows import find_trip, keep_trip
-from harness.run.gpu.trip import LIMIT, Trip, TripCase, TripLaunch
-from harness.run.launching import NotRunError
+from harness.run.gpu.trip import Trip, TripCase
+from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunVerdict
@@ -104,15 +104,15 @@ async def _trip(
     tell: Callable[[str], None],
 ) -> Trip:
     """A trip with these cubins, each at its launch's own shape."""
-    gathering = Gathering(command=command, limit=LIMIT)
+    gathering, source = Gathering(how=Trip(command=command)), ShapedLaunches(digest=digest)
     why = "nothing is selected"
     for group in wanted:
         for cell, row in group:
             if not row.cubin_sha256:
                 continue
             try:
-                launch = await shaped_launch(bench, cell, digest)
-            except (NotRunError, TriageError) as error:
+                launch = await source.launch_for(bench, cell)
+            except TriageError as error:
                 why = str(error)
                 tell(f"{row.short} cannot be launched: {why}")
                 continue
@@ -151,7 +151,7 @@ def _timed(trip: Trip, answers: Answers, store: Store) -> dict[str, TimedLaunch]
 
 
 def _one(
-    case: TripCase, launch: TripLaunch, number: int, answers: Answers, store: Store
+    case: TripCase, launch: Launch, number: int, answers: Answers, store: Store
 ) -> TimedLaunch:
     times = answers.times.get(number)
     measured = Measured(words=case.words, runs=tuple(answers.runs.get(number, ())), times=times)
@@ -176,7 +176,7 @@ def _one(
     )
 
 
-def _finite(run: GpuRun, launch: TripLaunch) -> float | None:
+def _finite(run: GpuRun, launch: Launch) -> float | None:
     """Of the numbers that were looked at after a run."""
     numbers = [
         values

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gpu_emulator.values import TensorMap
-from harness.run.emulating import Emulation
-from harness.run.jobs import Passed
+from harness.run.jobs import Emulation, Passed
+from harness.run.launch import Launch
 from harness.values.cell import CellId
-from harness.values.execution import Argument
 from harness.values.row import Row
 
 REPEATS = 2
@@ -21,33 +20,6 @@ LIMIT = 10.0
 
 SAMPLES = 30
 """Timed runs of each cubin; fewer of one that takes long."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptTrusted:
-    """As `harness.run.judging.Trusted`, with the buffers as artifacts."""
-
-    words: str
-    buffers: tuple[str | None, ...]
-    is_final: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TripLaunch:
-    """One PTX and what it is launched with, as the emulator takes it.
-
-    `tensors` are the arguments that are compared afterwards; `types`, `unwritten` and `is_clean`
-    are as in `RunEvidence`. With a `digest`, what the buffers hold afterwards does not come back,
-    but a digest of all of it or of windows; nothing is emulated then.
-    """
-
-    emulation: Emulation
-    tensors: tuple[Argument, ...]
-    trusted: tuple[KeptTrusted, ...] = ()
-    types: tuple[str, ...] = ()
-    unwritten: tuple[int, ...] = ()
-    is_clean: bool = True
-    digest: Literal["whole", "windows"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +56,8 @@ class Trip:
     case goes through compute-sanitizer's tools, too.
     """
 
-    launches: tuple[TripLaunch, ...]
-    cases: tuple[TripCase, ...]
+    launches: tuple[Launch, ...] = ()
+    cases: tuple[TripCase, ...] = ()
     command: str
     limit: float = LIMIT
     repeats: int = REPEATS

@@ -15,10 +15,10 @@ from gpu_emulator.values import Budget
 from harness.bisect.collapse.facts import read_times
 from harness.frontends.bench.assemble import kept_times
 from harness.report.gather import times_of_results
-from harness.run.emulating import Emulation
 from harness.run.gpu.rows import keep_trip
-from harness.run.gpu.trip import Trip, TripCase, TripLaunch
-from harness.run.jobs import JobBuffer
+from harness.run.gpu.trip import Trip, TripCase
+from harness.run.jobs import Emulation, JobBuffer
+from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
@@ -121,7 +121,7 @@ def keep_a_trip(stage: Stage, samples: int = 30) -> str:
     return keep_trip(
         stage.store,
         Trip(
-            launches=(TripLaunch(emulation=emulation, tensors=(), digest="whole"),),
+            launches=(Launch(emulation=emulation, tensors=(), digest="whole"),),
             cases=tuple(TripCase(cell=cell, compiled=row(name), launch=0) for name in "012"),
             command="triage workaround",
             timings=((0, 1, 2),),

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_emulator.values import Fault, Place, Race, Schedule, Uninitialised
-from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import RunEvidence, Trusted, judge
+from gpu_emulator.values import Budget, Fault, Place, Race, Schedule, Uninitialised
+from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
+from harness.run.judging import judge
+from harness.run.launch import Launch, RunEvidence, Trusted
 from harness.values.execution import Argument, ArgumentKind, Assertion, RunVerdict
 
 EARLY = Schedule(warps="first", completion="early")
@@ -55,18 +56,31 @@ def evidence(*runs: Any, trusted: dict[str, list[Any]] | None = None, **more: An
         Ran(trial=RunTrial(schedule=schedule), buffers=tuple(map(contents.put, after)), **said)
         for schedule, after, said in runs
     ]
-    return RunEvidence(
-        arguments=(X, OUT, COUNT),
-        before=tuple(map(contents.put, BEFORE)),
-        runs=tuple(each for each in ran if not each.trial.schedule.garbage),
-        garbage=tuple(each for each in ran if each.trial.schedule.garbage),
-        contents=contents,
+    problem = more.pop("problem", None)
+    launch = Launch(
+        emulation=Emulation(
+            ptx="",
+            entry="k",
+            grid=(1, 1, 1),
+            block=(32, 1, 1),
+            cluster=(1, 1, 1),
+            dynamic_shared=0,
+            buffers=tuple(
+                JobBuffer(name=name, file=contents.put(data), size=data.nbytes)
+                for name, data in zip(("x", "out", "count"), BEFORE, strict=True)
+            ),
+            arguments=(),
+            trials=(),
+            budget=Budget(),
+        ),
+        tensors=(X, OUT, COUNT),
         trusted=tuple(
-            Trusted(words=words, buffers=tuple(each.tobytes() for each in after))
+            Trusted(words=words, buffers=tuple(map(contents.put, after)))
             for words, after in (trusted or {}).items()
         ),
         **more,
     )
+    return RunEvidence(launch=launch, ran=tuple(ran), contents=contents, problem=problem)
 
 
 def test_right_names_what_it_was_compared_with_and_what_it_wrote() -> None:
@@ -145,8 +159,8 @@ def test_of_a_wrong_tensor_all_is_counted_that_rounding_does_not_explain() -> No
 
 def test_a_reference_that_is_pipelined_too_does_not_say_which_is_right() -> None:
     made = evidence((EARLY, buffers([1.0, 2.0, 9.0, 4.0]), {}), trusted={"a peer": buffers()})
-    peer = replace(made.trusted[0], is_pipelined=True)
-    found = judge(replace(made, trusted=(peer,)))
+    peer = replace(made.launch.trusted[0], is_pipelined=True)
+    found = judge(made.held_to(peer))
     assert found.verdict is RunVerdict.WRONG_RESULT
     assert found.reason.endswith("first at [1, 0]: 9 and 3; which of them is right is not known")
 
@@ -164,8 +178,11 @@ def refused(out: Any, relative: float | None = None) -> Assertion:
 
 
 def test_what_the_files_own_assertion_refuses_is_wrong_whatever_the_reference_says() -> None:
-    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
-    found = judge(replace(made, asserted=(refused(RIGHT),)))
+    found = judge(
+        evidence(
+            (EARLY, buffers(), {}), trusted={"a reference": buffers()}, asserted=(refused(RIGHT),)
+        )
+    )
     assert found.verdict is RunVerdict.WRONG_RESULT
     assert found.reason == "emulated: the file's own assertion fails: launch.py:7: they differ"
     assert found.reference == "the file's own assertion (launch.py:7)"
@@ -174,16 +191,23 @@ def test_what_the_files_own_assertion_refuses_is_wrong_whatever_the_reference_sa
 
 def test_an_assertion_says_nothing_of_other_values_than_it_saw() -> None:
     other = BEFORE[1] + 7
-    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    made = evidence(
+        (EARLY, buffers(), {}), trusted={"a reference": buffers()}, asserted=(refused(other),)
+    )
     contents = {**made.contents, Contents().put(other): other.tobytes()}
-    found = judge(replace(made, asserted=(refused(other),), contents=contents))
+    found = judge(replace(made, contents=contents))
     assert found.verdict is RunVerdict.RIGHT
 
 
 @pytest.mark.parametrize(("relative", "is_wrong"), [(1e-6, False), (1e-3, True)])
 def test_an_assertion_that_fails_by_rounding_is_a_remark(relative: float, is_wrong: bool) -> None:
-    made = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
-    found = judge(replace(made, asserted=(refused(RIGHT, relative),)))
+    found = judge(
+        evidence(
+            (EARLY, buffers(), {}),
+            trusted={"a reference": buffers()},
+            asserted=(refused(RIGHT, relative),),
+        )
+    )
     assert found.verdict.is_wrong is is_wrong
     assert ("by what rounding explains" in found.reason) is not is_wrong
 
@@ -207,14 +231,15 @@ def test_one_reference_that_agrees_is_enough() -> None:
 
 def test_what_a_person_says_is_final_and_may_leave_buffers_out() -> None:
     found = evidence((EARLY, buffers(count=(7, 7)), {}), trusted={"a config": buffers()})
-    said = Trusted(words="a person", buffers=(None, RIGHT.tobytes(), None), is_final=True)
-    right = judge(replace(found, trusted=(said, *found.trusted)))
+    said = Trusted(words="a person", buffers=(None, Contents().put(RIGHT), None), is_final=True)
+    right = judge(found.held_to(said, *found.launch.trusted))
     assert (right.verdict, right.reference) == (RunVerdict.RIGHT, "a person")
     assert [(each.name, each.differing) for each in right.outputs] == [("out", 0), ("count", None)]
     other = np.array([5.0, 5, 5, 5], np.float32)
-    said = Trusted(words="a person", buffers=(None, other.tobytes(), None), is_final=True)
+    said = Trusted(words="a person", buffers=(None, Contents().put(other), None), is_final=True)
     found = evidence((EARLY, buffers(), {}), trusted={"a config": buffers()})
-    wrong = judge(replace(found, trusted=(said, *found.trusted)))
+    contents = {**found.contents, Contents().put(other): other.tobytes()}
+    wrong = judge(replace(found, contents=contents).held_to(said, *found.launch.trusted))
     assert (wrong.verdict, wrong.reference) == (RunVerdict.WRONG_RESULT, "a person")
 
 
@@ -289,8 +314,7 @@ def test_a_race_without_effect_is_a_race_and_a_formal_one_is_a_note() -> None:
     assert found.verdict is RunVerdict.RIGHT
     assert "formal races: in the letter of the memory model alone" in found.reason
     assert found.signature is None
-    asked = evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted)
-    found = judge(replace(asked, formal=True))
+    found = judge(evidence((EARLY, buffers(), {"races": (formal,)}), trusted=trusted, formal=True))
     assert (found.verdict, found.races[0].formal) == (RunVerdict.RACE, True)
     assert found.signature is not None
     wrong: Any = (EARLY, buffers([9] * 4), {"races": (RACE,)})
@@ -346,8 +370,8 @@ SAMPLE = {"ctas": 4, "ctas_of": 100, "is_sample": True}
 def test_a_sample_of_the_programs_is_compared_with_the_same_programs(is_emulated: bool) -> None:
     wrong: list[float] = [1.0, 2.0, 9.0, 4.0]
     runs = evidence((EARLY, buffers(wrong), SAMPLE), trusted={"a reference": buffers()})
-    [trusted] = runs.trusted
-    found = judge(replace(runs, trusted=(replace(trusted, is_emulated=is_emulated),)))
+    [trusted] = runs.launch.trusted
+    found = judge(runs.held_to(replace(trusted, is_emulated=is_emulated)))
     assert found.verdict is (RunVerdict.WRONG_RESULT if is_emulated else RunVerdict.RAN)
     assert "4 of 100 programs were run" in found.reason
 

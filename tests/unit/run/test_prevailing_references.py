@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from harness.run.judging import Trusted
+from harness.run.launch import Trusted
 from harness.run.references import prevailing
 
 
-def left(by: str, value: bytes) -> Trusted:
+def left(by: str, value: str) -> Trusted:
     return Trusted(words=f"plain with {by}", buffers=(value, None), is_emulated=True)
 
 
@@ -26,14 +26,14 @@ def left(by: str, value: bytes) -> Trusted:
     ],
 )
 def test_what_most_agree_on_prevails(own: str, others: str, words: str) -> None:
-    named = [left(name, value.encode()) for name, value in zip("ABCD", others, strict=False)]
-    found = prevailing(left("own", own.encode()) if own else None, named)
+    named = [left(name, value) for name, value in zip("ABCD", others, strict=False)]
+    found = prevailing(left("own", own) if own else None, named)
     assert found is not None
     assert found.words == words
     assert found.is_emulated
     # What is said is what is held.
     assert found.buffers == next(
-        each.buffers for each in [left("own", own.encode()), *named] if words.startswith(each.words)
+        each.buffers for each in [left("own", own), *named] if words.startswith(each.words)
     )
 
 

@@ -27,8 +27,8 @@ from harness.matrix.nights.workers import ToolAnswer, encode, worker_loop
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.result import Ending, Minimization
 from harness.minimize.reduction.work import MinimizeOptions, Watch
-from harness.run.emulating import Emulation, Once, emulate_once
-from harness.run.jobs import JobBuffer, Passed
+from harness.run.emulating import Once, emulate_once
+from harness.run.jobs import Emulation, JobBuffer, Passed
 from harness.run.schedules import DEFAULT, read_schedules, trials_of
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import ProcessEnd

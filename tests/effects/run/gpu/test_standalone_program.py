@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 
 from gpu_emulator.values import Budget, Pointer
-from harness.run.emulating import Emulation
 from harness.run.gpu.standalone import Expected, standalone_program
-from harness.run.gpu.trip import TripLaunch
-from harness.run.jobs import JobBuffer, Passed
+from harness.run.jobs import Emulation, JobBuffer, Passed
+from harness.run.launch import Launch
 from harness.values.execution import Argument, ArgumentKind
 
 FAKE = Path(__file__).parents[3] / "fakes" / "libcuda.c"
@@ -30,9 +29,9 @@ OUT, IN = np.zeros(4, np.uint32).tobytes(), np.arange(4, dtype=np.uint32).tobyte
 RIGHT = np.arange(5, 9, dtype=np.uint32).tobytes()
 
 
-def launch() -> TripLaunch:
+def launch() -> Launch:
     names = (("out", "0" * 64), ("x", "1" * 64))
-    return TripLaunch(
+    return Launch(
         emulation=Emulation(
             ptx="2" * 64,
             entry="k",
@@ -59,7 +58,7 @@ def launch() -> TripLaunch:
     )
 
 
-def program(given: TripLaunch, expected: bytes = RIGHT) -> str | None:
+def program(given: Launch, expected: bytes = RIGHT) -> str | None:
     return standalone_program(
         given,
         ".version 8.0\n",

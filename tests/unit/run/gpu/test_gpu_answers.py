@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_emulator.values import Budget
-from harness.run.emulating import Emulation
 from harness.run.gpu.packing import Answers, AnswersError, head_of, manifest_bytes, read_answers
-from harness.run.gpu.trip import Trip, TripCase, TripLaunch
-from harness.run.jobs import JobBuffer
+from harness.run.gpu.trip import Trip, TripCase
+from harness.run.jobs import Emulation, JobBuffer
+from harness.run.launch import Launch
 from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
@@ -77,7 +77,7 @@ def trip() -> Trip:
     )
     case = TripCase(cell=cell, compiled=row, launch=0)
     return Trip(
-        launches=(TripLaunch(emulation=emulation, tensors=()),),
+        launches=(Launch(emulation=emulation, tensors=()),),
         cases=(case, TripCase(cell=cell, compiled=row, problem="no inputs"), case),
         command="triage run",
     )

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_emulator.values import Fault, Schedule
+from gpu_emulator.values import Budget, Fault, Schedule
 from harness.run.gpu.judging import Freedom, Referee, judge_measured
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
-from harness.run.jobs import Ran, RunTrial
-from harness.run.judging import Judgement, RunEvidence, Trusted, judge
+from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
+from harness.run.judging import Judgement, judge
+from harness.run.launch import Launch, RunEvidence, Trusted
 from harness.values.execution import Argument, ArgumentKind, RunVerdict
 
 GPU = GpuFacts(
@@ -53,18 +54,23 @@ def referee(
     tensor = Argument(
         name="out", kind=ArgumentKind.TENSOR, buffer=0, dtype=dtype, shape=(4,), strides=(1,)
     )
-    evidence = RunEvidence(
-        arguments=(tensor,),
-        before=(name_of(BEFORE),),
-        runs=tuple(ran for ran in runs if not ran.trial.schedule.garbage),
-        garbage=tuple(ran for ran in runs if ran.trial.schedule.garbage),
-        contents=contents,
-        trusted=trusted,
+    emulation = Emulation(
+        ptx="",
+        entry="k",
+        grid=(1, 1, 1),
+        block=(32, 1, 1),
+        cluster=(1, 1, 1),
+        dynamic_shared=0,
+        buffers=(JobBuffer(name="out", file=name_of(BEFORE), size=BEFORE.nbytes),),
+        arguments=(),
+        trials=(),
+        budget=Budget(),
     )
+    launch = Launch(emulation=emulation, tensors=(tensor,), trusted=trusted)
+    evidence = RunEvidence(launch=launch, ran=runs, contents=contents)
     return Referee(
         evidence=evidence,
         judgement=judge(evidence),
-        names=("out",),
         contents=contents,
         **{"freedom": Freedom(), **changes},
     )
@@ -124,7 +130,7 @@ def test_without_a_witness_nobody_is_accused() -> None:
 
 
 def test_the_authors_word_is_witness_enough_and_comes_first() -> None:
-    author = Trusted(words="expected.npy", buffers=(RIGHT.tobytes(),), is_final=True)
+    author = Trusted(words="expected.npy", buffers=(name_of(RIGHT),), is_final=True)
     [found] = verdicts(referee(emulated(RIGHT), trusted=(author,)), O3)
     assert found.verdict is RunVerdict.WRONG_RESULT
     # The emulator disagrees with the author: who agrees with him is right.

@@ -1,0 +1,132 @@
+"""The one value of a run: a PTX, what it is launched with, and what its results are held to. Pure.
+
+It is made once for a cell (`recording.py` from launch code, `raw_ptx.py` from named inputs); the
+emulator, a GPU, or whatever executes it takes it as it is, and the comparison holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from harness.run.comparing import rounding_of, tolerance_of
+from harness.run.jobs import Emulated, Emulation, Ran
+from harness.run.matching import tensors_of
+from harness.values.execution import Argument, Assertion
+
+_ROUNDINGS = 4.0
+"""Roundings that two right results may be apart: each of them, and what it is computed from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trusted:
+    """What the buffers must hold afterwards (sha256), and who says so; None: nothing of this one.
+
+    `is_final`: a person says so, and who computes something else is wrong. Of the others, which
+    come from compilers too, one that agrees is enough. `is_emulated`: of a large grid it has run
+    the same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
+    where the two differ, it does not say which of them is right.
+    """
+
+    words: str
+    buffers: tuple[str | None, ...]
+    is_final: bool = False
+    is_emulated: bool = False
+    is_pipelined: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One PTX and what it is launched with, as the emulator takes it; all bytes are artifacts.
+
+    `tensors` are the arguments that are compared afterwards, `trusted` what they are held to, in
+    the order of trust; `is_clean`: no reference depends on garbage. `types` are those that the PTX
+    computes with, besides those of the arguments. `asserted` is what the launch code asserts.
+    `formal`: a race that breaks only the letter of the memory model is a race. With a `digest`,
+    what the buffers hold afterwards is not known, but a digest of all of it or of windows.
+    """
+
+    emulation: Emulation
+    tensors: tuple[Argument, ...]
+    trusted: tuple[Trusted, ...] = ()
+    types: tuple[str, ...] = ()
+    is_clean: bool = True
+    asserted: tuple[Assertion, ...] = ()
+    formal: bool = False
+    digest: Literal["whole", "windows"] | None = None
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """The buffers at the start; empty texts where nothing wrote them."""
+        return tuple(buffer.file or "" for buffer in self.emulation.buffers)
+
+    @property
+    def artifacts(self) -> set[str]:
+        """The sha256 of all bytes that it is launched with and held to."""
+        said = [each.buffers for each in self.trusted] + [each.buffers for each in self.asserted]
+        return {name for buffers in (self.before, *said) for name in buffers if name}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEvidence:
+    """What came of a launch: its runs, and the bytes of all buffers by sha256.
+
+    `problem` says why not all of the runs came about.
+    """
+
+    launch: Launch
+    ran: tuple[Ran, ...]
+    contents: Mapping[str, bytes]
+    problem: str | None = None
+
+    @property
+    def runs(self) -> tuple[Ran, ...]:
+        """One for each schedule."""
+        return tuple(ran for ran in self.ran if not ran.trial.schedule.garbage)
+
+    @property
+    def garbage(self) -> tuple[Ran, ...]:
+        """Those that repeat one of `runs` with other garbage."""
+        return tuple(ran for ran in self.ran if ran.trial.schedule.garbage)
+
+    @property
+    def tensors(self) -> list[Argument]:
+        """Each view of a buffer once, by the name of the first argument that is it."""
+        views: dict[object, Argument] = {}
+        for tensor in tensors_of(self.launch.tensors):
+            key = (tensor.buffer, tensor.offset, tensor.shape, tensor.strides, tensor.dtype)
+            views.setdefault(key, tensor)
+        return list(views.values())
+
+    def allowed(self, tensor: Argument) -> float:
+        """How far values of a tensor may be apart."""
+        return tolerance_of({*self.launch.types, tensor.dtype})
+
+    @property
+    def rounding(self) -> float:
+        """How far apart values may be by a few roundings alone."""
+        return _ROUNDINGS * rounding_of(
+            {*self.launch.types, *(each.dtype for each in self.tensors)}
+        )
+
+    def is_rounding(self, asserted: Assertion) -> bool:
+        """Whether rounding explains how far apart the tensors are that an assertion compares."""
+        return asserted.relative is not None and asserted.relative <= self.rounding
+
+    def held_to(self, *trusted: Trusted) -> RunEvidence:
+        """The same runs, compared with these."""
+        return replace(self, launch=replace(self.launch, trusted=trusted))
+
+
+def evidence_of(launch: Launch, emulated: Emulated, get: Callable[[str], bytes]) -> RunEvidence:
+    """What the emulator did with a launch, as it is judged; `get` has bytes by sha256.
+
+    Raises:
+        UnusableArtifactError: a buffer is damaged.
+    """
+    names = launch.artifacts.union(*(ran.buffers for ran in emulated.runs))
+    contents = {"": b"", **{name: get(name) for name in names}}
+    return RunEvidence(
+        launch=launch, ran=emulated.runs, contents=contents, problem=emulated.problem
+    )

@@ -1,0 +1,287 @@
+"""One launch of a kernel, whose inputs are recorded once: each of its cells becomes a `Launch`.
+
+All cells get the same inputs, of whichever compiler, target and config they are: so what differs
+between two of them is the compiler's, or the config's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from packaging.version import Version
+
+from gpu_emulator.values import Budget
+from harness.cells.evaluate import cell_evidence
+from harness.cells.selection import small_launch
+from harness.frontends.base import LaunchCode, PlannedCell, Selection
+from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.launch_code import fetch_launch_code
+from harness.frontends.registry import front_end, plan_launch
+from harness.judging.judge import judge as judge_compilation
+from harness.run.jobs import Emulation, RunTrial
+from harness.run.launch import Launch
+from harness.run.launching import LaunchSource, NotRunError, launch_of
+from harness.run.matching import find_variant
+from harness.run.recording import PLAIN_TARGET, recorded
+from harness.run.references import Another, References, reference_of
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
+from harness.values.errors import TriageError, UsageError
+from harness.values.execution import Inputs, LaunchVariant
+from harness.values.kernel import ConfigFilter
+from harness.values.outcome import LaunchFacts, Lowering
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+
+
+def require_values(selection: Selection) -> None:
+    """Launch code is run with values as Triton's launches are.
+
+    Raises:
+        UsageError: the kernel is another compiler's.
+    """
+    repro = selection.repro
+    end = front_end(repro.front_end)
+    if not repro.ptx and end.interpreter is None:
+        raise UsageError(f"{repro.name}: launches of {end.title} cannot be run with values")
+
+
+def small_selection(selection: Selection) -> Selection:
+    """The selection with its launches at the sizes at which they are executed.
+
+    Raises:
+        UsageError: it is a file of PTX, whose inputs nothing records, or of another compiler than
+            those whose launches can be run.
+    """
+    require_values(selection)
+    if selection.repro.ptx:
+        raise UsageError(
+            f"{selection.repro.name}: inputs are recorded from launch code; a file of PTX is "
+            "executed by `triage run FILE.ptx`"
+        )
+    launches = tuple(small_launch(selection, launch) for launch in selection.launches)
+    return replace(selection, launches=launches)
+
+
+async def lower_cell(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
+    """The PTX of a cell.
+
+    Raises:
+        NotRunError: there is none.
+    """
+    if cell.launch is None or cell.record is None:
+        raise NotRunError("a file of PTX is run by `triage run FILE.ptx`")
+    end = front_end(cell.compiler.kind)
+    lowering = await end.lower(bench, cell.launch, cell.record, ptxas=cell.seen_ptxas)
+    if lowering.value.error or not lowering.value.end.ok or "ptx" not in lowering.artifacts:
+        verdict = judge_compilation(
+            cell_evidence(
+                kind=cell.compiler.kind,
+                target=cell.cell.target,
+                limits=cell.limits,
+                lowering=lowering.value,
+            )
+        )
+        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
+    return lowering
+
+
+def default_trials() -> tuple[RunTrial, ...]:
+    """The schedules that find the known bugs, with a look for races."""
+    return trials_of(read_schedules(DEFAULT), races=True)
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordedLaunch(LaunchSource):
+    """The cells of a selection's first launch, at the sizes that it has there.
+
+    Inputs are recorded with the first compiler of the selection, for its first target. References
+    are compiled with it, too; `is_voted`: with the compiler of each cell, and the others of the
+    selection are asked besides. `kernels` are those whose launches are interpreted, the selected
+    one by default. With `configs`, inputs are those of these records, and not of the launch's own
+    configs.
+    """
+
+    bench: Workbench
+    selection: Selection
+    tell: Callable[[str], None]
+    is_voted: bool = False
+    kernels: Sequence[str] = ()
+    configs: tuple[LaunchFacts, ...] = ()
+    trials: tuple[RunTrial, ...] = field(default_factory=default_trials)
+    budget: Budget = field(
+        default_factory=lambda: Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
+    )
+    _inputs: dict[tuple[Target, ...], Inputs] = field(default_factory=dict)
+    _references: dict[tuple[object, ...], References] = field(default_factory=dict)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def code(self) -> LaunchCode:
+        """The launch code, with the configs that it is to have."""
+        launch = self.selection.launches[0]
+        code = fetch_launch_code(self.selection.repro, launch.spec, launch.overrides)
+        if not self.configs:
+            return code
+        return code.with_configs(self.configs[0].kernel, [each.config for each in self.configs])
+
+    @property
+    def recordings(self) -> Iterable[Inputs]:
+        """What launch code gave its kernels so far."""
+        return self._inputs.values()
+
+    def sessions(self) -> set[str]:
+        """The captures that references opened: to be closed when all is done."""
+        return set().union(*(each.sessions for each in self._references.values()))
+
+    async def inputs(self, *targets: Target) -> Inputs:
+        """What each kernel of the launch is given on the first of these targets that it runs for.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
+        async with self._lock:
+            if targets not in self._inputs:
+                launch = self.selection.launches[0]
+                self.tell(f"{self.selection.repro.name}: inputs ({launch.label})")
+                self._inputs[targets] = await recorded(
+                    self.bench,
+                    self.code,
+                    self.selection.compilers[0],
+                    self.kernels or [self.selection.repro.kernel or "*"],
+                    targets,
+                    budget=self.budget,
+                    tell=self.tell,
+                )
+            return self._inputs[targets]
+
+    async def variant(self, record: LaunchFacts, target: Target | None = None) -> LaunchVariant:
+        """What the kernel is given with the config of a record.
+
+        The same for all targets, where it is the same launch there. Launch code may choose blocks
+        by the device: what it launches on a `target` alone gets its inputs there.
+
+        Raises:
+            NotRunError: the launch code does not come to it.
+            TriageError: the launch code cannot be run with values.
+        """
+        if record.grid is None and not record.arguments:
+            raise NotRunError("it is compiled and never launched: there are no inputs")
+        first = target if target and self.is_voted else self.selection.targets[0]
+        inputs = await self.inputs(PLAIN_TARGET, first)
+        variant = find_variant(inputs, record)
+        if variant is None and target and target != PLAIN_TARGET:
+            with contextlib.suppress(TriageError):
+                inputs = await self.inputs(target)
+                variant = find_variant(inputs, record)
+        if variant is not None:
+            return variant
+        if error := inputs.error:
+            said = next(iter(error.message.splitlines()), "")[:300]
+            raise NotRunError(f"run with values, the launch raised {error.type}: {said}")
+        raise NotRunError("run with values, the launch never comes to this kernel with this config")
+
+    async def launch_of(
+        self, cell: PlannedCell, lowering: Kept[Lowering], like: LaunchFacts | None = None
+    ) -> Launch:
+        """A cell that became this PTX, on its inputs: those of the record `like`, if it is given.
+
+        Raises:
+            NotRunError: it cannot be launched so.
+            TriageError: the launch code cannot be run with values.
+        """
+        record = like or cell.record
+        assert record is not None, "what was lowered was captured"
+        variant = await self.variant(record, cell.cell.target)
+        formal = self.selection.formal
+        return launch_of(self.bench, lowering, variant, self.trials, self.budget, formal=formal)
+
+    async def held(
+        self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None
+    ) -> Launch:
+        """The launch of a cell, held to what its kernel must compute, as far as that is known.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
+        assert cell.record is not None, "only a launch is executed"
+        references = await self.references(cell)
+        variant = await self.variant(like or cell.record, cell.cell.target)
+        return await references.hold(launch, cell.cell.target, cell.record, variant)
+
+    async def held_to_own(
+        self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None
+    ) -> Launch:
+        """The launch of a cell, held to the interpreter of its own compiler besides.
+
+        An interpreter may be wrong, too; it is not a judge of what other versions compute.
+        """
+        assert cell.record is not None, "only a launch is executed"
+        variant = await self.variant(like or cell.record, cell.cell.target)
+        references = await self.references(cell)
+        own = await references.own_interpreter(cell.compiler, cell.record, variant)
+        return replace(launch, trusted=(*launch.trusted, own)) if own else launch
+
+    async def beside(
+        self, cell: PlannedCell, another: Another, like: LaunchFacts | None = None
+    ) -> Emulation:
+        """Another PTX of the launch of a cell, on the same inputs.
+
+        Raises:
+            NotRunError: it cannot be compiled, or not launched so.
+        """
+        assert cell.record is not None, "only a launch is executed"
+        variant = await self.variant(like or cell.record, cell.cell.target)
+        references = await self.references(cell)
+        return await references.beside(cell.cell.target, cell.record, variant, another)
+
+    async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
+        """As in `LaunchSource`: held to what the repro's own reference says, if it has one."""
+        assert cell.record is not None, "only a launch is executed"
+        launch = await self.launch_of(cell, await lower_cell(bench, cell))
+        variant = await self.variant(cell.record, cell.cell.target)
+        author = await (await self.references(cell)).author(variant)
+        return replace(launch, trusted=tuple(author))
+
+    async def references(self, cell: PlannedCell) -> References:
+        """What a cell is compared with.
+
+        Raises:
+            TriageError: nothing could be captured.
+        """
+        selection = self.selection
+        compiler, target = selection.compilers[0], selection.targets[0]
+        if self.is_voted:
+            compiler, target = cell.compiler, cell.cell.target
+        async with self._lock:
+            place: tuple[object, ...] = (compiler, target)
+            if place not in self._references:
+                config = selection.config if self.is_voted else ConfigFilter()
+                every = replace(selection, config=config, ptxas=(None,))
+                plan = await plan_launch(self.bench, every.place(compiler=compiler, target=target))
+                records = [each.record for each in plan.cells if each.record]
+                self._references[place] = self._made(compiler, records)
+            references = self._references[place]
+            configs = [each.config for each in references.records]
+            if cell.record is None or cell.record.config in configs:
+                return references
+            own = (*place, cell.record.kernel, *cell.record.config.items())
+            return self._references.setdefault(own, self._made(compiler, [cell.record]))
+
+    def _made(self, compiler: Compiler, records: Sequence[LaunchFacts]) -> References:
+        others = [each for each in self.selection.compilers if each != compiler]
+        return References(
+            bench=self.bench,
+            budget=self.budget,
+            code=self.code,
+            triton=compiler,
+            records=records,
+            reference=reference_of(self.selection.repro),
+            tell=self.tell,
+            interpreter=self.selection.compilers[0],
+            others=sorted(others, key=lambda each: Version(each.version), reverse=True)
+            if self.is_voted
+            else (),
+        )
