@@ -161,8 +161,10 @@ class OnEmulator(Executor):
         if not emulated.problem and all(ran.ended for ran in emulated.runs):
             launch = await source.held(cell, launch, like)
         evidence = evidence_of(launch, emulated, get)
-        if judge(evidence).verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
-            launch = await source.held_to_own(cell, launch, like)
+        verdict = judge(evidence).verdict
+        if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
+            is_wrong = verdict is RunVerdict.WRONG_RESULT
+            launch = await source.held_to_others(cell, launch, like, is_wrong=is_wrong)
             evidence = evidence_of(launch, emulated, get)
         if self.follow:
 

@@ -211,18 +211,17 @@ class RecordedLaunch(LaunchSource):
         variant = await self.variant(like or cell.record, cell.cell.target)
         return await references.hold(launch, cell.cell.target, cell.record, variant)
 
-    async def held_to_own(
-        self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None
+    async def held_to_others(
+        self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None, *, is_wrong: bool
     ) -> Launch:
-        """The launch of a cell, held to the interpreter of its own compiler besides.
-
-        An interpreter may be wrong, too; it is not a judge of what other versions compute.
-        """
+        """The launch of a cell, held to other interpreters besides: see `References`."""
         assert cell.record is not None, "only a launch is executed"
         variant = await self.variant(like or cell.record, cell.cell.target)
         references = await self.references(cell)
-        own = await references.own_interpreter(cell.compiler, cell.record, variant)
-        return replace(launch, trusted=(*launch.trusted, own)) if own else launch
+        others = await references.other_interpreters(
+            cell.compiler, cell.record, variant, is_wrong=is_wrong
+        )
+        return replace(launch, trusted=(*launch.trusted, *others))
 
     async def beside(
         self, cell: PlannedCell, another: Another, like: LaunchFacts | None = None

@@ -20,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget, Schedule
 from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench, content_key
 from harness.frontends.launch_code import capture_request
-from harness.frontends.registry import interpreter_for
+from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.whole_folders import scratch_disk
 from harness.run.emulating import emulate
@@ -115,29 +116,36 @@ class References:
             trusted.append(_interpretation(self.interpreter, variant))
         return replace(launch, trusted=tuple(trusted), is_clean=is_clean)
 
-    async def own_interpreter(
-        self, triton: Compiler, record: LaunchFacts, variant: LaunchVariant
-    ) -> Trusted | None:
+    async def other_interpreters(
+        self, triton: Compiler, record: LaunchFacts, variant: LaunchVariant, *, is_wrong: bool
+    ) -> list[Trusted]:
         """What the interpreter of this Triton makes of the same inputs, if another's was asked.
 
-        An interpreter may be wrong, too; it is not a judge of what other versions compute.
+        An interpreter may be wrong, too: it is not a judge of what other versions compute. Where a
+        cell `is_wrong` by what was asked, the newest that is installed is heard, too.
         """
-        if triton == self.interpreter:
-            return None
-        with contextlib.suppress(TriageError):
-            inputs = await recorded(
-                self.bench,
-                self.code,
-                triton,
-                [record.kernel],
-                (PLAIN_TARGET,),
-                budget=self.budget,
-                tell=self.tell,
-            )
-            own = find_variant(inputs, record)
-            if own and own.interpreted and own.buffers == variant.buffers:
-                return _interpretation(triton, own)
-        return None
+        asked = [triton]
+        if is_wrong:
+            installed = await asyncio.to_thread(front_end(triton.kind).installed)
+            asked += sorted(installed, key=lambda compiler: Version(compiler.version))[-1:]
+        others = []
+        for other in dict.fromkeys(asked):
+            if other == self.interpreter:
+                continue
+            with contextlib.suppress(TriageError):
+                inputs = await recorded(
+                    self.bench,
+                    self.code,
+                    other,
+                    [record.kernel],
+                    (PLAIN_TARGET,),
+                    budget=self.budget,
+                    tell=self.tell,
+                )
+                same = find_variant(inputs, record)
+                if same and same.interpreted and same.buffers == variant.buffers:
+                    others.append(_interpretation(other, same))
+        return others
 
     async def _plain(self, triton: Compiler, cell: _Cell) -> tuple[Trusted | None, bool]:
         """What the plainest config that comes to other instructions than the cell leaves.

@@ -31,6 +31,16 @@ def test_what_carries_a_memory_fault_is_named(module_triage: Triage) -> None:
     assert (bug["kind"], bug["signature"]) == ("memory_fault", found["signature"])
 
 
+def test_the_interpreter_of_an_old_triton_convicts_no_version(triage: Triage) -> None:
+    assert triage("toolchain", "install", "triton-3.9.0").returncode == 0
+    kernel = ["--kernel", str(HERE / "kernels" / "high_half.py"), "--sm", "90"]
+    # Below 3.9 the interpreter multiplies as signed numbers, and compiled code never did.
+    words = ["--triton", "3.3.1", "--axis", "triton", "--good", "3.9.0", "--budget", "2"]
+    found = bisect(triage, *kernel, *words, code=1)
+    assert {each["verdict"] for each in found["segments"]} == {"right"}
+    assert all("interpreter of Triton 3.9.0" in s["reasons"][0] for s in found["segments"])
+
+
 @pytest.mark.parametrize("axis", ["ptxas", "flag"])
 def test_what_only_ptxas_sees_is_refused(triage: Triage, axis: str) -> None:
     done = triage("bisect", *REACHING, "--run", "--axis", axis)
