@@ -173,6 +173,7 @@ def test_a_dry_run_of_what_is_stored_has_nothing_to_do(done: Triage) -> None:
         "lowerings_stored": 0,
         "assemblies": 0,
         "seconds": 0.0,
+        "has_history": True,
         "about": 0,
         "uncaptured": 0,
         "uncounted": 0,

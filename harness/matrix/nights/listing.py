@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ from harness.matrix.nights.plan import MatrixPlan
 from harness.store.store import Store
 from harness.values.matrix import Matrix
 from harness.values.row import SCHEMA
+
+_SHIPPED = 1.1
+"""Seconds of a core for each cell of a first night of the shipped matrix (docs/night.md)."""
 
 # What a night has to say: before it begins, and when it ends.
 
@@ -92,10 +95,21 @@ def _configs(number: int | None) -> str:
 
 def estimate_words(estimate: Estimate) -> str:
     """How much there is to do, and about how long it takes."""
-    duration = "unknown, nothing like it has been run"
+    duration = (
+        "unknown, nothing of it is captured and the repros state no count of configs; "
+        "`--max-time 10m` runs a part of it, and then this can be told"
+    )
     if estimate.seconds is not None:
         minutes, seconds = divmod(round(estimate.seconds), 60)
-        duration = f"about {minutes} min {seconds} s, by what such cells took before"
+        hours, minutes = divmod(minutes, 60)
+        least = "at least " if estimate.uncounted else ""
+        basis = "by what such cells took before"
+        if not estimate.has_history:
+            basis = (
+                f"at {_SHIPPED} s of a core for each, as in the shipped matrix: none was run yet"
+            )
+        amount = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+        duration = f"{least}about {amount}, {basis}"
     about = "about " if estimate.uncaptured else ""
     words = (
         f"{about}{estimate.cells:,} cells, {estimate.excluded:,} excluded; "
@@ -116,7 +130,9 @@ def estimate_words(estimate: Estimate) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a run would do; `seconds` is None without any history to go by.
+    """What a run would do; `seconds` is None where no number of cells is known.
+
+    `has_history`: they are by what was run before.
 
     `assemblies` is the most there can be: different lowerings may give the same PTX. `about` of the
     cells belong to launches that are not captured, counted by their repros; `uncaptured` counts
@@ -130,6 +146,7 @@ class Estimate:
     lowerings_stored: int
     assemblies: int
     seconds: float | None
+    has_history: bool
     about: int = 0
     uncaptured: int = 0
     uncounted: int = 0
@@ -224,6 +241,7 @@ def _estimate(
     counted = [(place, _listed_configs(place) or 0) for place in missing]
     about = sum(configs * len(place.selection.ptxas) for place, configs in counted)
     more = sum(configs * _releases(place) for place, configs in counted)
+    durations = _durations(night)
     left = [group for key, group in work.items() if key not in stored]
     return Estimate(
         cells=len(cells) + steering.carried + about,
@@ -232,7 +250,8 @@ def _estimate(
         lowerings=sum(key not in stored for key in lowered) + more,
         lowerings_stored=sum(key in stored for key in lowered),
         assemblies=len(assemblies) + about,
-        seconds=_seconds(night, left, counted),
+        seconds=_seconds(night, durations, left, counted),
+        has_history=bool(durations) or not (left or missing),
         about=about,
         uncaptured=len(missing),
         uncounted=sum(not configs for _, configs in counted),
@@ -249,19 +268,21 @@ def _releases(place: CapturePlace) -> int:
 
 def _seconds(
     night: PlannedNight,
+    durations: Mapping[str, list[float]],
     work: Sequence[Sequence[PlannedCell]],
     missing: Sequence[tuple[CapturePlace, int]],
 ) -> float | None:
     """How long it takes, by what the same cells took, or else others of the kernel, or of any.
 
-    None where nothing was run before, or a launch that is not captured has no count of configs.
+    Without any history, by what cells of the shipped matrix took. Launches that are not captured
+    and have no count of configs take no time here; None where there are no others.
     """
-    if not work and not missing:
-        return 0.0
-    durations = _durations(night)
-    if not durations or not all(configs for _, configs in missing):
+    if not work and missing and not any(configs for _, configs in missing):
         return None
     jobs = night.run.bench.jobs
+    if not durations:
+        cells = sum(map(len, work)) + sum(n * len(at.selection.ptxas) for at, n in missing)
+        return cells * _SHIPPED / jobs
     mean = sum(map(sum, durations.values())) / sum(map(len, durations.values()))
     total = 0.0
     for group in work:

@@ -14,6 +14,7 @@ ESTIMATE = Estimate(
     lowerings_stored=0,
     assemblies=9,
     seconds=None,
+    has_history=False,
     about=9,
     uncaptured=2,
 )
@@ -23,3 +24,12 @@ def test_launches_without_a_count_are_named_where_there_are_any() -> None:
     assert estimate_words(ESTIMATE).endswith("before any of them are excluded.")
     words = estimate_words(replace(ESTIMATE, uncounted=1))
     assert words.endswith("The repros of 1 of these launches state no count.")
+
+
+def test_the_time_of_a_fresh_store_has_its_basis() -> None:
+    assert "Time: unknown, nothing of it is captured" in estimate_words(ESTIMATE)
+    fresh = replace(ESTIMATE, seconds=7300.0)
+    assert "Time: about 2 h 1 min, at 1.1 s of a core for each" in estimate_words(fresh)
+    assert "Time: at least about 2 h" in estimate_words(replace(fresh, uncounted=1))
+    before = estimate_words(replace(ESTIMATE, seconds=61.0, has_history=True))
+    assert "Time: about 1 min 1 s, by what such cells took before." in before
