@@ -63,6 +63,14 @@ FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
         "true: a repro of triton-lang/triton#11614 (docs/wrong-code.md)",
     ),
     (
+        "liger_layer_norm_*", "*", "3.[89].*", "race",
+        "true: the store of triton-lang/triton#11614, sums of products (docs/wrong-code.md)",
+    ),
+    (
+        "mamba3_angle_dt_bwd", "*", "*", "race",
+        "true: four lanes store unequal copies of one sum, in every Triton (docs/wrong-code.md)",
+    ),
+    (
         "verdict_compiler_crash_exit", "*", "3.[89].*", "uninitialised",
         "true: from 3.8.0 on LLVM reports the constraint, and Triton goes on without the code",
     ),

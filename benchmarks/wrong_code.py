@@ -182,7 +182,15 @@ CASES = (
             "On the emulator the last lane wins, and the values are right. A `tl.sum(x * y)` "
             "shows it too: the product is contracted into the first sum (#7264). What `minimize` "
             "leaves merges two results by keeping the first one, which is not commutative: it "
-            "shows the 32 stores, but what to file is the kernel itself."
+            "shows the 32 stores, but what to file is the kernel itself. In the corpus, "
+            "`liger_layer_norm_fwd` (its sum of squares) and `liger_layer_norm_bwd` (its sums of "
+            "products) are races of this kind, since 3.8.0: `fma` takes the product on one side "
+            "of the first `shfl`, the partial sums of the lanes differ by one unit in the last "
+            "place, and all lanes store theirs. `mamba3_angle_dt_bwd` has the same sums, and "
+            "another store: where the sum of a row is brought into the layout of its store, the "
+            "four lanes that hold it write it to one address, and differ by one or two units in "
+            "the last place. No version guards that store: 3.3.0 (the oldest that runs it) to "
+            "3.9.0."
         ),
     ),
     Case(
