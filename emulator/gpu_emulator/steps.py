@@ -97,7 +97,7 @@ FRAME, MASK = 0, 1
 WARP = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Step:
     """One line as a closure. `writes` are the slots of its results.
 

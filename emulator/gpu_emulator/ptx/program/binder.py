@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from operator import itemgetter
 
 import numpy as np
@@ -52,7 +52,9 @@ _SPECIAL = re.compile(
     r"|reserved_smem_offset_(?:begin|end|cap|[01]))\Z"
 )
 # Special registers that are not the same whenever they are read.
-CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+CLOCKS = frozenset(
+    ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
+)
 FIRST_SLOT = 2
 
 
@@ -208,9 +210,10 @@ class Binder:
 
     def slot_of(self, text: str, kind: str) -> int:
         """The slot that holds what an operand's text stands for."""
-        if self.is_register(text):
-            self.touched.add(self.slots.register(text))
-            return self.slots.register(text)
+        if text in self.slots.listing.registers:
+            slot = self.slots.register(text)
+            self.touched.add(slot)
+            return slot
         if _SPECIAL.match(text):
             return self.slots.special_register(text)
         bits = _immediate(text, kind)
@@ -237,7 +240,7 @@ class Binder:
 
     def _slot(self, slot: int, text: str, kind: str) -> Reader:
         bits, dtype = self.slots.bits[slot], DTYPES[kind]
-        if CANONICAL[bits] == dtype:
+        if CANONICAL[bits] is dtype:
             return itemgetter(slot)
         if bits == 1 or BITS[kind] == 1:
             raise self.refuse(f"uses {text} both as a predicate and as a number")
@@ -259,7 +262,7 @@ class Binder:
             raise self.refuse(f"writes {text}, which is no register")
         slot = self.slots.register(text)
         bits, canonical = self.slots.bits[slot], CANONICAL[self.slots.bits[slot]]
-        if DTYPES[kind] == canonical:
+        if DTYPES[kind] is canonical:
             return slot, None
         if BITS[kind] == bits:
             return slot, lambda value: value.view(canonical)
@@ -428,7 +431,6 @@ class OpcodeRow:
 
     template: str
     make: Maker
-    pattern: re.Pattern[str]
     waits: bool
     meets: bool
     is_pure: bool
@@ -436,9 +438,9 @@ class OpcodeRow:
     def spelled(self, words: Sequence[str]) -> str | None:
         """An opcode in the template's order; None if its words are not those of the template."""
         left, chosen = list(words), []
-        for mark, choices in _elements(self.template):
-            found = next((each for each in left if each in choices), None)
-            if found is None and mark != "?":
+        for is_optional, _, choices in _elements(self.template):
+            found = next((each for each in left if (each,) in choices), None)
+            if found is None and not is_optional:
                 return None
             if found is not None:
                 left.remove(found)
@@ -450,7 +452,6 @@ class OpcodeRow:
 
 
 _ROWS: dict[str, list[OpcodeRow]] = {}
-_FOUND: dict[str, tuple[OpcodeRow, dict[str, str]] | None] = {}
 
 
 def opcode(
@@ -460,7 +461,7 @@ def opcode(
 
     def enter(make: Maker) -> Maker:
         for template in templates:
-            row = OpcodeRow(template, make, _pattern(template), waits, meets, pure)
+            row = OpcodeRow(template, make, waits, meets, pure)
             _ROWS.setdefault(re.split(r"[.?]", template)[0], []).append(row)
         return make
 
@@ -492,32 +493,27 @@ def computed(
     return enter
 
 
+@cache
 def find_row(name: str) -> tuple[OpcodeRow, dict[str, str]] | None:
     """The row that knows an opcode and the modifiers by name; None if no row does."""
-    if name not in _FOUND:
-        usual = in_order(name)
-        _FOUND[name] = _exact(name) if usual == name else find_row(usual)
-    return _FOUND[name]
+    words = in_order(name).split(".")
+    for row in _ROWS.get(words[0], ()):
+        parts = _parts(_elements(row.template), words)
+        if parts is not None:
+            return row, parts
+    return None
 
 
+@cache
 def in_order(name: str) -> str:
     """An opcode with its modifiers in the order of its row; what no row knows, as it is."""
-    base, *rest = name.split(".")
-    if base in _ORDERED or _exact(name):
+    words = name.split(".")
+    rows = _ROWS.get(words[0], ())
+    if words[0] in _ORDERED or any(
+        _parts(_elements(row.template), words) is not None for row in rows
+    ):
         return name
-    spelled = (row.spelled([base, *rest]) for row in _ROWS.get(base, []))
-    return next((each for each in spelled if each), name)
-
-
-def _exact(name: str) -> tuple[OpcodeRow, dict[str, str]] | None:
-    return next(
-        (
-            (row, {key: value or "" for key, value in found.groupdict().items()})
-            for row in _ROWS.get(name.split(".", 1)[0], [])
-            if (found := row.pattern.fullmatch(name))
-        ),
-        None,
-    )
+    return next(filter(None, (row.spelled(words) for row in rows)), name)
 
 
 def rows() -> list[OpcodeRow]:
@@ -525,27 +521,33 @@ def rows() -> list[OpcodeRow]:
     return [row for each in _ROWS.values() for row in each]
 
 
-@lru_cache(maxsize=1 << 12)
-def _elements(template: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """The words of a template: `.` (must stand) or `?` (may), and which it may be."""
-    found: list[tuple[str, tuple[str, ...]]] = []
+# A word of a template, or the words that may stand there: whether it may be left out, its name.
+_Element = tuple[bool, str, tuple[tuple[str, ...], ...]]
+
+
+@cache
+def _elements(template: str) -> tuple[_Element, ...]:
+    elements: list[_Element] = []
     position = 0
     for gap in [*_GAP.finditer(template), None]:
         end = gap.start() if gap else len(template)
-        found += ((".", (word,)) for word in template[position:end].split(".") if word)
+        words = filter(None, template[position:end].split("."))
+        elements += ((False, "", ((word,),)) for word in words)
         if gap:
-            found.append((gap[1], tuple(gap[3].split("|"))))
+            choices = tuple(tuple(choice.split(".")) for choice in gap[3].split("|"))
+            elements.append((gap[1] == "?", gap[2], choices))
             position = gap.end()
-    return tuple(found)
+    return tuple(elements)
 
 
-def _pattern(template: str) -> re.Pattern[str]:
-    pieces, position = [], 0
-    for gap in _GAP.finditer(template):
-        pieces.append(re.escape(template[position : gap.start()]))
-        choice = "|".join(re.escape(each) for each in gap[3].split("|"))
-        optional = "?" if gap[1] == "?" else ""
-        pieces.append(rf"(?:\.(?P<{gap[2]}>{choice})){optional}")
-        position = gap.end()
-    pieces.append(re.escape(template[position:]))
-    return re.compile("".join(pieces))
+def _parts(elements: Sequence[_Element], words: Sequence[str]) -> dict[str, str] | None:
+    """What stands for each named element of a template; None if the words do not match it."""
+    if not elements:
+        return None if words else {}
+    is_optional, name, choices = elements[0]
+    for choice in (*choices, ()) if is_optional else choices:
+        if tuple(words[: len(choice)]) == choice:
+            parts = _parts(elements[1:], words[len(choice) :])
+            if parts is not None:
+                return parts | {name: ".".join(choice)} if name else parts
+    return None

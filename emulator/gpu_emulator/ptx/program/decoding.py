@@ -13,9 +13,10 @@ instructions say about how a whole program may run.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -39,6 +40,7 @@ from gpu_emulator.steps import (
 from gpu_emulator.values import MOST_THREADS, Place
 
 _LEAVES = ("ret", "exit")
+_BRANCHES = ("bra", "brx", *_LEAVES)
 
 
 @dataclass(slots=True)
@@ -85,23 +87,29 @@ def _cut(listing: EntryListing, is_wait: Callable[[str], bool]) -> tuple[list[Bl
             first_lines.append(at)
 
     for at, line in enumerate(listing.lines):
-        base = line.opcode.split(".", 1)[0]
-        if at in targets or is_wait(line.opcode):
+        waits = is_wait(line.opcode)
+        if waits or at in targets:
             begin(at)
-        if base in ("bra", "brx", *_LEAVES):
+        if line.opcode.startswith(_BRANCHES) and _base(line) in _BRANCHES:
             blocks[-1].branch = line
             begin(at + 1)
         else:
             blocks[-1].lines.append(line)
-            if is_wait(line.opcode):
+            if waits:
                 begin(at + 1)
     begin(len(listing.lines))
     return blocks, first_lines
 
 
+def _base(line: PtxLine) -> str:
+    return line.opcode.split(".", 1)[0]
+
+
 def _mentioned(listing: EntryListing) -> Iterable[str]:
     for line in listing.lines:
-        base = line.opcode.split(".", 1)[0]
+        if not line.opcode.startswith(("bra", "brx")):
+            continue
+        base = _base(line)
         if len(line.operands) < {"bra": 1, "brx": 2}.get(base, 0):
             where = f"PTX line {line.place.ptx_line}: {line.place.instruction}"
             raise NotExecutable(f"{where} does not say where to go")
@@ -121,10 +129,9 @@ def _link(blocks: list[Block], first_lines: list[int], listing: EntryListing) ->
 
     for number, block in enumerate(blocks):
         line = block.branch
-        base = line.opcode.split(".", 1)[0] if line else ""
-        if line and base == "bra":
+        if line and _base(line) == "bra":
             block.targets = [find(line.operands[0])]
-        elif line and base == "brx":
+        elif line and _base(line) == "brx":
             if line.operands[1] not in listing.tables:
                 raise NotExecutable(f"the branch targets {line.operands[1]} are not declared")
             block.targets = [find(label) for label in listing.tables[line.operands[1]]]
@@ -230,40 +237,52 @@ _PLAIN_MBARRIER = ("init", "inval", "arrive", "try_wait")
 
 def is_plain(line: PtxLine) -> bool:
     """Whether the order of warps cannot matter for it where every access is ordered."""
-    base, *rest = [word.split("::")[0] for word in line.opcode.split(".")]
+    if not CLOCKS.isdisjoint(line.operands):
+        return False
+    return _is_plain(line.opcode, len(line.operands))
+
+
+@cache
+def _is_plain(opcode: str, operands: int) -> bool:
+    base, *rest = [word.split("::")[0] for word in opcode.split(".")]
     among = set(rest)
-    if base in _NOT_PLAIN or any(each in CLOCKS for each in line.operands):
+    if base in _NOT_PLAIN:
         return False
     if base in ("bar", "barrier"):
-        return "warp" in among or (rest[0] in ("sync", "cta") and len(line.operands) == 1)
+        return "warp" in among or (rest[0] in ("sync", "cta") and operands == 1)
     plain = {
         "ld": not _STRONG & among, "st": not _STRONG & among,
         "fence": "proxy" in among or "mbarrier_init" in among,
         "cp": not {"bulk", "reduce", "mbarrier"} & among,
         "mbarrier": rest[:1] and rest[0] in _PLAIN_MBARRIER and "cluster" not in among,
-        "tcgen05": "cta_group::2" not in line.opcode and "multicast" not in among,
+        "tcgen05": "cta_group::2" not in opcode and "multicast" not in among,
     }  # fmt: skip
     return bool(plain.get(base, True))
 
 
 def grain(blocks: Sequence[Block], besides: str) -> int:
     """The smallest access to what may not be in that space; no access is cut by its multiples."""
-    sizes = [_WIDEST]
-    for block in blocks:
-        sizes += (_size(line, besides) for line in block.lines)
-    return min(sizes)
+    kinds = {
+        (
+            line.opcode,
+            line.operands[2] if line.opcode.startswith(("cp.async.ca", "cp.async.cg")) else "",
+        )
+        for block in blocks
+        for line in block.lines
+    }
+    return min((_size(opcode, third, besides) for opcode, third in kinds), default=_WIDEST)
 
 
-def _size(line: PtxLine, besides: str) -> int:
-    """How many bytes a thread accesses at once, `_WIDEST` if none."""
-    words = [word.split("::")[0] for word in line.opcode.split(".")]
+def _size(opcode: str, third: str, besides: str) -> int:
+    """How many bytes a thread accesses at once, at most `_WIDEST`; `third` is an operand."""
+    words = [word.split("::")[0] for word in opcode.split(".")]
     if words[0] in ("ld", "st", "atom", "red"):
         if {besides, "param"} & set(words):
             return _WIDEST
         many = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
         return min(_WIDEST, many * SIZES.get(words[-1], 4))
     if words[:2] == ["cp", "async"] and words[2] in ("ca", "cg"):
-        return {"4": 4, "8": 8}.get(line.operands[2].strip(), _WIDEST)
+        return {"4": 4, "8": 8}.get(third, _WIDEST)
     if words[0] in ("ldmatrix", "stmatrix", "wgmma", "fence"):
         return _WIDEST
     return 4 if words[0] in _ENGINES or {"shared", "global"} & set(words) else _WIDEST
@@ -373,7 +392,17 @@ def decode(ptx: str, entry: str | None) -> Program:
 
     A program does not change while it runs: the schedules of one launch share it.
     """
-    listing = read_listing(ptx, entry)
+    # The collector of cycles would go through what is made here again and again, and find nothing.
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _decode(read_listing(ptx, entry))
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _decode(listing: EntryListing) -> Program:
     listing.lines = [
         line if (usual := in_order(line.opcode)) == line.opcode else replace(line, opcode=usual)
         for line in listing.lines
@@ -407,6 +436,7 @@ def decode(ptx: str, entry: str | None) -> Program:
     )  # fmt: skip
 
 
+@cache
 def _is_wait(name: str) -> bool:
     found = find_row(name)
     return found is not None and (found[0].waits or found[0].meets)
@@ -450,8 +480,9 @@ def _draft(slots: Slots, block: Block) -> _Draft:
         if row.meets:
             meeting = binder.meeting or (lambda _: _EVERYONE)
         steps.append(step)
-        touched.append(binder.touched | set(step.writes))
-        reads.append(frozenset(binder.touched | set(step.writes if step.reads_old else ())))
+        reads.append(frozenset(binder.touched.union(step.writes if step.reads_old else ())))
+        binder.touched.update(step.writes)
+        touched.append(binder.touched)
     predicate, table, branch_touches = _branch(slots, block.branch)
     return _Draft(steps, touched, reads, meeting, predicate, table, branch_touches)
 
@@ -588,7 +619,7 @@ def _section(
         writes=tuple(writes), count=len(block.lines) + (branch is not None),
         targets=tuple(block.targets), following=block.next, predicate=draft.predicate,
         is_negated=bool(branch and branch.is_negated), table=draft.table,
-        leaves=bool(branch and branch.opcode.split(".", 1)[0] in ("ret", "exit")),
+        leaves=bool(branch and _base(branch) in _LEAVES),
         meeting=draft.meeting, number=number, meets_at=meets_at,
         branch=branch.place if branch else None,
         aligned=next((each.place for each in block.lines if _is_aligned(each.opcode)), None),

@@ -138,7 +138,7 @@ STACK = "%stack"
 STACK_BYTES = 1 << 14
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PtxLine:
     """One instruction: guard register ("" if none), opcode, operands, where it stands."""
 
@@ -200,9 +200,9 @@ class Calls:
         self._calls = 0
         self._depth = 0
         self._taken: list[str] | None = None
+        self._deepest: int | None = None
         places = range(_CODE, _CODE + _CODE_STEP * len(functions), _CODE_STEP)
         result.functions = dict(zip(functions, places, strict=True))
-        self._deepest = self._depth_of(result.name)
 
     def call(self, line: PtxLine) -> None:
         """Put a function in place of its call, or all that a call through a register may mean."""
@@ -238,6 +238,8 @@ class Calls:
         prefix: str,
         line: PtxLine,
     ) -> None:
+        if self._deepest is None:
+            self._deepest = self._depth_of(self._result.name)
         if self._depth >= self._deepest:
             words = PtxLine("%too_deep", (str(self._deepest),), line.place)
             self._result.lines.append(words)
@@ -518,14 +520,14 @@ class _Reader:
             elif one.kind is Kind.DIRECTIVE:
                 if found := _LOC.match(one.code):
                     source = f"{self._files.get(found[1], '?')}:{found[2]}"
-            elif one.instruction:
+            elif instruction := one.instruction:
                 at = Place(ptx_line=self._ptx_lines[place], instruction=one.code, source=source)
-                guard = one.instruction.guard.removeprefix("@")
+                guard, operands = instruction.guard, instruction.operands
+                if known:
+                    operands = tuple(map(renamed, operands))
                 line = PtxLine(
-                    one.instruction.opcode,
-                    tuple(renamed(each) for each in one.instruction.operands), at,
-                    renamed(guard.removeprefix("!")), guard.startswith("!"),
-                )  # fmt: skip
+                    instruction.opcode, operands, at, renamed(guard.lstrip("@!")), "!" in guard
+                )
                 self._line(line, prefix)
             elif one.kind is not Kind.CLOSE and one.kind is not Kind.OPEN:
                 raise NotExecutable(f"PTX line {self._ptx_lines[place]} cannot be read: {one.code}")

@@ -84,6 +84,8 @@ def read_head(code: str) -> Head | None:
 # How deep braces may nest inside one statement: an initialiser of a three-dimensional array.
 _DEEPEST = 4
 _BLANKS = re.compile(r"\s*")
+# An instruction: most of them are read by this alone.
+_PLAIN = re.compile(r"[a-z@][^;{}:]*(?:(?:::|\{[^;{}:]*\})[^;{}:]*)*;")
 _STOP = re.compile(r"[;{}]")
 _DOCUMENT_HEAD = re.compile(r"(?:\.(?:visible|extern|weak|common)\s+){0,4}\.(?:entry|func)\b")
 _LABEL = re.compile(r"[A-Za-z_$%][\w$]*\s*:(?!:)")
@@ -243,6 +245,8 @@ def _pieces(clean: str) -> Iterator[tuple[StatementKind, int, int]]:
 
 def _piece(clean: str, begin: int) -> tuple[StatementKind, int]:
     """What begins here, and where it ends; blanks after it may be included."""
+    if plain := _PLAIN.match(clean, begin):
+        return StatementKind.INSTRUCTION, plain.end()
     first = clean[begin]
     if first in "{}":
         return (StatementKind.OPEN if first == "{" else StatementKind.CLOSE), begin + 1

@@ -30,6 +30,7 @@ from functools import cached_property, lru_cache
 NAME = re.compile(r"(?<![\w$%.])[A-Za-z_$%][\w$]*")
 _INSTRUCTION = re.compile(r"(?:@\s*(!?)\s*([\w$%]+)\s+)?([a-z]\w*(?:(?:\.|::)\w+)*)(?![\w.:])\s*")
 _BRACKETS = re.compile(r"[\[\](){},]")
+_OPERAND = re.compile(r"[^][(){},]*(?:(?:\[[^][(){}]*]|\{[^][(){}]*}|\([^][(){}]*\))[^][(){},]*)*")
 # Opcodes whose first operand, where it is a register, is read and not written.
 _ONLY_READ = (
     "bar.arrive bar.sync bar.cta.arrive bar.cta.sync bar.warp.sync barrier.arrive barrier.sync"
@@ -109,6 +110,15 @@ def read_instruction(code: str) -> Instruction | None:
 
 def split_operands(text: str) -> tuple[str, ...]:
     """Split at the commas that are in no bracket."""
+    pieces, start = list[str](), 0
+    while found := _OPERAND.match(text, start):
+        pieces.append(found[0].strip())
+        start = found.end() + 1
+        if start > len(text):
+            return tuple(pieces) if pieces != [""] else ()
+        if text[start - 1] != ",":
+            break
+    # Brackets in brackets.
     depth, start, pieces = 0, 0, []
     for found in _BRACKETS.finditer(text):
         if found[0] in "[({":

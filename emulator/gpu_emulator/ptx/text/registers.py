@@ -174,36 +174,31 @@ def _new_names(document: Document, function: Function) -> dict[int, dict[str, st
     """For each inner scope, another name for all that it declares and that is not unique."""
     owned: dict[int, list[str]] = {}
     for place, scopes in _scopes(document, function):
-        owned.setdefault(scopes[-1] if scopes else function.opening, []).extend(
-            _declared(_expanded(document.statements[place]))
-        )
+        one = document.statements[place]
+        names = owned.setdefault(scopes[-1] if scopes else function.opening, [])
+        if one.label:
+            names.append(one.label)
+        elif one.kind is StatementKind.DECLARATION:
+            names += filter(None, [declared_variable(one.code)])
+            registers = declared_registers(_expanded(one).code)
+            names += [each.name for each in registers if each.count is None]
     counts = Counter(name for names in owned.values() for name in set(names))
-    registers = read_registers(document, function, is_inner=False)
-    words = {
-        name for place in function.body for name in NAME.findall(document.statements[place].code)
-    }
+    outer = read_registers(document, function, is_inner=False)
+    words: set[str] = set()
     result: dict[int, dict[str, str]] = {}
     for scope, names in owned.items():
         if scope == function.opening:
             continue
         for name in names:
-            if counts[name] > 1 or registers.type_of(name):
+            if counts[name] > 1 or outer.type_of(name):
+                code = (document.statements[place].code for place in function.body)
+                words = words or set(NAME.findall("\n".join(code)))
                 new = next(
                     new for n in itertools.count(scope) if (new := f"{name}_{n}") not in words
                 )
                 words.add(new)
                 result.setdefault(scope, {})[name] = new
     return result
-
-
-def _declared(one: Statement) -> list[str]:
-    if one.label:
-        return [one.label]
-    if one.kind is not StatementKind.DECLARATION:
-        return []
-    variable = declared_variable(one.code)
-    registers = [each.name for each in declared_registers(one.code) if each.count is None]
-    return [variable, *registers] if variable else registers
 
 
 def _find(scopes: list[dict[str, str]], name: str) -> str:
