@@ -73,7 +73,6 @@ class TileMap:
 
     @property
     def rank(self) -> int:
-        """Number of dimensions."""
         return len(self.sizes)
 
     @property
@@ -119,7 +118,6 @@ class TileMap:
         return next((text for wrong, text in complaints if wrong), None)
 
     def encode(self) -> bytes:
-        """The 128 bytes."""
 
         def filled(values: tuple[int, ...], count: int) -> list[int]:
             return [*values, *[0] * (count - len(values))]

@@ -87,7 +87,6 @@ def as_declared(launch: Launch, directives: Sequence[str]) -> Launch:
 
 
 def _cluster(launch: Launch, directives: Sequence[str]) -> _Sizes:
-    """The cluster that is launched: the entry's, or the launch's own."""
     declared = _sizes(directives, "reqnctapercluster")
     is_given = launch.cluster != (1, 1, 1)
     if declared and is_given and declared != launch.cluster:
@@ -206,13 +205,11 @@ class Arena:
         return tile.encode()
 
     def address(self, pointer: Pointer) -> int:
-        """The address of a byte of a buffer."""
         if not 0 <= pointer.allocation < len(self._launch.allocations):
             raise NotExecutable(f"the launch has no allocation {pointer.allocation}")
         return GLOBAL_BASE + self.regions[pointer.allocation].start + pointer.offset
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """The buffers as they are now."""
         result = []
         for one, region in zip(self._launch.allocations, self.regions, strict=False):
             written = self.memory.written
@@ -263,7 +260,6 @@ def _parameter_regions(listing: EntryListing) -> tuple[list[Region], int]:
 
 
 def place_symbols(registers: Registers, program: Program, arena: Arena) -> None:
-    """The addresses of variables and parameters, each in its own space."""
     places = {one.name: one.start for one in (*program.shared, *program.local)}
     if program.dynamic is not None:
         align = max(program.dynamic.align, 16)
@@ -276,7 +272,6 @@ def place_symbols(registers: Registers, program: Program, arena: Arena) -> None:
 
 
 def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: Launch) -> None:
-    """Special registers: PTX ISA, "Special Registers"."""
     geometry = frame.batch.geometry
     where = frame.batch.coordinates
     cluster = np.array(geometry.cluster)
@@ -430,7 +425,6 @@ class _Machine:
             raise NotExecutable(f"one CTA needs {one:,} bytes, the limit is {limits.max_memory:,}")
 
     def record(self, recording: Recording) -> None:
-        """Leave in a recording what the threads do."""
         self._recording = recording
         self._watched = self._watched or self._watch(Races())
         recording.locate(self._arena.regions)
@@ -441,14 +435,12 @@ class _Machine:
         return self._watched is None or self._watched.everywhere.is_whole
 
     def _watch(self, races: Races) -> Watched:
-        """What the race check of all batches shares."""
         memory, releases = self._arena.memory, Releases()
         agents = Agents(-(-self._geometry.threads // WARP))
         shadow = GlobalShadow(memory, self._program.global_grain, agents, races, releases)
         return Watched(agents, self._program.grain, races, releases, shadow)
 
     def run(self, heard: Callable[[int], None]) -> Outcome:
-        """Run all batches, or those until the first fault."""
         total = math.prod(self._launch.grid)
         ran = 0
         faults: list[Fault] = []

@@ -104,8 +104,6 @@ _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
 class Fallen(Exception):  # noqa: N818 - the end of a run, not our error
-    """The run ends with a fault."""
-
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.what)
         self.fault = fault
@@ -154,8 +152,6 @@ def _ordered(
 
 
 class _Runner:
-    """Runs one frame."""
-
     def __init__(self, program: Program, frame: Frame, limit: int) -> None:
         self.frame = frame
         self._sections = program.sections
@@ -297,7 +293,6 @@ class _Runner:
             frame.parted.append(Parting(gone, section.meets_at, section.branch))
 
     def _leave(self, section: Section, mask: Array | None) -> None:
-        """Where the threads go from here."""
         frame = self.frame
         onwards = frame.end if section.following is None else section.following
         to: int | Array

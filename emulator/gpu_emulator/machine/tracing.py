@@ -321,7 +321,6 @@ class _Slice:
     readers: list[tuple[_Node, int, Array, int]] = field(default_factory=list)
 
     def follow(self) -> bool:
-        """Walk back to the end; False where there is too much."""
         start = self.recording.start
         number = self.recording.writer(start)
         if number <= 0:

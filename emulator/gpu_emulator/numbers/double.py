@@ -89,7 +89,6 @@ def _through_fractions(
 
 
 def add(a: Bits, b: Bits, rounding: str) -> Bits:
-    """`add.rnd.f64`."""
     x, y = to_float64(a, "f64"), to_float64(b, "f64")
     total = x + y
     if rounding != "rn":
@@ -98,7 +97,6 @@ def add(a: Bits, b: Bits, rounding: str) -> Bits:
 
 
 def multiply(a: Bits, b: Bits, rounding: str) -> Bits:
-    """`mul.rnd.f64`."""
     x, y = to_float64(a, "f64"), to_float64(b, "f64")
     product = x * y
     if rounding != "rn":
@@ -107,7 +105,6 @@ def multiply(a: Bits, b: Bits, rounding: str) -> Bits:
 
 
 def divide(a: Bits, b: Bits, rounding: str) -> Bits:
-    """`div.rnd.f64`."""
     x, y = to_float64(a, "f64"), to_float64(b, "f64")
     quotient = x / y
     if rounding != "rn":
@@ -116,7 +113,6 @@ def divide(a: Bits, b: Bits, rounding: str) -> Bits:
 
 
 def square_root(a: Bits, rounding: str) -> Bits:
-    """`sqrt.rnd.f64`."""
     x = to_float64(a, "f64")
     root = np.sqrt(x)
     if rounding != "rn":

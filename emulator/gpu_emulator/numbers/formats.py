@@ -100,12 +100,10 @@ class Format:
 
     @property
     def container(self) -> np.dtype[Any]:
-        """The unsigned type of one element."""
         return np.dtype(f"u{max(1, self.width // 8)}")
 
     @property
     def sign_shift(self) -> int:
-        """Where the sign bit is."""
         return self.width - 1
 
 

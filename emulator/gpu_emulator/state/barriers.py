@@ -30,8 +30,6 @@ _WARP = 32
 
 
 class Barriers:
-    """Arrivals and completed phases by CTA and barrier."""
-
     def __init__(self, ctas: int, threads: int, cluster_size: int) -> None:
         self.frames: Sequence[Frame] = ()
         self.watch: HappensBefore | None = None
@@ -100,7 +98,6 @@ class Barriers:
             self.votes[full, which] = 0
 
     def _alive(self) -> Array:
-        """Threads of each CTA that have not left, in whole warps."""
         total = np.zeros(self._ctas, dtype=np.int64)
         for frame in self.frames:
             total += frame.alive().reshape(frame.ctas, -1, _WARP).any(axis=2).sum(axis=1) * _WARP
@@ -151,7 +148,6 @@ def initialised(count: Array) -> Array:
 
 
 def parity(states: Array) -> Array:
-    """The parity of the phase that objects are in."""
     return (states >> np.uint64(_PHASE_SHIFT)) & np.uint64(1)
 
 
@@ -281,7 +277,6 @@ class Groups:
 
     @property
     def is_pending(self) -> bool:
-        """Whether anything is still to come."""
         return bool(self._entries)
 
     def issue(self, effect: Effect, place: Place) -> None:
@@ -348,8 +343,6 @@ class _Flight:
 
 
 class Asynchrony:
-    """All that is under way in a batch."""
-
     def __init__(self, completion: str, random: np.random.Generator) -> None:
         self._completion = completion
         self._random = random
@@ -383,7 +376,6 @@ class Asynchrony:
         return self._completion == "early"
 
     def groups(self, frame: Frame, kind: str) -> Groups:
-        """The groups of one kind that the threads of a frame issued."""
         key = (frame.first, kind)
         if key not in self._groups:
             self._groups[key] = Groups(frame, self, kind)
@@ -413,7 +405,6 @@ class Asynchrony:
         return True
 
     def finish(self) -> None:
-        """Complete everything: the CTAs have left."""
         while self.complete_some():
             pass
         for groups in self._groups.values():

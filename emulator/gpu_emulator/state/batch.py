@@ -33,12 +33,10 @@ class Geometry:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA."""
         return self.block[0] * self.block[1] * self.block[2]
 
     @property
     def cluster_size(self) -> int:
-        """CTAs of a cluster."""
         return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
 
@@ -122,7 +120,6 @@ class Batch:
 
     @property
     def tensor_memories(self) -> TensorMemories:
-        """Tensor memory, from when it is first asked for."""
         if self._tensor_memories is None:
             validity = self.memories["shared"].written is not None
             self._tensor_memories = TensorMemories(

@@ -90,7 +90,6 @@ class Memory:
         self._ends = np.array([one.end for one in self.regions], dtype=np.int64)
 
     def track(self, written: Array) -> None:
-        """Remember from now on which bytes were written."""
         self.written = written
 
     def check(self, offset: Array, size: int, what: str) -> None:
@@ -284,7 +283,6 @@ class Frame:
 
     @property
     def is_done(self) -> bool:
-        """Whether every thread has left."""
         return bool(np.all(np.asarray(self.at) == self.end))
 
 
@@ -453,7 +451,6 @@ class TensorMemories:
         return self._written is not None
 
     def mark(self, cells: Array) -> None:
-        """Cells have been written."""
         if self._written is not None:
             self._written[cells] = True
 

@@ -57,7 +57,6 @@ class Agents:
 
     @property
     def count(self) -> int:
-        """How many there are."""
         return len(_KINDS) * self.warps + LOADS + 1
 
     @property
@@ -80,13 +79,11 @@ class Agents:
 
     @property
     def in_shared(self) -> list[int]:
-        """Those that access shared memory."""
         loads = [self.load(number) for number in range(LOADS)]
         return [*self._all_of("", "cp.async", "wgmma", "bulk.read"), *loads, self.tcgen05]
 
     @property
     def in_global(self) -> list[int]:
-        """Those that access global memory."""
         loads = [self.load(number) for number in range(LOADS)]
         return [*self._all_of("", "cp.async", "bulk.seen"), *loads]
 
@@ -123,7 +120,6 @@ class Races:
         return found
 
     def place(self, number: int) -> Place:
-        """The place of a number."""
         return self._places[number]
 
     def add(
@@ -137,7 +133,6 @@ class Races:
         formal: bool,
         within_cta: bool = False,
     ) -> None:
-        """Remember a pair."""
         if not formal and kind != "lanes":
             # Lanes of one instruction write together in each order of warps.
             self.doubt(what)
@@ -292,7 +287,6 @@ class HappensBefore:
         np.maximum(self._both, most, out=self._both)
 
     def arrive(self, frame: Frame, mask: Array, which: int) -> None:
-        """Warps arrive at a barrier of their CTA."""
         for warp, rows in self._warps_of(frame, mask):
             gathered = self._barriers.gathered
             gathered[:, rows, which] = np.maximum(
@@ -301,12 +295,10 @@ class HappensBefore:
             self._both[0, rows, warp, warp] += 1
 
     def complete(self, which: int, rows: Array) -> None:
-        """A barrier is complete in some CTAs."""
         self._barriers.released[:, rows, which] = self._barriers.gathered[:, rows, which]
         self._barriers.gathered[:, rows, which] = 0
 
     def leave(self, frame: Frame, mask: Array, which: int) -> None:
-        """Warps go on behind a barrier."""
         for warp, rows in self._warps_of(frame, mask):
             clocks = self._barriers.released[:, rows, which]
             self._both[:, rows, warp] = np.maximum(self._both[:, rows, warp], clocks)

@@ -132,7 +132,6 @@ class Recording:
         self._spend(500)
 
     def after(self, frame: Frame, writes: tuple[int, ...]) -> None:
-        """It was executed."""
         event = self._current
         if event is None or self._row is None:
             return
@@ -146,7 +145,6 @@ class Recording:
         self._current = None
 
     def issued(self, task: Task) -> None:
-        """The instruction that is being executed begins an operation."""
         if self._current is not None:
             self._tasks[id(task)] = (task, self._number)
 
@@ -275,7 +273,6 @@ class TraceWatch(RaceWatch):
         self._memory = shared
 
     def begin(self, frame: Frame, kind: str, slot: int = 0) -> Task:
-        """An operation is issued."""
         task = super().begin(frame, kind, slot)
         self._recording.issued(task)
         return task
@@ -290,7 +287,6 @@ class TraceWatch(RaceWatch):
         place: Place,
         how: Semantics = WEAK,
     ) -> None:
-        """Active threads read."""
         del place, how
         self._recording.by_threads(frame, memory, index, size, active, self.task, writes=False)
 
@@ -305,12 +301,10 @@ class TraceWatch(RaceWatch):
         values: Array | None,
         how: Semantics = WEAK,
     ) -> None:
-        """Active threads are about to write."""
         del place, values, how
         self._recording.by_threads(frame, memory, index, size, active, self.task, writes=True)
 
     def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:
-        """The task that is running accesses cells of tensor memory."""
         del warp, place
         rows = spots // _CELLS
         self._recording.by_engine(_TENSOR, rows, spots, 1, self.task, writes=writes)
@@ -318,14 +312,12 @@ class TraceWatch(RaceWatch):
     def engine(
         self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
     ) -> None:
-        """The task that is running accesses global memory."""
         del warp, place
         if len(spots):
             rows = np.repeat(rows, len(spots) // len(rows))
             self._recording.by_engine("global", rows, spots, size, self.task, writes=writes)
 
     def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
-        """The task that is running accesses shared memory."""
         del warp, place
         stride = max(self._memory.stride, 1)
         rows = spots // stride

@@ -45,15 +45,12 @@ class Stamps:
         self._all[pieces] = (when.astype(np.uint64) << _TIME) + (by - agents.astype(np.uint64))
 
     def agents(self, pieces: Array) -> Array:
-        """Who accessed them; NO_AGENT: none did."""
         return NO_AGENT - (self._all.take(pieces) & _ONE_BYTE).astype(np.int64)
 
     def times(self, pieces: Array) -> Array:
-        """The clocks of then."""
         return self._all.take(pieces) >> _TIME
 
     def places(self, pieces: Array) -> Array:
-        """The numbers of the places."""
         return (self._all.take(pieces) >> _PLACE) & _TWO_BYTES
 
 
@@ -75,7 +72,6 @@ class Accessors:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every accessor is known."""
         return self._last is None
 
     def record(self, pieces: Array, agents: Array, when: Array, place: int) -> None:
@@ -140,7 +136,6 @@ class Accessors:
         return self._at.take(pieces, axis=0)
 
     def places_of(self, pieces: Array, column: int) -> Array:
-        """The numbers of the places of one accessor."""
         return self._by[pieces, column]
 
     def late(self, pieces: Array, known: Array, entries: Array, agents: Array) -> Array | None:
@@ -189,7 +184,6 @@ class Access:
     place: Place
 
     def now(self) -> Array:
-        """The clock of each accessing agent."""
         return self.clock_of(self.agents)
 
     def clock_of(self, agents: Array) -> Array:
@@ -244,7 +238,6 @@ class Shadow:
         self._readers = Accessors(ctas * pieces, agents.count)
 
     def read(self, pieces: Array, access: Access) -> None:
-        """Pieces (n,), by number over all CTAs, are read."""
         if not len(pieces):
             return
         self._check_writers(pieces, access, "write-read")
@@ -414,7 +407,6 @@ class GlobalShadow:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every reader is known."""
         return self._readers.is_whole
 
     def read(self, spots: Array, size: int, ctas: Array, access: Access, strength: int) -> None:

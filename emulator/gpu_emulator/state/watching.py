@@ -34,11 +34,9 @@ class Write:
         return replace(self, spots=self.spots[chosen], rows=self.rows[chosen])
 
     def undo(self, before: Array) -> None:
-        """Put back what was there before."""
         self.memory.store(self.spots, before, self.size)
 
     def done(self, values: Array, grain: int) -> Done:
-        """Write these values."""
         before = self.memory.load(self.spots, self.size)
         self.memory.store(self.spots, values, self.size)
         now = self.memory.load(self.spots, self.size)

@@ -286,8 +286,6 @@ def _warpgroups_multiply(line: Binder) -> Step:
 
 
 class _Product:
-    """What one line computes, for the warps of a mask."""
-
     def __init__(
         self, line: Binder, slots: list[int], turns: list[bool], negate: list[bool]
     ) -> None:

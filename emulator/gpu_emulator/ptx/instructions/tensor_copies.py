@@ -62,7 +62,6 @@ class _Tensor:
         self._is_generic = line.is_register(name.strip())
 
     def read(self, registers: Registers) -> tuple[Array, list[Array]]:
-        """The address of the map, generic, and the coordinates."""
         frame: Frame = registers[0]
         where = self._map(registers)
         if not self._is_generic:
@@ -71,7 +70,6 @@ class _Tensor:
 
 
 def _decoded(frame: Frame, addresses: Array) -> list[TileMap]:
-    """The maps at generic addresses."""
     found = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
     return [found[each] for each in addresses.tolist()]
 

@@ -73,7 +73,6 @@ def note_cells(
 
 
 def memories_of(frame: Frame) -> TensorMemories:
-    """Tensor memory of the CTAs of a frame."""
     return frame.batch.tensor_memories
 
 

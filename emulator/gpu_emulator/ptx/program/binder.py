@@ -78,7 +78,6 @@ class Slots:
         self.parameters = {each.name: each for each in listing.parameters}
 
     def register(self, name: str) -> int:
-        """The slot of a declared register."""
         slot = self.names.get(name)
         if slot is None:
             kind = self.listing.registers.get(name)
@@ -95,7 +94,6 @@ class Slots:
         return slot in self._register_slots
 
     def constant(self, value: int, bits: int) -> int:
-        """The slot of a number."""
         key = (value % (1 << max(bits, 1)), bits)
         slot = self._constant_slots.get(key)
         if slot is None:
@@ -126,7 +124,6 @@ class Slots:
         return self.names["%cc"]
 
     def hidden(self, name: str, bits: int) -> int:
-        """The slot of a register that the program cannot name."""
         if name not in self.names:
             self.names[name] = self._new(bits)
         return self.names[name]
@@ -156,17 +153,14 @@ class Binder:
 
     @property
     def count(self) -> int:
-        """How many operands the line has."""
         return len(self.line.operands)
 
     def refuse(self, why: str) -> NotExecutable:
-        """An exception that says which line cannot be executed."""
         return NotExecutable(
             f"PTX line {self.line.place.ptx_line}: {self.line.place.instruction} {why}"
         )
 
     def operand(self, number: int) -> str:
-        """The text of an operand."""
         if number >= self.count:
             raise self.refuse(f"has {self.count} operands")
         return self.line.operands[number]
@@ -185,11 +179,9 @@ class Binder:
         return list(split_operands(text[1:-1])) if text.startswith("{") else [text]
 
     def is_register(self, text: str) -> bool:
-        """Whether an operand's text names a declared register."""
         return text in self.slots.listing.registers
 
     def is_predicate(self, number: int) -> bool:
-        """Whether an operand is a predicate."""
         name = self.operand(number).lstrip("!").strip()
         return self.slots.listing.registers.get(name) == "pred"
 
@@ -229,7 +221,6 @@ class Binder:
         raise self.refuse(f"has the operand {text}, which is not declared")
 
     def source(self, text: str, kind: str) -> Reader:
-        """A closure that reads an operand as a type."""
         if kind == "pred" and text.startswith("!"):
             inner = self.source(text[1:].strip(), kind)
             return lambda registers: ~inner(registers)
@@ -297,7 +288,6 @@ class Binder:
         return self.address_of(self.operand(number))
 
     def address_of(self, text: str) -> Reader:
-        """The same for the text of an address."""
         found = _ADDRESS.match(text)
         if not found:
             raise self.refuse(f"has the address {text}, which cannot be read")
@@ -321,7 +311,6 @@ class Binder:
         return lambda registers: (registers[slot].astype(np.uint32) + more).astype(np.int64)
 
     def guarded(self, step: Step) -> Step:
-        """The step under the line's guard."""
         if not self.line.guard:
             return step
         predicate = self.slots.register(self.line.guard)

@@ -58,7 +58,6 @@ class Block:
 
     @property
     def successors(self) -> list[int]:
-        """The blocks that may come next."""
         return [*self.targets, *([] if self.next is None else [self.next])]
 
 

@@ -60,7 +60,6 @@ class Variable:
     is_extern: bool = False
 
     def renamed(self, name: str, space: str) -> Variable:
-        """The same with another name and space."""
         return replace(self, name=name, space=space)
 
 

@@ -35,8 +35,6 @@ _DIRECTIVES = re.compile(r"\.\w+[^.]*")
 
 @dataclass(frozen=True, slots=True)
 class PtxParameter:
-    """A parameter as it is written, and its name."""
-
     text: str
     name: str
 
@@ -127,12 +125,10 @@ class Statement:
 
     @property
     def instruction(self) -> Instruction | None:
-        """The instruction, where it is one."""
         return read_instruction(self.code) if self.kind is StatementKind.INSTRUCTION else None
 
     @property
     def label(self) -> str | None:
-        """The name, where it is a label."""
         return self.code[:-1].rstrip() if self.kind is StatementKind.LABEL else None
 
 
@@ -151,7 +147,6 @@ class Function:
 
     @property
     def body(self) -> range:
-        """The statements between the braces."""
         return range(self.opening + 1, self.closing)
 
 
@@ -168,7 +163,6 @@ class Document:
 
     @cached_property
     def instructions(self) -> list[tuple[int, Instruction]]:
-        """Every instruction with its position."""
         found = ((place, one.instruction) for place, one in enumerate(self.statements))
         return [(place, instruction) for place, instruction in found if instruction]
 
@@ -209,7 +203,6 @@ class Document:
         return Document(tuple(result), self.tail)
 
     def without(self, places: Collection[int]) -> Document:
-        """The document without some statements."""
         return self.replaced(dict.fromkeys(places, ()))
 
 

@@ -57,7 +57,6 @@ class Instruction:
 
     @cached_property
     def base(self) -> str:
-        """The opcode without its modifiers."""
         return self.opcode.split(".", 1)[0]
 
     @cached_property

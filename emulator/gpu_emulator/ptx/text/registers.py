@@ -67,7 +67,6 @@ class Registers:
     numbered: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def add(self, declared: Declared) -> None:
-        """Enter one declaration."""
         if declared.count is None:
             self.single[declared.name] = declared.type
         else:
@@ -321,7 +320,6 @@ class _Numbers:
         self._guarded_by: dict[str, int] = {}
 
     def after(self, block: _Block, known: int) -> int:
-        """What is known after a block, from what is known before it."""
         for _, one in block.lines:
             known = self._step(one, known)
         return known
