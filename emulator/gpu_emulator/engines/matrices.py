@@ -104,8 +104,7 @@ class Layout:
     def of(cls, shape: tuple[int, int], row: Index, column: Index) -> Layout:
         """A layout with its inverse.
 
-        Raises:
-            ValueError: an element is held by no lane, or by more than one.
+        Raises `ValueError`: an element is held by no lane, or by more than one.
         """
         row, column = np.broadcast_arrays(row, column)
         flat = (row * shape[1] + column).ravel()
@@ -161,12 +160,8 @@ def accumulator(rows: int) -> Layout:
 def elements(held: Bits, width: int) -> Bits:
     """Split registers (..., n) into elements (..., n * parts), the least significant first.
 
-    Args:
-        held: uint32 registers (uint64 for a width of 64).
-        width: bits of an element: 1, 2, 4, 8, 16, 32 or 64.
-
-    Returns:
-        uint8, uint16, uint32 or uint64.
+    `held`: uint32 registers (uint64 for a width of 64). `width`: bits of an element: 1, 2, 4, 8,
+    16, 32 or 64. Returns uint8, uint16, uint32 or uint64.
     """
     if width == 64:
         return held.astype(np.uint64, copy=False)
@@ -224,12 +219,8 @@ def _bytes_of_16x8() -> Layout:
 def load_matrices(rows: Bits, *, transposed: bool) -> Bits:
     """`ldmatrix.m8n8.x1|x2|x4{.trans}.b16`.
 
-    Args:
-        rows: uint8 (..., 8 n, 16): the 16 bytes at the address of each of the first 8 n lanes.
-        transposed: `.trans`.
-
-    Returns:
-        uint32 (..., 32, n) registers.
+    `rows`: uint8 (..., 8 n, 16): the 16 bytes at the address of each of the first 8 n lanes.
+    `transposed`: `.trans`. Returns uint32 (..., 32, n) registers.
     """
     count = rows.shape[-2] // 8
     matrices = np.ascontiguousarray(rows).view(np.uint16).reshape(*rows.shape[:-2], count, 8, 8)
@@ -240,12 +231,8 @@ def load_matrices(rows: Bits, *, transposed: bool) -> Bits:
 def store_matrices(held: Bits, *, transposed: bool) -> Bits:
     """`stmatrix.m8n8.x1|x2|x4{.trans}.b16`: the inverse of `load_matrices`.
 
-    Args:
-        held: uint32 (..., 32, n) registers.
-        transposed: `.trans`.
-
-    Returns:
-        uint8 (..., 8 n, 16): what goes to the address of each of the first 8 n lanes.
+    `held`: uint32 (..., 32, n) registers. `transposed`: `.trans`. Returns uint8 (..., 8 n, 16):
+    what goes to the address of each of the first 8 n lanes.
     """
     parts = elements(np.moveaxis(held, -1, -2)[..., None], 16)
     matrices = np.ascontiguousarray(_pairs(transposed=transposed).gather(parts))
@@ -262,11 +249,7 @@ def move_matrix(held: Bits) -> Bits:
 def load_bytes(rows: Bits) -> Bits:
     """`ldmatrix.m16n16.x1|x2.trans.b8`.
 
-    Args:
-        rows: uint8 (..., 16 n, 16).
-
-    Returns:
-        uint32 (..., 32, 2 n) registers.
+    `rows`: uint8 (..., 16 n, 16). Returns uint32 (..., 32, 2 n) registers.
     """
     count = rows.shape[-2] // 16
     matrices = rows.reshape(*rows.shape[:-2], count, 16, 16)
@@ -277,11 +260,8 @@ def load_bytes(rows: Bits) -> Bits:
 def store_bytes(held: Bits) -> Bits:
     """`stmatrix.m16n8.x1|x2|x4.trans.b8`: the columns of 16 x 8 matrices become rows.
 
-    Args:
-        held: uint32 (..., 32, n) registers.
-
-    Returns:
-        uint8 (..., 8 n, 16): what goes to the address of each of the first 8 n lanes.
+    `held`: uint32 (..., 32, n) registers. Returns uint8 (..., 8 n, 16): what goes to the address of
+    each of the first 8 n lanes.
     """
     parts = elements(np.moveaxis(held, -1, -2)[..., None], 8)
     matrices: Bits = np.swapaxes(_bytes_of_16x8().gather(parts), -1, -2)
@@ -293,9 +273,7 @@ def unpack_row(rows: Bits, width: int) -> Bits:
 
     The packed elements fill the first 8 or 12 of 16 bytes; each goes to the low bits of its byte.
 
-    Args:
-        rows: uint8 (..., 16).
-        width: 4 or 6.
+    `rows`: uint8 (..., 16). `width`: 4 or 6.
     """
     bits = np.unpackbits(rows[..., : 2 * width], axis=-1, bitorder="little")
     grouped = bits.reshape(*rows.shape[:-1], 16, width)
@@ -342,9 +320,8 @@ def tcgen05_descriptor(value: int) -> MatrixDescriptor:
     The PTX ISA fixes bits 46 - 48 at 0b001. Triton 3.5 leaves them at zero, and its kernels run on
     GPUs, so the bits are not looked at.
 
-    Raises:
-        ValueError: the swizzle does not exist, or the leading dimension is an absolute address
-            (only K = 96 on sm_103a has that).
+    Raises `ValueError`: the swizzle does not exist, or the leading dimension is an absolute address
+    (only K = 96 on sm_103a has that).
     """
     if _field(value, 52, 1):
         raise ValueError(f"matrix descriptor {value:#018x} has an absolute leading dimension")
@@ -383,15 +360,9 @@ def pieces(
 ) -> Addresses:
     """Byte addresses of the pieces of 16 bytes that a matrix is read from.
 
-    Args:
-        descriptor: where it lies.
-        rows: M or N.
-        k_bytes: K elements in bytes, packed: 32 for every dense instruction.
-        width: bits of an element.
-        mn_major: the rows, not K, are contiguous.
-
-    Returns:
-        (rows, k_bytes / 16), or (K, rows * width / 128) where `mn_major`.
+    `descriptor`: where it lies. `rows`: M or N. `k_bytes`: K elements in bytes, packed: 32 for
+    every dense instruction. `width`: bits of an element. `mn_major`: the rows, not K, are
+    contiguous. Returns (rows, k_bytes / 16), or (K, rows * width / 128) where `mn_major`.
     """
     offsets = _relative(
         descriptor.leading, descriptor.stride, descriptor.swizzle, rows=rows, k_bytes=k_bytes,
@@ -412,19 +383,11 @@ def read_matrix(
 ) -> Bits:
     """The codes of a matrix of rows x K elements.
 
-    Args:
-        shared: uint8 (..., bytes), bytes a multiple of 16, starting at shared address 0.
-        descriptor: as `pieces`, as are the other arguments.
-        rows: M or N.
-        k_bytes: K elements in bytes.
-        width: bits of an element: 8, 16 or 32. Narrower ones come as bytes, to be split.
-        mn_major: the rows are contiguous.
-
-    Returns:
-        (..., rows, K) codes, unsigned.
-
-    Raises:
-        IndexError: a piece lies outside of shared memory.
+    `shared`: uint8 (..., bytes), bytes a multiple of 16, starting at shared address 0.
+    `descriptor`: as `pieces`, as are the other arguments. `rows`: M or N. `k_bytes`: K elements in
+    bytes. `width`: bits of an element: 8, 16 or 32. Narrower ones come as bytes, to be split.
+    `mn_major`: the rows are contiguous. Returns (..., rows, K) codes, unsigned. Raises
+    `IndexError`: a piece lies outside of shared memory.
     """
     where = pieces(descriptor, rows=rows, k_bytes=k_bytes, width=width, mn_major=mn_major)
     size = shared.shape[-1]

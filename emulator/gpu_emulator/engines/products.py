@@ -63,14 +63,8 @@ class Accumulation:
     def add(self, a: Float64, b: Float64, c: Bits | None, name: str) -> Bits:
         """A @ B + C.
 
-        Args:
-            a: (..., m, k) values.
-            b: (..., k, n) values.
-            c: (..., m, n) bits, or None for zero.
-            name: format of c and of the result, f32 or f16.
-
-        Returns:
-            (..., m, n) bits.
+        `a`: (..., m, k) values. `b`: (..., k, n) values. `c`: (..., m, n) bits, or None for zero.
+        `name`: format of c and of the result, f32 or f16. Returns (..., m, n) bits.
         """
         with np.errstate(all="ignore"):
             start = np.zeros((1, 1)) if c is None else to_float64(c, name)
@@ -105,10 +99,8 @@ def _exponent(values: Float64) -> Bits:
 def hopper(instruction: str, a_type: str, d_type: str) -> Accumulation | None:
     """The sum of an instruction of sm_90, or None where there is nothing to choose.
 
-    Args:
-        instruction: `mma.sync` or `wgmma`.
-        a_type: f16, bf16, tf32, e4m3 or e5m2; integers and f64 are exact.
-        d_type: f32 or f16.
+    `instruction`: `mma.sync` or `wgmma`. `a_type`: f16, bf16, tf32, e4m3 or e5m2; integers and f64
+    are exact. `d_type`: f32 or f16.
     """
     if d_type not in ("f32", "f16"):
         return None
@@ -147,17 +139,10 @@ def product(
 ) -> Bits:
     """A @ B + C, rounded to nearest even.
 
-    Args:
-        a: (..., m, k) values.
-        b: (..., k, n) values.
-        c: (..., m, n) bits of `c_type`, or None for zero.
-        c_type: f16, f32 or f64.
-        d_type: f16, f32 or f64.
-        order: a permutation of range(k): sum in float32 in this order; or the way of adding of
-            an architecture. f64 stays as it is.
-
-    Returns:
-        (..., m, n) bits of `d_type`.
+    `a`: (..., m, k) values. `b`: (..., k, n) values. `c`: (..., m, n) bits of `c_type`, or None for
+    zero. `c_type`: f16, f32 or f64. `d_type`: f16, f32 or f64. `order`: a permutation of range(k):
+    sum in float32 in this order; or the way of adding of an architecture. f64 stays as it is.
+    Returns (..., m, n) bits of `d_type`.
     """
     with np.errstate(all="ignore"):
         start = None if c is None else to_float64(c, c_type)
@@ -192,11 +177,9 @@ def _chain(a: Float64, b: Float64, c: Bits | None) -> Bits:
 def integer_product(a: Float64, b: Float64, c: Bits | None, *, saturate: bool) -> Bits:
     """A @ B + C in 32-bit integers: wrapping, or clamped with `.satfinite`.
 
-    Args:
-        a: (..., m, k) integral values of 8 bits or fewer: their products are exact in float64.
-        b: (..., k, n).
-        c: (..., m, n) int32 as uint32 bits, or None for zero.
-        saturate: clamp to the range of s32.
+    `a`: (..., m, k) integral values of 8 bits or fewer: their products are exact in float64. `b`:
+    (..., k, n). `c`: (..., m, n) int32 as uint32 bits, or None for zero. `saturate`: clamp to the
+    range of s32.
     """
     total = np.matmul(a, b).astype(np.int64)
     if c is not None:
@@ -210,11 +193,8 @@ def integer_product(a: Float64, b: Float64, c: Bits | None, *, saturate: bool) -
 def binary_product(a: Bits, b: Bits, c: Bits, operation: str) -> Bits:
     """b1: for each (row, column) the number of ones in a xor b, or in a and b, added to C.
 
-    Args:
-        a: (..., m, k) bits as 0 and 1.
-        b: (..., k, n).
-        c: (..., m, n) uint32.
-        operation: `xor` or `and`.
+    `a`: (..., m, k) bits as 0 and 1. `b`: (..., k, n). `c`: (..., m, n) uint32. `operation`: `xor`
+    or `and`.
     """
     left, right = a.astype(np.float64), b.astype(np.float64)
     common = np.matmul(left, right)
@@ -271,27 +251,15 @@ def mma_sync(
 ) -> Bits:
     """D = A x B + C for each warp.
 
-    Args:
-        shape: `m16n8k16`, for example.
-        a: registers (..., 32, n): uint32, or uint64 for f64.
-        b: registers, likewise.
-        c: registers of the accumulator; two f16 in each for `c_type` f16.
-        a_type: f64, tf32, f16, bf16, e4m3, e5m2, e3m2, e2m3, e2m1, s8, u8, s4, u4 or b1.
-        b_type: likewise; may differ from `a_type` among the narrow floats and among integers.
-        c_type: f64, f32, f16 or s32.
-        d_type: likewise.
-        saturate: `.satfinite`, on integers.
-        operation: `xor` or `and`, for b1.
-        scale_a: (..., 16, blocks) scales of `.block_scale`, from `scales_of_a`.
-        scale_b: (..., 8, blocks) scales, from `scales_of_b`.
-        scale_type: ue8m0 or ue4m3.
-        order: see `products.product`.
-
-    Returns:
-        Registers of D, as many as `d_type` needs.
-
-    Raises:
-        ValueError: the shape does not exist for the type.
+    `shape`: `m16n8k16`, for example. `a`: registers (..., 32, n): uint32, or uint64 for f64. `b`:
+    registers, likewise. `c`: registers of the accumulator; two f16 in each for `c_type` f16.
+    `a_type`: f64, tf32, f16, bf16, e4m3, e5m2, e3m2, e2m3, e2m1, s8, u8, s4, u4 or b1. `b_type`:
+    likewise; may differ from `a_type` among the narrow floats and among integers. `c_type`: f64,
+    f32, f16 or s32. `d_type`: likewise. `saturate`: `.satfinite`, on integers. `operation`: `xor`
+    or `and`, for b1. `scale_a`: (..., 16, blocks) scales of `.block_scale`, from `scales_of_a`.
+    `scale_b`: (..., 8, blocks) scales, from `scales_of_b`. `scale_type`: ue8m0 or ue4m3. `order`:
+    see `products.product`. Returns registers of D, as many as `d_type` needs. Raises `ValueError`:
+    the shape does not exist for the type.
     """
     if shape not in SHAPES.get(a_type, ()):
         raise ValueError(f"mma.sync has no shape {shape} for {a_type}")
@@ -326,14 +294,10 @@ def _spread(scales: Bits, name: str, k: int) -> Float64:
 def scales_of_a(held: Bits, *, blocks: int, byte: int, thread: int) -> Bits:
     """Scale factors of A from the registers of a warp (PTX ISA 9.7.14.3).
 
-    Args:
-        held: uint32 (..., 32) `scale-a-data`.
-        blocks: scale factors of a row: 1, 2 or 4 (`.scale_vec::1X` and so on).
-        byte: `byte-id-a`: the first byte that counts.
-        thread: `thread-id-a`: 0 for the first pair of lanes of each four, 1 for the second.
-
-    Returns:
-        uint8 (..., 16, blocks): row g from the even lane of the pair, row g + 8 from the odd one.
+    `held`: uint32 (..., 32) `scale-a-data`. `blocks`: scale factors of a row: 1, 2 or 4
+    (`.scale_vec::1X` and so on). `byte`: `byte-id-a`: the first byte that counts. `thread`:
+    `thread-id-a`: 0 for the first pair of lanes of each four, 1 for the second. Returns uint8 (...,
+    16, blocks): row g from the even lane of the pair, row g + 8 from the odd one.
     """
     row = np.arange(16)
     lane = 4 * (row % 8) + 2 * thread + row // 8
@@ -386,12 +350,9 @@ def shared_operand(
 ) -> Bits:
     """A or B from shared memory as codes (..., rows, K); B as n rows.
 
-    Args:
-        shared: uint8 (..., bytes).
-        descriptor: where the matrix lies.
-        name: type of the elements.
-        rows: 64 for A, n for B.
-        mn_major: `tnspA` or `tnspB` (16-bit types only): K is not the contiguous dimension.
+    `shared`: uint8 (..., bytes). `descriptor`: where the matrix lies. `name`: type of the elements.
+    `rows`: 64 for A, n for B. `mn_major`: `tnspA` or `tnspB` (16-bit types only): K is not the
+    contiguous dimension.
     """
     width = _WGMMA_WIDTHS[name]
     codes = read_matrix(
@@ -417,22 +378,12 @@ def wgmma(
 ) -> Bits:
     """D = A x B, or A x B + D.
 
-    Args:
-        a: codes (..., 64, K), from `register_operand` or `shared_operand`.
-        b: codes (..., n, K).
-        d: registers of D, uint32 (..., 128, n / 2), or n / 4 for f16.
-        a_type: tf32, f16, bf16, e4m3, e5m2, s8, u8 or b1.
-        b_type: likewise.
-        d_type: f32, f16 or s32.
-        accumulate: bool (...): `scale-d`.
-        negate_a: `imm-scale-a` is -1.
-        negate_b: `imm-scale-b` is -1.
-        saturate: `.satfinite`.
-        operation: of b1: `and`.
-        order: see `products.product`.
-
-    Returns:
-        The new registers of D.
+    `a`: codes (..., 64, K), from `register_operand` or `shared_operand`. `b`: codes (..., n, K).
+    `d`: registers of D, uint32 (..., 128, n / 2), or n / 4 for f16. `a_type`: tf32, f16, bf16,
+    e4m3, e5m2, s8, u8 or b1. `b_type`: likewise. `d_type`: f32, f16 or s32. `accumulate`: bool
+    (...): `scale-d`. `negate_a`: `imm-scale-a` is -1. `negate_b`: `imm-scale-b` is -1. `saturate`:
+    `.satfinite`. `operation`: of b1: `and`. `order`: see `products.product`. Returns the new
+    registers of D.
     """
     layout = wgmma_accumulator(b.shape[-2])
     width = 16 if d_type == "f16" else 32

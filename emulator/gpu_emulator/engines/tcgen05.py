@@ -68,17 +68,10 @@ def may_access(lane: int, warp: int, rows: int) -> bool:
 def warp_cells(shape: str, repeat: int, *, split: int = 0, packed: bool = False) -> Cells:
     """What `tcgen05.ld` and `tcgen05.st` move, relative to their address.
 
-    Args:
-        shape: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2.
-        repeat: the number of `.xN`.
-        split: `immHalfSplitoff` of 16x32bx2: columns from the first half to the second.
-        packed: `.pack::16b` or `.unpack::16b`: twice as many columns for the same registers.
-
-    Returns:
-        Cells with arrays (32, registers).
-
-    Raises:
-        ValueError: there is no such shape.
+    `shape`: 32x32b, 16x64b, 16x128b, 16x256b or 16x32bx2. `repeat`: the number of `.xN`. `split`:
+    `immHalfSplitoff` of 16x32bx2: columns from the first half to the second. `packed`: `.pack::16b`
+    or `.unpack::16b`: twice as many columns for the same registers. Returns cells with arrays (32,
+    registers). Raises `ValueError`: there is no such shape.
     """
     lane = np.arange(LANES)[:, None]
     count = {"32x32b": 1, "16x64b": 1, "16x128b": 2, "16x256b": 4, "16x32bx2": 1}.get(shape)
@@ -104,8 +97,7 @@ def warp_cells(shape: str, repeat: int, *, split: int = 0, packed: bool = False)
 def load(memory: Bits, cells: Cells, lane: int, column: int) -> Bits:
     """`tcgen05.ld` from (lane, column): registers uint32 (..., 32, n).
 
-    Raises:
-        IndexError: a cell lies outside of tensor memory.
+    Raises `IndexError`: a cell lies outside of tensor memory.
     """
     rows, columns = lane + cells.lane, column + cells.column
     values: Bits = memory[..., rows, columns]
@@ -118,8 +110,7 @@ def load(memory: Bits, cells: Cells, lane: int, column: int) -> Bits:
 def store(memory: Bits, cells: Cells, lane: int, column: int, values: Bits) -> None:
     """`tcgen05.st` to (lane, column): writes registers (..., 32, n) into `memory`.
 
-    Raises:
-        IndexError: a cell lies outside of tensor memory.
+    Raises `IndexError`: a cell lies outside of tensor memory.
     """
     rows, columns = lane + cells.lane, column + cells.column
     if not cells.packed:
@@ -151,9 +142,8 @@ class Allocator:
     def allocate(self, columns: int) -> int | None:
         """The first column of a block, or None where the caller has to wait.
 
-        Raises:
-            ValueError: the number of columns is not a power of two from 32 to 512, or the permit
-                was given up.
+        Raises `ValueError`: the number of columns is not a power of two from 32 to 512, or the
+        permit was given up.
         """
         if columns not in (32, 64, 128, 256, 512):
             raise ValueError(
@@ -173,8 +163,7 @@ class Allocator:
     def free(self, column: int, columns: int) -> None:
         """Give a block back.
 
-        Raises:
-            ValueError: no block of this size starts there.
+        Raises `ValueError`: no block of this size starts there.
         """
         if self.held.get(column) != columns:
             raise ValueError(f"tcgen05.dealloc: no block of {columns} columns starts at {column}")
@@ -224,13 +213,9 @@ class MatrixInstruction:
 def decode_instruction(kind: str, descriptor: int) -> MatrixInstruction:
     """Take apart the 32 bits of an instruction descriptor.
 
-    Args:
-        kind: f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4 or mxf4nvf4.
-        descriptor: the operand `idesc`.
-
-    Raises:
-        ValueError: the descriptor asks for what is not known here: sparsity, K = 96, a type that
-            its kind does not have.
+    `kind`: f16, tf32, f8f6f4, i8, mxf8f6f4, mxf4 or mxf4nvf4. `descriptor`: the operand `idesc`.
+    Raises `ValueError`: the descriptor asks for what is not known here: sparsity, K = 96, a type
+    that its kind does not have.
     """
 
     def bits(low: int, width: int) -> int:
@@ -277,8 +262,7 @@ def placement(m: int, n: int, *, ctas: int, ws: bool = False) -> Placement:
     rows with `.ws`, the second half of the columns in the lanes from 64 on; F: 64 rows, 16 in each
     32 lanes; G: 32 rows with `.ws`, a quarter of the columns in each 32 lanes.
 
-    Raises:
-        ValueError: there is no such shape.
+    Raises `ValueError`: there is no such shape.
     """
     row = np.arange(m)[:, None]
     column = np.arange(n)[None, :]
@@ -308,12 +292,9 @@ def scale_cells(rows: int, blocks: int) -> tuple[Index, Index, Index]:
     Row r is in lane r % 32 of column r / 32 (the other three slabs of 32 lanes hold copies); the
     factors of its blocks of K are in successive bytes from the scale factor id on.
 
-    Args:
-        rows: rows of A in this CTA, or N.
-        blocks: factors of a row: 1, 2 or 4 (`.scale_vec::1X`, `2X`, `4X`).
-
-    Returns:
-        Arrays (rows, 1), (rows, 1) and (1, blocks), relative to the address and the id.
+    `rows`: rows of A in this CTA, or N. `blocks`: factors of a row: 1, 2 or 4 (`.scale_vec::1X`,
+    `2X`, `4X`). Returns arrays (rows, 1), (rows, 1) and (1, blocks), relative to the address and
+    the id.
     """
     row = np.arange(rows)[:, None]
     return row % 32, row // 32, np.arange(blocks)[None, :]
@@ -362,11 +343,8 @@ def operand_from_shared(
 ) -> Bits:
     """A or B as codes: (..., m, K), or (..., n, K); each CTA holds its share of the rows.
 
-    Args:
-        shared: uint8 (..., g, bytes).
-        descriptor: where the matrix lies, the same in both CTAs.
-        instruction: which types and sizes.
-        which: `a` or `b`.
+    `shared`: uint8 (..., g, bytes). `descriptor`: where the matrix lies, the same in both CTAs.
+    `instruction`: which types and sizes. `which`: `a` or `b`.
     """
     ctas = shared.shape[-2]
     is_a = which == "a"
@@ -398,8 +376,7 @@ def operand_from_tensor_memory(
     Rows lie in the lanes of the rows of D. Formats of 4 and 6 bits have a byte each here, except
     for the kinds that take packed fours.
 
-    Raises:
-        ValueError: e2m1 with `kind::f8f6f4`, whose place in the byte is not documented.
+    Raises `ValueError`: e2m1 with `kind::f8f6f4`, whose place in the byte is not documented.
     """
     name = instruction.a_type
     if name == "e2m1" and not instruction.kind.startswith("mxf4"):
@@ -439,9 +416,8 @@ def _scaled(
 def enabled_lanes(masks: list[int], where: Placement) -> Bits:
     """For `disable-output-lane`: bool (m, n), False where the lane of an element is disabled.
 
-    Args:
-        masks: 32-bit words, 4 for each CTA; bit i of word j stands for lane 32 j + i.
-        where: the placement of D.
+    `masks`: 32-bit words, 4 for each CTA; bit i of word j stands for lane 32 j + i. `where`: the
+    placement of D.
     """
     words = np.array(masks, dtype=np.uint64)
     lanes = np.arange(len(masks) * 32)
@@ -467,27 +443,14 @@ def multiply(
 ) -> tuple[tuple[Index, Index, Index], Bits]:
     """D = A x B, or A x B + D: which cells of tensor memory get which values.
 
-    Args:
-        memory: uint32 (..., g, 128, 512), before the instruction.
-        a: codes (..., m, K).
-        b: codes (..., n, K).
-        instruction: types, sizes, signs.
-        lane: first lane of D.
-        column: first column of D.
-        accumulate: `enable-input-d`.
-        ws: `.ws`.
-        scales: block scales, for the kinds that have them.
-        scale_input: `scale-input-d`: D is multiplied by 2 to the power of minus this.
-        disabled: words of `disable-output-lane`.
-        order: see `products.product`.
-
-    Returns:
-        Indices (cta, lane, column), each (m, n), and values uint32 (..., m, n): assign the values
-        to `memory[..., cta, lane, column]`. An f16 sits in the lower half of its cell.
-
-    Raises:
-        ValueError: there is no such shape.
-        IndexError: D lies outside of tensor memory.
+    `memory`: uint32 (..., g, 128, 512), before the instruction. `a`: codes (..., m, K). `b`: codes
+    (..., n, K). `instruction`: types, sizes, signs. `lane`: first lane of D. `column`: first column
+    of D. `accumulate`: `enable-input-d`. `ws`: `.ws`. `scales`: block scales, for the kinds that
+    have them. `scale_input`: `scale-input-d`: D is multiplied by 2 to the power of minus this.
+    `disabled`: words of `disable-output-lane`. `order`: see `products.product`. Returns indices
+    (cta, lane, column), each (m, n), and values uint32 (..., m, n): assign the values to
+    `memory[..., cta, lane, column]`. An f16 sits in the lower half of its cell. Raises
+    `ValueError`: there is no such shape. Raises `IndexError`: D lies outside of tensor memory.
     """
     where = placement(instruction.m, instruction.n, ctas=memory.shape[-3], ws=ws)
     cta, lanes, columns = np.broadcast_arrays(where.cta, where.lane + lane, where.column + column)
@@ -517,11 +480,8 @@ def multiply(
 def copy_lanes(shape: str) -> tuple[Index, int]:
     """Lanes that `tcgen05.cp` writes: (copies, rows), and the columns of each row.
 
-    Args:
-        shape: with its multicast: `32x128b.warpx4`, for example.
-
-    Raises:
-        ValueError: there is no such shape.
+    `shape`: with its multicast: `32x128b.warpx4`, for example. Raises `ValueError`: there is no
+    such shape.
     """
     if shape not in _COPIES:
         raise ValueError(f"tcgen05.cp has no shape {shape}")
@@ -537,14 +497,9 @@ def copy_lanes(shape: str) -> tuple[Index, int]:
 def copy(shared: Bits, descriptor: MatrixDescriptor, shape: str) -> tuple[Index, Bits]:
     """`tcgen05.cp`: rows of shared memory to lanes.
 
-    Args:
-        shared: uint8 (..., bytes) of one CTA each.
-        descriptor: where the rows lie, K-major.
-        shape: as `copy_lanes`.
-
-    Returns:
-        Lanes (copies, rows) relative to the address, and words uint32 (..., rows, columns), the
-        same for every copy.
+    `shared`: uint8 (..., bytes) of one CTA each. `descriptor`: where the rows lie, K-major.
+    `shape`: as `copy_lanes`. Returns lanes (copies, rows) relative to the address, and words uint32
+    (..., rows, columns), the same for every copy.
     """
     lanes, columns = copy_lanes(shape)
     words = read_matrix(

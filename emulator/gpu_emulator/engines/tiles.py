@@ -79,8 +79,7 @@ class TileMap:
     def element_bytes(self) -> int:
         """Size of an element.
 
-        Raises:
-            ValueError: elements are packed below a byte, which is not known here.
+        Raises `ValueError`: elements are packed below a byte, which is not known here.
         """
         if self.element not in _SIZES:
             raise ValueError(f"tensor maps of {self.element} are not known")
@@ -135,8 +134,7 @@ class TileMap:
     def decode(cls, raw: bytes) -> TileMap:
         """Read the 128 bytes.
 
-        Raises:
-            ValueError: a field has a value that does not exist: this is not a tensor map.
+        Raises `ValueError`: a field has a value that does not exist: this is not a tensor map.
         """
         address, rank, element, interleave, swizzle, atom, fill, *rest = _LAYOUT.unpack_from(raw)
         sizes, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:19]
@@ -161,15 +159,10 @@ class TileMap:
 def replace(raw: bytes, field: str, value: int, ordinal: int = 0) -> bytes:
     """`tensormap.replace.tile.field`: the 128 bytes with one field changed.
 
-    Args:
-        raw: a tensor map, or 128 zeros that are to become one.
-        field: `global_address`, `rank` (the number of dimensions less one), `box_dim`, ...
-        value: the new value; strides are in bytes.
-        ordinal: the dimension, for the fields that have one.
-
-    Raises:
-        KeyError: there is no such field.
-        ValueError: the value or the dimension does not fit.
+    `raw`: a tensor map, or 128 zeros that are to become one. `field`: `global_address`, `rank` (the
+    number of dimensions less one), `box_dim`, ... `value`: the new value; strides are in bytes.
+    `ordinal`: the dimension, for the fields that have one. Raises `KeyError`: there is no such
+    field. Raises `ValueError`: the value or the dimension does not fit.
     """
     start, code = _FIELDS[field]
     size = struct.calcsize(code)
@@ -201,14 +194,11 @@ def tile_elements(
 ) -> tuple[Addresses, NDArray[np.bool_]]:
     """Global addresses of the elements of tiles, and which of them are in bounds.
 
-    Args:
-        tile: the tensor map.
-        coordinates: int64 (..., rank): the corner of each tile, innermost first; may be negative.
-        writes: for a store or a reduction. An H200 writes whole units of 16 bytes: where a row of
-            the tensor ends inside of one, up to 15 bytes of the padding behind it are written.
-
-    Returns:
-        Byte addresses (..., n) and bool (..., n). An address out of bounds is not to be accessed.
+    `tile`: the tensor map. `coordinates`: int64 (..., rank): the corner of each tile, innermost
+    first; may be negative. `writes`: for a store or a reduction. An H200 writes whole units of 16
+    bytes: where a row of the tensor ends inside of one, up to 15 bytes of the padding behind it are
+    written. Returns byte addresses (..., n) and bool (..., n). An address out of bounds is not to
+    be accessed.
     """
     strides = (tile.element_bytes, *tile.strides)
     width = tile.sizes[0]
@@ -231,16 +221,9 @@ def gathered(
 ) -> tuple[Addresses, NDArray[np.bool_]]:
     """`.tile::gather4` and `.tile::scatter4`: four rows of a tensor of two dimensions.
 
-    Args:
-        tile: a map whose box has one row.
-        column: int64 (...), the first element of each row.
-        rows: int64 (..., 4).
-
-    Returns:
-        As `tile_elements`: the rows one after the other.
-
-    Raises:
-        ValueError: the map has another shape.
+    `tile`: a map whose box has one row. `column`: int64 (...), the first element of each row.
+    `rows`: int64 (..., 4). Returns as `tile_elements`: the rows one after the other. Raises
+    `ValueError`: the map has another shape.
     """
     if tile.rank != 2 or tile.box[1] != 1:
         raise ValueError(
@@ -300,14 +283,10 @@ def fill_bits(tile: TileMap) -> int:
 def loaded(tile: TileMap, elements: Bits, inside: NDArray[np.bool_]) -> Bits:
     """What a load writes to shared memory.
 
-    Args:
-        tile: the tensor map.
-        elements: (..., n) elements as unsigned integers; anything where `inside` is False.
-        inside: from `tile_elements`.
-
-    Returns:
-        The elements with the fill value out of bounds, and tf32 rounded to nearest even. A type
-        with `_ftz` flushes nothing here, only in reductions (so does an H200).
+    `tile`: the tensor map. `elements`: (..., n) elements as unsigned integers; anything where
+    `inside` is False. `inside`: from `tile_elements`. Returns the elements with the fill value out
+    of bounds, and tf32 rounded to nearest even. A type with `_ftz` flushes nothing here, only in
+    reductions (so does an H200).
     """
     if _format(tile) == "tf32":
         elements = convert(elements, "tf32", "f32", rounding="rn")
@@ -319,17 +298,10 @@ def loaded(tile: TileMap, elements: Bits, inside: NDArray[np.bool_]) -> Bits:
 def reduced(tile: TileMap, operation: str, old: Bits, new: Bits) -> Bits:
     """`cp.reduce.async.bulk.tensor`: the new elements of global memory.
 
-    Args:
-        tile: the tensor map; its element type decides the arithmetic.
-        operation: add, min, max, inc, dec, and, or, xor.
-        old: elements of global memory, unsigned.
-        new: elements of shared memory.
-
-    Returns:
-        Elements. f16 and bf16 are rounded to nearest even and keep subnormal numbers.
-
-    Raises:
-        ValueError: there is no such operation on this type.
+    `tile`: the tensor map; its element type decides the arithmetic. `operation`: add, min, max,
+    inc, dec, and, or, xor. `old`: elements of global memory, unsigned. `new`: elements of shared
+    memory. Returns elements. f16 and bf16 are rounded to nearest even and keep subnormal numbers.
+    Raises `ValueError`: there is no such operation on this type.
     """
     name = _format(tile)
     kind = old.dtype

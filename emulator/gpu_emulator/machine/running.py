@@ -104,6 +104,8 @@ _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
 class Fallen(Exception):  # noqa: N818 - the end of a run, not our error
+    """The run ends with a fault."""
+
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.what)
         self.fault = fault

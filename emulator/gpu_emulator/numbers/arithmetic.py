@@ -332,13 +332,9 @@ def _better(name: str, a: Bits, b: Bits, *, largest: bool, nan: bool) -> Bits:
 def packed(operation: Callable[..., Bits], width: int, *operands: Bits) -> Bits:
     """Apply an operation to each part of packed registers (f16x2, bf16x2, f32x2).
 
-    Args:
-        operation: takes and returns unsigned arrays of one part.
-        width: bits of one part; the registers are a whole number of parts wide.
-        operands: unsigned registers of one type and shape.
-
-    Returns:
-        Registers as the operands.
+    `operation`: takes and returns unsigned arrays of one part. `width`: bits of one part; the
+    registers are a whole number of parts wide. `operands`: unsigned registers of one type and
+    shape. Returns registers as the operands.
     """
     part = np.dtype(f"u{width // 8}")
     registers = np.broadcast_arrays(*operands)
@@ -396,15 +392,10 @@ _FUNCTIONS: dict[str, Callable[[Float64], Float64]] = {
 def approximate(function: str, name: str, a: Bits, *, ftz: bool = False) -> Bits:
     """`function.approx{.ftz}.name`, rounded to nearest.
 
-    Args:
-        function: rcp, sqrt, rsqrt, sin, cos, lg2, ex2 or tanh.
-        name: f32, f16, bf16; f64 for rcp and rsqrt, which look at the upper 32 bits alone and
-            return 32 zeros below them.
-        a: registers, any shape.
-        ftz: subnormal sources and results become zero.
-
-    Raises:
-        KeyError: there is no such instruction.
+    `function`: rcp, sqrt, rsqrt, sin, cos, lg2, ex2 or tanh. `name`: f32, f16, bf16; f64 for rcp
+    and rsqrt, which look at the upper 32 bits alone and return 32 zeros below them. `a`: registers,
+    any shape. `ftz`: subnormal sources and results become zero. Raises `KeyError`: there is no such
+    instruction.
     """
     if (function, name) not in BANDS:
         raise KeyError(f"{function}.approx.{name}")

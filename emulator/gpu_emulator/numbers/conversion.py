@@ -139,22 +139,12 @@ def convert(
 ) -> Bits:
     """Convert elements as `cvt{.rounding}{.ftz}{.sat|.satfinite}{.relu}.to.source` does.
 
-    Args:
-        bits: elements of the source type in unsigned registers, any shape.
-        to: destination type: an integer (`s32`), a float format, or `tf32`.
-        source: source type.
-        rounding: rn, rna, rz, rm, rp; with i (rni) for an integral result. None where the
-            instruction needs none.
-        ftz: subnormal f32 sources and results become zero.
-        sat: clamp to the integer's range, or to 0.0 - 1.0.
-        satfinite: as `from_float64`.
-        relu: a negative result becomes +0.
-
-    Returns:
-        Unsigned elements of the destination's width.
-
-    Raises:
-        ValueError: the rounding is unknown.
+    `bits`: elements of the source type in unsigned registers, any shape. `to`: destination type: an
+    integer (`s32`), a float format, or `tf32`. `source`: source type. `rounding`: rn, rna, rz, rm,
+    rp; with i (rni) for an integral result. None where the instruction needs none. `ftz`: subnormal
+    f32 sources and results become zero. `sat`: clamp to the integer's range, or to 0.0 - 1.0.
+    `satfinite`: as `from_float64`. `relu`: a negative result becomes +0. Returns unsigned elements
+    of the destination's width. Raises `ValueError`: the rounding is unknown.
     """
     if not (ftz or sat or satfinite or relu):
         quick = _quickly(bits, to, source, rounding)
@@ -218,12 +208,8 @@ def convert_randomly(
     The discarded bits of the significand and the random bits are added; a carry rounds away from
     zero, and what is left is cut off.
 
-    Args:
-        bits: f32 elements.
-        to: f16 or bf16.
-        random: on the right, as many random bits as an element loses (13 or 16).
-        satfinite: as `from_float64`.
-        relu: a negative result becomes +0.
+    `bits`: f32 elements. `to`: f16 or bf16. `random`: on the right, as many random bits as an
+    element loses (13 or 16). `satfinite`: as `from_float64`. `relu`: a negative result becomes +0.
     """
     form = FORMATS[to]
     values = to_float64(bits, "f32")
@@ -241,8 +227,7 @@ def pack_integers(a: Bits, b: Bits, c: Bits | None, *, to: str, source: str = "s
     With `c` its low bits are moved up past the two new elements: 4 elements of 8 bits from two
     instructions, for example. `to` is u8, s8, u16, s16, or u4, s4, u2, s2.
 
-    Returns:
-        uint32 registers.
+    Returns uint32 registers.
     """
     width = int(to[1:])
     low = -(1 << (width - 1)) if to[0] == "s" else 0

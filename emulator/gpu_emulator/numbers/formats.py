@@ -51,13 +51,9 @@ def narrow_nearest(
 ) -> Bits:
     """Codes of 8 bits or fewer, nearest even: normal ones from the bits of a float32.
 
-    Args:
-        values: any shape.
-        mantissa: bits of the significand after the point.
-        exponent_min: exponent of the least normal number.
-        top: the largest code without its sign; what is larger becomes that.
-        nan: the code of a NaN.
-        sign_shift: where the sign is.
+    `values`: any shape. `mantissa`: bits of the significand after the point. `exponent_min`:
+    exponent of the least normal number. `top`: the largest code without its sign; what is larger
+    becomes that. `nan`: the code of a NaN. `sign_shift`: where the sign is.
     """
     bits = odd_float32(values) & np.uint32(0x7FFF_FFFF)
     shift = np.uint32(23 - mantissa)
@@ -151,9 +147,7 @@ FORMATS = {
 def canonical_nan(name: str) -> int:
     """The NaN that arithmetic returns (PTX ISA, "Floating-Point Instructions": 0x7fffffff for f32).
 
-    Raises:
-        KeyError: the format is unknown.
-        ValueError: the format has no NaN.
+    Raises `KeyError`: the format is unknown. Raises `ValueError`: the format has no NaN.
     """
     nan = FORMATS[name].nan
     if nan is None:
@@ -225,8 +219,7 @@ def to_float64(bits: Bits, name: str) -> Float64:
 def round_integral(values: Float64, rounding: str) -> Float64:
     """To an integral value. `rounding` is one of rn, rna, rz, rm, rp, or these with an i (rni).
 
-    Raises:
-        ValueError: the rounding is unknown.
+    Raises `ValueError`: the rounding is unknown.
     """
     mode = rounding.removesuffix("i")
     if mode == "rn":
@@ -337,17 +330,11 @@ def from_float64(
 ) -> Bits:
     """Bits of values rounded once to a format, as `cvt` does (PTX ISA 9.7.9.21).
 
-    Args:
-        values: any shape.
-        name: the format.
-        rounding: rn, rna, rz, rm or rp.
-        satfinite: a magnitude over the largest finite number, infinity too, becomes that number;
-            NaN becomes the canonical NaN, or the largest number where the format has no NaN.
-        sat: clamp to 0.0 - 1.0; NaN becomes +0.
-        relu: a negative result becomes +0; NaN stays.
-
-    Returns:
-        Elements in `FORMATS[name].container`.
+    `values`: any shape. `name`: the format. `rounding`: rn, rna, rz, rm or rp. `satfinite`: a
+    magnitude over the largest finite number, infinity too, becomes that number; NaN becomes the
+    canonical NaN, or the largest number where the format has no NaN. `sat`: clamp to 0.0 - 1.0; NaN
+    becomes +0. `relu`: a negative result becomes +0; NaN stays. Returns elements in
+    `FORMATS[name].container`.
     """
     form = FORMATS[name]
     if rounding == "rn" and not (sat or relu):

@@ -30,6 +30,8 @@ _WARP = 32
 
 
 class Barriers:
+    """Arrivals and completed phases by CTA and barrier."""
+
     def __init__(self, ctas: int, threads: int, cluster_size: int) -> None:
         self.frames: Sequence[Frame] = ()
         self.watch: HappensBefore | None = None
@@ -170,13 +172,10 @@ def arrive(
 ) -> Array:
     """Change the objects at offsets, one after the other; their states before are the result.
 
-    Args:
-        memory: shared memory.
-        index: offsets into its data, (n,), one an operation.
-        arrivals: how many arrive with each.
-        expected: bytes that each adds to those to come.
-        done: bytes that each takes from those to come.
-        drops: how many arrivals fewer each leaves for the phases to come.
+    `memory`: shared memory. `index`: offsets into its data, (n,), one an operation. `arrivals`: how
+    many arrive with each. `expected`: bytes that each adds to those to come. `done`: bytes that
+    each takes from those to come. `drops`: how many arrivals fewer each leaves for the phases to
+    come.
     """
     if drops is not None:
         _drop(memory.views[8], index, drops)
@@ -343,6 +342,8 @@ class _Flight:
 
 
 class Asynchrony:
+    """All that is under way in a batch."""
+
     def __init__(self, completion: str, random: np.random.Generator) -> None:
         self._completion = completion
         self._random = random

@@ -192,8 +192,7 @@ class Binder:
     def pending(self, number: int) -> int:
         """How many groups may be pending: the operand of an instruction that waits.
 
-        Raises:
-            NotExecutable: it is not a number.
+        Raises `NotExecutable`: it is not a number.
         """
         found = self.constant(number)
         if found is None:

@@ -35,6 +35,8 @@ _DIRECTIVES = re.compile(r"\.\w+[^.]*")
 
 @dataclass(frozen=True, slots=True)
 class PtxParameter:
+    """A parameter as it is written, and its name."""
+
     text: str
     name: str
 

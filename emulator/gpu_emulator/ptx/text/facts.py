@@ -252,8 +252,7 @@ class _Entry:
 def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
     """Read the header and one entry (the first, unless named).
 
-    Raises:
-        PtxError: no `.version` or `.target` at the start, binary data, or no such entry.
+    Raises `PtxError`: no `.version` or `.target` at the start, binary data, or no such entry.
     """
     # Some compilers write the end of a string of C, and ptxas takes it (`CUTE_DSL_KEEP=ptx`).
     if "\0" in text.removesuffix("\0"):
@@ -468,8 +467,7 @@ def instructions_sha256(text: str) -> str:
 def header_value(name: str, value: str) -> str:
     """`value`, if it can stand after the directive of that name (`version`, `target`).
 
-    Raises:
-        PtxError: it cannot.
+    Raises `PtxError`: it cannot.
     """
     pattern = {"version": _VERSION, "target": _TARGET}[name]
     if not pattern.fullmatch(f".{name} {value}"):
@@ -481,8 +479,7 @@ def header_value(name: str, value: str) -> str:
 def retarget(text: str, *, target: str | None = None, version: str | None = None) -> str:
     """The text with another `.target` or `.version`; the rest is byte for byte the same.
 
-    Raises:
-        PtxError: no `.version` or `.target` at the start, or a value that cannot stand there.
+    Raises `PtxError`: no `.version` or `.target` at the start, or a value that cannot stand there.
     """
     old_version, old_target = _header(blank_opaque(text))
     # From the back, so that the positions before stay true.
