@@ -1,6 +1,7 @@
 """Hold the emulator's functions against a GPU of sm_90: every bit, or units in the last place.
 
-    PYTHONPATH=.:emulator python3 tests/gpu/emulator_against_gpu.py [--out FILE.json] [--count N]
+    PYTHONPATH=.:emulator:emulator/tests python3 tests/gpu/emulator_against_gpu.py
+        [--out FILE.json] [--count N]
 
 Needs a CUDA driver and numpy, no toolkit. Exact instructions must agree in every bit, and so must
 the sums of the tensor cores; approximate ones are given as histograms. Exit code 1 if an exact one

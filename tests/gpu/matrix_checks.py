@@ -9,6 +9,7 @@ from typing import Any
 
 import matrices
 import numpy as np
+from accumulation import hopper
 from cuda_driver import Device
 
 from gpu_emulator.engines import products
@@ -18,7 +19,7 @@ from gpu_emulator.engines.matrices import (
     store_matrices,
     wgmma_descriptor,
 )
-from gpu_emulator.engines.products import Accumulation, hopper, mma_sync
+from gpu_emulator.engines.products import Adding, mma_sync
 from gpu_emulator.numbers.formats import from_float64
 
 __all__ = ["Row", "compared", "run", "run_parts"]
@@ -146,10 +147,15 @@ def _run_mma(device: Device) -> Iterator[Row]:
             expected = mma_sync(
                 case.shape, a, b, c, a_type=case.a, b_type=case.b, c_type=case.c, d_type=case.d,
                 saturate=case.tail == ".satfinite", operation=case.tail[1:4] or "xor",
-                order=None if exact else hopper("mma.sync", case.a, case.d),
+                add=None if exact else _adding("mma.sync", case.a, case.d),
             )  # fmt: skip
             name = case.opcode if exact else f"{case.opcode}, sums of random numbers"
             yield compared(name, found, expected)
+
+
+def _adding(instruction: str, a_type: str, d_type: str) -> Adding | None:
+    order = hopper(instruction, a_type, d_type)
+    return order.add if order else None
 
 
 # ldmatrix, stmatrix, movmatrix
@@ -271,7 +277,7 @@ def _wgmma_expected(
     d: np.ndarray[Any, Any],
     *,
     accumulate: bool,
-    order: Accumulation | None = None,
+    add: Adding | None = None,
 ) -> np.ndarray[Any, Any]:
     other = "u8" if case.kind == "s8" else case.kind
     if isinstance(a, np.ndarray):
@@ -285,7 +291,7 @@ def _wgmma_expected(
     )
     return products.wgmma(
         left, right, d, a_type=case.kind, b_type=other, d_type=case.d,
-        accumulate=np.array(accumulate), negate_a=case.negate, order=order,
+        accumulate=np.array(accumulate), negate_a=case.negate, add=add,
     )  # fmt: skip
 
 
@@ -357,8 +363,8 @@ def _run_wgmma_sums(device: Device) -> Iterator[Row]:
         device.launch(function, 1, 128, [*pointers, a, b, 1], shared=matrices.SHARED_BYTES)
         found = device.download(pointers[0], start)
         device.free(*pointers)
-        order = hopper("wgmma", kind, "f32")
-        expected = _wgmma_expected(case, shared, a, b, start, accumulate=True, order=order)
+        add = _adding("wgmma", kind, "f32")
+        expected = _wgmma_expected(case, shared, a, b, start, accumulate=True, add=add)
         yield compared(f"{case.opcode}, sums of random numbers", found, expected)
 
 

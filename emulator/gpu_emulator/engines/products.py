@@ -2,17 +2,8 @@
 
 The PTX ISA leaves order and precision of the accumulation open (9.7.14.5.14, "Semantics"). Here
 products are exact, they are summed in float64 with the accumulator, and the sum is rounded once:
-the best that any hardware may return (f64 is a chain of `fma`). With `order` the sum runs in
-float32 in that order, rounded at each step: two orders show how much of a difference is noise.
-`Accumulation` has the sums of one architecture, bit for bit.
-
-How the tensor cores of one architecture add, bit for bit, where that is known. The PTX ISA leaves
-it open. On an H200 (sm_90) every one of our sums of random numbers came out as follows, the only
-error of each product is here: the addends, products and accumulator, are aligned to the largest
-exponent among them (that of a product is the sum of the exponents of its factors, without
-normalizing) and cut off `fraction` bits below it; they are added exactly; the sum is rounded once.
-That costs tens of times the matrix product: it is for measuring what rounding alone can do, not for
-every day.
+the best that any hardware may return (f64 is a chain of `fma`). `add` is another way of adding: one
+order in float32, or that of one architecture.
 
 `mma.sync`: one matrix product for each warp, in registers (PTX ISA 9.7.14.5). `wgmma.mma_async`:
 the product of a warpgroup, 64 rows in registers (PTX ISA 9.7.15).
@@ -21,11 +12,10 @@ the product of a warpgroup, 64 rows in registers (PTX ISA 9.7.15).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from gpu_emulator.engines.matrices import (
     LANES,
@@ -41,78 +31,8 @@ from gpu_emulator.engines.matrices import (
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
-_NARROW = ("e4m3", "e5m2")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accumulation:
-    """A way of adding.
-
-    `fraction`: bits kept below the largest exponent. `rounding`: of the result, rn or rz.
-    `mantissa`: bits of the result's significand after the point, where fewer than its format has.
-    `in_halves`: two sums of half of K each, chained from zero, and the accumulator added at the
-    end, to nearest: how sm_90 does `mma.sync` on 8-bit numbers, with its 16-bit tensor cores; of
-    each four neighbours in K the first two belong to the first half.
-    """
-
-    fraction: int
-    rounding: str
-    mantissa: int | None = None
-    in_halves: bool = False
-
-    def add(self, a: Float64, b: Float64, c: Bits | None, name: str) -> Bits:
-        """A @ B + C.
-
-        `a`: (..., m, k) values. `b`: (..., k, n) values. `c`: (..., m, n) bits, or None for zero.
-        `name`: format of c and of the result, f32 or f16. Returns (..., m, n) bits.
-        """
-        with np.errstate(all="ignore"):
-            start = np.zeros((1, 1)) if c is None else to_float64(c, name)
-            if not self.in_halves:
-                return self._sum(a, b, start, name)
-            first = np.arange(a.shape[-1]) % 4 < 2
-            running = self._sum(a[..., first], b[..., first, :], np.zeros((1, 1)), name)
-            middle = to_float64(running, name)
-            running = self._sum(a[..., ~first], b[..., ~first, :], middle, name)
-            return running if c is None else arithmetic.add(name, running, c)
-
-    def _sum(self, a: Float64, b: Float64, c: Float64, name: str) -> Bits:
-        exact = np.matmul(a, b) + c
-        exponents = _exponent(a)[..., :, :, None] + _exponent(b)[..., None, :, :]
-        largest = np.maximum(exponents.max(axis=-2), _exponent(c))
-        unit = largest - self.fraction
-        products = a[..., :, :, None] * b[..., None, :, :]
-        cut = np.trunc(np.ldexp(products, -unit[..., :, None, :])).sum(axis=-2)
-        total = np.ldexp(cut + np.trunc(np.ldexp(c, -unit)), unit)
-        if self.mantissa is not None:
-            own = _exponent(total) - self.mantissa
-            total = np.ldexp(np.trunc(np.ldexp(total, -own)), own)
-        return from_float64(np.where(np.isfinite(exact), total, exact), name, self.rounding)
-
-
-def _exponent(values: Float64) -> Bits:
-    """The exponent of each number; that of zero is below all others."""
-    _, exponent = np.frexp(values)
-    return np.where(values == 0, -2000, exponent - 1)
-
-
-def hopper(instruction: str, a_type: str, d_type: str) -> Accumulation | None:
-    """The sum of an instruction of sm_90, or None where there is nothing to choose.
-
-    `instruction`: `mma.sync` or `wgmma`. `a_type`: f16, bf16, tf32, e4m3 or e5m2; integers and f64
-    are exact. `d_type`: f32 or f16.
-    """
-    if d_type not in ("f32", "f16"):
-        return None
-    rounding = "rz" if d_type == "f32" else "rn"
-    if a_type not in _NARROW:
-        return Accumulation(fraction=25, rounding=rounding)
-    if instruction == "mma.sync":
-        return Accumulation(fraction=25, rounding="rz", in_halves=True)
-    return Accumulation(fraction=13, rounding=rounding, mantissa=13 if d_type == "f32" else None)
-
-
-Order = NDArray[np.intp]
+Adding = Callable[[Float64, Float64, Bits | None, str], Bits]
+"""How (..., m, k) values, (..., k, n) values and (..., m, n) bits of a format add up."""
 INTEGERS = {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
 """Bits of the integer types."""
 
@@ -129,37 +49,21 @@ def decode(codes: Bits, name: str) -> Float64:
 
 
 def product(
-    a: Float64,
-    b: Float64,
-    c: Bits | None,
-    *,
-    c_type: str,
-    d_type: str,
-    order: Order | Accumulation | None = None,
+    a: Float64, b: Float64, c: Bits | None, *, c_type: str, d_type: str, add: Adding | None = None
 ) -> Bits:
     """A @ B + C, rounded to nearest even.
 
     `a`: (..., m, k) values. `b`: (..., k, n) values. `c`: (..., m, n) bits of `c_type`, or None for
-    zero. `c_type`: f16, f32 or f64. `d_type`: f16, f32 or f64. `order`: a permutation of range(k):
-    sum in float32 in this order; or the way of adding of an architecture. f64 stays as it is.
+    zero. `c_type` and `d_type`: f16, f32 or f64. `add`: another way of adding; f64 stays as it is.
     Returns (..., m, n) bits of `d_type`.
     """
     with np.errstate(all="ignore"):
-        start = None if c is None else to_float64(c, c_type)
         if d_type == "f64":
             return _chain(a, b, c)
-        if isinstance(order, Accumulation):
-            return order.add(a, b, c, d_type)
-        if order is None:
-            total = np.matmul(a, b)
-            return from_float64(total if start is None else total + start, d_type)
-        shape = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-        running = np.zeros((*shape, a.shape[-2], b.shape[-1]), dtype=np.float32)
-        if start is not None:
-            running = running + start.astype(np.float32)
-        for k in order:
-            running = (running + a[..., :, k, None] * b[..., None, k, :]).astype(np.float32)
-        return from_float64(running.astype(np.float64), d_type)
+        if add is not None:
+            return add(a, b, c, d_type)
+        total = np.matmul(a, b)
+        return from_float64(total if c is None else total + to_float64(c, c_type), d_type)
 
 
 def _chain(a: Float64, b: Float64, c: Bits | None) -> Bits:
@@ -247,7 +151,7 @@ def mma_sync(
     scale_a: Bits | None = None,
     scale_b: Bits | None = None,
     scale_type: str = "ue8m0",
-    order: Order | Accumulation | None = None,
+    add: Adding | None = None,
 ) -> Bits:
     """D = A x B + C for each warp.
 
@@ -257,8 +161,8 @@ def mma_sync(
     likewise; may differ from `a_type` among the narrow floats and among integers. `c_type`: f64,
     f32, f16 or s32. `d_type`: likewise. `saturate`: `.satfinite`, on integers. `operation`: `xor`
     or `and`, for b1. `scale_a`: (..., 16, blocks) scales of `.block_scale`, from `scales_of_a`.
-    `scale_b`: (..., 8, blocks) scales, from `scales_of_b`. `scale_type`: ue8m0 or ue4m3. `order`:
-    see `products.product`. Returns registers of D, as many as `d_type` needs. Raises `ValueError`:
+    `scale_b`: (..., 8, blocks) scales, from `scales_of_b`. `scale_type`: ue8m0 or ue4m3. `add`: as
+    in `product`. Returns registers of D, as many as `d_type` needs. Raises `ValueError`:
     the shape does not exist for the type.
     """
     if shape not in SHAPES.get(a_type, ()):
@@ -282,7 +186,7 @@ def mma_sync(
         if scale_a is not None and scale_b is not None:
             x = x * _spread(scale_a, scale_type, k)
             y = y * np.swapaxes(_spread(scale_b, scale_type, k), -1, -2)
-        result = product(x, y, start, c_type=c_type, d_type=d_type, order=order)
+        result = product(x, y, start, c_type=c_type, d_type=d_type, add=add)
     return registers(layout.scatter(result), d_width)
 
 
@@ -374,7 +278,7 @@ def wgmma(
     negate_b: bool = False,
     saturate: bool = False,
     operation: str = "and",
-    order: Order | Accumulation | None = None,
+    add: Adding | None = None,
 ) -> Bits:
     """D = A x B, or A x B + D.
 
@@ -398,5 +302,5 @@ def wgmma(
         return registers(layout.scatter(result), width)
     if negate_a != negate_b:
         left = -left
-    result = product(left, right, start, c_type=d_type, d_type=d_type, order=order)
+    result = product(left, right, start, c_type=d_type, d_type=d_type, add=add)
     return registers(layout.scatter(result), width)

@@ -23,14 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_emulator.engines.matrices import LANES, MatrixDescriptor, elements, read_matrix, unpack_row
-from gpu_emulator.engines.products import (
-    INTEGERS,
-    Accumulation,
-    Order,
-    decode,
-    integer_product,
-    product,
-)
+from gpu_emulator.engines.products import INTEGERS, Adding, decode, integer_product, product
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
 ROWS, COLUMNS = 128, 512
@@ -439,7 +432,7 @@ def multiply(
     scales: Scales | None = None,
     scale_input: int = 0,
     disabled: list[int] | None = None,
-    order: Order | Accumulation | None = None,
+    add: Adding | None = None,
 ) -> tuple[tuple[Index, Index, Index], Bits]:
     """D = A x B, or A x B + D: which cells of tensor memory get which values.
 
@@ -447,7 +440,7 @@ def multiply(
     (..., n, K). `instruction`: types, sizes, signs. `lane`: first lane of D. `column`: first column
     of D. `accumulate`: `enable-input-d`. `ws`: `.ws`. `scales`: block scales, for the kinds that
     have them. `scale_input`: `scale-input-d`: D is multiplied by 2 to the power of minus this.
-    `disabled`: words of `disable-output-lane`. `order`: see `products.product`. Returns indices
+    `disabled`: words of `disable-output-lane`. `add`: see `products.product`. Returns indices
     (cta, lane, column), each (m, n), and values uint32 (..., m, n): assign the values to
     `memory[..., cta, lane, column]`. An f16 sits in the lower half of its cell. Raises
     `ValueError`: there is no such shape. Raises `IndexError`: D lies outside of tensor memory.
@@ -470,7 +463,7 @@ def multiply(
             scaled = np.ldexp(to_float64(start, name), -scale_input)
             # Exact unless it becomes subnormal.
             start = from_float64(scaled, name)
-        values = product(left, right, start, c_type=name, d_type=name, order=order)
+        values = product(left, right, start, c_type=name, d_type=name, add=add)
     values = values.astype(np.uint32, copy=False)
     if disabled is not None:
         values = np.where(enabled_lanes(disabled, where), values, old)
