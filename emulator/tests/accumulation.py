@@ -1,11 +1,11 @@
 """How the tensor cores of one architecture add, bit for bit, where that is known.
 
-The PTX ISA leaves it open. On an H200 (sm_90) every one of our sums of random numbers came out as follows, the only
-error of each product is here: the addends, products and accumulator, are aligned to the largest
-exponent among them (that of a product is the sum of the exponents of its factors, without
-normalizing) and cut off `fraction` bits below it; they are added exactly; the sum is rounded once.
-That costs tens of times the matrix product: it is for measuring what rounding alone can do, not for
-every day.
+The PTX ISA leaves it open. On an H200 (sm_90) every one of our sums of random numbers came out as
+follows, the only error of each product is here: the addends, products and accumulator, are aligned
+to the largest exponent among them (that of a product is the sum of the exponents of its factors,
+without normalizing) and cut off `fraction` bits below it; they are added exactly; the sum is
+rounded once. That costs tens of times the matrix product: it is for measuring what rounding alone
+can do, not for every day.
 """
 
 from __future__ import annotations
