@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from harness.cli.main import cli
 from harness.cli.output import print_json, print_note
 from harness.values.errors import InfrastructureError, OutputError, TriageError
 from harness.values.shown import shown, shown_in_a_line
 
 
-def tell(error: BaseException | None) -> int:
+def tell(error: BaseException | None, cli: click.Command) -> int:
     """Say on stderr what went wrong, and on stdout too where JSON is asked for; the exit code.
 
-    None stands for what is a mistake of triage itself, whose traceback is printed already.
+    None stands for what is a mistake of triage itself, whose traceback is printed already; `cli`
+    is the whole command line.
     """
     if isinstance(error, click.Abort):
         print_note("interrupted; what was finished is stored")
@@ -28,7 +28,7 @@ def tell(error: BaseException | None) -> int:
     else:
         code, said = _ours(error)
         print_note(said)
-    if not isinstance(error, OutputError) and _wants_json(sys.argv[1:]):
+    if not isinstance(error, OutputError) and _wants_json(cli, sys.argv[1:]):
         try:
             print_json({"schema": 1, "error": said, "exit_code": code})
             sys.stdout.flush()
@@ -63,9 +63,8 @@ def _ours(error: BaseException | None) -> tuple[int, str]:
     return incomplete, "the traceback above is a mistake of triage; please report it"
 
 
-def _wants_json(words: Sequence[str]) -> bool:
+def _wants_json(command: click.Command, words: Sequence[str]) -> bool:
     """Whether `--json` is among the words as an option, and not as the value of another one."""
-    command: click.Command = cli
     rest = list(words)
     while isinstance(command, click.Group):
         context = click.Context(command)

@@ -18,68 +18,63 @@ from harness.matrix.diff.compare import silence_with
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 
-# Name -> (module, what `triage --help` says). Loading none of them keeps the help instant.
+# Name -> where it is, below this package, and what `triage --help` says. Loading none of them keeps
+# the help instant.
 _COMMANDS = {
     "compile": (
-        "harness.cli.kernels.compile",
+        "kernels.compile:command",
         "Compile every config of a kernel and report the result of each.",
     ),
     "package": (
-        "harness.cli.kernels.package",
+        "diagnosis.workaround:package_command",
         "Find the kernels of a package that a target leaves without configs.",
     ),
     "run": (
-        "harness.cli.kernels.run",
+        "kernels.run:command",
         "Execute what was compiled, without a GPU, and say what came out.",
     ),
-    "bisect": (
-        "harness.cli.diagnosis.bisect",
-        "Find the version in which a failure began, and ended.",
-    ),
+    "bisect": ("diagnosis.bisect:command", "Find the version in which a failure began, and ended."),
     "blame": (
-        "harness.cli.diagnosis.blame",
+        "diagnosis.blame:command",
         "Determine who is responsible: ptxas, Triton, the kernel, a combination.",
     ),
     "minimize": (
-        "harness.cli.diagnosis.minimize",
+        "diagnosis.minimize:command",
         "Reduce a failure to the smallest input that shows it.",
     ),
     "report": (
-        "harness.cli.diagnosis.report",
+        "diagnosis.report:command",
         "Write an issue that upstream can act on, and check it.",
     ),
     "workaround": (
-        "harness.cli.diagnosis.workaround",
+        "diagnosis.workaround:workaround_command",
         "Find what can be done today, and prove it.",
     ),
-    "rank": ("harness.cli.kernels.rank", "Order the configs of a kernel by their expected time."),
-    "check": (
-        "harness.cli.kernels.check",
-        "Find configs that compute something else than the others.",
+    "rank": (
+        "diagnosis.workaround:rank_command",
+        "Order the configs of a kernel by their expected time.",
     ),
-    "matrix": ("harness.cli.nights.matrix", "Run a whole matrix, and say what changed."),
-    "show": ("harness.cli.kernels.show", "Print an artifact of a cell: IR, PTX, SASS, logs."),
-    "diff": ("harness.cli.nights.diff", "Say what changed between two runs."),
-    "history": (
-        "harness.cli.nights.history",
-        "One row for each version: verdict, registers, spills.",
-    ),
+    "check": ("kernels.check:command", "Find configs that compute something else than the others."),
+    "matrix": ("nights.matrix:command", "Run a whole matrix, and say what changed."),
+    "show": ("kernels.kernels:show_command", "Print an artifact of a cell: IR, PTX, SASS, logs."),
+    "diff": ("nights.diff:command", "Say what changed between two runs."),
+    "history": ("nights.history:command", "One row for each version: verdict, registers, spills."),
     "bugs": (
-        "harness.cli.nights.bugs",
+        "nights.bugs:command",
         "Failures by signature: versions, states, and who knows of them.",
     ),
-    "site": ("harness.cli.nights.site", "Write what is stored as static pages, to look at."),
-    "watch": ("harness.cli.nights.watch", "Send what a night changed, one message each."),
-    "export": ("harness.cli.nights.export", "Write results as JSON lines, CSV, Parquet, ..."),
-    "kernels": ("harness.cli.kernels.kernels", "List the kernels that have a repro."),
-    "import": ("harness.cli.kernels.import_", "Write repros from a Triton cache or dump folder."),
-    "toolchain": (
-        "harness.cli.machine.toolchain",
-        "List, install, verify, remove Tritons and ptxas.",
+    "site": ("nights.site:command", "Write what is stored as static pages, to look at."),
+    "watch": ("nights.watch:command", "Send what a night changed, one message each."),
+    "export": ("nights.export:command", "Write results as JSON lines, CSV, Parquet, ..."),
+    "kernels": ("kernels.kernels:kernels_command", "List the kernels that have a repro."),
+    "import": (
+        "kernels.kernels:import_command",
+        "Write repros from a Triton cache or dump folder.",
     ),
-    "cache": ("harness.cli.machine.cache", "Show and trim what is stored."),
+    "toolchain": ("machine:toolchain", "List, install, verify, remove Tritons and ptxas."),
+    "cache": ("machine:cache_command", "Show and trim what is stored."),
     "doctor": (
-        "harness.cli.machine.doctor",
+        "machine:doctor_command",
         "Check this machine, and say what to do about what does not work.",
     ),
 }
@@ -106,8 +101,8 @@ class _LazyGroup(click.Group):
         found = _COMMANDS.get(cmd_name)
         if found is None:
             return None
-        command = importlib.import_module(found[0]).command
-        assert isinstance(command, click.Command)
+        module, _, name = found[0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"harness.cli.{module}"), name)
         _type_texts(command)
         return command
 
@@ -199,4 +194,4 @@ def _run() -> int:
 
 def _tell(error: BaseException | None) -> int:
     # What it needs is loaded when something went wrong, and not before.
-    return int(importlib.import_module("harness.cli.failures").tell(error))
+    return int(importlib.import_module("harness.cli.failures").tell(error, cli))

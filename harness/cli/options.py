@@ -29,52 +29,50 @@ from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _complete_kernels(
-    _context: click.Context, _option: click.Parameter, begun: str
-) -> list[CompletionItem]:
-    """Repros whose names begin so; else the files of the folder."""
-    from harness.cells.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
+def _completing(words_for: Callable[[str], Iterable[str]], *, else_file: bool = False) -> Completer:
+    """What a shell offers: the words that begin so; else, with `else_file`, files of the folder."""
 
-    found: list[CompletionItem] = []
-    with contextlib.suppress(TriageError, OSError):
-        found = _items((repro.name for repro in list_repros()[0]), begun)
-    return found or [CompletionItem(begun, type="file")]
-
-
-def _complete_targets(
-    _context: click.Context, _option: click.Parameter, begun: str
-) -> list[CompletionItem]:
-    """The GPUs that are known, as ptxas spells them."""
-    from harness.cells.selection import SUFFIX_SINCE  # noqa: PLC0415 - as above
-    from harness.values.limits import KNOWN_CAPABILITIES  # noqa: PLC0415
-
-    known = [
-        f"{capability}{suffix}"
-        for capability in KNOWN_CAPABILITIES
-        for suffix, since in (("", 0), *SUFFIX_SINCE.items())
-        if capability >= since
-    ]
-    return _items([*known, *(f"sm_{each}" for each in known if begun.startswith("s"))], begun)
-
-
-def _complete_versions(kind: str, *words: str) -> Completer:
-    """The versions of a tool that are installed, and `words` that stand for some."""
-
-    def complete(
-        _context: click.Context, _option: click.Parameter, begun: str
-    ) -> list[CompletionItem]:
-        from harness.io.toolchains.installed import installed_versions  # noqa: PLC0415 - as above
-
-        found: list[str] = []
+    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+        words: list[str] = []
         with contextlib.suppress(TriageError, OSError):
-            found = [str(version) for version in installed_versions(kind)]
-        return _items([*found, *words], begun)
+            words = [word for word in dict.fromkeys(words_for(begun)) if word.startswith(begun)]
+        files = [CompletionItem(begun, type="file")] if else_file and not words else []
+        return [*map(CompletionItem, words), *files]
 
     return complete
 
 
-def _items(words: Iterable[str], begun: str) -> list[CompletionItem]:
-    return [CompletionItem(word) for word in dict.fromkeys(words) if word.startswith(begun)]
+def _kernels(_begun: str) -> Iterable[str]:
+    from harness.cells.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
+
+    return [repro.name for repro in list_repros()[0]]
+
+
+def _targets(begun: str) -> Iterable[str]:
+    """The GPUs that are known, as ptxas spells them."""
+    from harness.cells.selection import SUFFIX_SINCE  # noqa: PLC0415 - as above
+    from harness.values.limits import KNOWN_CAPABILITIES  # noqa: PLC0415
+
+    return [
+        f"{'sm_' if begun.startswith('s') else ''}{capability}{suffix}"
+        for capability in KNOWN_CAPABILITIES
+        for suffix, since in (("", 0), *SUFFIX_SINCE.items())
+        if capability >= since
+    ]
+
+
+def _versions(kind: str, *words: str) -> Completer:
+    """The versions of a tool that are installed, and `words` that stand for some."""
+
+    def versions(_begun: str) -> Iterable[str]:
+        from harness.io.toolchains.installed import installed_versions  # noqa: PLC0415 - as above
+
+        # A folder that cannot be read leaves the words.
+        with contextlib.suppress(TriageError, OSError):
+            return [*map(str, installed_versions(kind)), *words]
+        return words
+
+    return _completing(versions)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -92,6 +90,17 @@ class SilentOption(click.Option):
 
 EXECUTES = ("--run", "--formal", "--on", "--runner")
 """`--run`, and the options that imply it."""
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """These options, in the order in which the help shows them."""
+
+    def add(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
 def _refusing(refusal: Callable[[list[str]], str | None]) -> Callable[[F], F]:
@@ -170,49 +179,41 @@ def package_version_option(words: str) -> Callable[[F], F]:
     return click.option("--package-version", type=Words(), metavar="SPEC", help=words)
 
 
-def _toolchain_options() -> tuple[Callable[[F], F], ...]:
-    """Which compilers and assemblers."""
-    return (
-        click.option(
-            "--triton",
-            type=Words(),
-            multiple=True,
-            metavar="X",
-            help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
-            "Default: the repro's, else installed.",
-            shell_complete=_complete_versions(TRITON, LATEST, INSTALLED),
-        ),
-        click.option(
-            "--compiler",
-            type=Words(),
-            multiple=True,
-            metavar="KIND==X",
-            help="Any compiler's version; `triton==3.6.0` is `--triton 3.6.0`. Repeatable.",
-        ),
-        click.option(
-            "--ptxas",
-            type=Words(),
-            multiple=True,
-            metavar="X",
-            help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
-            "this Triton picks; the default). Repeatable.",
-            shell_complete=_complete_versions(PTXAS, LATEST, BUNDLED),
-        ),
-        click.option(
-            "--assembler",
-            type=Words(),
-            multiple=True,
-            metavar="KIND==X",
-            help="Any assembler's version; `ptxas==13.1.115` is `--ptxas 13.1.115`. Repeatable.",
-        ),
-    )
-
-
-def toolchain_options(function: F) -> F:
-    """What to compile with."""
-    for option in reversed(_toolchain_options()):
-        function = option(function)
-    return function
+toolchain_options = together(
+    click.option(
+        "--triton",
+        type=Words(),
+        multiple=True,
+        metavar="X",
+        help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
+        "Default: the repro's, else installed.",
+        shell_complete=_versions(TRITON, LATEST, INSTALLED),
+    ),
+    click.option(
+        "--compiler",
+        type=Words(),
+        multiple=True,
+        metavar="KIND==X",
+        help="Any compiler's version; `triton==3.6.0` is `--triton 3.6.0`. Repeatable.",
+    ),
+    click.option(
+        "--ptxas",
+        type=Words(),
+        multiple=True,
+        metavar="X",
+        help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
+        "this Triton picks; the default). Repeatable.",
+        shell_complete=_versions(PTXAS, LATEST, BUNDLED),
+    ),
+    click.option(
+        "--assembler",
+        type=Words(),
+        multiple=True,
+        metavar="KIND==X",
+        help="Any assembler's version; `ptxas==13.1.115` is `--ptxas 13.1.115`. Repeatable.",
+    ),
+)
+"""Which compilers and assemblers."""
 
 
 def _kernel(
@@ -232,7 +233,7 @@ def _kernel(
 
 def selection_options(function: F, *, kernel_required: bool = True) -> F:
     """What to compile with what; the kernel is named by the argument or by `--kernel`."""
-    options = (
+    return together(
         click.argument(
             "given",
             type=Words(names_files=True),
@@ -241,7 +242,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             expose_value=False,
             is_eager=True,
             callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
-            shell_complete=_complete_kernels,
+            shell_complete=_completing(_kernels, else_file=True),
         ),
         click.option(
             "--kernel",
@@ -251,7 +252,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             metavar="KERNEL",
             help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
             "FILE.py::NAME, or FILE.ptx; as the argument.",
-            shell_complete=_complete_kernels,
+            shell_complete=_completing(_kernels, else_file=True),
         ),
         click.option(
             "--sm",
@@ -259,9 +260,9 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             multiple=True,
             metavar="SM",
             help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
-            shell_complete=_complete_targets,
+            shell_complete=_completing(_targets),
         ),
-        *_toolchain_options(),
+        toolchain_options,
         click.option(
             "--launch", type=Words(), metavar="NAME", help="Launch function, or a pattern of them."
         ),
@@ -284,46 +285,7 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
             is_flag=True,
             help="Give every ptxas the PTX generated for the bundled one, byte for byte.",
         ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-def _confinement_options() -> tuple[Callable[[F], F], ...]:
-    """How launch code is confined: kept in the environment, for what this process starts too."""
-    return (
-        click.option(
-            "--confine",
-            cls=SilentOption,
-            type=click.Choice(MODES),
-            envvar=CONFINE,
-            default=MODES[0],
-            show_default=True,
-            expose_value=False,
-            is_eager=True,
-            callback=lambda _, __, mode: os.environ.__setitem__(CONFINE, mode),
-            help="Keep launch code from your files, environment and network: as far as this "
-            "machine is able to, or not at all, or refuse to run it.",
-        ),
-        click.option(
-            "--pass-env",
-            multiple=True,
-            metavar="NAME",
-            expose_value=False,
-            callback=_pass_on,
-            help="An environment variable that launch code gets too. Repeatable.",
-        ),
-        click.option(
-            "-v",
-            "--verbose",
-            cls=SilentOption,
-            is_flag=True,
-            expose_value=False,
-            callback=_say_confinement,
-            help="Say first how launch code is confined here.",
-        ),
-    )
+    )(function)
 
 
 def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:  # noqa: ARG001
@@ -336,6 +298,41 @@ def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence
 def _say_confinement(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:  # noqa: ARG001, FBT001
     if wanted:
         click.echo(f"launch code: {confinement_words()[1]}", err=True)
+
+
+_confinement_options = together(
+    # Kept in the environment, for what this process starts too.
+    click.option(
+        "--confine",
+        cls=SilentOption,
+        type=click.Choice(MODES),
+        envvar=CONFINE,
+        default=MODES[0],
+        show_default=True,
+        expose_value=False,
+        is_eager=True,
+        callback=lambda _, __, mode: os.environ.__setitem__(CONFINE, mode),
+        help="Keep launch code from your files, environment and network: as far as this "
+        "machine is able to, or not at all, or refuse to run it.",
+    ),
+    click.option(
+        "--pass-env",
+        multiple=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_pass_on,
+        help="An environment variable that launch code gets too. Repeatable.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        cls=SilentOption,
+        is_flag=True,
+        expose_value=False,
+        callback=_say_confinement,
+        help="Say first how launch code is confined here.",
+    ),
+)
 
 
 def scheduler_option(words: str) -> Callable[[F], F]:
@@ -352,35 +349,31 @@ def scheduler_option(words: str) -> Callable[[F], F]:
     return lambda function: option(apart(["--scheduler"], "--jobs", because=each)(function))
 
 
-def execution_options(function: F) -> F:
-    """How to work."""
-    options = (
-        click.option(
-            "--jobs",
-            cls=SilentOption,
-            type=click.IntRange(1, 512),
-            help="Compilers at once. Default: all cores.",
-        ),
-        click.option(
-            "--timeout",
-            cls=SilentOption,
-            type=FiniteRange(1, 86400),
-            default=300.0,
-            show_default=True,
-            help="Seconds for one compiler run.",
-        ),
-        click.option(
-            "--memory",
-            cls=SilentOption,
-            type=FiniteRange(0.1, 4096),
-            help="GiB for one compiler run, and for launch code. Default: 80 % of the machine, "
-            "shared out.",
-        ),
-        click.option(
-            "--no-cache", cls=SilentOption, is_flag=True, help="Compile again what is stored."
-        ),
-        *_confinement_options(),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+execution_options = together(
+    click.option(
+        "--jobs",
+        cls=SilentOption,
+        type=click.IntRange(1, 512),
+        help="Compilers at once. Default: all cores.",
+    ),
+    click.option(
+        "--timeout",
+        cls=SilentOption,
+        type=FiniteRange(1, 86400),
+        default=300.0,
+        show_default=True,
+        help="Seconds for one compiler run.",
+    ),
+    click.option(
+        "--memory",
+        cls=SilentOption,
+        type=FiniteRange(0.1, 4096),
+        help="GiB for one compiler run, and for launch code. Default: 80 % of the machine, "
+        "shared out.",
+    ),
+    click.option(
+        "--no-cache", cls=SilentOption, is_flag=True, help="Compile again what is stored."
+    ),
+    _confinement_options,
+)
+"""How to work."""

@@ -1,25 +1,30 @@
-"""`triage workaround`."""
+"""`triage workaround`, `triage rank`, `triage package`: which config to take, and what is left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import lzma
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from harness.cells.selection import select
-from harness.cli.amounts import SECONDS, FilePath, read_amount
+from harness.cells.selection import select, select_all, select_repros
+from harness.cells.spelling import SelectionOptions
+from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
     apart,
     execution_options,
+    goes_with,
     json_option,
     scheduler_option,
     selection_options,
+    toolchain_options,
 )
-from harness.cli.output import print_json, print_remarks, print_said, status_console
+from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
+from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import (
@@ -28,11 +33,18 @@ from harness.cli.running import (
     hubs_of,
     run_to_the_end,
     selection_words,
+    surroundings,
 )
 from harness.frontends.base import Selection
+from harness.io.files.regular_files import read_regular
 from harness.values.errors import StorageError, UsageError
 from harness.workaround.executed import EXECUTED_KINDS, import_workarounds
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
+from harness.workaround.package.losses import PackageReport, package_document, package_said
+from harness.workaround.package.survey import reach, survey_package
+from harness.workaround.rank.order import RankReport
+from harness.workaround.rank.ranking import MeasuredError, rank, rank_again
+from harness.workaround.rank.table import rank_document, ranks_as_markdown, ranks_said
 from harness.workaround.result import WorkaroundReport
 from harness.workaround.settings import SettingKind
 from harness.workaround.table import workaround_document, workarounds_said
@@ -42,7 +54,7 @@ if TYPE_CHECKING:
     from harness.store.store import Store
 
 
-_EPILOG = """\b
+_WORKAROUND_EPILOG = """\b
 Example:
   triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
   triage workaround --kernel two_dots --sm 100a --triton 3.8.0 --run
@@ -53,7 +65,7 @@ found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 
 a toolchain that is not available."""
 
 
-@click.command("workaround", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("workaround", context_settings=CONTEXT, epilog=_WORKAROUND_EPILOG)
 @apart(["--run"], "--on", "--runner", "--pack", "--import", because="the emulator executes PTX")
 @apart(["--run"], "--ptxas", because="PTX is executed without ptxas")
 @apart(["--run"], "--patch", because="a patch is proved by compiling it")
@@ -99,7 +111,7 @@ a toolchain that is not available."""
 @scheduler_option("Have ptxas run")
 @execution_options
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def workaround_command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
     """Find what can be done today where a config fails, spills or is a stub.
 
     Tries other configs, parameters of the launch, ptxas' flags, other ptxas and Tritons, and what
@@ -197,3 +209,167 @@ def _write(report: WorkaroundReport, path: Path | None) -> None:
         path.write_bytes(report.patch.diff.encode())
     except OSError as error:
         raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+_LARGEST = 1 << 28
+
+_RANK_EPILOG = """\b
+Example:
+  triage rank --kernel mamba2_chunk_scan_fwd --sm 90a
+  triage rank --kernel mamba2_chunk_scan_fwd --sm 90a --measure --on gpu
+
+Exit code 0: the configs are ordered. 2: wrong usage. 3: nothing matches. 4: this machine, or a GPU
+that cannot be reached."""
+
+
+@click.command("rank", context_settings=CONTEXT, epilog=_RANK_EPILOG)
+@goes_with("--measure", "--on", "--runner", "--pack", "--import")
+@lambda function: selection_options(function, kernel_required=False)
+@click.option(
+    "--measure", is_flag=True, help="Time the configs on a GPU, and hold the order to it."
+)
+@click.option("--on", type=click.Choice(["gpu"]), help="--measure: this machine's GPU.")
+@gpu_way_options
+@click.option(
+    "--again",
+    "documents",
+    type=FilePath(read=True),
+    multiple=True,
+    metavar="FILE",
+    help="Order what `--measure --json` wrote before (.xz, too). Repeatable.",
+)
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="How good the orders are, as a table."
+)
+@execution_options
+@json_option
+def rank_command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Order the configs of a kernel by what compilers tell of their time, without running them.
+
+    It says how sure the order is, and where it cannot tell. With --measure a GPU says how good it
+    is: the correlation of ranks, and how much slower the first choices are than the best.
+    """
+    if options["documents"]:
+        _show(_again(options["documents"]), options)
+        return
+    if not options["kernel"]:
+        raise UsageError("name a kernel: `triage rank FILE.py`, or --kernel NAME")
+    way = gpu_way({**options, "on": options["on"] or ("gpu" if options["measure"] else None)})
+    with preparing(status_console()):
+        selections = select_all(selection_words(options))
+    how = compile_options(options)
+    with open_results() as store, narrating(status_console(), "compiling") as tell:
+        report = run_to_the_end(rank(selections, store, how, way, tell))
+    print_remarks(report.notes)
+    _show(report, options)
+
+
+def _again(paths: Sequence[Path]) -> RankReport:
+    texts = []
+    for path in paths:
+        data = read_regular(path, _LARGEST)
+        if path.suffix == ".xz":
+            data = _unpacked(data, path)
+        texts.append(data)
+    try:
+        return rank_again(texts)
+    except MeasuredError as error:
+        raise UsageError(f"--again: no document of `triage rank --json`: {error}") from error
+
+
+def _unpacked(data: bytes, path: Path) -> bytes:
+    archive = lzma.LZMADecompressor()
+    try:
+        text = archive.decompress(data, _LARGEST + 1)
+    except lzma.LZMAError as error:
+        raise UsageError(f"--again {path}: {error}") from error
+    if len(text) > _LARGEST:
+        raise UsageError(f"--again {path}: more than {_LARGEST:,} bytes: it is not read")
+    if not archive.eof:
+        raise UsageError(f"--again {path}: it is cut off")
+    return text
+
+
+def _show(report: RankReport, options: dict[str, Any]) -> None:
+    if options["as_json"]:
+        print_json(rank_document(report))
+    elif options["as_markdown"]:
+        if not any(each.quality for each in report.launches):
+            raise UsageError("--markdown says how good orders are: nothing was measured")
+        print_text(ranks_as_markdown(report))
+    else:
+        print_said(ranks_said(report))
+
+
+_PACKAGE_EPILOG = """\b
+Example:
+  triage package fla-core==0.6.0 --sm 80 --sm 90a --sm 120a
+  triage package liger-kernel==0.8.5 --sm 90a --triton 3.9.0 --json
+  triage package fla-core==0.6.0 --sm 120a --launch my_training_step.py
+
+Exit code 0: every kernel that was reached keeps at least half of its configs on each target. 1: one
+loses all or most. 2: wrong usage, or no such package or release. 3: no repro takes kernels from it,
+and no --launch is given. 4: some launches or configs could not be determined."""
+
+
+@click.command("package", context_settings=CONTEXT, epilog=_PACKAGE_EPILOG)
+@click.argument("package", type=Words(), metavar="NAME==VERSION")
+@click.option(
+    "--sm",
+    type=Words(),
+    multiple=True,
+    required=True,
+    metavar="SM",
+    help="GPU target: 90a, sm_100a, 100f ... Repeatable.",
+)
+@click.option(
+    "--launch",
+    "files",
+    type=FilePath(read=True),
+    multiple=True,
+    metavar="FILE",
+    help="A Python file that launches kernels of the package too: its launch() function, or the "
+    "whole file as a program. Repeatable.",
+)
+@toolchain_options
+@execution_options
+@json_option
+def package_command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+    """Find the kernels of a package that a target leaves without configs.
+
+    Compiles every config of every kernel that the launches of repros reach in this release of the
+    package, for each target; says which tuning lists lose all or most of their configs, and writes
+    a pruning function that leaves out what fails. Repros that pin another release are launched with
+    this one. Without a GPU: nothing is run.
+    """
+    status = status_console()
+    with preparing(status):
+        reached = reach(options["package"], [str(file) for file in options["files"]])
+        selections = select_repros(_package_words(options), reached.launches)
+    how = compile_options(options)
+    with open_results() as store, show_progress(status) as progress:
+        report = run_to_the_end(survey_package(reached, selections, store, how, progress))
+    print_remarks((*reached.complaints, *report.compiled.notes, *report.compiled.failures))
+    if options["as_json"]:
+        print_json(package_document(report))
+    else:
+        print_said(package_said(report))
+    raise click.exceptions.Exit(_exit_code(report))
+
+
+def _package_words(options: dict[str, Any]) -> SelectionOptions:
+    return SelectionOptions(
+        kernel=options["package"],
+        sm=options["sm"],
+        triton=options["triton"],
+        compiler=options["compiler"],
+        ptxas=options["ptxas"],
+        assembler=options["assembler"],
+        surroundings=surroundings(),
+    )
+
+
+def _exit_code(report: PackageReport) -> int:
+    if report.losing:
+        return 1
+    return 4 if report.is_incomplete else 0

@@ -26,7 +26,7 @@ from harness.cli.output import (
     results_console,
     status_console,
 )
-from harness.cli.progress.cells import show_matrix_progress
+from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end
@@ -206,7 +206,7 @@ def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by the
             raise click.exceptions.Exit(4 if listing.failures else 0 if has_cells else 3)
         with preparing(status):
             plan = make_plan(matrix, how, store)
-        with show_matrix_progress(status) as progress:
+        with show_progress(status) as progress:
             where = options["scheduler"]
             report = run_to_the_end(_run(matrix, store, how, progress, plan, where))
     _tell(report, as_json=options["as_json"])

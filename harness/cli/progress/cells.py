@@ -19,91 +19,44 @@ from harness.cli.progress.steps import doing
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-
-@contextlib.contextmanager
-def show_progress(console: Console) -> Iterator[RunProgress]:
-    """What to hand to a run; the display lives as long as the block."""
-    if console.is_terminal:
-        with _bar(console) as progress:
-            yield progress
-    else:
-        with _plain() as progress:
-            yield progress
-
-
-@contextlib.contextmanager
-def _bar(console: Console) -> Iterator[RunProgress]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415 - only a terminal shows it
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[found]}"),
-    )
-    counts: Counter[str] = Counter()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("capturing", total=None, found="")
-
-        def capturing(what: str) -> None:
-            if not bar.tasks[0].total:
-                bar.update(task, description=f"capturing with {what}")
-
-        def planned(cells: int) -> None:
-            total = (bar.tasks[0].total or 0) + cells
-            bar.update(task, total=total, description="compiling")
-
-        def done(row: Row) -> None:
-            counts[row.verdict] += 1
-            found = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-            bar.update(task, advance=1, found=found)
-
-        yield RunProgress(capturing=capturing, planned=planned, done=done)
-
-
-@contextlib.contextmanager
-def _plain() -> Iterator[RunProgress]:
-    """How many are done, for lines every so often."""
-    planned = done = 0
-    capturing = "capturing"
-
-    def words() -> str:
-        return f"{done} of {planned} cells done" if planned else capturing
-
-    def capture(what: str) -> None:
-        nonlocal capturing
-        capturing = f"capturing with {what}"
-
-    def plan(cells: int) -> None:
-        nonlocal planned
-        planned += cells
-
-    def finish(row: Row) -> None:  # noqa: ARG001 - the counts say enough
-        nonlocal done
-        done += 1
-
-    with doing(words):
-        yield RunProgress(capturing=capture, planned=plan, done=finish)
-
-
 _SHOWN_FAILURES = 6
 _REASON_WIDTH = 80
 
 
+@contextlib.contextmanager
+def show_progress(console: Console) -> Iterator[RunProgress]:
+    """What to hand to a run; the display lives as long as the block."""
+    state = _State()
+    progress = RunProgress(
+        capturing=state.capture, planned=state.plan, done=state.finish, work=state.work
+    )
+    if console.is_terminal:
+        with Live(state, console=console, transient=True, refresh_per_second=4):
+            yield progress
+    else:
+        with doing(lambda: state.words):
+            yield progress
+
+
 @dataclass(slots=True)
 class _State:
-    """What is known so far; `worked` are cells that were not from the store."""
+    """What is known so far; `worked` are cells that were not from the store.
+
+    Drawn again by `Live` as often as it likes.
+    """
 
     started: float = field(default_factory=time.monotonic)
+    capturing: str = "capturing"
     planned: int = 0
     done: int = 0
     worked: int = 0
-    lowerings: int = 0
-    assemblies: int = 0
+    left: str = ""
     verdicts: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)
     reasons: dict[str, str] = field(default_factory=dict)
+
+    def capture(self, what: str) -> None:
+        self.capturing = f"capturing with {what}"
 
     def plan(self, cells: int) -> None:
         self.planned += cells
@@ -119,7 +72,7 @@ class _State:
             self.reasons.setdefault(key, f"{row.verdict}: {row.reason}")
 
     def work(self, lowerings: int, assemblies: int) -> None:
-        self.lowerings, self.assemblies = lowerings, assemblies
+        self.left = f"{lowerings:,} lowerings and up to {assemblies:,} assemblies left; "
 
     @property
     def eta(self) -> str:
@@ -132,45 +85,20 @@ class _State:
 
     @property
     def words(self) -> str:
+        if not self.planned:
+            return self.capturing
         counts = ", ".join(f"{count:,} {name}" for name, count in self.verdicts.most_common())
-        return (
-            f"{self.done:,} of {self.planned:,} cells done ({counts or 'nothing yet'}); "
-            f"{self.lowerings:,} lowerings and up to {self.assemblies:,} assemblies left; "
-            f"ETA {self.eta}"
-        )
-
-    @property
-    def progress(self) -> RunProgress:
-        return RunProgress(planned=self.plan, done=self.finish, work=self.work)
-
-
-class _View:
-    """Drawn again by `Live` as often as it likes."""
-
-    def __init__(self, state: _State) -> None:
-        self._state = state
+        done = f"{self.done:,} of {self.planned:,} cells done ({counts or 'nothing yet'})"
+        return f"{done}; {self.left}ETA {self.eta}"
 
     def __rich__(self) -> RenderableType:
-        state = self._state
-        bar = ProgressBar(total=max(state.planned, 1), completed=state.done, width=40)
-        parts: list[RenderableType] = [bar, Text(state.words)]
-        if state.failures:
+        bar = ProgressBar(total=max(self.planned, 1), completed=self.done, width=40)
+        parts: list[RenderableType] = [bar, Text(self.words)]
+        if self.failures:
             table = Table(box=None, show_header=False, padding=(0, 1))
-            for key, count in state.failures.most_common(_SHOWN_FAILURES):
-                table.add_row(f"{count:,}", Text(key), Text(state.reasons[key][:_REASON_WIDTH]))
+            for key, count in self.failures.most_common(_SHOWN_FAILURES):
+                table.add_row(f"{count:,}", Text(key), Text(self.reasons[key][:_REASON_WIDTH]))
             parts.append(table)
-            if (more := len(state.failures) - _SHOWN_FAILURES) > 0:
+            if (more := len(self.failures) - _SHOWN_FAILURES) > 0:
                 parts.append(Text(f"and {more} more signatures"))
         return Group(*parts)
-
-
-@contextlib.contextmanager
-def show_matrix_progress(console: Console) -> Iterator[RunProgress]:
-    """What to hand to a run; the display lives as long as the block."""
-    state = _State()
-    if console.is_terminal:
-        with Live(_View(state), console=console, transient=True, refresh_per_second=4):
-            yield state.progress
-    else:
-        with doing(lambda: state.words):
-            yield state.progress

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.live import Live
@@ -21,93 +22,76 @@ _FRAMES = 8
 @contextlib.contextmanager
 def watch_reduction(console: Console) -> Iterator[Watch]:
     """What to hand to a reduction; the display lives as long as the block."""
+    state = _State()
 
     def tell(line: str) -> None:
         console.print(line, soft_wrap=True)
 
-    if not console.is_terminal:
-        plain = _Plain(console)
-        with doing(plain.words):
-            yield Watch(tell=tell, stage=plain.stage, began=plain.began, step=plain.step)
-        return
-    view = _View()
-    with Live(
-        get_renderable=view.render, console=console, transient=True, refresh_per_second=_FRAMES
-    ):
-        yield Watch(tell=tell, stage=view.stage, began=view.began, step=view.step)
+    def began(name: str, level: str, size: Size) -> None:
+        state.name, state.level, state.first = name, level, size
+        if not console.is_terminal:
+            tell(f"{name}: {state.extent(size)}, {size.bytes:,} bytes")
 
+    def stage(words: str) -> None:
+        state.stage = words
 
-class _View:
-    """What is known, redrawn a few times a second."""
+    def step(step: ReductionStep) -> None:
+        state.last, state.stage = step, ""
 
-    def __init__(self) -> None:
-        self._name = self._level = ""
-        self._first: Size | None = None
-        self._last: ReductionStep | None = None
-        self._stage = ""
-        self._started = time.monotonic()
-
-    def stage(self, words: str) -> None:
-        self._stage = words
-
-    def began(self, name: str, level: str, size: Size) -> None:
-        self._name, self._level, self._first = name, level, size
-
-    def step(self, step: ReductionStep) -> None:
-        self._last, self._stage = step, ""
-
-    def render(self) -> Table:
-        grid = Table.grid(padding=(0, 2))
-        if self._first is None:
-            grid.add_row(self._stage or "looking for the failure, and for the versions that accept")
-            return grid
-        size = self._last.best if self._last else self._first
-        grid.add_row(
-            self._name,
-            f"{_extent(size, self._level)} left of {_extent(self._first, self._level)}",
-            f"{size.bytes:,} of {self._first.bytes:,} bytes",
+    if console.is_terminal:
+        shown: contextlib.AbstractContextManager[object] = Live(
+            get_renderable=state.view, console=console, transient=True, refresh_per_second=_FRAMES
         )
-        if self._last:
-            step = self._last
-            elapsed = time.monotonic() - self._started
+    else:
+        shown = doing(lambda: state.words)
+    with shown:
+        yield Watch(tell=tell, stage=stage, began=began, step=step)
+
+
+@dataclass(slots=True)
+class _State:
+    """What is known of the reduction so far."""
+
+    name: str = ""
+    level: str = ""
+    first: Size | None = None
+    last: ReductionStep | None = None
+    stage: str = "looking for the failure, and for the versions that accept"
+    started: float = field(default_factory=time.monotonic)
+
+    def extent(self, size: Size) -> str:
+        count = size.lines if size.instructions is None else size.instructions
+        return f"{count:,} {MEASURES.get(self.level, 'words')}"
+
+    @property
+    def words(self) -> str:
+        step = self.last
+        if step is None:
+            return self.stage
+        stage = f"{self.stage}; " if self.stage else ""
+        return (
+            f"{stage}{self.extent(step.best)}, {step.best.bytes:,} bytes left; "
+            f"{step.tests:,} tests, {step.accepted:,} accepted"
+        )
+
+    def view(self) -> Table:
+        """What a terminal shows, redrawn a few times a second."""
+        grid = Table.grid(padding=(0, 2))
+        if self.first is None:
+            grid.add_row(self.stage)
+            return grid
+        size = self.last.best if self.last else self.first
+        grid.add_row(
+            self.name,
+            f"{self.extent(size)} left of {self.extent(self.first)}",
+            f"{size.bytes:,} of {self.first.bytes:,} bytes",
+        )
+        if self.last:
+            step = self.last
+            elapsed = time.monotonic() - self.started
             grid.add_row(
-                self._stage or f"pass: {step.pass_name}",
+                self.stage or f"pass: {step.pass_name}",
                 f"{step.tests:,} tests, {step.rate:.0f} a second, {elapsed:.0f} s",
                 f"{step.accepted:,} accepted, {step.tests - step.accepted:,} rejected",
             )
         return grid
-
-
-class _Plain:
-    """What is known where there is no terminal: said every so often."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._level = ""
-        self._stage = "looking for the failure, and for the versions that accept"
-        self._last: ReductionStep | None = None
-
-    def stage(self, words: str) -> None:
-        self._stage = words
-
-    def began(self, name: str, level: str, size: Size) -> None:
-        self._level = level
-        self._console.print(f"{name}: {_extent(size, level)}, {size.bytes:,} bytes", soft_wrap=True)
-
-    def step(self, step: ReductionStep) -> None:
-        self._last, self._stage = step, ""
-
-    def words(self) -> str:
-        step = self._last
-        if step is None:
-            return self._stage
-        stage = f"{self._stage}; " if self._stage else ""
-        return (
-            f"{stage}{_extent(step.best, self._level)}, {step.best.bytes:,} bytes left; "
-            f"{step.tests:,} tests, {step.accepted:,} accepted"
-        )
-
-
-def _extent(size: Size, level: str) -> str:
-    count = size.lines if size.instructions is None else size.instructions
-    return f"{count:,} {MEASURES.get(level, 'words')}"

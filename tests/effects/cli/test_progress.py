@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from acted_line import BAD, Line
 
-from harness.cli.kernels import import_
-from harness.cli.machine import doctor, toolchain
+from harness.cli import machine
+from harness.cli.kernels import kernels
 from harness.cli.nights import bugs, diff, export, history, matrix, site
 from harness.cli.progress import steps
 
@@ -68,10 +68,10 @@ def test_a_search_says_where_it_is(line: Line, words: tuple[str, ...], says: str
         (("diff", "--json"), diff, "read_results", "diff is at work"),
         (("bugs", "--json"), bugs, "read_results", "bugs is at work"),
         (("matrix", "merge", "other", "--json"), matrix, "merge_stores", "merging 1 folders"),
-        (("import", "other", "--json"), import_, "read_leftovers", "import is at work"),
-        (("doctor", "--json"), doctor, "examine", "looking at this machine"),
-        (("toolchain", "verify", f"ptxas-{BAD}"), toolchain, "verify", "verifying ptxas-"),
-        (("toolchain", "install", f"ptxas-{BAD}"), toolchain, "_install", "preparing toolchains"),
+        (("import", "other", "--json"), kernels, "read_leftovers", "import is at work"),
+        (("doctor", "--json"), machine, "examine", "looking at this machine"),
+        (("toolchain", "verify", f"ptxas-{BAD}"), machine, "verify", "verifying ptxas-"),
+        (("toolchain", "install", f"ptxas-{BAD}"), machine, "_install", "preparing toolchains"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, tuple) else "",
 )

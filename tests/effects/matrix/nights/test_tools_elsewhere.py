@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from gpu_emulator.values import Budget, Pointer
 from harness.cells.places import open_bench
 from harness.cli.diagnosis.minimize import command as minimize_command
-from harness.cli.diagnosis.workaround import command as workaround_command
+from harness.cli.diagnosis.workaround import workaround_command
 from harness.io.machines.seam import LostWorkersError, MachinesGoneError
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.bundled import bundled_nvdisasm

@@ -9,7 +9,7 @@ import pytest
 import uv
 from packaging.version import Version
 
-from harness.cli.machine import doctor
+from harness.cli import machine as doctor
 from harness.frontends.registry import front_end, kinds
 from harness.io.toolchains.marker import MARKER
 from harness.values.toolchain import PTX, TRITON

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 import pytest
 
-from harness.cli.machine.cache import _size, command
+from harness.cli.machine import _size
+from harness.cli.machine import cache_command as command
 
 CONTEXT = click.Context(command)
 

@@ -1,1 +1,0 @@
-"""Commands about this machine: toolchain, cache, doctor."""
