@@ -18,63 +18,86 @@ from harness.matrix.diff.compare import silence_with
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 
-# Name -> where it is, below this package, and what `triage --help` says. Loading none of them keeps
-# the help instant.
+# Name -> where it is, and what `triage --help` says. Loading none of them keeps the help instant.
 _COMMANDS = {
     "compile": (
-        "kernels.compile:command",
+        "harness.cli.kernels.compile:command",
         "Compile every config of a kernel and report the result of each.",
     ),
     "package": (
-        "diagnosis.workaround:package_command",
+        "harness.cli.diagnosis.workaround:package_command",
         "Find the kernels of a package that a target leaves without configs.",
     ),
     "run": (
-        "kernels.run:command",
+        "harness.cli.kernels.run:command",
         "Execute what was compiled, without a GPU, and say what came out.",
     ),
-    "bisect": ("diagnosis.bisect:command", "Find the version in which a failure began, and ended."),
+    "bisect": (
+        "harness.cli.diagnosis.bisect:command",
+        "Find the version in which a failure began, and ended.",
+    ),
     "blame": (
-        "diagnosis.blame:command",
+        "harness.cli.diagnosis.blame:command",
         "Determine who is responsible: ptxas, Triton, the kernel, a combination.",
     ),
     "minimize": (
-        "diagnosis.minimize:command",
+        "harness.cli.diagnosis.minimize:command",
         "Reduce a failure to the smallest input that shows it.",
     ),
     "report": (
-        "diagnosis.report:command",
+        "harness.cli.diagnosis.report:command",
         "Write an issue that upstream can act on, and check it.",
     ),
     "workaround": (
-        "diagnosis.workaround:workaround_command",
+        "harness.cli.diagnosis.workaround:workaround_command",
         "Find what can be done today, and prove it.",
     ),
     "rank": (
-        "diagnosis.workaround:rank_command",
+        "harness.cli.diagnosis.workaround:rank_command",
         "Order the configs of a kernel by their expected time.",
     ),
-    "check": ("kernels.check:command", "Find configs that compute something else than the others."),
-    "matrix": ("nights.matrix:command", "Run a whole matrix, and say what changed."),
-    "show": ("kernels.kernels:show_command", "Print an artifact of a cell: IR, PTX, SASS, logs."),
-    "diff": ("nights.diff:command", "Say what changed between two runs."),
-    "history": ("nights.history:command", "One row for each version: verdict, registers, spills."),
+    "check": (
+        "harness.cli.kernels.check:command",
+        "Find configs that compute something else than the others.",
+    ),
+    "matrix": ("harness.cli.nights.matrix:command", "Run a whole matrix, and say what changed."),
+    "show": (
+        "harness.cli.kernels.kernels:show_command",
+        "Print an artifact of a cell: IR, PTX, SASS, logs.",
+    ),
+    "diff": ("harness.cli.nights.diff:command", "Say what changed between two runs."),
+    "history": (
+        "harness.cli.nights.history:command",
+        "One row for each version: verdict, registers, spills.",
+    ),
     "bugs": (
-        "nights.bugs:command",
+        "harness.cli.nights.bugs:command",
         "Failures by signature: versions, states, and who knows of them.",
     ),
-    "site": ("nights.site:command", "Write what is stored as static pages, to look at."),
-    "watch": ("nights.watch:command", "Send what a night changed, one message each."),
-    "export": ("nights.export:command", "Write results as JSON lines, CSV, Parquet, ..."),
-    "kernels": ("kernels.kernels:kernels_command", "List the kernels that have a repro."),
+    "site": (
+        "harness.cli.nights.site:command",
+        "Write what is stored as static pages, to look at.",
+    ),
+    "watch": ("harness.cli.nights.watch:command", "Send what a night changed, one message each."),
+    "export": (
+        "harness.cli.nights.export:command",
+        "Write results as JSON lines, CSV, Parquet, ...",
+    ),
+    "kernels": (
+        "harness.cli.kernels.kernels:kernels_command",
+        "List the kernels that have a repro.",
+    ),
     "import": (
-        "kernels.kernels:import_command",
+        "harness.cli.kernels.kernels:import_command",
         "Write repros from a Triton cache or dump folder.",
     ),
-    "toolchain": ("machine:toolchain", "List, install, verify, remove Tritons and ptxas."),
-    "cache": ("machine:cache_command", "Show and trim what is stored."),
+    "toolchain": (
+        "harness.cli.machine:toolchain",
+        "List, install, verify, remove Tritons and ptxas.",
+    ),
+    "cache": ("harness.cli.machine:cache_command", "Show and trim what is stored."),
     "doctor": (
-        "machine:doctor_command",
+        "harness.cli.machine:doctor_command",
         "Check this machine, and say what to do about what does not work.",
     ),
 }
@@ -102,7 +125,7 @@ class _LazyGroup(click.Group):
         if found is None:
             return None
         module, _, name = found[0].partition(":")
-        command: click.Command = getattr(importlib.import_module(f"harness.cli.{module}"), name)
+        command: click.Command = getattr(importlib.import_module(module), name)
         _type_texts(command)
         return command
 
