@@ -303,16 +303,8 @@ class LaunchLevel(Oracle[Compiler]):
         )
 
     async def react(
-        self,
-        text: str,
-        tool: Compiler,
-        limits: ResourceLimits | None = None,  # noqa: ARG002 - those of the bench hold for all
+        self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        """The result of the cell with these settings on this Triton.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
         found = await self._evaluate(self.settings(text), tool)
         if isinstance(found, str):
             end = ProcessEnd(exit_code=1)

@@ -81,16 +81,10 @@ class MeasuredPtx(LaunchSource):
         return self._together.trips
 
     def is_possible(self, text: str) -> bool:
-        """Whether its entry takes what the launch gives."""
         entry = find_entry(text, self.given.emulation.entry)
         return entry is not None and self.launch.fits(entry)
 
     async def ask(self, text: str) -> PredicateAnswer:
-        """Whether its cubins do what those of the original did.
-
-        Raises:
-            InfrastructureError: the emulator cannot be started, or no results came back.
-        """
         if not self.is_possible(text):
             return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")
         if count_unwritten(text) > self.unwritten:

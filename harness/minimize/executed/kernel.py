@@ -308,11 +308,9 @@ class IrForm:
         )
 
     def is_possible(self, text: str) -> bool:
-        """Whether it takes what the launch gives."""
         return argument_names(IrModule.read(text)) == self.arguments
 
     def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
-        """With the arguments by the names that the launch has for them."""
         return {**metadata, **self.known}
 
 

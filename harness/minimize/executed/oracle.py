@@ -79,7 +79,6 @@ class SourceForm:
     options: Mapping[str, object] = field(default_factory=dict)
 
     def is_possible(self, text: str) -> bool:
-        """Whether it says of its arguments what the launch will say."""
         try:
             launch = self.layout.read(text).launch
         except StandaloneError:
@@ -88,7 +87,6 @@ class SourceForm:
         return launch.attributes == wanted and launch.options.keys() >= self.launch.options.keys()
 
     def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
-        """As it is: Triton knows the source's arguments."""
         return metadata
 
 
@@ -130,17 +128,11 @@ class ExecutedOracle(Oracle[Compiler]):
     formal: bool = False
 
     def is_possible(self, text: str) -> bool:
-        """Whether the launch can be made of it."""
         return self.form.is_possible(text)
 
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        """What the PTX of this Triton computes.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
         found = await self.execute(text, tool, limits)
         return found if isinstance(found, Reaction) else reaction_of_run(found.judgement)
 

@@ -163,18 +163,12 @@ class EmulatedPtx:
     formal: bool = False
 
     def is_possible(self, text: str) -> bool:
-        """Whether its entry takes what the launch gives."""
         entry = find_entry(text, self.entry)
         if entry is None or not self.launch.fits(entry):
             return False
         return self.unwritten is None or count_unwritten(text) <= self.unwritten
 
     async def ask(self, text: str) -> PredicateAnswer:
-        """Whether it goes wrong as the original does.
-
-        Raises:
-            InfrastructureError: the emulator cannot be started.
-        """
         assert self.wanted is not None, "the original was observed"
         if not self.is_possible(text):
             return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")

@@ -63,11 +63,9 @@ class Guarded:
         return self.inner.name
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """Those of the pass inside."""
         return self.inner.opportunities(document)
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """What the pass inside makes, if that holds."""
         result = self.inner.apply(document, chosen)
         return result if result and self.holds(result) else None
 

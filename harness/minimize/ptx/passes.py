@@ -60,11 +60,9 @@ class Swapping:
     find: Callable[[Document], Iterable[Swap]]
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """What the function finds."""
         return list(self.find(document))
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """The document with these swaps; those of one instruction are made one after another."""
         changes: dict[int, Sequence[Statement]] = {}
         for swap in chosen:
             assert isinstance(swap, Swap)
@@ -99,12 +97,10 @@ class Modifiers:
     name: str = "modifiers"
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """Each modifier of each opcode, by its number."""
         found = dict.fromkeys(instruction.opcode for _, instruction in document.instructions)
         return [(opcode, n) for opcode in found for n in range(1, opcode.count(".") + 1)]
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """The document without these modifiers."""
         dropped = set(chosen)
         changes: dict[int, Sequence[Statement]] = {}
         for place, old in document.instructions:
@@ -224,12 +220,10 @@ class Functions:
     name: str = "functions"
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """Each function, by its number, where there are several."""
         count = len(document.functions)
         return list(range(count)) if count > 1 else []
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """The document without them."""
         functions = [one for number, one in enumerate(document.functions) if number in set(chosen)]
         return document.without(
             {place for one in functions for place in range(one.head, one.closing + 1)}
@@ -252,7 +246,6 @@ class Heads:
     name: str = "heads"
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """Each part of each head."""
         return [
             _Part(place, kind, number)
             for place, head in _heads(document)
@@ -261,7 +254,6 @@ class Heads:
         ]
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """The document without these parts."""
         dropped = [part for part in chosen if isinstance(part, _Part)]
         changes: dict[int, Sequence[Statement]] = {}
         for place, head in _heads(document):
@@ -333,11 +325,9 @@ class Renaming:
     find: Callable[[Document], Iterable[Rename]]
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """What the function finds."""
         return list(self.find(document))
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """The document with these names."""
         changes: dict[int, Sequence[Statement]] = {}
         for number, function in enumerate(document.functions):
             renames = [r for r in chosen if isinstance(r, Rename) and r.function == number]
@@ -362,11 +352,9 @@ class Collapsing:
     name: str = "collapse"
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """Every instruction, by its place."""
         return [place for place, _ in document.instructions]
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """The document without these instructions."""
         gone = set(chosen)
         changes: dict[int, Sequence[Statement]] = dict.fromkeys(
             (place for place, _ in document.instructions if place in gone), ()
@@ -491,11 +479,9 @@ class Tidying:
     name: str = "tidy"
 
     def opportunities(self, document: Document) -> Sequence[Edit]:
-        """The steps that would change this document."""
         return [step for step in _STEPS if step(document) != document]
 
     def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        """The document after these steps, in their own order."""
         result = document
         for step in _STEPS:
             if step in chosen:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from harness.frontends.one_file import without_argument
 from harness.minimize.python.tree import (
@@ -33,11 +35,11 @@ from harness.minimize.reduction.driver import (
 )
 from harness.values.standalone import FileLayout
 
+T = TypeVar("T")
 Change = Callable[[ast.AST], Replacement]
 
 
-def edit_position(edit: Edit) -> int:
-    """The position that an edit names."""
+def _position(edit: Edit) -> int:
     assert isinstance(edit, int)
     return edit
 
@@ -47,17 +49,11 @@ def nothing(node: ast.AST) -> Replacement:  # noqa: ARG001
     return None
 
 
-def positions_of(source: PythonFile) -> dict[int, int]:
-    """The position of each node, by its id."""
-    return {id(node): position for position, node in enumerate(source.nodes)}
-
-
 class _MarkedByWords:
     """Passes whose edits are positions."""
 
     def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """The statement in words, and where in it."""
-        return document.words(edit_position(edit))
+        return document.words(_position(edit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +63,7 @@ class Statements:
     name: str = "statements"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Every statement of every function, by position."""
-        positions = positions_of(document)
+        positions = document.positions
         return [
             positions[id(statement)]
             for function in document.functions.values()
@@ -76,17 +71,15 @@ class Statements:
         ]
 
     def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """All that would go, in words."""
-        statement = document.nodes[edit_position(edit)]
+        statement = document.nodes[_position(edit)]
         assert isinstance(statement, ast.stmt)
         function = document.function_of(statement)
         gone = function.closure([statement])
         return tuple(ast.unparse(each) for each in function.statements if id(each) in gone)
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """Without these and what depends on them."""
-        gone = {id(document.nodes[edit_position(position)]) for position in chosen}
-        positions = positions_of(document)
+        gone = {id(document.nodes[_position(position)]) for position in chosen}
+        positions = document.positions
         changes: dict[int, Change] = {}
         for function in document.functions.values():
             mine = [each for each in function.statements if id(each) in gone]
@@ -101,18 +94,15 @@ class Methods:
     name: str = "methods"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Every method, by position."""
-        positions = positions_of(document)
+        positions = document.positions
         found = document.functions.items()
         return [positions[id(each.node)] for name, each in found if "." in name]
 
     def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """The method in words."""
-        return ast.unparse(document.nodes[edit_position(edit)])
+        return ast.unparse(document.nodes[_position(edit)])
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """Without these."""
-        return document.rewrite({edit_position(position): nothing for position in chosen})
+        return document.rewrite({_position(position): nothing for position in chosen})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,16 +112,14 @@ class Unused(_MarkedByWords):
     name: str = "unused"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Positions of statements; those too that are unused once later ones are gone."""
-        positions = positions_of(document)
+        positions = document.positions
         found = [*_unused_globals(document)]
         for function in document.functions.values():
             found += _unused_statements(function)
         return sorted(positions[id(statement)] for statement in found)
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """Without these."""
-        return document.rewrite({edit_position(position): nothing for position in chosen})
+        return document.rewrite({_position(position): nothing for position in chosen})
 
 
 def _unused_statements(function: PythonFunction) -> list[ast.stmt]:
@@ -190,7 +178,6 @@ class Rewrites(_MarkedByWords):
     offer: Callable[[PythonFile, ast.AST], Change | None]
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Positions, within functions; like beside like, since they tend to share their fate."""
         found = [
             position
             for position, node in enumerate(document.nodes)
@@ -199,9 +186,8 @@ class Rewrites(_MarkedByWords):
         return sorted(found, key=lambda position: (_kind(document.nodes[position]), position))
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """With these written in the simpler way."""
         changes = {}
-        for position in map(edit_position, chosen):
+        for position in map(_position, chosen):
             change = self.offer(document, document.nodes[position])
             if change:
                 changes[position] = change
@@ -216,15 +202,18 @@ def _kind(node: ast.AST) -> str:
     return type(node).__name__
 
 
+def of_nodes(name: str, kind: type[ast.AST], change: Change) -> Rewrites:
+    """The same change for every node of a kind."""
+    return Rewrites(name, lambda _, node: change if isinstance(node, kind) else None)
+
+
 def branches(which: str) -> Rewrites:
     """The body, or the `else`, in place of a whole `if` or loop; a loop runs once."""
-
-    def offer(_: PythonFile, node: ast.AST) -> Change | None:
-        if isinstance(node, ast.If | ast.For | ast.While):
-            return lambda new: _arm(new, which)
-        return None
-
-    return Rewrites(f"{which} of branches", offer)
+    offered = (ast.If, ast.For, ast.While)
+    change = partial(_arm, which=which)
+    return Rewrites(
+        f"{which} of branches", lambda _, node: change if isinstance(node, offered) else None
+    )
 
 
 def _arm(node: ast.AST, which: str) -> Replacement:
@@ -234,8 +223,8 @@ def _arm(node: ast.AST, which: str) -> Replacement:
     if not isinstance(node, ast.For):
         return list(node.body)
     start: ast.expr = ast.Constant(0)
-    is_single = isinstance(node.target, ast.Name)
-    if is_single and isinstance(node.iter, ast.Call) and len(node.iter.args) > 1:
+    is_name = isinstance(node.target, ast.Name)
+    if is_name and isinstance(node.iter, ast.Call) and len(node.iter.args) > 1:
         start = node.iter.args[0]
     names = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
     first = [ast.Assign(targets=[name], value=start, lineno=0) for name in names]
@@ -265,16 +254,14 @@ def _operands(source: PythonFile, node: ast.AST) -> Iterator[ast.expr]:
     elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         yield node.value
     elif isinstance(node, ast.Call):
-        if isinstance(node.func, ast.Attribute) and not _is_of_module(source, node.func):
+        # Not of a module, as `tl.dot` and `tl.math.exp2` are.
+        root = node.func
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        is_module = isinstance(root, ast.Name) and root.id in source.imported
+        if isinstance(node.func, ast.Attribute) and not is_module:
             yield node.func.value
         yield from (each for each in node.args if not isinstance(each, ast.Starred))
-
-
-def _is_of_module(source: PythonFile, node: ast.expr) -> bool:
-    """`tl.dot`, `tl.math.exp2`."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name) and node.id in source.imported
 
 
 def constants(value: float) -> Rewrites:
@@ -288,66 +275,42 @@ def constants(value: float) -> Rewrites:
     return Rewrites(f"{value} for an expression", offer)
 
 
-def keywords() -> Rewrites:
-    """Keyword arguments of calls, left out: masks, what is loaded beyond them, dtypes."""
-
-    def offer(_: PythonFile, node: ast.AST) -> Change | None:
-        return nothing if isinstance(node, ast.keyword) else None
-
-    return Rewrites("keywords", offer)
-
-
-def plain_assignments() -> Rewrites:
-    """`x = y` in place of `x += y`."""
-
-    def offer(_: PythonFile, node: ast.AST) -> Change | None:
-        return _plain if isinstance(node, ast.AugAssign) else None
-
-    return Rewrites("plain assignments", offer)
-
-
-def bare_expressions() -> Rewrites:
-    """`f(x)` in place of `y = f(x)`."""
-
-    def offer(_: PythonFile, node: ast.AST) -> Change | None:
-        is_call = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        return _bare if is_call else None
-
-    return Rewrites("bare expressions", offer)
-
-
 def _bare(node: ast.AST) -> Replacement:
+    """`f(x)` in place of `y = f(x)`."""
     assert isinstance(node, ast.Assign)
     return ast.Expr(node.value)
 
 
 def _plain(node: ast.AST) -> Replacement:
+    """`x = y` in place of `x += y`."""
     assert isinstance(node, ast.AugAssign)
     return ast.Assign(targets=[node.target], value=node.value, lineno=0)
 
 
-def parameters() -> Rewrites:
-    """Parameters of functions within functions, left out where nothing reads them."""
-
-    def offer(source: PythonFile, node: ast.AST) -> Change | None:
-        return nothing if id(node) in source.unread else None
-
-    return Rewrites("parameters", offer)
-
-
-def trailing_arguments() -> Rewrites:
-    """The last argument of a call, left out."""
-
-    def offer(_: PythonFile, node: ast.AST) -> Change | None:
-        return _shorter if isinstance(node, ast.Call) and node.args else None
-
-    return Rewrites("trailing arguments", offer)
-
-
 def _shorter(node: ast.AST) -> Replacement:
+    """A call without its last argument."""
     assert isinstance(node, ast.Call)
     node.args = node.args[:-1]
     return node
+
+
+# Masks, what is loaded beyond them, dtypes.
+KEYWORDS = of_nodes("keywords", ast.keyword, nothing)
+PLAIN_ASSIGNMENTS = of_nodes("plain assignments", ast.AugAssign, _plain)
+BARE_EXPRESSIONS = Rewrites(
+    "bare expressions",
+    lambda _, node: (
+        _bare if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
+    ),
+)
+# Of functions within functions, where nothing reads them.
+PARAMETERS = Rewrites(
+    "parameters", lambda source, node: nothing if id(node) in source.unread else None
+)
+TRAILING_ARGUMENTS = Rewrites(
+    "trailing arguments",
+    lambda _, node: _shorter if isinstance(node, ast.Call) and node.args else None,
+)
 
 
 # What may go from the launch of a standalone file, and from the code with it.
@@ -368,7 +331,6 @@ class Arguments(MarkedByEdit):
         return "inlined arguments" if self.is_inlining else "unused arguments"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Names."""
         kernel = document.kernel
         read = names_in(kernel.node.body)
         if not self.is_inlining:
@@ -378,7 +340,6 @@ class Arguments(MarkedByEdit):
         return [name for name, value in values.items() if value and name not in changed]
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """Without these arguments."""
         names = {str(name) for name in chosen}
         launch = document.launch
         for name in names:
@@ -428,14 +389,12 @@ class Options(MarkedByEdit):
     name: str = "launch"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """What is named in the launch."""
         launch = document.launch
         return [("attribute", path) for path in launch.attributes] + [
             ("option", name) for name in launch.options
         ]
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """Without these."""
         gone = set(chosen)
         launch = document.launch
         options = {n: v for n, v in launch.options.items() if ("option", n) not in gone}
@@ -450,11 +409,10 @@ class Numbers:
     name: str = "halved numbers"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Values in the code, and constants and options of the launch by name."""
         values = {
             node.value
             for node in document.nodes
-            if isinstance(node, ast.Constant) and _can_be_halved(node.value)
+            if isinstance(node, ast.Constant) and _is_large(node.value)
         }
         launch = document.launch
         return (
@@ -464,7 +422,6 @@ class Numbers:
         )
 
     def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """What the edit names, and the number that it is now."""
         assert isinstance(edit, tuple)
         kind, name = edit
         launch = document.launch
@@ -472,28 +429,23 @@ class Numbers:
         return edit, numbers.get(kind)
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """With these halved."""
         picked = set(chosen)
-        launch = document.launch
-        constants = {
-            path: _halved(text) if ("constant", path) in picked else text
-            for path, text in launch.constants.items()
-        }
-        options = {
-            name: _halved(text) if ("option", name) in picked else text
-            for name, text in launch.options.items()
-        }
+        launch = replace(
+            document.launch,
+            constants=_halved("constant", document.launch.constants, picked),
+            options=_halved("option", document.launch.options, picked),
+        )
         changes: dict[int, Change] = {
             position: lambda _, value=node.value: ast.Constant(value // 2)  # type: ignore[misc]
             for position, node in enumerate(document.nodes)
             if isinstance(node, ast.Constant)
-            and _can_be_halved(node.value)
+            and _is_large(node.value)
             and ("value", node.value) in picked
         }
-        return document.rewrite(changes, replace(launch, constants=constants, options=options))
+        return document.rewrite(changes, launch)
 
 
-def _can_be_halved(value: object) -> bool:
+def _is_large(value: object) -> bool:
     return type(value) is int and value > 1
 
 
@@ -501,8 +453,8 @@ def _number(text: str) -> bool:
     return text.isdigit() and int(text) > 1
 
 
-def _halved(text: str) -> str:
-    return str(int(text) // 2)
+def _halved(kind: str, texts: Mapping[T, str], picked: Collection[Edit]) -> dict[T, str]:
+    return {n: str(int(text) // 2) if (kind, n) in picked else text for n, text in texts.items()}
 
 
 # What may go with a variable: it is what it was set to, or another one, or a number.
@@ -522,7 +474,6 @@ class Variables:
         return f"{self.value} for a variable"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Functions and variables by name."""
         return [
             (place, name)
             for place, function in document.functions.items()
@@ -532,18 +483,17 @@ class Variables:
         ]
 
     def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        """All that sets it, in words."""
         assert isinstance(edit, tuple)
         function = document.functions[edit[0]]
         found = (each for each in function.statements if edit[1] in stores(each))
         return edit, tuple(ast.unparse(each).partition("\n")[0] for each in found)
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """Without these variables."""
-        positions = positions_of(document)
+        positions = document.positions
         changes: dict[int, Change] = {}
         for place, function in document.functions.items():
-            names = {name for name in _locals(function) if (place, name) in chosen}
+            local = {name for statement in function.statements for name in stores(statement)}
+            names = {name for name in local if (place, name) in chosen}
             for statement in function.statements:
                 if _only_sets(statement) & names:
                     changes[positions[id(statement)]] = nothing
@@ -556,10 +506,6 @@ class Variables:
 def _only_sets(statement: ast.stmt) -> set[str]:
     """The variable of an assignment to one; the loop's own is not set by an assignment."""
     return stores(statement) if isinstance(statement, ast.Assign | ast.AugAssign) else set()
-
-
-def _locals(function: PythonFunction) -> set[str]:
-    return {name for each in function.statements for name in stores(each)}
 
 
 def _reads(function: PythonFunction) -> Iterator[ast.Name]:
@@ -575,8 +521,7 @@ class Twins(_MarkedByWords):
     name: str = "twins"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Positions of the later assignments."""
-        positions = positions_of(document)
+        positions = document.positions
         return [
             positions[id(later)]
             for function in document.functions.values()
@@ -584,10 +529,9 @@ class Twins(_MarkedByWords):
         ]
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """With the earlier variables alone."""
-        gone = {id(document.nodes[edit_position(edit)]) for edit in chosen}
-        positions = positions_of(document)
-        changes: dict[int, Change] = dict.fromkeys(map(edit_position, chosen), nothing)
+        gone = {id(document.nodes[_position(edit)]) for edit in chosen}
+        positions = document.positions
+        changes: dict[int, Change] = dict.fromkeys(map(_position, chosen), nothing)
         for function in document.functions.values():
             texts = {
                 _target(later): _target(earlier)
@@ -650,8 +594,7 @@ class Propagations(_MarkedByWords):
     name: str = "propagations"
 
     def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        """Positions of the assignments."""
-        positions = positions_of(document)
+        positions = document.positions
         return [
             positions[id(statement)]
             for function in document.functions.values()
@@ -659,9 +602,8 @@ class Propagations(_MarkedByWords):
         ]
 
     def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        """Without these assignments."""
-        gone = {id(document.nodes[edit_position(position)]) for position in chosen}
-        positions = positions_of(document)
+        gone = {id(document.nodes[_position(position)]) for position in chosen}
+        positions = document.positions
         changes: dict[int, Change] = {positions[statement]: nothing for statement in gone}
         for function in document.functions.values():
             texts = {
@@ -675,11 +617,7 @@ class Propagations(_MarkedByWords):
 
 def _set_once(function: PythonFunction) -> Iterator[ast.Assign]:
     counts = Counter(name for each in function.statements for name in stores(each))
-    reads = Counter(
-        node.id
-        for node in ast.walk(function.node)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    )
+    reads = Counter(node.id for node in _reads(function))
     for each in function.statements:
         if not isinstance(each, ast.Assign) or not isinstance(each.targets[0], ast.Name):
             continue
@@ -730,10 +668,10 @@ _STRUCTURE: tuple[MarkedPass[PythonFile], ...] = (
 )
 PASSES: tuple[MarkedPass[PythonFile], ...] = (
     Arguments(is_inlining=False),
-    parameters(),
+    PARAMETERS,
     Options(),
-    keywords(),
-    plain_assignments(),
+    KEYWORDS,
+    PLAIN_ASSIGNMENTS,
     Variables(0),
     Variables(1.0),
     Unused(),
@@ -742,10 +680,10 @@ PASSES: tuple[MarkedPass[PythonFile], ...] = (
     operands(2),
     *_STRUCTURE,
     Twins(),
-    trailing_arguments(),
+    TRAILING_ARGUMENTS,
     constants(1.0),
     constants(0),
-    bare_expressions(),
+    BARE_EXPRESSIONS,
     Unused(),
     Propagations(),
     Numbers(),

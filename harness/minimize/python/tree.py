@@ -67,6 +67,11 @@ class PythonFile:
         return list(preorder(self.tree))
 
     @cached_property
+    def positions(self) -> dict[int, int]:
+        """The position of each node, by its id."""
+        return {id(node): position for position, node in enumerate(self.nodes)}
+
+    @cached_property
     def functions(self) -> dict[str, PythonFunction]:
         """The kernel and its helpers by name, and methods as `Class.method`."""
         found: dict[str, PythonFunction] = {}

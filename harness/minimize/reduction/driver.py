@@ -458,7 +458,7 @@ class MarkedPass(Transformation[D], Protocol[D]):
 class MarkedByEdit:
     """What makes a pass a `MarkedPass` where its edits say themselves what they would change."""
 
-    def mark(self, document: object, edit: Edit) -> Hashable:  # noqa: ARG002
+    def mark(self, document: object, edit: Edit) -> Hashable:
         """The edit."""
         return edit
 

@@ -44,7 +44,7 @@ T_contra = TypeVar("T_contra", bound=AnyTool, contravariant=True)
 class Oracle(Protocol[T_contra]):
     """Asks any version about any text."""
 
-    def is_possible(self, text: str) -> bool:  # noqa: ARG002
+    def is_possible(self, text: str) -> bool:
         """Whether it is worth asking: any text, if the oracle does not say otherwise."""
         return True
 

@@ -57,17 +57,11 @@ class PtxOracle(Oracle[Assembler]):
         return None
 
     def is_possible(self, text: str) -> bool:
-        """Whether it is PTX with an entry."""
         return self.facts(text) is not None
 
     async def react(
         self, text: str, tool: Assembler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        """What that ptxas does with the text.
-
-        Raises:
-            InfrastructureError: this machine failed, twice.
-        """
         for _ in range(2):
             async with self.slots:
                 done = await assemble_text(
@@ -189,19 +183,9 @@ class CompilerOracle(Oracle[Compiler]):
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        """All that this version does with the text, and the ptxas that it picks with its PTX.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
         return await self._react(text, tool, limits=limits)
 
     async def look(self, text: str, tool: Compiler) -> Reaction:
-        """The same, except that what gets past the stage of the failure is `infra`.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
         return await self._react(text, tool, until=self.until)
 
     async def _react(
@@ -295,19 +279,9 @@ class AssemblerOracle(Oracle[Assembler]):
     async def react(
         self, text: str, tool: Assembler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        """All that this version does with what the compiler makes of the text for it.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
         return await self._by(tool).react(text, self._compiler, limits)
 
     async def look(self, text: str, tool: Assembler) -> Reaction:
-        """The same: an assembler is the last to see it.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
         return await self._by(tool).look(text, self._compiler)
 
     @property

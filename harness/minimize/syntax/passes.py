@@ -34,16 +34,13 @@ class ChangePass:
     find: Callable[[SourceTree], Iterator[SyntaxChange]]
 
     def opportunities(self, document: SourceTree) -> Sequence[Edit]:
-        """Each change once."""
         return list(dict.fromkeys(self.find(document)))
 
-    def mark(self, document: SourceTree, edit: Edit) -> str:  # noqa: ARG002 - the edit says it
-        """What it changes, in words."""
+    def mark(self, document: SourceTree, edit: Edit) -> str:
         assert isinstance(edit, SyntaxChange)
         return edit.mark
 
     def apply(self, document: SourceTree, chosen: Sequence[Edit]) -> SourceTree | None:
-        """The text with these changes."""
         return document.changed(edit for edit in chosen if isinstance(edit, SyntaxChange))
 
 

@@ -274,7 +274,6 @@ class _OnOperations:
     """A pass whose edits are operations, by index."""
 
     def mark(self, document: IrModule, edit: Edit) -> Hashable:
-        """The operation in words."""
         return document.operations[_index(edit)].header.strip()
 
 
@@ -292,7 +291,6 @@ class _Operations(_OnOperations):
         return [n for n, each in enumerate(document.operations) if _can_go(each)]
 
     def mark(self, document: IrModule, edit: Edit) -> Hashable:
-        """All that would go, in words."""
         gone = sorted(document.closure([_index(edit)]))
         return tuple(document.operations[index].header.strip() for index in gone)
 

@@ -11,7 +11,7 @@ from harness.frontends.one_file import StandaloneError
 from harness.frontends.pins import Pinned
 from harness.frontends.tilelang.front_end import TILELANG_FRONT_END
 from harness.frontends.tilelang.source import TileLangForm
-from harness.minimize.python.passes import Statements, branches, parameters
+from harness.minimize.python.passes import PARAMETERS, Statements, branches
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export
 from harness.values.toolchain import NOTHING
@@ -80,10 +80,10 @@ def test_what_is_needed_comes_without_nvcc(monkeypatch: pytest.MonkeyPatch) -> N
 def test_functions_within_functions_are_reduced_too() -> None:
     source = PythonFile.of(inline(EXPORT, DIALECT), TILELANG_FORM)
     assert "-> torch" not in source.text
-    edits = [edit for edit in parameters().opportunities(source) if isinstance(edit, int)]
+    edits = [edit for edit in PARAMETERS.opportunities(source) if isinstance(edit, int)]
     found = [source.nodes[edit] for edit in edits]
     assert [each.arg for each in found if isinstance(each, ast.arg)] == ["B"]
-    smaller = parameters().apply(source, edits)
+    smaller = PARAMETERS.apply(source, edits)
     assert smaller is not None
     assert "def kernel(A: T.Tensor(shape, dtype)):" in smaller.text
     # What a statement sets goes with all that needs it: the tile's loop with the tile.

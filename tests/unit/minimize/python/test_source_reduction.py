@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.minimize.python.passes import (
+    KEYWORDS,
     PASSES,
+    PLAIN_ASSIGNMENTS,
+    TRAILING_ARGUMENTS,
     Arguments,
     Numbers,
     Options,
@@ -25,11 +28,8 @@ from harness.minimize.python.passes import (
     Variables,
     branches,
     constants,
-    keywords,
     operands,
-    plain_assignments,
     python_format,
-    trailing_arguments,
 )
 from harness.minimize.python.tree import PythonFile, undefined
 from harness.minimize.reduction.driver import Effort, MarkedPass, Reduction, ReductionProgress
@@ -235,13 +235,13 @@ def test_options_and_attributes_go() -> None:
 @pytest.mark.parametrize(
     ("change", "before", "after"),
     [
-        (keywords(), "tl.store(x, tl.load(x, mask=y, other=1), mask=y)", "tl.store(x, tl.load(x))"),
-        (plain_assignments(), "y += 1", "y = 1"),
+        (KEYWORDS, "tl.store(x, tl.load(x, mask=y, other=1), mask=y)", "tl.store(x, tl.load(x))"),
+        (PLAIN_ASSIGNMENTS, "y += 1", "y = 1"),
         (operands(0), "tl.store(x, (x + 1)[:, None])", "x"),
         (operands(1), "tl.store(x + y, -y)", "-y"),
         (operands(0), "y = x.to(tl.float32)", "y = x"),
         (operands(0), "y = tl.float32 if N else 2", "y = tl.float32"),
-        (trailing_arguments(), "tl.store(x, y, 1)", "tl.store(x, y)"),
+        (TRAILING_ARGUMENTS, "tl.store(x, y, 1)", "tl.store(x, y)"),
         (constants(1.0), "tl.store(x + y, N)", "tl.store(1.0, 1.0)"),
     ],
 )
