@@ -31,7 +31,7 @@ REQUIRED: Mapping[Upstream, Sequence[str]] = {
 
 _OBSERVED = {
     VerdictKind.SICK: "compiles to poor code",
-    VerdictKind.TRAP_STUB: "compiles without an error, to a kernel whose only effect is a trap",
+    VerdictKind.TRAP_STUB: "compiles without an error to a kernel that only traps",
     VerdictKind.OUT_OF_RESOURCES: "compiles without an error, but needs more than the target has",
     VerdictKind.REJECTED: "is rejected",
     VerdictKind.PASS_FAILURE: "makes a pass of the compiler fail",

@@ -232,7 +232,8 @@ def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
         held += "; no step added a kind of error." if found.fingerprint.errors else "."
         reason = "nothing that was tried accepts the original"
         claims.append(Claim(kind=ClaimKind.VALID, file=shown, reason=reason))
-    said = f"{sizes}; every step kept {kept}{checked}.{held}{undefined}"
+    steps = "" if found.text == found.original_text else f"; every step kept {kept}"
+    said = f"{sizes}{steps}{checked}.{held}{undefined}"
     return ledger.say(said, *claims)
 
 
