@@ -25,7 +25,7 @@ import msgspec
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.io.toolchains.install import install_ptxas
-from harness.minimize.ptx.order import count_instructions
+from harness.minimize.ptx.reduce import count_instructions
 
 CORES = len(os.sched_getaffinity(0))
 # Counts its runs, one byte each, and then is the oracle.

@@ -20,8 +20,7 @@ from harness.frontends.registry import front_end
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.packages.tarballs import pack, unpack
 from harness.matrix.bugs.rekey import row_of_evidence
-from harness.minimize.ptx.defined import count_unwritten
-from harness.minimize.ptx.order import count_instructions
+from harness.minimize.ptx.reduce import count_instructions, count_unwritten
 from harness.minimize.texts import source_format
 from harness.report.attached import (
     Bench,

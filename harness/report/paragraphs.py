@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import spell
-from harness.minimize.ptx.defined import count_unwritten
+from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.words import measure_of
 from harness.report.claims import (
     AttachedPlace,

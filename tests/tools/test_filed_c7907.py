@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import Triage
 
-from harness.minimize.ptx.defined import count_unwritten
+from harness.minimize.ptx.reduce import count_unwritten
 
 pytestmark = pytest.mark.tools
 

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 from conftest import Triage
 
-from harness.minimize.ptx.defined import count_unwritten
-from harness.minimize.ptx.order import count_instructions
+from harness.minimize.ptx.reduce import count_instructions, count_unwritten
 
 pytestmark = pytest.mark.tools
 

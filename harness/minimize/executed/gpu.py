@@ -21,8 +21,8 @@ from harness.frontends.registry import plan_launch
 from harness.judging.ptxas.options import level_change
 from harness.minimize.executed.oracle import reaction_of_run
 from harness.minimize.executed.ptx import find_entry, launch_files, written_launch
-from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.level import minimize_by
+from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, NothingToReduce

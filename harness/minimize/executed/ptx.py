@@ -24,8 +24,8 @@ from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.minimize.executed.oracle import ExecutedCase, reaction_of_run
-from harness.minimize.ptx.defined import count_unwritten
 from harness.minimize.ptx.level import minimize_by
+from harness.minimize.ptx.reduce import count_unwritten
 from harness.minimize.reduction.fingerprint import Answer
 from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, NothingToReduce

@@ -19,8 +19,12 @@ from harness.bisect.search import Tally, runs_to_trust
 from harness.frontends.bench.assemble import script_words
 from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.install import install_ptxas
-from harness.minimize.ptx.defined import undefined_registers
-from harness.minimize.ptx.order import count_instructions, reduce_ptx, single_deletions
+from harness.minimize.ptx.reduce import (
+    count_instructions,
+    reduce_ptx,
+    single_deletions,
+    undefined_registers,
+)
 from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import (
     Answer,

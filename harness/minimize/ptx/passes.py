@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from gpu_emulator.ptx.text.document import (
     Document,
@@ -230,6 +231,9 @@ class Functions:
         )
 
 
+_PARTS = ("front", "parameters", "directives")
+
+
 @dataclass(frozen=True, slots=True)
 class _Part:
     """One part of a head: `front`, `parameters` or `directives`, and its number."""
@@ -249,7 +253,7 @@ class Heads:
         return [
             _Part(place, kind, number)
             for place, head in _heads(document)
-            for kind in ("front", "parameters", "directives")
+            for kind in _PARTS
             for number in range(len(getattr(head, kind)))
         ]
 
@@ -267,16 +271,12 @@ class Heads:
 
 def _without(head: Head, parts: Collection[_Part]) -> Head:
     gone = {(part.kind, part.number) for part in parts}
-    return replace(
-        head,
-        front=tuple(one for n, one in enumerate(head.front) if ("front", n) not in gone),
-        parameters=tuple(
-            one for n, one in enumerate(head.parameters) if ("parameters", n) not in gone
-        ),
-        directives=tuple(
-            one for n, one in enumerate(head.directives) if ("directives", n) not in gone
-        ),
-    )
+
+    def kept(kind: str) -> tuple[Any, ...]:
+        return tuple(part for n, part in enumerate(getattr(head, kind)) if (kind, n) not in gone)
+
+    front, parameters, directives = map(kept, _PARTS)
+    return replace(head, front=front, parameters=parameters, directives=directives)
 
 
 def _heads(document: Document) -> Iterable[tuple[int, Head]]:
@@ -317,6 +317,34 @@ class Rename:
     gone: int | None = None
 
 
+def bodies(
+    document: Document,
+) -> Iterator[tuple[int, Function, Registers, list[tuple[int, Instruction]]]]:
+    """Each function with its number, its registers, and its instructions by place."""
+    for number, function in enumerate(document.functions):
+        inside = [(place, one) for place, one in document.instructions if place in function.body]
+        yield number, function, read_registers(document, function), inside
+
+
+def mapped(names: Mapping[str, str]) -> Callable[[str], str]:
+    """Another name for each of these."""
+    return lambda name: names.get(name, name)
+
+
+def renamings(
+    document: Document, function: Function, name_of: Callable[[str], str]
+) -> dict[int, Sequence[Statement]]:
+    """What becomes of the statements of a function with other names; declarations stay."""
+    changes: dict[int, Sequence[Statement]] = {}
+    for place in function.body:
+        one = document.statements[place]
+        if one.kind is not StatementKind.DECLARATION:
+            new = renamed(one, name_of)
+            if new is not one:
+                changes[place] = [new]
+    return changes
+
+
 @dataclass(frozen=True)
 class Renaming:
     """A pass whose opportunities are renamings. A chain of them is followed to its end."""
@@ -332,12 +360,8 @@ class Renaming:
         for number, function in enumerate(document.functions):
             renames = [r for r in chosen if isinstance(r, Rename) and r.function == number]
             names = {rename.old: rename.new for rename in renames}
-            for place in function.body if names else ():
-                one = document.statements[place]
-                if one.kind is not StatementKind.DECLARATION:
-                    new = renamed(one, partial(_follow, names))
-                    if new is not one:
-                        changes[place] = [new]
+            if names:
+                changes |= renamings(document, function, partial(_follow, names))
             changes.update((rename.gone, ()) for rename in renames if rename.gone is not None)
         return document.replaced(changes) if changes else None
 
@@ -359,22 +383,14 @@ class Collapsing:
         changes: dict[int, Sequence[Statement]] = dict.fromkeys(
             (place for place, _ in document.instructions if place in gone), ()
         )
-        for function in document.functions:
-            registers = read_registers(document, function)
-            inside = [
-                (place, one) for place, one in document.instructions if place in function.body
-            ]
+        for _, function, registers, inside in bodies(document):
             writers = Counter(name for _, one in inside for name in one.writes)
             names: dict[str, str] = {}
             for place, one in inside:
                 if place in gone:
                     names.update(_heirs(one, registers, writers))
-            for place in function.body if names else ():
-                line = document.statements[place]
-                if place not in gone and line.kind is not StatementKind.DECLARATION:
-                    new = renamed(line, partial(_follow, names))
-                    if new is not line:
-                        changes[place] = [new]
+            if names:
+                changes = {**renamings(document, function, partial(_follow, names)), **changes}
         return document.replaced(changes)
 
 
@@ -403,12 +419,10 @@ def _follow(names: dict[str, str], name: str) -> str:
 
 def undefined(document: Document) -> Iterable[Rename]:
     """Every register that nothing writes may be the first such one of its type."""
-    for number, function in enumerate(document.functions):
-        registers = read_registers(document, function)
-        inside = [one for place, one in document.instructions if place in function.body]
-        written = {name for one in inside for name in one.writes}
+    for number, _, registers, inside in bodies(document):
+        written = {name for _, one in inside for name in one.writes}
         first: dict[str, str] = {}
-        for name in dict.fromkeys(name for one in inside for name in one.reads):
+        for name in dict.fromkeys(name for _, one in inside for name in one.reads):
             kind = registers.type_of(name)
             if kind and name not in written and first.setdefault(kind, name) != name:
                 yield Rename(number, name, first[kind])
@@ -416,15 +430,9 @@ def undefined(document: Document) -> Iterable[Rename]:
 
 def mergers(document: Document) -> Iterable[Rename]:
     """Every register may be the one of its type that came before it."""
-    for number, function in enumerate(document.functions):
-        registers = read_registers(document, function)
+    for number, _, registers, inside in bodies(document):
         last: dict[str, str] = {}
-        names = (
-            name
-            for place, one in document.instructions
-            if place in function.body
-            for name in (*one.reads, *one.writes)
-        )
+        names = (name for _, one in inside for name in (*one.reads, *one.writes))
         for name in dict.fromkeys(names):
             kind = registers.type_of(name)
             if kind:
@@ -435,9 +443,7 @@ def mergers(document: Document) -> Iterable[Rename]:
 
 def bypasses(document: Document) -> Iterable[Rename]:
     """Every instruction may go whose result can be one of its own operands, of the same type."""
-    for number, function in enumerate(document.functions):
-        registers = read_registers(document, function)
-        inside = [(place, one) for place, one in document.instructions if place in function.body]
+    for number, _, registers, inside in bodies(document):
         writers = Counter(name for _, one in inside for name in one.writes)
         for place, one in inside:
             if not one.results or len(one.writes) != 1 or writers[one.writes[0]] != 1:
@@ -547,12 +553,9 @@ def _without_unused_parameters(document: Document) -> Document:
         if one.kind is StatementKind.HEAD and (head := read_head(one.code)) and head.is_entry:
             kept = [each for each in head.parameters if used[each.name] > 1]
             if len(kept) < len(head.parameters):
-                changes[place] = [_as_head(one, replace(head, parameters=tuple(kept)))]
+                new = replace(head, parameters=tuple(kept))
+                changes[place] = [statement(StatementKind.HEAD, str(new), one.before)]
     return document.replaced(changes) if changes else document
-
-
-def _as_head(one: Statement, head: Head) -> Statement:
-    return statement(StatementKind.HEAD, str(head), one.before)
 
 
 def _variable(one: Statement) -> str | None:
@@ -587,7 +590,7 @@ def _renumbered(document: Document, function: Function) -> dict[int, Sequence[St
                 number = counts.get((kind, prefix), 0)
                 names[name] = f"{prefix}{number}"
                 counts[kind, prefix] = number + 1
-        new = renamed(one, lambda name: names.get(name, name))
+        new = renamed(one, mapped(names))
         if new is not one:
             changes[place] = [new]
     opening = document.statements[function.opening]
@@ -609,8 +612,7 @@ def _short_names(document: Document) -> Document:
         for old, letter in letters.items()
     }
     return Document(
-        tuple(renamed(one, lambda name: names.get(name, name)) for one in document.statements),
-        document.tail,
+        tuple(renamed(one, mapped(names)) for one in document.statements), document.tail
     )
 
 

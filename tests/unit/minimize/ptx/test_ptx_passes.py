@@ -12,7 +12,6 @@ from ptx_texts import FILES, MODULE, mutated
 
 from gpu_emulator.ptx.text.document import Document, parse
 from gpu_emulator.ptx.text.registers import undefined_reads, without_scopes
-from harness.minimize.ptx.defined import completed, undefined_registers
 from harness.minimize.ptx.passes import (
     Functions,
     Heads,
@@ -34,6 +33,7 @@ from harness.minimize.ptx.passes import (
     tidied,
     undefined,
 )
+from harness.minimize.ptx.reduce import completed, undefined_registers
 from harness.minimize.reduction.driver import Transformation
 
 PASSES: list[Transformation[Document]] = [

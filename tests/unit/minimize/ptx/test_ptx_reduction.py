@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 from ptx_texts import FILES, MODULE
 
 from gpu_emulator.ptx.text.document import parse
-from harness.minimize.ptx.defined import undeclared, undefined_registers
-from harness.minimize.ptx.order import count_instructions, reduce_ptx, single_deletions
+from harness.minimize.ptx.reduce import (
+    count_instructions,
+    reduce_ptx,
+    single_deletions,
+    undeclared,
+    undefined_registers,
+)
 from harness.minimize.reduction.driver import Effort, Reduction, ReductionProgress
 
 BODY = [
