@@ -34,7 +34,7 @@ from harness.minimize.reduction.result import REFUSALS, Minimization, NothingToR
 from harness.minimize.reduction.work import Level, MinimizeTask, reduce_level
 from harness.minimize.settings import open_launch
 from harness.minimize.texts import IrText, find_ir, ir_oracle, read_source_of
-from harness.minimize.ttgir.passes import IR_FORMAT
+from harness.minimize.ttgir import IR_FORMAT
 from harness.values.errors import InfrastructureError, OfflineError, TriageError, UsageError
 from harness.values.standalone import SourceInstall
 from harness.values.target import Target

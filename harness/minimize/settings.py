@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,13 +21,7 @@ from harness.frontends.registry import plan_launch
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.conditions import row_fields
 from harness.judging.ptxas.options import FlagChange
-from harness.minimize.reduction.driver import (
-    Edit,
-    MarkedByEdit,
-    Reducer,
-    TextFormat,
-    reduce_patiently,
-)
+from harness.minimize.reduction.driver import FoundPass, Reducer, TextFormat, reduce_patiently
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
 from harness.minimize.reduction.subject import Subject
@@ -62,6 +56,10 @@ class Settings:
         defaults = {parameter.name: parameter.default for parameter in self.parameters}
         return {n: v for n, v in self.values.items() if n in defaults and v != defaults[n]}
 
+    def with_values(self, values: Mapping[str, Scalar | None]) -> Settings:
+        """The same with these values."""
+        return replace(self, values={**self.values, **values})
+
     @property
     def size(self) -> int:
         """Small numbers first, then little to write."""
@@ -82,123 +80,76 @@ def _bits(value: Scalar | None) -> int:
     return abs(value).bit_length() if isinstance(value, int) else 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Defaults:
-    """Parameters back to their default."""
-
-    name: str = "defaults"
-
-    def opportunities(self, document: Settings) -> Sequence[Edit]:
-        return list(document.overrides)
-
-    def mark(self, document: Settings, edit: Edit) -> Hashable:
-        return edit, document.values[str(edit)]
-
-    def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
-        defaults = {each.name: each.default for each in document.parameters}
-        values = {n: defaults[n] if n in chosen else v for n, v in document.values.items()}
-        return replace(document, values=values)
+def _now(document: Settings, name: str) -> Hashable:
+    return name, document.values[name]
 
 
-@dataclass(frozen=True, slots=True)
-class _Numbers:
+def _default(document: Settings, names: Sequence[str]) -> Settings:
+    defaults = {parameter.name: parameter.default for parameter in document.parameters}
+    return document.with_values({name: defaults[name] for name in names})
+
+
+def _numbers(name: str, smaller: Callable[[int], int]) -> FoundPass[Settings]:
     """Whole numbers, each made smaller."""
 
-    name: str
-    smaller: Callable[[int], int]
+    def find(document: Settings) -> Iterator[str]:
+        settable = {parameter.name for parameter in document.parameters if parameter.settable}
+        for parameter, value in document.values.items():
+            if parameter in settable and type(value) is int and smaller(value) < value:
+                yield parameter
 
-    def opportunities(self, document: Settings) -> Sequence[Edit]:
-        settable = {each.name for each in document.parameters if each.settable}
-        return [
-            name
-            for name, value in document.values.items()
-            if name in settable and type(value) is int and self.smaller(value) < value
-        ]
+    def make(document: Settings, names: Sequence[str]) -> Settings:
+        numbers = {name: document.values[name] for name in names}
+        return document.with_values(
+            {name: smaller(value) for name, value in numbers.items() if type(value) is int}
+        )
 
-    def mark(self, document: Settings, edit: Edit) -> Hashable:
-        return edit, document.values[str(edit)]
-
-    def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
-        values = {
-            name: self.smaller(value) if name in chosen and type(value) is int else value
-            for name, value in document.values.items()
-        }
-        return replace(document, values=values)
+    return FoundPass(name, find, make, _now)
 
 
-@dataclass(frozen=True, slots=True)
-class _Switches(MarkedByEdit):
-    """What can be true, false in place of it."""
-
-    name: str = "switches"
-
-    def opportunities(self, document: Settings) -> Sequence[Edit]:
-        return [name for name, value in document.values.items() if value is True]
-
-    def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
-        values = {n: False if n in chosen else v for n, v in document.values.items()}
-        return replace(document, values=values)
-
-
-@dataclass(frozen=True, slots=True)
-class _Configs(MarkedByEdit):
+def _other_configs(configs: Sequence[Config]) -> FoundPass[Settings]:
     """Another config of the same tuner, of which there can be one only."""
 
-    configs: tuple[Config, ...]
-    name: str = "configs"
-
-    def opportunities(self, document: Settings) -> Sequence[Edit]:
+    def find(document: Settings) -> list[Config]:
         if document.config is None:
             return []
         now = _config_size(document.config)
-        smaller = [each for each in self.configs if _config_size(each) < now]
+        smaller = [config for config in configs if _config_size(config) < now]
         # What comes last is tried first.
         return sorted(smaller, key=_config_size, reverse=True)
 
-    def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
-        [*others, config] = chosen
-        assert isinstance(config, Config)
-        return None if others else replace(document, config=config)
+    def make(document: Settings, chosen: Sequence[Config]) -> Settings | None:
+        return replace(document, config=chosen[0]) if len(chosen) == 1 else None
+
+    return FoundPass("configs", find, make)
 
 
 def _config_size(config: Config) -> int:
     return 4 * sum(_bits(value) for _, value in config.items) + len(config.items)
 
 
-@dataclass(frozen=True, slots=True)
-class _Flags(MarkedByEdit):
-    """Flags of ptxas, left out."""
-
-    name: str = "flags"
-
-    def opportunities(self, document: Settings) -> Sequence[Edit]:
-        return [flag for flag in document.flags if flag.partition("=")[0] not in _KEPT_FLAGS]
-
-    def apply(self, document: Settings, chosen: Sequence[Edit]) -> Settings | None:
-        return replace(document, flags=tuple(f for f in document.flags if f not in chosen))
-
-
-def _one(value: int) -> int:
-    return min(value, 1)
-
-
-def _half(value: int) -> int:
-    return value // 2 if value > 1 else value
+_PASSES: tuple[FoundPass[Settings], ...] = (
+    FoundPass("defaults", lambda document: list(document.overrides), _default, _now),
+    FoundPass(
+        "switches",
+        lambda document: [name for name, value in document.values.items() if value is True],
+        lambda document, names: document.with_values(dict.fromkeys(names, False)),
+    ),
+    _numbers("ones", lambda value: min(value, 1)),
+    _numbers("halves", lambda value: value // 2 if value > 1 else value),
+    FoundPass(
+        "flags",
+        lambda document: [f for f in document.flags if f.partition("=")[0] not in _KEPT_FLAGS],
+        lambda document, gone: replace(
+            document, flags=tuple(flag for flag in document.flags if flag not in gone)
+        ),
+    ),
+)
 
 
 async def reduce_settings(reducer: Reducer[Settings], configs: Sequence[Config]) -> None:
     """Find the least that is still interesting; `configs` are all that the tuner has."""
-    await reduce_patiently(
-        reducer,
-        [
-            _Configs(tuple(configs)),
-            _Defaults(),
-            _Switches(),
-            _Numbers("ones", _one),
-            _Numbers("halves", _half),
-            _Flags(),
-        ],
-    )
+    await reduce_patiently(reducer, [_other_configs(configs), *_PASSES])
 
 
 def differences(before: Settings, after: Settings) -> list[str]:

@@ -16,8 +16,8 @@ from harness.minimize.reduction.driver import TextFormat
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.oracles import CompilerOracle
 from harness.minimize.reduction.result import NothingToReduce
-from harness.minimize.syntax.passes import syntax_format
-from harness.minimize.ttgir.passes import IrModule
+from harness.minimize.syntax import syntax_format
+from harness.minimize.ttgir import IrModule
 from harness.values.errors import UsageError
 from harness.values.standalone import Standalone
 from harness.values.verdict import Stage

@@ -48,7 +48,7 @@ from harness.minimize.reduction.work import (
     with_files,
 )
 from harness.minimize.texts import IrText, export_source, ir_texts
-from harness.minimize.ttgir.passes import IrModule, argument_names
+from harness.minimize.ttgir import IrModule, argument_names
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of
 from harness.run.raw_ptx import LAUNCH_INPUTS

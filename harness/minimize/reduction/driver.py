@@ -15,10 +15,10 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 D = TypeVar("D")
 E = TypeVar("E")
@@ -459,8 +459,26 @@ class MarkedByEdit:
     """What makes a pass a `MarkedPass` where its edits say themselves what they would change."""
 
     def mark(self, document: object, edit: Edit) -> Hashable:
-        """The edit."""
         return edit
+
+
+@dataclass(frozen=True, slots=True)
+class FoundPass(Generic[D]):
+    """A pass of three functions: its edits, what comes of some, and one in words."""
+
+    name: str
+    find: Callable[[D], Iterable[Edit]]
+    make: Callable[[D, Any], D | None]
+    words: Callable[[D, Any], Hashable] = lambda _, edit: edit
+
+    def opportunities(self, document: D) -> Sequence[Edit]:
+        return list(self.find(document))
+
+    def mark(self, document: D, edit: Edit) -> Hashable:
+        return self.words(document, edit)
+
+    def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
+        return self.make(document, chosen)
 
 
 @dataclass(slots=True)

@@ -11,8 +11,7 @@ pytest.importorskip("tree_sitter_cuda", reason="a dependency that this environme
 
 from harness.frontends.cuda.front_end import CUDA_SYNTAX
 from harness.minimize.reduction.driver import Reduction
-from harness.minimize.syntax.passes import syntax_format
-from harness.minimize.syntax.tree import SourceTree, SyntaxChange
+from harness.minimize.syntax import SourceTree, SyntaxChange, syntax_format
 
 TEXT = """\
 #include <cuda_fp16.h>

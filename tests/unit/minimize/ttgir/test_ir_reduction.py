@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.minimize.reduction.driver import MarkedPass, Reduction
-from harness.minimize.ttgir.passes import IR_FORMAT, IR_PASSES, IrModule
+from harness.minimize.ttgir import IR_FORMAT, IR_PASSES, IrModule
 
 # As Triton 3.6 prints one, with locations, aliases, a loop and a reduction.
 TEXT = """\

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from harness.minimize.reduction.driver import (
-    Edit,
-    MarkedByEdit,
+    FoundPass,
     MarkedPass,
     Reducer,
     TextFormat,
@@ -265,90 +264,63 @@ _TENSOR = re.compile(r"tensor<(?:\d+x)*(i\d+|f\d+|bf16)\b")
 _SCALAR = re.compile(r"(i\d+|f\d+|bf16)")
 
 
-def _index(edit: Edit) -> int:
-    assert isinstance(edit, int)
-    return edit
+def _words(document: IrModule, index: int) -> Hashable:
+    """The operation, as it is written."""
+    return document.operations[index].header.strip()
 
 
-class _OnOperations:
-    """A pass whose edits are operations, by index."""
-
-    def mark(self, document: IrModule, edit: Edit) -> Hashable:
-        return document.operations[_index(edit)].header.strip()
+def _words_of_all(document: IrModule, index: int) -> Hashable:
+    """All that goes with it."""
+    return tuple(_words(document, each) for each in sorted(document.closure([index])))
 
 
 def _can_go(operation: IrOperation) -> bool:
     return operation.depth > 1 and not operation.is_last
 
 
-@dataclass(frozen=True, slots=True)
-class _Operations(_OnOperations):
-    """Operations, each with all that needs its results."""
-
-    name: str = "operations"
-
-    def opportunities(self, document: IrModule) -> Sequence[Edit]:
-        return [n for n, each in enumerate(document.operations) if _can_go(each)]
-
-    def mark(self, document: IrModule, edit: Edit) -> Hashable:
-        gone = sorted(document.closure([_index(edit)]))
-        return tuple(document.operations[index].header.strip() for index in gone)
-
-    def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
-        return document.without(map(_index, chosen))
+def _operations_that_can_go(document: IrModule) -> list[int]:
+    return [n for n, operation in enumerate(document.operations) if _can_go(operation)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Unused(_OnOperations):
+def _unused(document: IrModule) -> list[int]:
     """Operations whose results are never read."""
-
-    name: str = "unused"
-
-    def opportunities(self, document: IrModule) -> Sequence[Edit]:
-        found: set[int] = set()
-        while True:
-            living = [each for n, each in enumerate(document.operations) if n not in found]
-            read = {name for each in living for name in each.reads}
-            more = [
-                n
-                for n, each in enumerate(document.operations)
-                if n not in found
-                and _can_go(each)
-                and each.results
-                # What is within it may do something.
-                and not each.has_region
-                and not {name.partition(":")[0] for name in each.results} & read
-            ]
-            if not more:
-                return sorted(found)
-            found.update(more)
-
-    def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
-        # What reads one of them is unused too, but need not be among the chosen.
-        return document.without(map(_index, chosen))
-
-
-@dataclass(frozen=True, slots=True)
-class _Constants(_OnOperations):
-    """A constant of the same type in place of an operation."""
-
-    name: str = "constants"
-
-    def opportunities(self, document: IrModule) -> Sequence[Edit]:
-        return [
+    found: set[int] = set()
+    while True:
+        living = [each for n, each in enumerate(document.operations) if n not in found]
+        read = {name for each in living for name in each.reads}
+        more = [
             n
             for n, each in enumerate(document.operations)
-            if _can_go(each) and "arith.constant" not in each.header and _constant(each)
+            if n not in found
+            and _can_go(each)
+            and each.results
+            # What is within it may do something.
+            and not each.has_region
+            and not {name.partition(":")[0] for name in each.results} & read
         ]
+        if not more:
+            return sorted(found)
+        found.update(more)
 
-    def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
-        texts = {}
-        for index in map(_index, chosen):
-            operation = document.operations[index]
-            text = _constant(operation)
-            if text:
-                texts[index] = (f"{'  ' * operation.depth}{operation.results[0]} = {text}",)
-        return document.replaced(texts)
+
+def _that_can_be_constant(document: IrModule) -> list[int]:
+    return [
+        n
+        for n in _operations_that_can_go(document)
+        if "arith.constant" not in document.operations[n].header
+        and _constant(document.operations[n])
+    ]
+
+
+def _with_constants(document: IrModule, chosen: Sequence[int]) -> IrModule:
+    """A constant of the same type in place of each."""
+    texts = {}
+    for index in chosen:
+        operation = document.operations[index]
+        text = _constant(operation)
+        if text:
+            texts[index] = (f"{'  ' * operation.depth}{operation.results[0]} = {text}",)
+    return document.replaced(texts)
 
 
 def _constant(operation: IrOperation) -> str | None:
@@ -365,41 +337,31 @@ def _constant(operation: IrOperation) -> str | None:
     return f"arith.constant {f'dense<{number}>' if tensor else number} : {kind}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Operands(_OnOperations):
+def _by_another_value(name: str, *, is_earlier: bool = False) -> FoundPass[IrModule]:
     """An operand of the same type in place of a result; or a value that was there before."""
 
-    name: str
-    is_earlier: bool = False
-
-    def opportunities(self, document: IrModule) -> Sequence[Edit]:
-        types = dict(_types(document))
-        return [
-            n
-            for n, each in enumerate(document.operations)
-            if _can_go(each) and self._other(document, n, types)
-        ]
-
-    def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
-        types = dict(_types(document))
-        names = {}
-        for index in map(_index, chosen):
-            other = self._other(document, index, types)
-            if other:
-                names[document.operations[index].results[0]] = other
-        return document.replaced({_index(edit): () for edit in chosen}, names)
-
-    def _other(self, document: IrModule, index: int, types: dict[str, str]) -> str | None:
+    def other(document: IrModule, index: int, types: dict[str, str]) -> str | None:
         operation = document.operations[index]
         kind = operation.type
         if kind is None:
             return None
-        if self.is_earlier:
-            found = (name for name, each in types.items() if each == kind)
-            first = next(found, None)
+        if is_earlier:
+            first = next((name for name, each in types.items() if each == kind), None)
             return first if first != operation.results[0] else None
         mine = value_names(operation.header) - set(operation.results)
         return next((name for name in sorted(mine) if types.get(name) == kind), None)
+
+    def find(document: IrModule) -> list[int]:
+        types = dict(_types(document))
+        return [n for n in _operations_that_can_go(document) if other(document, n, types)]
+
+    def make(document: IrModule, chosen: Sequence[int]) -> IrModule:
+        types = dict(_types(document))
+        others = {document.operations[n].results[0]: other(document, n, types) for n in chosen}
+        names = {result: value for result, value in others.items() if value}
+        return document.replaced(dict.fromkeys(chosen, ()), names)
+
+    return FoundPass(name, find, make, _words)
 
 
 def _types(document: IrModule) -> Iterator[tuple[str, str]]:
@@ -412,58 +374,47 @@ def _types(document: IrModule) -> Iterator[tuple[str, str]]:
             yield operation.results[0], operation.type
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops(_OnOperations):
+def _loops(document: IrModule) -> list[int]:
+    return [n for n, each in enumerate(document.operations) if _FOR.search(each.header)]
+
+
+def _unrolled_once(document: IrModule, chosen: Sequence[int]) -> IrModule | None:
     """The body of a loop, once, in place of the loop."""
-
-    name: str = "loops"
-
-    def opportunities(self, document: IrModule) -> Sequence[Edit]:
-        return [n for n, each in enumerate(document.operations) if _FOR.search(each.header)]
-
-    def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
-        # One at a time: a loop within a loop would move.
-        [*others, edit] = map(_index, chosen)
-        if others:
-            return None
-        operation = document.operations[edit]
-        found = _FOR.search(operation.header)
-        *body, last = document.lines[operation.start + 1 : operation.end]
-        if found is None:
-            return None
-        names = {found[1]: found[2]}
-        for pair in (found[3] or "").split(","):
-            inner, _, outer = pair.partition("=")
-            names[inner.strip()] = outer.strip()
-        if operation.results:
-            result, _, count = operation.results[0].partition(":")
-            yielded = re.findall(r"%[\w$.-]+(?:#\d+)?", last)
-            numbers = range(int(count or 1))
-            names |= {
-                (f"{result}#{n}" if count else result): value
-                for n, value in zip(numbers, yielded, strict=False)
-            }
-        return document.replaced({edit: body}, names)
+    # One at a time: a loop within a loop would move.
+    [*others, edit] = chosen
+    operation = document.operations[edit]
+    found = _FOR.search(operation.header)
+    *body, last = document.lines[operation.start + 1 : operation.end]
+    if others or found is None:
+        return None
+    names = {found[1]: found[2]}
+    for pair in (found[3] or "").split(","):
+        inner, _, outer = pair.partition("=")
+        names[inner.strip()] = outer.strip()
+    if operation.results:
+        result, _, count = operation.results[0].partition(":")
+        yielded = re.findall(r"%[\w$.-]+(?:#\d+)?", last)
+        numbers = range(int(count or 1))
+        names |= {
+            (f"{result}#{n}" if count else result): value
+            for n, value in zip(numbers, yielded, strict=False)
+        }
+    return document.replaced({edit: body}, names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arguments(MarkedByEdit):
-    """Arguments of the kernel that are never read."""
+def _unread_arguments(document: IrModule) -> list[str]:
+    read = {name for each in document.operations if each.depth > 1 for name in each.reads}
+    return [name for name in argument_names(document) if name not in read]
 
-    name: str = "arguments"
 
-    def opportunities(self, document: IrModule) -> Sequence[Edit]:
-        read = {name for each in document.operations if each.depth > 1 for name in each.reads}
-        return [name for name in argument_names(document) if name not in read]
-
-    def apply(self, document: IrModule, chosen: Sequence[Edit]) -> IrModule | None:
-        lines = list(document.lines)
-        for each in document.operations:
-            found = _FUNCTION.match(each.header) if each.depth == 1 else None
-            if found:
-                kept = [text for text in _split(found[2]) if text.partition(":")[0] not in chosen]
-                lines[each.start] = f"{found[1]}{', '.join(kept)}{found[3]}"
-        return IrModule(lines=tuple(lines))
+def _without_arguments(document: IrModule, chosen: Sequence[str]) -> IrModule:
+    lines = list(document.lines)
+    for each in document.operations:
+        found = _FUNCTION.match(each.header) if each.depth == 1 else None
+        if found:
+            kept = [text for text in _split(found[2]) if text.partition(":")[0] not in chosen]
+            lines[each.start] = f"{found[1]}{', '.join(kept)}{found[3]}"
+    return IrModule(lines=tuple(lines))
 
 
 def argument_names(document: IrModule) -> tuple[str, ...]:
@@ -489,15 +440,16 @@ def _split(arguments: str) -> Iterator[str]:
         yield arguments[start:].strip()
 
 
+_UNUSED = FoundPass("unused", _unused, IrModule.without, _words)
 IR_PASSES: tuple[MarkedPass[IrModule], ...] = (
-    _Unused(),
-    _Operations(),
-    _Constants(),
-    _Operands("operands"),
-    _Operands("earlier values", is_earlier=True),
-    _Loops(),
-    _Unused(),
-    _Arguments(),
+    _UNUSED,
+    FoundPass("operations", _operations_that_can_go, IrModule.without, _words_of_all),
+    FoundPass("constants", _that_can_be_constant, _with_constants, _words),
+    _by_another_value("operands"),
+    _by_another_value("earlier values", is_earlier=True),
+    FoundPass("loops", _loops, _unrolled_once, _words),
+    _UNUSED,
+    FoundPass("arguments", _unread_arguments, _without_arguments),
 )
 
 

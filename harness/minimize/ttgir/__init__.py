@@ -1,1 +1,0 @@
-"""The reduction of Triton's IR."""
