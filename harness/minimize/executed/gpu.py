@@ -158,7 +158,7 @@ class MeasuredPtx(LaunchSource):
         many = len(self.cells)
         return [tuple(done[place : place + many]) for place in range(0, len(done), many)]
 
-    async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
+    async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: the same, whatever the text is."""
         ptx, entry = cell.raw_ptx or "", cell.entry or ""
         return replace(self.given, emulation=replace(self.given.emulation, ptx=ptx, entry=entry))
