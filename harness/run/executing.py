@@ -6,20 +6,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from harness.cells.evaluate import Evaluated
+from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import record_of
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
 from harness.run.emulating import emulate
 from harness.run.jobs import Emulated, Emulation
-from harness.run.judging import Judgement, judge, result_of, row_of
+from harness.run.judging import BY_VALUE, Judgement, beside_gpu, judge, result_of, row_of
 from harness.run.launch import RunEvidence, evidence_of
 from harness.run.launching import (
     EmptyGridError,
     LaunchSource,
     NotRunError,
     effort_words,
+    may_lack_registers,
     why_refused,
 )
 from harness.run.recorded_launch import RecordedLaunch, lower_cell
@@ -29,7 +30,8 @@ from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError
 from harness.values.execution import RunRow, RunVerdict, TraceFacts
 from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import GPU, Compiler
+from harness.values.verdict import VerdictKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,9 @@ class Executor(ABC):
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """As `execute`; what came out as a result like a compile's."""
         return (await self.execute(bench, cell)).done
+
+
+_NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES.value, VerdictKind.UNSUPPORTED.value)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,7 +120,11 @@ class OnEmulator(Executor):
         """
         trail = _Trail(lowering=instead)
         try:
-            judgement = judge(await self._evidence(bench, cell, like, trail))
+            evidence = await self._evidence(bench, cell, like, trail)
+            judgement = judge(evidence)
+            if judgement.verdict in BY_VALUE:
+                measured = self.source.bench.store.executions(str(replace(cell.cell, on=GPU)))
+                judgement = beside_gpu(judgement, measured, evidence.launch.emulation.ptx)
         except EmptyGridError as error:
             judgement = Judgement(verdict=RunVerdict.RAN, reason=str(error))
         except NotRunError as error:
@@ -146,12 +155,18 @@ class OnEmulator(Executor):
         self, bench: Workbench, cell: PlannedCell, like: LaunchFacts | None, trail: _Trail
     ) -> RunEvidence:
         source, mine = self.source, self.source.bench
+        is_given = trail.lowering is not None
         trail.lowering = trail.lowering or await lower_cell(bench, cell)
         launch = await source.launch_of(cell, trail.lowering, like)
         get = mine.store.artifacts.get
         ptx = get(launch.emulation.ptx).decode(errors="replace")
         if refused := why_refused(ptx, trail.lowering.value, cell.cell.target, cell.limits):
             raise NotRunError(refused)
+        if not is_given and may_lack_registers(ptx, launch.emulation.block, cell.limits):
+            # How many registers it needs, ptxas alone can say.
+            row = (await evaluate(bench, cell)).row
+            if row.verdict in _NOT_LAUNCHED:
+                raise NotRunError(f"{row.verdict}: it {row.reason}")
         where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
         source.tell(f"{where}: {effort_words(launch.emulation, ptx)}")
         trail.emulated = await emulate(

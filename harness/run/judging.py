@@ -94,6 +94,10 @@ def race_facts(races: Iterable[Race], *, is_alike: bool = False) -> tuple[RaceFa
     return tuple(sorted(found.values(), key=lambda each: each.formal))
 
 
+EMULATOR_WORDS = "the emulator"
+BY_VALUE = (RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC)
+"""What is said of values; under some schedules only, it may be."""
+
 _FAULTS = {
     "memory_fault": RunVerdict.MEMORY_FAULT,
     "hang": RunVerdict.HANG,
@@ -363,6 +367,25 @@ def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
         outputs=compared.outputs,
         signature=signature_of(RunVerdict.WRONG_RESULT, f"differs: {', '.join(names)}"),
     )
+
+
+def beside_gpu(judgement: Judgement, measured: Iterable[RunRow], ptx: str) -> Judgement:
+    """With what a GPU did with the same PTX (by its sha256), of values that are wrong.
+
+    `measured` are rows of the cell that a GPU executed, the newest first. Where each of its runs
+    left what only some of the emulator's schedules leave, the race is latent there.
+    """
+    row = next((row for row in measured if row.compiled and row.compiled.ptx_sha256 == ptx), None)
+    if row is None:
+        return judgement
+    if row.schedule:
+        said = f"latent on {row.device}, which left what {row.schedule} leave each time (--on gpu)"
+        reason = f"emulated: {said}; {judgement.reason.removeprefix('emulated: ')}"
+    else:
+        is_same = row.run is RunVerdict.RIGHT and row.reference == EMULATOR_WORDS
+        said = "its cubin computes the same" if is_same else row.run.value
+        reason = f"{judgement.reason}; on {row.device} (--on gpu): {said}"
+    return replace(judgement, reason=reason)
 
 
 def _depends_on_garbage(evidence: RunEvidence) -> str:

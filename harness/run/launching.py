@@ -43,6 +43,8 @@ _SIZES = {
 }
 _TYPE = re.compile(r"\.(?P<type>[usbf]\d+|bf16|f16x2|b128)(?![\w.])")
 _COUNT = re.compile(r"\[\s*(\d+)\s*\]\s*\Z")
+_MAXNREG = re.compile(r"\.maxnreg\s+(\d+)")
+_SIZED = re.compile(r"\.(?:req|max)ntid\s")
 _REQNTID = re.compile(r"\.reqntid\s+([\d\s,]+)")
 
 
@@ -516,6 +518,20 @@ def why_refused(text: str, lowering: Lowering, target: Target, limits: Limits | 
     evidence = CellEvidence(target=target, lowering=lowering, resources=needs, limits=limits)
     verdict = judge_fit(evidence)
     return f"{verdict.kind.value}: it {verdict.reason}" if verdict else None
+
+
+def may_lack_registers(text: str, block: Sequence[int], limits: Limits | None) -> bool:
+    """Whether ptxas may give a block more registers than the target has, by what the PTX fixes.
+
+    Where it knows the size of the block (`.reqntid`, `.maxntid`), ptxas leaves enough for each of
+    its threads, unless `.maxnreg` allows more.
+    """
+    if limits is None:
+        return False
+    enough = limits.registers_of_thread(math.prod(block))
+    if found := _MAXNREG.search(text):
+        return min(int(found[1]), limits.max_registers_per_thread) > enough
+    return not _SIZED.search(text) and limits.max_registers_per_thread > enough
 
 
 def effort_words(emulation: Emulation, ptx: str) -> str:

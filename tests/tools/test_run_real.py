@@ -137,6 +137,18 @@ def test_an_empty_grid_launches_nothing_and_a_run_is_found_by_its_name(
         assert says in shown.stdout
 
 
+def test_a_config_whose_registers_no_block_gets_is_not_run(module_triage: Triage) -> None:
+    words = ["--kernel", str(HERE / "kernels" / "crowded.py"), "--sm", "80", "--sm", "90a"]
+    rows = run(module_triage, *words, code=4)
+    compiled = module_triage("compile", *words, "--json")
+    cells = msgspec.json.decode(compiled.stdout)["cells"]
+    assert [row["run"] for row in rows] == ["not_run"] * 2
+    # As `compile` says it: how many registers each thread has is ptxas' to say.
+    for row, cell in zip(rows, cells, strict=True):
+        assert row["run_reason"] == f"out_of_resources: it {cell['reason']}"
+        assert "registers for each of 512 threads" in cell["reason"]
+
+
 @pytest.mark.long
 def test_a_loop_with_stages_of_its_own_is_held_to_the_interpreter_of_its_triton(
     module_triage: Triage,

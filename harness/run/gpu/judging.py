@@ -22,7 +22,7 @@ from gpu_emulator.ptx.text.registers import read_registers, undefined_reads, wit
 from harness.run.comparing import ELEMENTS, Difference, as_tensor, compare, near, tolerance_of
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.jobs import JobBuffer
-from harness.run.judging import Judgement, signature_of
+from harness.run.judging import BY_VALUE, EMULATOR_WORDS, Judgement, schedule_words, signature_of
 from harness.run.launch import RunEvidence, Trusted
 from harness.run.matching import tensors_of
 from harness.values.execution import Argument, OutputFacts, RunVerdict
@@ -229,8 +229,6 @@ def _filled(name: str, kind: str, value: int) -> str:
 
 # The referee between cubins of one PTX: the emulator, and what the PTX leaves open.
 
-EMULATOR_WORDS = "the emulator"
-
 Variant = tuple[str, ...] | None
 """The buffers after a program was emulated with other choices, by sha256; None: it did not end."""
 
@@ -279,6 +277,18 @@ class Referee:
         return not any(
             run.guards or self.differing(run.buffers, emulated.buffers) for run in case.ended
         )
+
+    def orders_of(self, case: Measured) -> list[str]:
+        """The emulator's schedules that leave what every run of a cubin left, if others do not."""
+        runs = [run for run in self.evidence.runs if run.ended]
+        if len(case.ended) != len(case.runs) or not case.runs:
+            return []
+        alike = [
+            run
+            for run in runs
+            if not any(end.guards or self.differing(end.buffers, run.buffers) for end in case.ended)
+        ]
+        return [schedule_words(run.trial.schedule) for run in alike] if alike != runs else []
 
     @property
     def hangs_on_registers(self) -> bool:
@@ -411,6 +421,21 @@ class _Bench:
 
     def judge(self, case: Measured) -> Judgement:
         """The verdict of one cubin."""
+        found = replace(self._judge(case), schedule=None)
+        orders = ", ".join(self.referee.orders_of(case))
+        if not orders or self.referee.judgement.verdict not in BY_VALUE:
+            return found
+        # The program is wrong under other orders; this GPU never showed one of them.
+        emulated = self.referee.judgement.reason
+        reason = (
+            "measured: latent on this GPU: every run left what the emulator leaves under "
+            f"{orders}; {emulated}"
+        )
+        if found.verdict is RunVerdict.RIGHT:
+            reason = f"{found.reason}; the emulator leaves this under {orders} only: {emulated}"
+        return replace(found, reason=reason, schedule=orders)
+
+    def _judge(self, case: Measured) -> Judgement:
         early = self._not_ended(case)
         if early:
             return early

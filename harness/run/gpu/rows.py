@@ -229,6 +229,7 @@ def _executed(
         run_reason=judgement.reason,
         run_signature=judgement.signature.key if judgement.signature else None,
         reference=judgement.reference,
+        schedule=judgement.schedule,
         outputs=judgement.outputs,
         seconds=round(sum(seconds), 6) if seconds else None,
         time_ms=time_of(times.ms, times.sm_mhz) if times else None,

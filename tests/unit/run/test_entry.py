@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from harness.run.launching import EntryError, read_entry
+from harness.run.launching import EntryError, may_lack_registers, read_entry
+from harness.values.limits import limits_of
 
 PTX = """
 .version 8.7
@@ -52,3 +53,22 @@ def test_types_sizes_arrays_and_pointers() -> None:
 def test_what_cannot_be_read_is_said(ptx: str, name: str | None, said: str) -> None:
     with pytest.raises(EntryError, match=re.escape(said)):
         read_entry(ptx, name)
+
+
+@pytest.mark.parametrize(
+    ("directives", "threads", "may"),
+    [
+        (".reqntid 512", 512, False),
+        (".reqntid 512\n.maxnreg 255", 512, True),
+        (".reqntid 512\n.maxnreg 128", 512, False),
+        (".maxntid 512, 1, 1", 512, False),
+        ("", 512, True),
+        ("", 256, False),
+    ],
+)
+def test_where_ptxas_may_give_a_block_too_many_registers(
+    directives: str, threads: int, may: bool
+) -> None:
+    text = f".version 8.7\n.target sm_90a\n.entry k()\n{directives}\n{{ ret; }}\n"
+    assert may_lack_registers(text, (threads, 1, 1), limits_of(90)) is may
+    assert not may_lack_registers(text, (threads, 1, 1), None)

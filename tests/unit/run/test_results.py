@@ -8,7 +8,7 @@ import pytest
 
 from harness.matrix.bugs.life import Chronicle
 from harness.matrix.rules import Expectations
-from harness.run.judging import Judgement, result_of, row_of
+from harness.run.judging import Judgement, beside_gpu, result_of, row_of
 from harness.values.bug import BugFacts, MachineState, Occasion
 from harness.values.cell import CellId
 from harness.values.execution import RunVerdict
@@ -132,3 +132,23 @@ def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: b
     compiled = replace(row, cell=str(CELL), ptxas="12.8.93", ptxas_origin="bundled")
     assert (expectations.of(facts(row)) is not None) is of_run
     assert (expectations.of(facts(compiled)) is not None) is not of_run
+
+
+def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
+    said = "emulated: only under first/late, right under first/early: 1 of 4 elements differ"
+    wrong = Judgement(verdict=RunVerdict.WRONG_RESULT, reason=said, signature=WRONG)
+    row = replace(
+        row_of(CELL, wrong, ()), device="NVIDIA X", compiled=result(RunVerdict.NONDETERMINISTIC)
+    )
+    latent = beside_gpu(wrong, [replace(row, schedule="first/early")], "1" * 64)
+    assert latent.reason == (
+        "emulated: latent on NVIDIA X, which left what first/early leave each time (--on gpu); "
+        "only under first/late, right under first/early: 1 of 4 elements differ"
+    )
+    assert (latent.verdict, latent.signature) == (wrong.verdict, wrong.signature)
+    shown = beside_gpu(wrong, [row], "1" * 64)
+    assert shown.reason == f"{said}; on NVIDIA X (--on gpu): wrong_result"
+    alike = replace(row, run=RunVerdict.RIGHT, reference="the emulator")
+    assert beside_gpu(wrong, [alike], "1" * 64).reason.endswith("its cubin computes the same")
+    # Another PTX, or no GPU, says nothing.
+    assert beside_gpu(wrong, [row], "2" * 64) == beside_gpu(wrong, [], "1" * 64) == wrong

@@ -36,9 +36,15 @@ def name_of(data: np.ndarray[Any, Any]) -> str:
     return hashlib.sha256(data.tobytes()).hexdigest()
 
 
-def emulated(after: np.ndarray[Any, Any] | None, *, garbage: int = 0, **changes: Any) -> Ran:
+def emulated(
+    after: np.ndarray[Any, Any] | None,
+    *,
+    garbage: int = 0,
+    completion: Any = "early",
+    **changes: Any,
+) -> Ran:
     buffers = () if after is None else (name_of(after),)
-    schedule = Schedule(garbage=garbage)
+    schedule = Schedule(garbage=garbage, completion=completion)
     return Ran(trial=RunTrial(schedule=schedule), buffers=buffers, executed=1, **changes)
 
 
@@ -255,3 +261,27 @@ def test_what_no_result_came_of_is_not_run() -> None:
     [found] = verdicts(referee(emulated(RIGHT)), Measured(words="ptxas 1", runs=()))
     assert found.verdict is RunVerdict.NOT_RUN
     assert "cut off" in found.reason
+
+
+LATENT = (emulated(RIGHT), emulated(WRONG, completion="late"))
+
+
+def test_a_race_whose_right_values_a_gpu_leaves_each_time_is_latent_there() -> None:
+    twice = ended("ptxas 1 -O3", RIGHT, RIGHT)
+    [found] = verdicts(referee(*LATENT), twice)
+    assert found.verdict is RunVerdict.NONDETERMINISTIC
+    said = "measured: latent on this GPU: every run left what the emulator leaves under "
+    assert found.reason.startswith(f"{said}lockstep/early; emulated: 1 of 4 elements of out differ")
+    assert found.schedule == "lockstep/early"
+    author = Trusted(words="expected.npy", buffers=(name_of(RIGHT),), is_final=True)
+    [found] = verdicts(referee(*LATENT, trusted=(author,)), twice)
+    assert found.verdict is RunVerdict.RIGHT
+    assert "agrees with expected.npy; the emulator leaves this under lockstep/early" in found.reason
+    assert "only under lockstep/late, right under lockstep/early" in found.reason
+
+
+def test_a_race_that_shows_on_the_gpu_is_not_latent() -> None:
+    for case in (ended("ptxas 1 -O3", RIGHT, WRONG), ended("ptxas 1 -O3", OTHER, OTHER)):
+        [found] = verdicts(referee(*LATENT), case)
+        assert "latent" not in found.reason
+        assert found.schedule is None
