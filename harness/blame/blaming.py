@@ -54,7 +54,7 @@ from harness.values.errors import (
 from harness.values.row import Row
 from harness.values.toolchain import TRITON, Assembler, Compiler, compiler_name
 from harness.values.verdict import VerdictKind
-from harness.workaround.paste import ptxas_environment
+from harness.workaround.trials import ptxas_environment
 
 # Versions that do not go together: the pair as a user would run it, and how to set up one.
 

@@ -1,7 +1,8 @@
-"""Settings that are executed, each on the inputs of its launch: what they compute is the proof."""
+"""Settings that are executed or timed: what they compute is the proof; and what is kept."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,19 +15,60 @@ from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.store.store import Store
+from harness.values.bug import KeptSetting, KeptWorkaround
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.timing import Faster, compare_times
 from harness.values.verdict import VerdictKind
-from harness.workaround.keeping import keep
 from harness.workaround.result import Candidate, Equivalence, Numerics, Speedup, WorkaroundReport
-from harness.workaround.settings import SettingKind
+from harness.workaround.settings import Setting, SettingKind
 
 if TYPE_CHECKING:
     from harness.run.executing import Executed, OnEmulator
     from harness.run.gpu.timed_launches import GpuWay, TimedLaunch
+
+
+def keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
+    """With the bugs that it works around, so that every night can say whether it is needed."""
+    best = report.candidates[0] if report.candidates else None
+    patch = report.patch
+    if best is None and patch is None:
+        return
+    left_out = patch.left_out if patch else ()
+    store.put_workaround(
+        KeptWorkaround(
+            baseline=report.baseline,
+            change=best.change if best else f"patch of {patch.file if patch else ''}",
+            proof=best.row if best else None,
+            setting=_kept_setting(best.setting, selection) if best else None,
+            signatures=tuple(
+                dict.fromkeys(
+                    row.signature for row in (report.baseline, *left_out) if row.signature
+                )
+            ),
+            diff=patch.diff if patch else "",
+            is_patch_proved=bool(patch and patch.is_proved),
+            left_out=tuple(row.config for row in left_out),
+            overrides=tuple(selection.launches[0].overrides.items()),
+            created=time.time(),
+        )
+    )
+
+
+def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting | None:
+    """What a night compiles again; an edit of a file is the user's to keep."""
+    if setting.edit:
+        return None
+    overrides = {**selection.launches[0].overrides, **dict(setting.launch)}
+    return KeptSetting(
+        config=setting.config.as_dict(),
+        overrides=tuple(overrides.items()),
+        options=setting.flags.label if setting.flags else None,
+        ptxas=setting.ptxas,
+        triton=setting.triton,
+    )
 
 
 EXECUTED_KINDS = (SettingKind.CONFIG, SettingKind.LAUNCH, SettingKind.TRITON)

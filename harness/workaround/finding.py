@@ -23,22 +23,30 @@ from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
-from harness.workaround.choice import Tried, best_of, choose, is_gain, rank_key
 from harness.workaround.executed import (
     EXECUTED_KINDS,
     Executions,
     emulated_numerics,
+    keep,
     keep_packed,
     measure_candidates,
 )
 from harness.workaround.expected import in_order_of_time
-from harness.workaround.keeping import keep
 from harness.workaround.numerics import Judge
-from harness.workaround.paste import explained, paste_lines
 from harness.workaround.result import Candidate, Equivalence, Patch, WorkaroundReport
 from harness.workaround.search import explore
-from harness.workaround.settings import Setting, SettingKind, UserSetting, without
-from harness.workaround.trials import Attempt, Trials
+from harness.workaround.settings import (
+    Setting,
+    SettingKind,
+    Tried,
+    UserSetting,
+    best_of,
+    choose,
+    is_gain,
+    rank_key,
+    without,
+)
+from harness.workaround.trials import Attempt, Trials, explained, paste_lines
 
 if TYPE_CHECKING:
     from harness.run.gpu.timed_launches import GpuWay

@@ -1,38 +1,431 @@
-"""The workaround as a patch of the kernel's file: what it leaves out, and what it adds."""
+"""The workaround as a patch of the kernel's file: what it leaves out, and what it adds.
+
+Only what was compiled is claimed: a guard names the releases of Triton with which the configs
+failed, and the arguments by which the tuner tells launches apart.
+"""
 
 from __future__ import annotations
 
 import ast
 import asyncio
-from collections.abc import Sequence
+import difflib
+import textwrap
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
+
+import libcst as cst
+from packaging.version import Version
 
 from harness.cells.evaluate import evaluate
 from harness.frontends.base import LaunchCode, Plan
 from harness.frontends.bench.bench import TimeIsUpError, until
 from harness.frontends.launch_code import copy_with, read_source
 from harness.frontends.registry import front_end, plan_launch
-from harness.tables.survivors import survivors
+from harness.frontends.texts.python import config_source, literal
+from harness.tables.survivors import common_fields, survivors
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage, VerdictKind
-from harness.workaround.choice import Tried, is_gain
-from harness.workaround.result import Candidate, Patch
+from harness.workaround.result import Candidate, Clause, Guard, Patch
 from harness.workaround.search import usable_versions
-from harness.workaround.settings import Setting, SettingKind, in_order
+from harness.workaround.settings import Setting, SettingKind, Tried, in_order, is_gain
 from harness.workaround.trials import Attempt, Trials
-from harness.workaround.tuning_list import (
-    GuardedRelease,
-    PatchError,
-    find_tuner,
-    make_guard,
-    patch_tuner,
-    unified_diff,
-)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardedRelease:
+    """Which configs of a list fail with one release of Triton; in neither: could not tell."""
+
+    triton: str
+    fails: tuple[Config, ...]
+    works: tuple[Config, ...]
+    reason: str = ""
+
+
+def make_guard(
+    releases: Iterable[GuardedRelease], *, capability: int, arguments: Mapping[str, Scalar]
+) -> Guard | None:
+    """A guard over releases that were compiled; None where no config has to be left out.
+
+    A release between two of them that was not compiled is not covered. A Triton with which no
+    config works is left alone: a tuner needs one config at least.
+    """
+    ordered = sorted(releases, key=lambda each: Version(each.triton))
+    clauses: dict[object, Clause] = {}
+    for each in ordered:
+        if not each.fails or not each.works:
+            continue
+        either = _families(each.fails, each.works)
+        same = clauses.get(either)
+        before = same.releases if same else ()
+        clauses[either] = Clause(
+            releases=(*before, Version(each.triton).public),
+            either=either,
+            reason=same.reason if same else each.reason,
+        )
+    if not clauses:
+        return None
+    return Guard(
+        capability=divmod(capability, 10),
+        arguments=tuple(arguments.items()),
+        clauses=tuple(clauses.values()),
+        tested=tuple(each.triton for each in ordered),
+    )
+
+
+def _families(
+    fails: Sequence[Config], works: Sequence[Config]
+) -> tuple[tuple[tuple[str, tuple[Scalar | None, ...]], ...], ...]:
+    common = common_fields([c.as_dict() for c in fails], [c.as_dict() for c in works])
+    if common is not None:
+        return (tuple((name, tuple(values)) for name, values in common.items()),)
+    return tuple(tuple((name, (value,)) for name, value in _whole(c, fails, works)) for c in fails)
+
+
+def _whole(
+    config: Config, fails: Sequence[Config], works: Sequence[Config]
+) -> list[tuple[str, Scalar | None]]:
+    names = dict.fromkeys(name for each in (*fails, *works) for name, _ in each.items)
+    return [(name, config.as_dict().get(name)) for name in names]
+
+
+# The Python that a patch puts into a kernel's file: a guard as a function, a config as a call. It
+# needs nothing but torch and Triton, and says in its docstring what it rests on.
+
+_WIDTH = 92
+
+PRUNING = "_drop_broken_configs"
+"""The name of the function, where it is free."""
+
+
+def pruning_source(
+    name: str, guard: Guard, because: str, *, imported: Collection[str], wraps: bool
+) -> str:
+    """The function `name` for `early_config_prune`, which leaves out what a guard names.
+
+    `imported` are the modules that the file binds. With `wraps`, a second function joins it to what
+    the kernel prunes already.
+    """
+    lines = [f"def {name}(configs, named_args, **kwargs):", *_docstring(guard, because)]
+    lines += [f"    import {module}" for module in ("torch", "triton") if module not in imported]
+    if guard.arguments:
+        lines += [
+            "    arguments = {**named_args, **kwargs}",
+            f"    compiled = {literal(dict(guard.arguments))}",
+            "    if any(arguments.get(name) != value for name, value in compiled.items()):",
+            "        return configs",
+        ]
+    lines += [
+        f"    if torch.cuda.get_device_capability() != {guard.capability!r}:",
+        "        return configs",
+        '    version = triton.__version__.partition("+")[0]',
+        "",
+        "    def is_broken(config):",
+        "        values = config.all_kwargs()",
+        *(line for clause in guard.clauses for line in _clause(clause)),
+        "        return False",
+        "",
+        "    return [config for config in configs if not is_broken(config)] or configs",
+    ]
+    return (
+        "\n".join(
+            [
+                *lines,
+                *(
+                    [
+                        "",
+                        "",
+                        f"def _and{name}(pruning):",
+                        '    """What the kernel prunes by itself, and what does not compile."""',
+                        "    pruning = pruning or {}",
+                        '    own = pruning.get("early_config_prune")',
+                        "",
+                        "    def prune(configs, named_args, **kwargs):",
+                        "        kept = own(configs, named_args, **kwargs) if own else configs",
+                        f"        return {name}(kept, named_args, **kwargs)",
+                        "",
+                        '    return {**pruning, "early_config_prune": prune}',
+                    ]
+                    if wraps
+                    else []
+                ),
+            ]
+        )
+        + "\n"
+    )
+
+
+def _docstring(guard: Guard, because: str) -> list[str]:
+    where = ", for the arguments below." if guard.arguments else "."
+    paragraphs = [
+        "Leave out configs that do not compile.",
+        because,
+        f"Compiled with Triton {', '.join(guard.tested)}{where}",
+    ]
+    lines = [
+        line
+        for text in paragraphs
+        if text
+        for line in ("", *textwrap.wrap(text.replace("\\", "/").replace('"', "'"), _WIDTH))
+    ]
+    return [f'    """{lines[1]}', *(f"    {line}".rstrip() for line in lines[2:]), '    """']
+
+
+def _clause(clause: Clause) -> list[str]:
+    lines = [f"        if version in {_tuple(clause.releases)}:"]
+    for family in clause.either:
+        tests = [f"values.get({literal(n)}) in {_allowed(n, allowed)}" for n, allowed in family]
+        lines += [f"            if {' and '.join(tests)}:", "                return True"]
+    return lines
+
+
+def _allowed(name: str, values: Sequence[Scalar | None]) -> str:
+    # A cluster of one block is what a kernel has where its config says nothing.
+    return _tuple((*values, 1) if name == "num_ctas" and None in values else values)
+
+
+def _tuple(values: Sequence[object]) -> str:
+    return f"({', '.join(map(literal, values))}{',' * (len(values) == 1)})"
+
+
+# Changes the tuning list of a kernel in its source: configs left out where they fail, or added. The
+# file stays as it is, but for arguments of the kernel's `autotune` and functions before it. All
+# changes are made to the syntax tree, so that none depends on where in the text it lies.
+
+_Statement: TypeAlias = cst.SimpleStatementLine | cst.BaseCompoundStatement
+
+
+class PatchError(Exception):
+    """The source cannot be changed by us; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuner:
+    """The `autotune` of a kernel: `key` are the arguments by which it tells launches apart."""
+
+    module: cst.Module
+    function: cst.FunctionDef
+    call: cst.Call
+    key: tuple[str, ...]
+
+
+def find_tuner(text: str, kernel: str) -> Tuner:
+    """The tuner of the function of that name.
+
+    Raises:
+        PatchError: there is none, or it does not decorate the function, or it hides its arguments.
+    """
+    try:
+        module = cst.parse_module(text)
+    except (cst.ParserSyntaxError, cst.CSTValidationError, ValueError) as error:
+        raise PatchError(f"it cannot be read as Python: {_first_line(error)}") from error
+    if module.code != text:
+        raise PatchError("it cannot be read and written again unchanged")
+    # As in Python, the last definition of a name counts.
+    for node in reversed(module.body):
+        if isinstance(node, cst.FunctionDef) and node.name.value == kernel:
+            for decorator in node.decorators:
+                call = decorator.decorator
+                if isinstance(call, cst.Call) and _last_name(call.func) == "autotune":
+                    key = _argument(call, "key", 1)
+                    # What `**more` holds beside the key and the configs changes nothing here.
+                    named = key is not None and _argument(call, "configs", 0) is not None
+                    if any(
+                        argument.star == "*" or (argument.star and not named)
+                        for argument in call.args
+                    ):
+                        raise PatchError(f"the autotune of {node.name.value} unpacks its arguments")
+                    names = (
+                        key.value.elements
+                        if key and isinstance(key.value, cst.List | cst.Tuple)
+                        else ()
+                    )
+                    values = (
+                        n.value.evaluated_value
+                        for n in names
+                        if isinstance(n.value, cst.SimpleString)
+                    )
+                    return Tuner(
+                        module=module,
+                        function=node,
+                        call=call,
+                        key=tuple(value for value in values if isinstance(value, str)),
+                    )
+            raise PatchError(f"{kernel} has no @autotune decorator that could be changed")
+    raise PatchError(f"no function {kernel} at the top level of the file")
+
+
+def _first_line(error: Exception) -> str:
+    return str(getattr(error, "message", error)).strip().partition("\n")[0]
+
+
+def _last_name(node: cst.BaseExpression) -> str:
+    if isinstance(node, cst.Attribute):
+        return node.attr.value
+    return node.value if isinstance(node, cst.Name) else ""
+
+
+def _argument(call: cst.Call, name: str, position: int) -> cst.Arg | None:
+    for argument in call.args:
+        if argument.keyword and argument.keyword.value == name:
+            return argument
+    at = call.args[position] if len(call.args) > position else None
+    return at if at and at.keyword is None and not at.star else None
+
+
+def patch_tuner(
+    text: str,
+    kernel: str,
+    *,
+    guard: Guard | None = None,
+    because: str = "",
+    add: Sequence[Config] = (),
+) -> str:
+    """The source with configs added to the kernel's list, and those of a guard left out.
+
+    `because` says in the source why the guard is there.
+
+    Raises:
+        PatchError: the kernel has no tuner that could be changed.
+    """
+    tuner = find_tuner(text, kernel)
+    call = tuner.call
+    before: Sequence[_Statement] = ()
+    if add:
+        argument = _argument(call, "configs", 0)
+        if argument is None:
+            raise PatchError(f"the autotune of {tuner.function.name.value} names no configs")
+        listed = argument.value
+        if not isinstance(listed, cst.List | cst.ListComp):
+            # A tuple or a generator too.
+            listed = cst.Call(func=cst.Name("list"), args=[cst.Arg(listed)])
+        more = ", ".join(config_source(config, _constructor(tuner.module, call)) for config in add)
+        joined = cst.BinaryOperation(
+            left=listed, operator=cst.Add(), right=cst.parse_expression(f"[{more}]")
+        )
+        call = _replaced(call, argument, argument.with_changes(value=joined))
+    if guard:
+        name = _free_name(text, PRUNING)
+        wraps = _argument(call, "prune_configs_by", 2) is not None
+        call = _with_pruning(call, name)
+        imported = [module for module in ("torch", "triton") if _binds(tuner.module, module)]
+        source = pruning_source(name, guard, because, imported=imported, wraps=wraps)
+        # A docstring's own line ends too.
+        source = source.replace("\n", tuner.module.default_newline)
+        before = cst.parse_module(source).body
+    function = tuner.function.deep_replace(tuner.call, call)
+    assert isinstance(function, cst.FunctionDef)
+    body = list(tuner.module.body)
+    at = next(i for i, node in enumerate(body) if node is tuner.function)
+    body[at : at + 1] = _put_before(function, before)
+    return tuner.module.with_changes(body=body).code
+
+
+def unified_diff(path: str, before: str, after: str) -> str:
+    """As `git diff` spells it, ready for `git apply` and `patch -p1`."""
+    old, new = (_lines(text) for text in (before, after))
+    lines = difflib.unified_diff(old, new, fromfile=f"a/{path}", tofile=f"b/{path}")
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
+
+
+def _lines(text: str) -> list[str]:
+    """As git counts them: nothing but a line feed ends a line."""
+    lines = [f"{line}\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _constructor(module: cst.Module, call: cst.Call) -> str:
+    if isinstance(call.func, cst.Attribute):
+        return f"{module.code_for_node(call.func.value)}.Config"
+    return "triton.Config" if _binds(module, "triton") else "Config"
+
+
+def _with_pruning(call: cst.Call, name: str) -> cst.Call:
+    own = _argument(call, "prune_configs_by", 2)
+    if own is not None:
+        both = cst.Call(func=cst.Name(f"_and{name}"), args=[cst.Arg(own.value)])
+        return _replaced(call, own, own.with_changes(value=both))
+    argument = cst.Arg(
+        keyword=cst.Name("prune_configs_by"),
+        value=cst.parse_expression(f'{{"early_config_prune": {name}}}'),
+        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
+    )
+    # One more argument, on a line of its own where the others are.
+    if not call.args:
+        return call.with_changes(args=[argument])
+    last = call.args[-1]
+    has_comma = isinstance(last.comma, cst.Comma)
+    end = (
+        last.comma.whitespace_after
+        if isinstance(last.comma, cst.Comma)
+        else last.whitespace_after_arg
+    )
+    if not isinstance(end, cst.ParenthesizedWhitespace):
+        behind_last = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        return _appended(call, last.with_changes(comma=behind_last), argument)
+    # A comment behind the last argument stays there; the line that closes the call stays last.
+    closing = cst.ParenthesizedWhitespace(indent=end.indent, last_line=end.last_line)
+    commas = [each.comma for each in call.args[:-1] if isinstance(each.comma, cst.Comma)]
+    places = [call.whitespace_before_args, *(comma.whitespace_after for comma in commas)]
+    wide = [place for place in places if isinstance(place, cst.ParenthesizedWhitespace)]
+    between = end.with_changes(last_line=wide[0].last_line if wide else end.last_line)
+    last = last.with_changes(
+        comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace("")
+    )
+    if has_comma:
+        argument = argument.with_changes(comma=cst.Comma(whitespace_after=closing))
+    else:
+        argument = argument.with_changes(whitespace_after_arg=closing)
+    return _appended(call, last, argument)
+
+
+def _replaced(call: cst.Call, old: cst.Arg, new: cst.Arg) -> cst.Call:
+    return call.with_changes(args=[new if each is old else each for each in call.args])
+
+
+def _appended(call: cst.Call, last: cst.Arg, argument: cst.Arg) -> cst.Call:
+    return call.with_changes(args=[*call.args[:-1], last, argument])
+
+
+def _put_before(function: cst.FunctionDef, statements: Sequence[_Statement]) -> list[_Statement]:
+    """Statements before a function; comments right above its decorators stay with it."""
+    if not statements:
+        return [function]
+    lines = list(function.leading_lines)
+    mine = len(lines)
+    while mine and lines[mine - 1].comment:
+        mine -= 1
+    first = statements[0].with_changes(leading_lines=lines[:mine])
+    gap = [cst.EmptyLine(indent=False)] * 2
+    function = function.with_changes(leading_lines=[*gap, *lines[mine:]])
+    return [first, *statements[1:], function]
+
+
+def _free_name(text: str, name: str) -> str:
+    number, found = 1, name
+    while found in text:
+        number += 1
+        found = f"{name}_{number}"
+    return found
+
+
+def _binds(module: cst.Module, name: str) -> bool:
+    return any(
+        isinstance(statement, cst.Import)
+        and any(alias.evaluated_name == name and alias.asname is None for alias in statement.names)
+        for line in module.body
+        if isinstance(line, cst.SimpleStatementLine)
+        for statement in line.body
+    )
+
 
 # The proof of a patch: its file is imported, its tuner asked, and what is left compiled.
 

@@ -1,13 +1,28 @@
-"""What a search for workarounds ends with. Values only; nothing here is computed. Pure."""
+"""What a search for workarounds ends with: as values, as a table, and as a document. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from enum import StrEnum
+from typing import Any
 
+from harness.judging.ptxas.options import lowers_optimisation
+from harness.tables.rows import heading_of
+from harness.tables.said import (
+    BLANK,
+    Block,
+    GridColumn,
+    SaidGrid,
+    SaidLine,
+    Tone,
+    say,
+    verdict_said,
+)
+from harness.tables.survivors import survivors
 from harness.values.kernel import Config, Scalar
-from harness.values.row import Row
-from harness.workaround.settings import Setting, SettingKind, SettingStep
+from harness.values.row import SCHEMA, Row
+from harness.workaround.settings import Setting, SettingKind, SettingStep, spill_bytes_per_block
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,3 +175,222 @@ class WorkaroundReport:
     is_needed: bool = True
     is_time_up: bool = False
     notes: tuple[str, ...] = ()
+
+
+_TODAY = "For today, without touching the source"
+_BEST = "The best there is, with a change of the source"
+_RANKING = (
+    "In each list the likely fastest first. `expected` is how many times as fast as now, by the\n"
+    "model of `triage rank`, which was fitted to an H200; - is what it does not know. Where two\n"
+    "are too near, what changes less comes first. All were compiled again from nothing; nothing\n"
+    "was run on a GPU."
+)
+_MEASURED = (
+    "In each list the fastest first, as measured in turns, L2 cache flushed, medians. All were "
+    "compiled\nagain from nothing."
+)
+_PROVED = {Equivalence.EMULATED: "compiled again from nothing, and executed"}
+_TONES = {
+    Equivalence.INTERPRETED: Tone.GOOD,
+    Equivalence.EMULATED: Tone.GOOD,
+    Equivalence.MEASURED: Tone.GOOD,
+    Equivalence.DIFFERS: Tone.BAD,
+}
+
+
+def workarounds_said(report: WorkaroundReport) -> list[Block]:
+    """What there is today, the candidates in order of rank, why they work, and what to paste."""
+    parts: list[Block] = [
+        say(heading_of([report.baseline]), Tone.HEAD),
+        say(f"today: {survivors(report.listed).headline}"),
+    ]
+    if not report.is_needed:
+        return [*parts, say("Nothing to work around: all compiled configs work.")]
+    numbered = list(enumerate(report.candidates, start=1))
+    for_today = [(number, each) for number, each in numbered if each.is_for_today]
+    others = [(number, each) for number, each in numbered if not each.is_for_today]
+    times = _times(report, report.baseline, None)
+    rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK, times)]
+    best = report.survivor
+    if best and best.cell != report.baseline.cell:
+        times = _times(report, best, None)
+        rows.append(_line("", f"best you have: {_config(best)}", best, BLANK, times))
+    parts += [BLANK, say(_TODAY, Tone.HEAD), _grid(report, rows, for_today)]
+    if numbered and not for_today:
+        parts.append(say("Nothing that was tried helps without a change of the source."))
+    if others:
+        parts += [BLANK, say(_BEST, Tone.HEAD), _grid(report, [], others)]
+    if report.candidates:
+        parts.append(say(_MEASURED if _timed(report) else _RANKING, Tone.FAINT))
+    else:
+        parts.append(say("Nothing better was found.", Tone.HEAD))
+    for number, candidate in numbered:
+        known = candidate.numerics
+        parts += [
+            BLANK,
+            say(f"{number}. {candidate.change}", Tone.HEAD),
+            *(say(f"   {line}") for line in candidate.explanation),
+            *(say(f"   {line}", Tone.FAINT) for line in _expected(candidate)),
+            say(f"   {known.known.value}: {known.reason}", Tone.FAINT),
+            *(say(f"     {line}", Tone.NOTE) for line in candidate.paste),
+        ]
+    if report.patch:
+        parts += _patch(report.patch)
+    return parts
+
+
+def _grid(
+    report: WorkaroundReport,
+    before: Sequence[tuple[SaidLine, ...]],
+    candidates: Sequence[tuple[int, Candidate]],
+) -> SaidGrid:
+    numbers = ("regs", "spill st", "spill ld", "spill/block", "tmem", "shared", "occupancy")
+    columns = [
+        GridColumn(title="", is_number=True, wraps=True),
+        GridColumn(title="change", wraps=True, folds=True),
+        GridColumn(title="verdict"),
+        GridColumn(title="numerics"),
+        *(GridColumn(title=title, is_number=True) for title in (*_timed(report), "expected")),
+        *(GridColumn(title=title, is_number=True) for title in numbers),
+    ]
+    rows = list(before)
+    for number, candidate in candidates:
+        known = candidate.numerics.known
+        word = say(known.value, _TONES.get(known, Tone.PLAIN))
+        times = _times(report, candidate.row, candidate)
+        rows.append(_line(str(number), candidate.change, candidate.row, word, times))
+    return SaidGrid(columns=tuple(columns), rows=tuple(rows))
+
+
+def _config(row: Row) -> str:
+    return ",".join(f"{name}={value}" for name, value in row.config.items()) or "default"
+
+
+def _timed(report: WorkaroundReport) -> tuple[str, ...]:
+    rows = [report.baseline, *(candidate.row for candidate in report.candidates)]
+    return ("ms", "faster") if any(row.time_ms for row in rows) else ()
+
+
+def _times(report: WorkaroundReport, row: Row, each: Candidate | None) -> list[str]:
+    expected = each.expected if each else None
+    words = f"{expected.times:.1f}x" if expected else "-"
+    if not _timed(report):
+        return [words]
+    found = each.speedup if each else None
+    faster = f"{found.times:.2f}x" if found and found.times else "-"
+    if found and found.is_ambiguous:
+        faster += " ambiguous"
+    return [f"{row.time_ms.median:.3f}" if row.time_ms else "-", faster, words]
+
+
+def _line(
+    rank: str, change: str, row: Row, known: SaidLine, times: Sequence[str]
+) -> tuple[SaidLine, ...]:
+    spilled = spill_bytes_per_block(row)
+    numbers = (
+        *(_number(value) for value in (row.n_regs, row.spill_stores, row.spill_loads)),
+        "-" if spilled is None else f"{spilled / 1024:,.0f} KiB",
+        _number(row.tmem_size),
+        _number(row.shared),
+        "-" if row.occupancy is None else f"{row.occupancy:.1%}",
+    )
+    return (say(rank), say(change), verdict_said(row.verdict), known, *map(say, (*times, *numbers)))
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _expected(candidate: Candidate) -> list[str]:
+    found = candidate.expected
+    if found is None:
+        return []
+    if found.device:
+        return [f"measured before on {found.device}: {found.times:.2f} times as fast"]
+    words = f"expected: {found.times:.1f} times as fast ({found.least:.1f} to {found.most:.1f})"
+    if lowers_optimisation(candidate.setting.flags):
+        words += ", by weights from code that is fully optimised"
+    if found.not_apart:
+        words += f"; may be faster or slower than: {'; '.join(found.not_apart)}"
+    return [words]
+
+
+def _patch(patch: Patch) -> list[Block]:
+    does = [f"leaves out {_configs(len(patch.left_out))} that fail"] if patch.left_out else []
+    does += [f"adds {each}" for each in patch.added]
+    state = "proved" if patch.is_proved else "NOT proved"
+    return [
+        BLANK,
+        say(f"Patch of {patch.file}: {', '.join(does)}", Tone.HEAD),
+        say(f"{state}: {patch.proof}"),
+        BLANK,
+        say(patch.diff),
+    ]
+
+
+def _configs(count: int) -> str:
+    return "1 config" if count == 1 else f"{count:,} configs"
+
+
+def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
+    """For `--json`: rows, each candidate's with `change` and `evidence` besides."""
+    patch = report.patch
+    return {
+        "schema": SCHEMA,
+        "needed": report.is_needed,
+        "baseline": report.baseline,
+        "survivor": report.survivor,
+        "candidates": [_candidate(number, c) for number, c in enumerate(report.candidates, 1)],
+        "patch": None
+        if patch is None
+        else {
+            "file": patch.file,
+            "diff": patch.diff,
+            "added": patch.added,
+            "guard": _guard(patch.guard),
+            "proved": patch.is_proved,
+            "proof": patch.proof,
+            "cells": patch.rows,
+        },
+        "tried": report.tried,
+        "seconds": round(report.seconds, 1),
+        "time_is_up": report.is_time_up,
+        "notes": report.notes,
+    }
+
+
+def _guard(guard: Guard | None) -> dict[str, Any] | None:
+    if guard is None:
+        return None
+    ends = [{"first": c.releases[0], "last": c.releases[-1]} for c in guard.clauses]
+    clauses = [{**asdict(c), **end} for c, end in zip(guard.clauses, ends, strict=True)]
+    return {**asdict(guard), "clauses": clauses}
+
+
+def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
+    numerics = candidate.numerics
+    return {
+        **asdict(candidate.row),
+        "rank": rank,
+        "change": [
+            {"kind": step.kind.value, "name": step.name, "before": step.before, "after": step.after}
+            for step in candidate.steps
+        ],
+        "evidence": {
+            "change": candidate.change,
+            "proved": _PROVED.get(numerics.known, "compiled again from nothing"),
+            "explanation": candidate.explanation,
+            "numerics": numerics.known.value,
+            "numerics_reason": numerics.reason,
+            "tensor": numerics.tensor,
+            "rel_err": numerics.rel_err,
+            "stable_max_rel": numerics.stable_max_rel,
+            "bad_frac": numerics.bad_frac,
+            "list": "today" if candidate.is_for_today else "best",
+            "expected": asdict(candidate.expected) if candidate.expected else None,
+            "measured": asdict(candidate.speedup) if candidate.speedup else None,
+            "spill_bytes_per_block": spill_bytes_per_block(candidate.row),
+            "in_list": candidate.is_listed,
+            "paste": candidate.paste,
+        },
+    }

@@ -20,12 +20,13 @@ from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.toolchain import compiler_name
 from harness.values.verdict import Stage, VerdictKind
-from harness.workaround.choice import is_gain, rank_key
 from harness.workaround.settings import (
     Setting,
     SettingKind,
+    is_gain,
     neighbours,
     newest_of_each_minor,
+    rank_key,
     spread,
 )
 from harness.workaround.trials import OPTIONS_ARGUMENT, Attempt, Trials

@@ -40,14 +40,24 @@ from harness.io.files.regular_files import read_regular
 from harness.values.errors import StorageError, UsageError
 from harness.workaround.executed import EXECUTED_KINDS, import_workarounds
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
-from harness.workaround.package.losses import PackageReport, package_document, package_said
-from harness.workaround.package.survey import reach, survey_package
-from harness.workaround.rank.order import RankReport
-from harness.workaround.rank.ranking import MeasuredError, rank, rank_again
-from harness.workaround.rank.table import rank_document, ranks_as_markdown, ranks_said
-from harness.workaround.result import WorkaroundReport
+from harness.workaround.package import (
+    PackageReport,
+    package_document,
+    package_said,
+    reach,
+    survey_package,
+)
+from harness.workaround.rank.ranking import (
+    MeasuredError,
+    RankReport,
+    rank,
+    rank_again,
+    rank_document,
+    ranks_as_markdown,
+    ranks_said,
+)
+from harness.workaround.result import WorkaroundReport, workaround_document, workarounds_said
 from harness.workaround.settings import SettingKind
-from harness.workaround.table import workaround_document, workarounds_said
 
 if TYPE_CHECKING:
     from harness.cells.places import CompileOptions

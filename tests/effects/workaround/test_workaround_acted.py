@@ -15,9 +15,8 @@ from harness.tables.said import Block, SaidLine
 from harness.values.errors import InfrastructureError
 from harness.values.row import Row
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
-from harness.workaround.result import WorkaroundReport
+from harness.workaround.result import WorkaroundReport, workarounds_said
 from harness.workaround.settings import SettingKind
-from harness.workaround.table import workarounds_said
 
 pytest_plugins = ("acted_fixtures",)
 

@@ -15,9 +15,15 @@ from harness.tables.said import SaidGrid, SaidLine
 from harness.values.timing import TimeMs
 from harness.workaround.expected import Known, by_time
 from harness.workaround.rank.model import Features, LoopFacts
-from harness.workaround.result import Candidate, Equivalence, Numerics, WorkaroundReport
+from harness.workaround.result import (
+    Candidate,
+    Equivalence,
+    Numerics,
+    WorkaroundReport,
+    workaround_document,
+    workarounds_said,
+)
 from harness.workaround.settings import Setting
-from harness.workaround.table import workaround_document, workarounds_said
 
 DATA = Path(__file__).parents[2] / "data" / "gpu" / "options-h200.json"
 MEASURED = json.loads(DATA.read_text())["settings"]

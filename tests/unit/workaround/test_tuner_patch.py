@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from harness.values.kernel import Config
-from harness.workaround.result import Clause, Guard
-from harness.workaround.tuning_list import (
+from harness.workaround.patch import (
     GuardedRelease,
     PatchError,
     find_tuner,
@@ -20,6 +19,7 @@ from harness.workaround.tuning_list import (
     patch_tuner,
     unified_diff,
 )
+from harness.workaround.result import Clause, Guard
 
 LIST = [
     Config.of({"num_warps": warps, "num_stages": stages})

@@ -13,16 +13,22 @@ from harness.values.kernel import Config, Scalar
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workaround.choice import Tried, choose, explain, explain_step, is_gain, rank_key
 from harness.workaround.executed import emulated_numerics
-from harness.workaround.merit import merit, spill_bytes_per_block
 from harness.workaround.result import Equivalence
 from harness.workaround.settings import (
     Setting,
     SettingKind,
+    Tried,
     UserSetting,
+    choose,
+    explain,
+    explain_step,
+    is_gain,
+    merit,
     neighbours,
     newest_of_each_minor,
+    rank_key,
+    spill_bytes_per_block,
     spread,
     without,
 )

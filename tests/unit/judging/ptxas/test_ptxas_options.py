@@ -10,8 +10,15 @@ import pytest
 from harness.judging.ptxas.options import OPTIONS, known_options, option_of, usable
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.workaround.choice import Tried, choose, is_first_aid, rank_key
-from harness.workaround.settings import Setting, SettingKind, UserSetting
+from harness.workaround.settings import (
+    Setting,
+    SettingKind,
+    Tried,
+    UserSetting,
+    choose,
+    is_first_aid,
+    rank_key,
+)
 
 HELP = Path(__file__).parents[3] / "data" / "ptxas_help"
 HOME = Setting(config=Config.of({"num_warps": 2}))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from harness.frontends.texts.python import written_functions
-from harness.workaround.package.losses import count_functions
+from harness.workaround.package import count_functions
 
 KERNELS = """
 import triton

@@ -4,7 +4,7 @@ import pytest
 
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
-from harness.workaround.package.losses import Loss, TuningList
+from harness.workaround.package import Loss, TuningList
 
 
 def tuning_list(*verdicts: str) -> TuningList:

@@ -7,7 +7,7 @@ from harness.tables.terminal import for_terminal
 from harness.values.kernel import Pin
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
-from harness.workaround.package.losses import (
+from harness.workaround.package import (
     FunctionCount,
     PackageReport,
     Reached,

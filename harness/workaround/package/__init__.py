@@ -1,1 +1,0 @@
-"""`triage package`: what each target leaves of the tuning lists of a package's kernels."""
