@@ -7,7 +7,7 @@
 The first prints the weights that `harness/workaround/rank/model.py` has to have. The second holds
 out each kernel with all its launches in turn, fits the weights to the others, and orders its
 configs with these: how good such orders are as Markdown, and the error from which
-`harness/workaround/rank/ranking.py` says what can be told. PRIOR was chosen after fits to these
+`harness/workaround/rank/order.py` says what can be told. PRIOR was chosen after fits to these
 launches; --rough searches from weights that know nothing of them, and keeps near to none. Nothing
 is compiled or run on a GPU.
 """
@@ -25,15 +25,15 @@ from functools import partial
 from pathlib import Path
 
 from harness.workaround.rank.model import Model, WarpWork, cost_of, works_of
-from harness.workaround.rank.ranking import (
+from harness.workaround.rank.order import (
     Errors,
     RankedLaunch,
     RankReport,
     order_of,
-    rank_again,
     ranks_as_markdown,
     tile_of,
 )
+from harness.workaround.rank.ranking import rank_again
 
 PRIOR = Model(
     issue_memory=8.0,

@@ -14,7 +14,7 @@ from harness.tables.charts import HEIGHT, LEFT, TOP, WIDTH, Chart, charts_over
 from harness.values.bug import BugFacts
 from harness.values.limits import Limits, limits_of
 from harness.values.verdict import VerdictKind
-from harness.workaround.rank.ranking import KeptRank
+from harness.workaround.rank.order import KeptRank
 
 # Numbers over toolchains, and predicted ranks, as points of a drawing.
 

@@ -24,13 +24,8 @@ from harness.values.timing import Faster, TimeMs, compare_times
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
 from harness.workaround.rank.model import Features, costs
-from harness.workaround.rank.ranking import (
-    ERRORS,
-    SURE,
-    chance_of_faster,
-    features_of_cell,
-    tile_of,
-)
+from harness.workaround.rank.order import ERRORS, SURE, chance_of_faster, tile_of
+from harness.workaround.rank.ranking import features_of_cell
 from harness.workaround.result import Candidate, ExpectedSpeed
 from harness.workaround.settings import SettingKind
 from harness.workaround.trials import Attempt

@@ -47,15 +47,8 @@ from harness.workaround.package import (
     reach,
     survey_package,
 )
-from harness.workaround.rank.ranking import (
-    MeasuredError,
-    RankReport,
-    rank,
-    rank_again,
-    rank_document,
-    ranks_as_markdown,
-    ranks_said,
-)
+from harness.workaround.rank.order import RankReport, rank_document, ranks_as_markdown, ranks_said
+from harness.workaround.rank.ranking import MeasuredError, rank, rank_again
 from harness.workaround.result import WorkaroundReport, workaround_document, workarounds_said
 from harness.workaround.settings import SettingKind
 

@@ -21,7 +21,7 @@ from harness.values.bug import BugFacts
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-from harness.workaround.rank.ranking import KeptConfig, KeptRank
+from harness.workaround.rank.order import KeptConfig, KeptRank
 
 _decode = msgspec.json.Decoder(BugFacts).decode
 

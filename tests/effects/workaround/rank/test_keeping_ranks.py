@@ -10,13 +10,8 @@ import pytest
 from conftest import HERE
 
 from harness.store.store import Store
-from harness.workaround.rank.ranking import (
-    RankedLaunch,
-    RankReport,
-    keep_ranks,
-    rank_again,
-    ranks_of,
-)
+from harness.workaround.rank.order import RankedLaunch, RankReport
+from harness.workaround.rank.ranking import keep_ranks, rank_again, ranks_of
 
 MEASURED = HERE / "data" / "gpu" / "ranks-h200.json.xz"
 

@@ -25,16 +25,15 @@ from harness.workaround.rank.model import (
     features_of,
     works_of,
 )
-from harness.workaround.rank.ranking import (
-    MeasuredError,
+from harness.workaround.rank.order import (
     RankReport,
     chance_of_faster,
     chance_of_order,
     quality_of,
-    rank_again,
     ranks_as_markdown,
     spearman,
 )
+from harness.workaround.rank.ranking import MeasuredError, rank_again
 
 ROOT = Path(__file__).parents[4]
 MEASURED = ROOT / "tests" / "data" / "gpu" / "ranks-h200.json.xz"
