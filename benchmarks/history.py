@@ -23,7 +23,7 @@ from pathlib import Path
 
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.row import Row
 

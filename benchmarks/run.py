@@ -53,7 +53,7 @@ from harness.io.processes.hub import Hub
 from harness.run.jobs import Emulation, JobBuffer
 from harness.run.recorded_launch import RecordedLaunch, lower_cell, small_selection
 from harness.run.schedules import DEFAULT, read_schedules
-from harness.store.files.artifacts import ArtifactStore
+from harness.store.artifacts import ArtifactStore
 from harness.store.store import Store
 from harness.values.errors import TriageError
 

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from harness.frontends.registry import known_versions
 from harness.matrix.bugs.list import list_bugs
 from harness.matrix.bugs.words import bug_said
 from harness.site.overview import life_lines
-from harness.store.history.bug_identity import bug_key
+from harness.store.bug_identity import bug_key
 from harness.store.store import Store
 from harness.tables.said import Block, SaidFacts, SaidLine
 from harness.values.bug import Bug, BugFacts

@@ -9,7 +9,7 @@ from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
-from harness.store.files.artifacts import UnusableArtifactError
+from harness.store.artifacts import UnusableArtifactError
 from harness.values.outcome import Lowering
 from harness.values.verdict import Stage, VerdictKind
 

@@ -16,7 +16,7 @@ from harness.judging.judge import CellEvidence, judge
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
 from harness.judging.ptxas.options import FlagChange
-from harness.store.files.artifacts import UnusableArtifactError
+from harness.store.artifacts import UnusableArtifactError
 from harness.values.errors import InfrastructureError, StorageError
 from harness.values.limits import Limits
 from harness.values.outcome import Assembly, LaunchFacts, Lowering, ProcessEnd, Resources

@@ -21,7 +21,7 @@ from harness.frontends.registry import OpenSessions, plan_launch, stored_launch
 from harness.io.processes import machine
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.ptxas.options import FlagChange
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config

@@ -24,7 +24,7 @@ from harness.values.verdict import VerdictKind
 if TYPE_CHECKING:
     from harness.frontends.base import PlannedCell
     from harness.io.processes.hub import ResourceLimits
-    from harness.store.sqlite.records import ResultRecord
+    from harness.store.schema import ResultRecord
 
 
 CELL = "cell"

@@ -56,7 +56,7 @@ from harness.report.dossier import (
     options_that_work,
     way_of,
 )
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.tables.templates import config_label
 from harness.values.errors import (

@@ -32,9 +32,9 @@ from harness.site.kernel import kernel_view
 from harness.site.live import Live
 from harness.site.overview import Overview, life_lines
 from harness.site.panes import anchors_of, pane_html, panes_of, shown_stages
-from harness.store.files.artifacts import UnusableArtifactError
-from harness.store.history.bug_identity import bug_key
-from harness.store.sqlite.records import ResultRecord, RunRecord
+from harness.store.artifacts import UnusableArtifactError
+from harness.store.bug_identity import bug_key
+from harness.store.schema import ResultRecord, RunRecord
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.tables.templates import render_template

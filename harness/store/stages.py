@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.outcome import Lowering
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name

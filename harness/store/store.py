@@ -2,11 +2,11 @@
 
 One folder (`home`) holds
 
-- `triage.db`, SQLite in WAL mode (`harness.store.sqlite.database`). *Evidence* is a cache: what a
+- `triage.db`, SQLite in WAL mode (`harness.store.database`). *Evidence* is a cache: what a
   capture, a lowering, an assembly or an inspection gave, by the hash of all that went into it.
   *History* is the record: runs and one result row for each cell of a run. Evidence may be trimmed,
   history never is.
-- `artifacts/`, the bytes that evidence names (`harness.store.files.artifacts`).
+- `artifacts/`, the bytes that evidence names (`harness.store.artifacts`).
 
 Nothing of `sqlite3` is raised from here: what cannot be repaired is a `StorageError`.
 """
@@ -24,22 +24,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from harness import __version__
-from harness.store.exchange.merge import Merging
-from harness.store.files.artifacts import DATABASE, ArtifactStore, database_copy, is_writable
-from harness.store.history.bugs import BugRecords, put_signatures
-from harness.store.history.rejudge import Judgements
-from harness.store.history.results import (
+from harness.store.artifacts import DATABASE, ArtifactStore, database_copy, is_writable
+from harness.store.bugs import BugRecords, put_signatures
+from harness.store.database import Database, restore_runs
+from harness.store.merge import Merging
+from harness.store.results import (
     SELECT_RESULTS,
     ExecutionRecords,
+    Judgements,
     NightPart,
     PastResults,
     WorkaroundRecords,
     begin_part,
     finish_part,
 )
-from harness.store.sqlite.connection import transaction
-from harness.store.sqlite.database import Database, restore_runs
-from harness.store.sqlite.records import (
+from harness.store.schema import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
     SELECT_EVIDENCE,
@@ -50,6 +49,7 @@ from harness.store.sqlite.records import (
     put_row,
     read_row,
     to_row,
+    transaction,
     when_made,
 )
 from harness.store.trim import StoreStats, TrimReport, measure, trim

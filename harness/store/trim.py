@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.store.files.artifacts import ArtifactStore
-from harness.store.sqlite.connection import transaction
+from harness.store.artifacts import ArtifactStore
+from harness.store.schema import transaction
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from harness.store.sqlite.database import Database
+    from harness.store.database import Database
 
 
 _GRACE = 3600.0

@@ -65,7 +65,7 @@ class BugRecord:
     """What is kept of a bug: its number and what people say. All else is derived from results.
 
     `key` is that of its signature, with the program where the failure is wordless (see
-    `harness.store.history.bug_identity`). `other_keys` are those of older rules, those of other
+    `harness.store.bug_identity`). `other_keys` are those of older rules, those of other
     programs with the same PTX, and those of bugs that were joined with it. `duplicate_of` is a
     number.
     Times are seconds since the epoch.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from harness.frontends.bench.assemble import kept_times
 from harness.frontends.bench.bench import Workbench
 from harness.judging.ptxas.options import lowers_optimisation
-from harness.store.files.artifacts import UnusableArtifactError
+from harness.store.artifacts import UnusableArtifactError
 from harness.values.kernel import Scalar
 from harness.values.row import Row
 from harness.values.timing import Faster, TimeMs, compare_times

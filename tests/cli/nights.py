@@ -11,7 +11,7 @@ import msgspec
 
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.kernel import Config

@@ -23,7 +23,7 @@ from harness.frontends.bench.assemble import count_live
 from harness.frontends.registry import stages_of
 from harness.io.toolchains.install import every_nvdisasm
 from harness.site.live import Live, live_text
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store
 from harness.tables.said import GridColumn, SaidGrid, say

@@ -17,8 +17,8 @@ from harness.cli.results import read_results
 from harness.cli.streams import reader_is_gone
 from harness.matrix.diff.between_runs import all_runs, find_run
 from harness.matrix.history.versions import export_file, export_stream
-from harness.store.exchange.export import FORMATS, TEXT_FORMATS
-from harness.store.sqlite.records import RunRecord
+from harness.store.export import FORMATS, TEXT_FORMATS
+from harness.store.schema import RunRecord
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, UsageError
 

@@ -27,7 +27,7 @@ from harness.judging.ptxas.sass import (
     live_registers,
     mixes,
 )
-from harness.store.files.artifacts import UnusableArtifactError
+from harness.store.artifacts import UnusableArtifactError
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.outcome import Assembly, ProcessEnd
@@ -38,7 +38,7 @@ from harness.values.toolchain import GPU, Assembler, Tool
 if TYPE_CHECKING:
     from harness.frontends.bench.bench import Workbench
     from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.store.sqlite.records import ResultRecord
+    from harness.store.schema import ResultRecord
 
 # Goes up when a reader learns something, so that stored inspections are computed again.
 _RULE = 5

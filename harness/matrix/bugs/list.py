@@ -19,8 +19,8 @@ from harness.matrix.bugs.held import HeldAt, held_at
 from harness.matrix.bugs.histories import compare_histories, related
 from harness.matrix.bugs.life import CLEAN_NIGHTS, Chronicle, Story
 from harness.matrix.diff.between_runs import all_runs
-from harness.store.history.bug_identity import bug_key, signature_of
-from harness.store.sqlite.records import RunRecord
+from harness.store.bug_identity import bug_key, signature_of
+from harness.store.schema import RunRecord
 from harness.store.store import Store
 from harness.values.bug import (
     REPRODUCER,

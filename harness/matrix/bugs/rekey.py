@@ -21,8 +21,8 @@ from harness.frontends.readings import PtxReading
 from harness.judging.answers import is_failure
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import RULE
-from harness.store.history.bug_identity import bug_key
-from harness.store.sqlite.records import Evidence, ResultRecord
+from harness.store.bug_identity import bug_key
+from harness.store.schema import Evidence, ResultRecord
 from harness.store.store import Store
 from harness.values.limits import limits_of
 from harness.values.outcome import Assembly, Lowering

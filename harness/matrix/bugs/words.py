@@ -8,7 +8,7 @@ from typing import Any
 from harness.cells.spelling import show_command
 from harness.judging.conditions import Condition, spell
 from harness.matrix.bugs.held import HeldAt
-from harness.store.history.bug_identity import signature_of
+from harness.store.bug_identity import signature_of
 from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
 from harness.values.bug import Bug, BugRecord, HumanState, KeptWorkaround, MachineState
 

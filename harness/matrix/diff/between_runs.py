@@ -14,7 +14,7 @@ import msgspec
 from harness.matrix.diff.compare import UNTOLD, compare, purpose_of
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.matrix.rules import exclusion_of
-from harness.store.sqlite.records import RunRecord
+from harness.store.schema import RunRecord
 from harness.store.store import Store
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError

@@ -16,9 +16,9 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from harness.io.files.output import write_output
 from harness.io.packages.versions import toolchain_order
 from harness.matrix.rules import coordinates_of_row, read_tool
-from harness.store.exchange.export import BINARY_FORMATS, TEXT_FORMATS
-from harness.store.history.results import StoredRow
-from harness.store.sqlite.records import RunRecord
+from harness.store.export import BINARY_FORMATS, TEXT_FORMATS
+from harness.store.results import StoredRow
+from harness.store.schema import RunRecord
 from harness.store.store import Store
 from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError, UsageError

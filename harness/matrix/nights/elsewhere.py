@@ -47,8 +47,8 @@ from harness.matrix.nights.workers import (
     work_on_capture,
 )
 from harness.run.jobs import EMULATE
-from harness.store.exchange.merge import open_parcel
-from harness.store.sqlite.records import ResultRecord, to_row
+from harness.store.merge import open_parcel
+from harness.store.schema import ResultRecord, to_row
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.matrix import Matrix, VersionChoice
 from harness.values.outcome import ProcessEnd

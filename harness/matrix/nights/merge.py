@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.matrix.diff.between_runs import all_runs
-from harness.store.exchange.foreign import ForeignStore, open_foreign
+from harness.store.merge import ForeignStore, open_foreign
 from harness.store.store import Store
 from harness.values.errors import UsageError
 

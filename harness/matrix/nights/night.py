@@ -33,7 +33,7 @@ from harness.matrix.diff.between_runs import compare_runs, previous_run
 from harness.matrix.nights.plan import MatrixPlan, plan_matrix
 from harness.matrix.nights.steering import MatrixSteering
 from harness.matrix.rules import Expectations, Rules, Shard, happened
-from harness.store.history.results import NightPart
+from harness.store.results import NightPart
 from harness.store.store import Store
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError

@@ -16,7 +16,7 @@ from harness.frontends.registry import front_end
 from harness.io.processes.hub import ResourceLimits
 from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.rules import Rules, by_information
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.values.matrix import Coordinates, MatrixPlace
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind

@@ -16,7 +16,7 @@ from harness.matrix.bugs.list import list_bugs, set_state
 from harness.matrix.bugs.words import bug_title
 from harness.matrix.diff.between_runs import last_night
 from harness.matrix.diff.words import group_changes
-from harness.store.sqlite.records import RunRecord
+from harness.store.schema import RunRecord
 from harness.store.store import Store
 from harness.values.bug import Bug, HumanState
 from harness.values.change import ChangeKind, Changes

@@ -37,9 +37,9 @@ from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.nights.steering import MatrixSteering
 from harness.matrix.rules import Rules
 from harness.run.emulating import execute_job
-from harness.store.exchange.merge import pack
-from harness.store.files.artifacts import ArtifactStore, DamagedArtifactError
-from harness.store.sqlite.records import Evidence, from_row
+from harness.store.artifacts import ArtifactStore, DamagedArtifactError
+from harness.store.merge import pack
+from harness.store.schema import Evidence, from_row
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, TriageError, UsageError
 from harness.values.kernel import ConfigFilter, Scalar
@@ -130,7 +130,7 @@ def _same(place: CapturePlace) -> dict[str, str]:
 # named by their files.
 
 PastRow = tuple[Any, ...]
-"""A result as the store keeps it, with its checksum (`harness.store.sqlite.records`)."""
+"""A result as the store keeps it, with its checksum (`harness.store.schema`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_cases import DAY, one_line, raw, record, run_rows
 
-from harness.store.files.artifacts import DamagedArtifactError
-from harness.store.history import results
+from harness.store import results
+from harness.store.artifacts import DamagedArtifactError
 from harness.store.store import Store
 from harness.values.errors import StorageError
 

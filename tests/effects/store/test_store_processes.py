@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from store_cases import BUSY_WRITER, filled, one_line, python, raw, run_rows
 
-from harness.store.sqlite import connection
+from harness.store import schema as connection
 from harness.store.store import Store
 from harness.values.errors import StorageError
 

@@ -20,7 +20,7 @@ from harness.frontends.readings import read_stored
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.judging.ptxas.cubin import Cubin, read_cubin
-from harness.store.files.artifacts import DamagedArtifactError
+from harness.store.artifacts import DamagedArtifactError
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd

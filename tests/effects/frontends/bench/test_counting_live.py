@@ -14,7 +14,7 @@ from nights import record, row
 from harness.cells.places import CompileOptions, open_bench
 from harness.frontends.bench.assemble import CountedLive, count_live
 from harness.io.processes.hub import Hub
-from harness.store.sqlite.records import ResultRecord
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.toolchain import Tool
 

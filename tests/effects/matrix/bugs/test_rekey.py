@@ -128,7 +128,7 @@ def test_an_interrupted_rekey_changes_nothing(
     run = store.begin_run("x")
     keep(store, run, "pass P failed", OLD)
     keep(store, run, "unlike all else", OLDER, warps=8)
-    from harness.store.history import rejudge as rekeying
+    from harness.store import results as rekeying
 
     def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt

@@ -12,7 +12,7 @@ from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
 from harness.judging.signature import make_signature
 from harness.matrix.bugs.list import join_bugs, list_bugs, set_state
-from harness.store.exchange.foreign import open_foreign
+from harness.store.merge import open_foreign
 from harness.store.store import Store
 from harness.values.bug import Bug, HumanState
 from harness.values.cell import CellId

@@ -26,7 +26,7 @@ from harness.matrix.nights import workers as by_name
 from harness.matrix.nights import workers as common_evidence
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.matrix.nights.workers import CaptureAnswer, encode, worker_loop
-from harness.store.exchange.merge import open_parcel, pack
+from harness.store.merge import open_parcel, pack
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
 

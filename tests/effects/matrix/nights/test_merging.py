@@ -15,8 +15,8 @@ from store_cases import run_rows
 
 from harness.matrix.bugs.list import list_bugs, set_state
 from harness.matrix.nights.merge import MergeReport, merge_stores
-from harness.store.exchange.merge import Merged
-from harness.store.history.results import NightPart
+from harness.store.merge import Merged
+from harness.store.results import NightPart
 from harness.store.store import Store
 from harness.values.bug import HumanState
 from harness.values.row import Row

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.store.files import artifacts as module
-from harness.store.files.artifacts import ArtifactStore, DamagedArtifactError, MissingArtifactError
+from harness.store import artifacts as module
+from harness.store.artifacts import ArtifactStore, DamagedArtifactError, MissingArtifactError
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def test_write_that_fails_midway_leaves_nothing(store: ArtifactStore) -> None:
 WRITER = """
 import os, sys
 from pathlib import Path
-from harness.store.files.artifacts import ArtifactStore
+from harness.store.artifacts import ArtifactStore
 store = ArtifactStore(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
@@ -276,7 +276,7 @@ def test_kill_9_never_leaves_half_an_artifact(store: ArtifactStore) -> None:
 BOMB = """
 import hashlib, sys
 from pathlib import Path
-from harness.store.files.artifacts import ArtifactStore, DamagedArtifactError
+from harness.store.artifacts import ArtifactStore, DamagedArtifactError
 store = ArtifactStore(Path(sys.argv[1]))
 try:
     store.get(sys.argv[2])

@@ -10,7 +10,7 @@ from harness.store.store import Store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from harness.store.sqlite.records import ResultRecord
+    from harness.store.schema import ResultRecord
 
 pytest_plugins = ["store_fixtures"]
 

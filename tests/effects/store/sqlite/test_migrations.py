@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from store_cases import filled, one_line, raw, run_rows
 
-from harness.store.sqlite import migrations
+from harness.store import schema as migrations
 from harness.store.store import Store
 from harness.values.errors import StorageError
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pytest
 from store_cases import filled, one_line, python, raw, record, run_rows
 
+from harness.store import database
+from harness.store import database as rescue
 from harness.store import store as store_module
-from harness.store.sqlite import database
-from harness.store.sqlite import database as rescue
 from harness.store.store import Store
 from harness.values.errors import StorageError
 

@@ -1,7 +1,7 @@
 """What is kept of bugs: their numbers, what people say of them, and their signatures.
 
 A part of the store. A number is given once and never again to another bug; all that follows from
-results is derived from them. A bug answers to the keys of `harness.store.history.bug_identity`.
+results is derived from them. A bug answers to the keys of `harness.store.bug_identity`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from harness.store.history.bug_identity import identities, is_wordless, same_program, signature_of
-from harness.store.sqlite.connection import transaction
+from harness.store.bug_identity import identities, is_wordless, same_program, signature_of
+from harness.store.schema import transaction
 from harness.values.bug import BugRecord, HumanState
 from harness.values.cell import program_of
 from harness.values.verdict import Signature
@@ -22,7 +22,7 @@ from harness.values.verdict import Signature
 if TYPE_CHECKING:
     import sqlite3
 
-    from harness.store.sqlite.database import Database
+    from harness.store.database import Database
 
 
 BUG_COLUMNS = ("number", "key", "state", "url", "duplicate_of", "note", "created", "changed")

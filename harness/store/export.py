@@ -20,7 +20,7 @@ from typing import IO, Any
 
 import msgspec
 
-from harness.store.history.results import StoredRow
+from harness.store.results import StoredRow
 from harness.values.errors import UsageError
 from harness.values.row import Row
 

@@ -25,10 +25,19 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import TypeVar
 
-from harness.store.files.artifacts import disk_failure
-from harness.store.sqlite.connection import connect, is_damage, storage_failure, transaction
-from harness.store.sqlite.migrations import applied, migrate
-from harness.store.sqlite.records import RESULT_COLUMNS, RUN_COLUMNS, RunRecord, is_intact
+from harness.store.artifacts import disk_failure
+from harness.store.schema import (
+    RESULT_COLUMNS,
+    RUN_COLUMNS,
+    RunRecord,
+    applied,
+    connect,
+    is_damage,
+    is_intact,
+    migrate,
+    storage_failure,
+    transaction,
+)
 from harness.values.errors import StorageError
 
 # Carrying history over from a damaged database to a new one; evidence is made again. Killed at any

@@ -1,1 +1,0 @@
-"""History from other stores, and results as files that other programs read."""

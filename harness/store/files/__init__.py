@@ -1,1 +1,0 @@
-"""What the store keeps as files: artifacts by content, and folders that may only be read."""

@@ -1,1 +1,0 @@
-"""History in the database: results, executions, bugs, workarounds, shards of a night."""

@@ -1,0 +1,480 @@
+"""`triage.db`: its connections, the steps that make its tables, and what their rows hold."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from harness import __version__
+from harness.store.artifacts import disk_failure
+from harness.values.errors import StorageError
+from harness.values.verdict import Signature
+
+if TYPE_CHECKING:
+    import sqlite3
+
+
+_BUSY = 30.0
+"""Seconds to wait for another process that writes."""
+
+_FILES = 8  # that SQLite may have open at once: database, log, index of the log, temporary ones
+
+
+class DamagedRowError(sqlite3.DatabaseError):
+    """A row is not what was written; SQLite itself did not notice."""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the database, creating it if need be, in WAL mode.
+
+    Raises:
+        sqlite3.Error: see `is_damage` and `storage_failure`.
+    """
+    db = sqlite3.connect(path, timeout=_BUSY, isolation_level=None)
+    try:
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("PRAGMA cell_size_check = ON")
+        # In WAL mode NORMAL flushes at checkpoints only. A killed process loses nothing (the log
+        # is in the kernel's hands after each commit); a power cut may lose the last commits, never
+        # the database. What is lost so is made again: not worth a flush for each cell.
+        db.execute("PRAGMA synchronous = NORMAL")
+        _use_wal(db)
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log, once in a database's life.
+
+    The busy timeout does not cover the switch, so two processes that create a database at once
+    need a loop of our own.
+    """
+    if db.execute("PRAGMA journal_mode").fetchone() == ("wal",):
+        return
+    deadline = time.monotonic() + _BUSY
+    while True:
+        try:
+            # Takes effect only in a database without tables: lets a trim give pages back.
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Take the write lock now; commit at the end, or roll back if that or the body fails."""
+    db.execute("BEGIN IMMEDIATE")
+    with db:
+        yield
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file itself is broken. Python 3.10 has no error codes: the words are SQLite's."""
+    text = str(error).lower()
+    return isinstance(error, DamagedRowError) or any(
+        words in text
+        for words in (
+            "file is not a database",
+            "image is malformed",
+            "malformed database schema",
+            "unsupported file format",
+            "could not decode to utf-8",
+        )
+    )
+
+
+def storage_failure(path: Path, error: sqlite3.Error) -> StorageError:
+    """Say in one line what SQLite refused at `path`, and what to do."""
+    text = str(error)
+    if "is full" in text:
+        return StorageError(
+            f"no space left for {path}: free some space, or trim the cache with `triage cache`"
+        )
+    if "unable to open" in text and _has_few_files():
+        return disk_failure(path, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    if "readonly" in text or "unable to open" in text:
+        return StorageError(f"{path} is not writable: change its permissions or use another folder")
+    if "disk i/o" in text.lower():
+        return StorageError(f"the disk that holds {path} is full or fails: {text}")
+    if "is locked" in text:
+        return StorageError(
+            f"{path} was locked by another process for {_BUSY:.0f} s: try again when it has ended"
+        )
+    return StorageError(f"cannot use {path}: {text}; move the file away to start a new one")
+
+
+def _has_few_files() -> bool:
+    """Whether this process may open no more files, or fewer than SQLite needs."""
+    try:
+        used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - an error is of interest
+    except OSError as error:
+        return error.errno == errno.EMFILE
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] - used < _FILES
+
+
+_MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    (
+        "0001-evidence-and-history",
+        (
+            """CREATE TABLE evidence (
+                kind TEXT NOT NULL,
+                key TEXT NOT NULL,
+                body BLOB NOT NULL,
+                created REAL NOT NULL,
+                used REAL NOT NULL,
+                checksum INTEGER NOT NULL,
+                PRIMARY KEY (kind, key)
+            )""",
+            """CREATE TABLE evidence_artifacts (
+                kind TEXT NOT NULL,
+                key TEXT NOT NULL,
+                role TEXT NOT NULL,
+                sha256 TEXT NOT NULL,
+                PRIMARY KEY (kind, key, role),
+                FOREIGN KEY (kind, key) REFERENCES evidence (kind, key) ON DELETE CASCADE
+            ) WITHOUT ROWID""",
+            "CREATE INDEX evidence_artifacts_sha256 ON evidence_artifacts (sha256)",
+            """CREATE TABLE runs (
+                id INTEGER PRIMARY KEY,
+                uid TEXT NOT NULL UNIQUE,
+                started REAL NOT NULL,
+                finished REAL,
+                command TEXT NOT NULL,
+                harness_version TEXT NOT NULL
+            )""",
+            """CREATE TABLE results (
+                id INTEGER PRIMARY KEY,
+                run_id INTEGER NOT NULL REFERENCES runs (id),
+                cell TEXT NOT NULL,
+                short TEXT NOT NULL,
+                kernel TEXT NOT NULL,
+                launch TEXT NOT NULL,
+                config TEXT NOT NULL,
+                target TEXT NOT NULL,
+                triton TEXT NOT NULL,
+                ptxas TEXT NOT NULL,
+                verdict TEXT NOT NULL,
+                signature_key TEXT,
+                row BLOB NOT NULL,
+                evidence TEXT NOT NULL,
+                created REAL NOT NULL,
+                checksum INTEGER NOT NULL,
+                UNIQUE (run_id, cell)
+            )""",
+            "CREATE INDEX results_cell ON results (cell, created)",
+            "CREATE INDEX results_short ON results (short, cell)",
+            "CREATE INDEX results_kernel ON results (kernel, created)",
+            "CREATE INDEX results_config ON results (kernel, config, created)",
+        ),
+    ),
+    (
+        "0002-bugs-and-shards",
+        (
+            """CREATE TABLE signatures (
+                key TEXT PRIMARY KEY,
+                rule INTEGER NOT NULL,
+                stage TEXT NOT NULL,
+                kind TEXT NOT NULL,
+                failing_pass TEXT,
+                code TEXT,
+                template TEXT NOT NULL
+            )""",
+            """CREATE TABLE bugs (
+                number INTEGER PRIMARY KEY,
+                key TEXT NOT NULL,
+                state TEXT NOT NULL DEFAULT 'untriaged',
+                url TEXT,
+                duplicate_of INTEGER REFERENCES bugs (number),
+                note TEXT NOT NULL DEFAULT '',
+                created REAL NOT NULL,
+                changed REAL
+            )""",
+            """CREATE TABLE bug_keys (
+                key TEXT PRIMARY KEY,
+                number INTEGER NOT NULL REFERENCES bugs (number)
+            )""",
+            """CREATE TABLE shards (
+                run_id INTEGER NOT NULL REFERENCES runs (id),
+                number INTEGER NOT NULL,
+                of INTEGER NOT NULL,
+                started REAL NOT NULL,
+                finished REAL,
+                PRIMARY KEY (run_id, number, of)
+            )""",
+            """CREATE INDEX results_signature ON results (signature_key, verdict, created)
+            WHERE signature_key IS NOT NULL""",
+        ),
+    ),
+    (
+        "0003-workarounds",
+        (
+            """CREATE TABLE workarounds (
+                cell TEXT PRIMARY KEY,
+                created REAL NOT NULL,
+                body BLOB NOT NULL,
+                checksum INTEGER NOT NULL
+            )""",
+        ),
+    ),
+    (
+        "0004-executions",
+        (
+            """CREATE TABLE executions (
+                id INTEGER PRIMARY KEY,
+                run_id INTEGER NOT NULL REFERENCES runs (id),
+                cell TEXT NOT NULL,
+                verdict TEXT NOT NULL,
+                signature_key TEXT,
+                created REAL NOT NULL,
+                body BLOB NOT NULL,
+                checksum INTEGER NOT NULL
+            )""",
+            "CREATE INDEX executions_cell ON executions (cell, created)",
+        ),
+    ),
+)
+"""Ordered, append only. `checksum` columns guard what SQLite cannot: a changed byte inside a row,
+which it would serve as if nothing had happened (it checks the structure of pages only)."""
+
+
+def migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the database at `path` up to date: all that is missing and its record, or nothing.
+
+    Raises:
+        StorageError: a newer program made it.
+        sqlite3.Error: anything else.
+    """
+    if len(applied(db, path)) == len(_MIGRATIONS):
+        return
+    with transaction(db):
+        # Another process may have been faster.
+        done = applied(db, path)
+        db.execute(
+            "CREATE TABLE IF NOT EXISTS migrations"
+            " (name TEXT PRIMARY KEY, applied_at REAL NOT NULL)"
+        )
+        for name, statements in _MIGRATIONS:
+            if name not in done:
+                for statement in statements:
+                    # SQLite keeps the text: without the indentation all tables fit on one page, and
+                    # no other page can take them along when it is damaged.
+                    db.execute(" ".join(statement.split()))
+                db.execute("INSERT INTO migrations VALUES (?, ?)", (name, time.time()))
+
+
+def applied(db: sqlite3.Connection, path: Path) -> set[str]:
+    """Return the names of the steps that the database at `path` has behind it.
+
+    Raises:
+        StorageError: a newer program made it.
+        sqlite3.Error: it cannot be read.
+    """
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'migrations'").fetchone():
+        return set()
+    names = {name for (name,) in db.execute("SELECT name FROM migrations")}
+    if unknown := sorted(names - {name for name, _ in _MIGRATIONS}):
+        raise StorageError(
+            f"{path} was written by a newer triage than {__version__} ({unknown[-1]}): upgrade"
+            " kernel-triage or use another folder"
+        )
+    return names
+
+
+# Evidence as rows of the database, and how a changed one is found out.
+
+SELECT_EVIDENCE = """
+    SELECT key, body, created, used, checksum, (
+        SELECT json_group_object(role, sha256) FROM evidence_artifacts AS a
+        WHERE a.kind = e.kind AND a.key = e.key
+    )
+    FROM evidence AS e WHERE kind = ? AND key IN (SELECT value FROM json_each(?))
+"""
+"""The rows of `read_row`, for a kind and a JSON list of keys."""
+
+
+class Evidence(NamedTuple):
+    """What one step gave: JSON, and the sha256 of the artifacts it needs, by role."""
+
+    body: bytes
+    artifacts: dict[str, str]
+
+
+class EvidenceRow(NamedTuple):
+    """Evidence with its key, and when it was made and last used (seconds since the epoch)."""
+
+    key: str
+    evidence: Evidence
+    created: float
+    used: float
+
+
+def read_row(row: tuple[object, ...]) -> EvidenceRow | None:
+    """A row of `SELECT_EVIDENCE`; None where it is not what was written.
+
+    SQLite lets any type stand in any column, so that the types are looked at, too.
+    """
+    key, body, created, used, checksum, names = row
+    try:
+        artifacts = dict(json.loads(str(names)))
+    except ValueError:
+        return None
+    if not isinstance(body, bytes) or checksum != _checksum(body, artifacts):
+        return None
+    if not isinstance(created, float | int) or not isinstance(used, float | int):
+        return None
+    return EvidenceRow(str(key), Evidence(body, artifacts), float(created), float(used))
+
+
+def put_row(
+    db: sqlite3.Connection, kind: str, key: str, evidence: Evidence, *, created: float, used: float
+) -> None:
+    """Put evidence in the place of what was there; inside a transaction."""
+    body, artifacts = evidence
+    db.execute("DELETE FROM evidence WHERE kind = ? AND key = ?", (kind, key))
+    row = (kind, key, body, created, used, _checksum(body, artifacts))
+    db.execute("INSERT INTO evidence VALUES (?, ?, ?, ?, ?, ?)", row)
+    db.executemany(
+        "INSERT INTO evidence_artifacts VALUES (?, ?, ?, ?)",
+        [(kind, key, role, sha256) for role, sha256 in artifacts.items()],
+    )
+
+
+def when_made(db: sqlite3.Connection, kind: str, key: str, evidence: Evidence) -> float | None:
+    """When this very evidence was made; None where none is kept under the key, or another."""
+    body, artifacts = evidence
+    found = db.execute(
+        "SELECT created FROM evidence WHERE kind = ? AND key = ? AND body = ? AND checksum = ?",
+        (kind, key, body, _checksum(body, artifacts)),
+    ).fetchone()
+    return float(found[0]) if found else None
+
+
+def _checksum(body: bytes, artifacts: Mapping[str, str]) -> int:
+    return zlib.crc32(ascii(sorted(artifacts.items())).encode(), zlib.crc32(body))
+
+
+Config: TypeAlias = Mapping[str, str | int | float | bool | None]
+
+_FIELDS = (
+    "cell",
+    "short",
+    "kernel",
+    "launch",
+    "config",
+    "target",
+    "triton",
+    "ptxas",
+    "verdict",
+    "signature_key",
+    "row",
+    "evidence",
+    "created",
+)
+"""Fields of `ResultRecord` that are columns of the same name, in the order of the checksum."""
+
+RESULT_COLUMNS = ("run_id", *_FIELDS, "checksum")
+"""What `to_row` makes and `from_row` reads."""
+
+RUN_COLUMNS = ("id", "uid", "started", "finished", "command", "harness_version")
+"""The fields of `RunRecord`, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRecord:
+    """One cell of one run, as it is kept for history.
+
+    `row` is the JSON object that `--json` prints; the other fields are what history is searched
+    by. `evidence` maps a kind to the key of the evidence that the row was judged from.
+    `created` is in seconds since the epoch; it and `run` are set by the store. `signature` has the
+    parts of the key; the store keeps them once for all results, and does not return them here.
+    """
+
+    cell: str
+    short: str
+    kernel: str
+    launch: str
+    config: Config
+    target: str
+    triton: str
+    ptxas: str
+    verdict: str
+    row: bytes
+    evidence: Mapping[str, str]
+    signature_key: str | None = None
+    created: float | None = None
+    run: int | None = None
+    signature: Signature | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One invocation that recorded results.
+
+    Times are in seconds since the epoch; `finished` is None while it works, or when it was
+    killed. `uid` is unique over all machines, `id` only within this store.
+    """
+
+    id: int
+    uid: str
+    started: float
+    finished: float | None
+    command: str
+    harness_version: str
+
+
+def canonical(value: Mapping[str, object]) -> str:
+    """JSON by which equal configs are equal texts."""
+    return json.dumps(dict(value), sort_keys=True, separators=(",", ":"))
+
+
+def to_row(run: int, record: ResultRecord, now: float) -> tuple[object, ...]:
+    """Return the `RESULT_COLUMNS` of a record; `now` is when it was made if it does not say."""
+    stored = {name: getattr(record, name) for name in _FIELDS}
+    stored["config"] = canonical(record.config)
+    stored["evidence"] = canonical(record.evidence)
+    stored["created"] = now if record.created is None else record.created
+    values = (run, *stored.values())
+    return (*values, _row_checksum(values))
+
+
+def from_row(row: Sequence[Any]) -> ResultRecord:
+    """Make a record from its `RESULT_COLUMNS`.
+
+    Raises:
+        DamagedRowError: it is not what was written.
+    """
+    run, *values, _ = row
+    stored = dict(zip(_FIELDS, values, strict=True))
+    if not is_intact(row):
+        raise DamagedRowError(f"the result of {stored['cell']} in run {run} was changed")
+    stored["config"] = json.loads(stored["config"])
+    stored["evidence"] = json.loads(stored["evidence"])
+    return ResultRecord(run=run, **stored)
+
+
+def is_intact(row: Sequence[object]) -> bool:
+    """Whether these `RESULT_COLUMNS` are what was written."""
+    *values, checksum = row
+    return checksum == _row_checksum(tuple(values))
+
+
+def _row_checksum(values: tuple[object, ...]) -> int:
+    # ascii() and not repr(): what repr() escapes depends on Python's Unicode tables.
+    return zlib.crc32(ascii(values).encode())
