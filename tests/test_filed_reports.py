@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.report.case import required_fields
 from harness.report.dossier import Upstream
 from harness.report.gate import Private, inspect_report
+from harness.report.gather import required_fields
 
 REPORTS = Path(__file__).parent.parent / "reports"
 FILED = {

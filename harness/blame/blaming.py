@@ -42,7 +42,7 @@ from harness.judging.followed import Followed, follow, rank, severity
 from harness.judging.judge import judge
 from harness.judging.ptxas.options import single_changes
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.reduction.oracles import reaction_of
+from harness.minimize.reduction.interest import reaction_of
 from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import (

@@ -1,7 +1,7 @@
 """Is a report ready to be filed? What its text and its files alone show. Pure.
 
 Whether its command shows the failure on a clean machine is found out by running it, elsewhere
-(`harness.report.writing`).
+(`harness.report.filing`).
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import platform
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 import harness
+from harness.bisect.axes import plan_cells
 from harness.bisect.bisection import bisect_versions
 from harness.bisect.collapse.facts import (
     CollapseEvidence,
@@ -33,20 +35,21 @@ from harness.bisect.words import BisectReport
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.words import BlameReport
 from harness.cells.compile import compile_selections
-from harness.cells.places import CompileOptions, RunProgress
+from harness.cells.places import CompileOptions, RunProgress, work
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.frontends.base import Selection
-from harness.frontends.registry import back_end, front_end
+from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.files.locations import home_dir
 from harness.io.packages.sdists import package_license
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import install_ptxas
+from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
+from harness.judging.followed import Followed, follow
 from harness.minimize.minimizing import can_be_reduced, minimize
 from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, Watch
-from harness.report.case import check_blamed, check_upstream, find_case, only
 from harness.report.dossier import (
     Dossier,
     KnownWorkaround,
@@ -56,6 +59,7 @@ from harness.report.dossier import (
     options_that_work,
     way_of,
 )
+from harness.report.paragraphs import REQUIRED
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.tables.templates import config_label
@@ -67,7 +71,7 @@ from harness.values.errors import (
     TriageError,
     UsageError,
 )
-from harness.values.kernel import ConfigFilter, Repro
+from harness.values.kernel import Config, ConfigFilter, Repro
 from harness.values.outcome import Assembly, Lowering
 from harness.values.row import Row
 from harness.values.target import Target
@@ -80,7 +84,7 @@ from harness.values.toolchain import (
     assembler_name,
     compiler_name,
 )
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import Stage, VerdictKind
 from harness.workaround.executed import find_packed, judge_timed
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
 from harness.workaround.result import WorkaroundReport
@@ -89,6 +93,157 @@ from harness.workaround.settings import SettingKind
 if TYPE_CHECKING:
     from harness.run.executing import Executed
     from harness.run.raw_ptx import RawInputs
+
+
+# The failing cell that a report is of, and whether its upstream is the one to hear of it.
+
+
+async def executed_rows(
+    selection: Selection,
+    store: Store,
+    how: CompileOptions,
+    tell: Callable[[str], None],
+    on: str = EMULATOR,
+    *,
+    runner: str | None = None,
+    inputs: RawInputs | None = None,
+) -> tuple[Executed, ...]:
+    """Every selected config, executed on the same inputs and kept; on a GPU, in one trip.
+
+    A file of PTX gets these `inputs`, else those of its repro.
+
+    Raises:
+        UsageError: it is a file of PTX, or on a GPU it is none, or the inputs do not fit.
+        InfrastructureError: there is no GPU, or no results came back.
+        TriageError: the launch cannot be captured, or run with values.
+    """
+    from harness.run.executing import keep_execution  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.executors import executor_of  # noqa: PLC0415 - as above
+    from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - as above
+
+    if on == GPU and selection.repro.ptx is None:
+        raise UsageError(
+            f"{selection.repro.name}: --on gpu reports a file of PTX; `triage show --stage ptx` "
+            "prints that of a kernel"
+        )
+    if on != GPU:
+        selection = small_selection(selection)
+    async with work(store, how) as (bench, run):
+        cells = (await plan_cells(bench, selection, None)).cells
+        executor = executor_of(
+            bench, selection, tell, on, runner=runner, inputs=inputs, command=how.command
+        )
+        rows = await asyncio.gather(*(executor.execute(bench, cell) for cell in cells))
+        for executed in rows:
+            keep_execution(store, run, executed)
+    return tuple(rows)
+
+
+def find_case(
+    selection: Selection,
+    rows: Sequence[Row],
+    *,
+    signature: str | None = None,
+    condition: Condition | None = None,
+) -> Row:
+    """The first failing row of those that were selected, or the first that meets the condition.
+
+    Raises:
+        EmptySelectionError: no config matches.
+        UsageError: nothing that was selected fails.
+    """
+    found = [row for row in rows if selection.config.matches(Config.of(row.config))]
+    if not found:
+        raise EmptySelectionError("--config matches none of the configs")
+    if condition:
+        followed = Followed(condition=condition)
+        held = [row for row in found if followed.of(row) is VerdictAnswer.SAME]
+        if not held:
+            raise UsageError(f"--while holds for none of the {len(found)} selected cells")
+        return held[0]
+    failing = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
+    for row in failing:
+        if signature in (None, row.signature):
+            return row
+    meant = f" with signature {signature}" if signature else ""
+    raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
+
+
+def check_upstream(
+    selection: Selection,
+    case: Row,
+    upstream: Upstream,
+    condition: Condition | None,
+    *,
+    on_gpu: bool = False,
+) -> None:
+    """Refuse a report to somebody whose program never ran, or did what it should.
+
+    Raises:
+        UsageError: it says to whom to report instead.
+    """
+    stage = follow(case, condition=condition).stage
+    if on_gpu and upstream is not Upstream.NVIDIA:
+        raise UsageError(
+            "--on gpu: cubins of one PTX that disagree are a matter of ptxas; report it with "
+            "--for nvidia"
+        )
+    maintainers = _maintainers(case)
+    if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value and not on_gpu:
+        raise UsageError(
+            f"--for nvidia: this is not a failure of ptxas: {case.verdict} in stage {case.stage}, "
+            f"before ptxas has the kernel; report it with --for {maintainers}"
+        )
+    if upstream is Upstream.NVIDIA and case.assembler != PTXAS:
+        raise UsageError(
+            f"--for nvidia: {selection.repro.name} is assembled by {case.tool}; report it with "
+            f"--for {maintainers}"
+        )
+    if upstream is Upstream.TRITON and case.compiler not in (None, TRITON):
+        raise UsageError(
+            f"--for triton: {selection.repro.name} is compiled by {case.compiler_name}; report it "
+            f"with --for {maintainers}"
+        )
+    if upstream is Upstream.TRITON and selection.repro.ptx:
+        raise UsageError(
+            f"--for triton: Triton has no part in it: {selection.repro.name} is PTX, and "
+            f"ptxas {case.ptxas} fails on it; report it with --for nvidia"
+        )
+
+
+def check_blamed(d: Dossier, upstream: Upstream) -> None:
+    """Refuse a report to NVIDIA of what blame lays to the compiler that wrote the PTX.
+
+    Raises:
+        UsageError: it says to whom to report instead.
+    """
+    if upstream is Upstream.NVIDIA and d.is_compilers and not d.on_gpu and d.blame:
+        raise UsageError(
+            f"--for nvidia: {' '.join((d.blame.headline, *d.blame.reasons[:1]))} Report it with "
+            f"--for {_maintainers(d.case)}"
+        )
+
+
+def _maintainers(case: Row) -> str:
+    """Those of the compiler, where their form is known; else those of the kernel."""
+    if case.compiler == TRITON:
+        return Upstream.TRITON.value
+    has_form = case.compiler in kinds() and front_end(case.compiler).issue_fields
+    return case.compiler if has_form and case.compiler else Upstream.PROJECT.value
+
+
+def only(case: Row, rows: Sequence[Row]) -> ConfigFilter:
+    """The filter that means this config and no other."""
+    names = dict.fromkeys(name for row in rows for name in row.config)
+    words = {name: str(case.config.get(name, "none")).lower() for name in names}
+    return ConfigFilter(wanted=tuple((name, (word,)) for name, word in words.items()))
+
+
+def required_fields(upstream: Upstream, compiler: str | None) -> Sequence[str]:
+    """The headings of a report for this upstream; `compiler` is the kind of the kernel's."""
+    if upstream is Upstream.COMPILER and compiler is not None:
+        return front_end(compiler).issue_fields
+    return REQUIRED[upstream]
 
 
 # What a report states of its case without more work: where it comes from, log, versions, times.
@@ -285,15 +440,9 @@ async def gather(
     tell("every config")
     every = selection if options.run else replace(selection, config=ConfigFilter())
     executed: tuple[Executed, ...] = ()
-    if options.on_gpu:
-        from harness.report.case import launched_rows  # noqa: PLC0415 - the emulator: 0.2 s
-
-        inputs = _inputs(selection)
-        executed = await launched_rows(selection, inputs, store, how, tell, options.runner)
-    elif options.run:
-        from harness.report.case import executed_rows  # noqa: PLC0415 - as above
-
-        executed = await executed_rows(selection, store, how, tell)
+    if options.run:
+        on = GPU if options.on_gpu else EMULATOR
+        executed = await executed_rows(selection, store, how, tell, on, runner=options.runner)
     rows = tuple(each.done.row for each in executed)
     if not options.run:
         rows = (await compile_selections([every], store, how, RunProgress())).rows

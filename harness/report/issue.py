@@ -1,4 +1,4 @@
-"""A dossier as the issue that one upstream wants: templates/report/*.md.j2, and what they ask.
+"""A dossier as the issue that one upstream wants: templates/report/*.md.j2, JSON, HTML.
 
 Pure.
 """
@@ -6,19 +6,36 @@ Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, TypeVar
 
+from markdown_it import MarkdownIt
+
+from harness.bisect.contrast import contrast_document
 from harness.bisect.search import Boundary
-from harness.bisect.words import BisectReport, bounds_line, report_line, stage_lines
+from harness.bisect.words import (
+    BisectReport,
+    bisect_document,
+    bounds_line,
+    report_line,
+    stage_lines,
+)
 from harness.judging.answers import VerdictAnswer
-from harness.report import collapse, paragraphs, picture, tables
-from harness.report.claims import Claim, ClaimKind, Issue, Ledger, ends_so, gives, has_figures
+from harness.report import paragraphs, picture, tables
+from harness.report.claims import (
+    Claim,
+    ClaimKind,
+    ClaimsProof,
+    Issue,
+    Ledger,
+    ends_so,
+    gives,
+    has_figures,
+)
 from harness.report.dossier import Attachment, Dossier, Upstream
-from harness.report.forms import named, observed_words
-from harness.report.gate import without_folders
-from harness.report.paragraphs import escaped, launched_words
+from harness.report.gate import Defect, without_folders
+from harness.report.paragraphs import escaped, launched_words, named, observed_words
 from harness.tables.templates import config_label, markdown_cell, markdown_code, render_template
 from harness.values.toolchain import assembler_name
 from harness.values.verdict import VerdictKind
@@ -51,7 +68,7 @@ class View:
 
     # What a template says of the dossier alone; the ledger takes what these words claim.
     level_words = _words_of(paragraphs.level_words)
-    collapse_lines = _words_of(collapse.collapse_lines)
+    collapse_lines = _words_of(paragraphs.collapse_lines)
     impact = _words_of(paragraphs.impact_sentences)
     ptx_ways = _words_of(paragraphs.ptx_ways)
     output_lines = _words_of(tables.output_lines)
@@ -87,7 +104,9 @@ class View:
             said = escaped(self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing"))
         if d.condition:
             said = f"{observed_words(d.kind)}: {escaped(self.message)}"
-        if self.upstream is Upstream.TRITON and (title := collapse.collapse_title(self.ledger, d)):
+        if self.upstream is Upstream.TRITON and (
+            title := paragraphs.collapse_title(self.ledger, d)
+        ):
             return title
         if d.kind is VerdictKind.SICK:
             name, said = f"{_compilers(d)}", f"{named(d.function)} {said}"
@@ -334,3 +353,43 @@ def render_report(dossier: Dossier, upstream: Upstream) -> Issue:
     text = render_template(f"report/{form}.md.j2", d=dossier, v=view)
     whole = without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
     return Issue(text=whole, claims=tuple(view.ledger.claims))
+
+
+# As JSON and as HTML.
+
+
+def report_document(
+    d: Dossier, upstream: Upstream, issue: Issue, proof: ClaimsProof, defects: Sequence[Defect]
+) -> dict[str, Any]:
+    """For `--json` and `--format json`."""
+    title, _, body = issue.text.partition("\n")
+    return {
+        "schema": 1,
+        "for": upstream.value,
+        "title": title.removeprefix("# "),
+        "body": body.strip(),
+        "ready": not defects,
+        "statements": proof.claims,
+        "statements_checked": proof.checked,
+        "defects": [{"kind": x.kind, "file": x.file, "words": x.words} for x in defects],
+        "case": asdict(d.case),
+        "configs": [asdict(row) for row in d.rows],
+        "along_ptxas": bisect_document(d.along_ptxas) if d.along_ptxas else None,
+        "along_triton": bisect_document(d.along_triton) if d.along_triton else None,
+        "flags": contrast_document(d.flags) if d.flags else None,
+        "targets": contrast_document(d.targets) if d.targets else None,
+        "blame": {"headline": d.blame.headline, "reasons": d.blame.reasons} if d.blame else None,
+        "workarounds": None if d.ways is None else [asdict(way) for way in d.ways],
+        "attachments": [
+            {"name": file.name, "sha256": file.sha256, "what": file.what} for file in d.attachments
+        ],
+        "missing": [
+            {"what": each.what, "why": each.why, "command": each.command} for each in d.missing
+        ],
+    }
+
+
+def report_page(issue: str) -> str:
+    """A page of HTML that stands alone; the values in the text were escaped when it was made."""
+    body = MarkdownIt("commonmark", {"html": True}).enable("table").render(issue)
+    return render_template("report/page.html.j2", title=issue.partition("\n")[0][2:], body=body)

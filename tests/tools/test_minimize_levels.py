@@ -30,8 +30,8 @@ from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.bundled import installed_triton
 from harness.io.toolchains.install import install_triton
-from harness.minimize.reduction.oracles import CompilerOracle
-from harness.minimize.texts import export_source
+from harness.minimize.levels import export_source
+from harness.minimize.reduction.interest import CompilerOracle
 from harness.store.store import Store
 
 FORM = TritonForm(TRITON_FRONT_END)

@@ -22,8 +22,8 @@ from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
 from harness.minimize.executed.kernel import IrForm
 from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
+from harness.minimize.levels import export_source, ir_texts
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.minimize.texts import export_source, ir_texts
 from harness.run.recorded_launch import RecordedLaunch, small_selection
 from harness.run.schedules import read_schedules, trials_of
 from harness.store.store import Store

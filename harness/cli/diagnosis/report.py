@@ -37,14 +37,11 @@ from harness.judging.conditions import spell
 from harness.judging.followed import read_while
 from harness.matrix.bugs.list import find_bug, list_bugs
 from harness.minimize.reduction.words import folder_files
-from harness.report.case import required_fields
-from harness.report.documents import report_document, report_page
 from harness.report.dossier import Dossier, Upstream, search_terms
-from harness.report.filing import Filed, Filing, file_report
-from harness.report.gather import GatherOptions, gather, times_of_results
-from harness.report.issue import render_report
+from harness.report.filing import Filed, Filing, attach, file_report
+from harness.report.gather import GatherOptions, gather, required_fields, times_of_results
+from harness.report.issue import render_report, report_document, report_page
 from harness.report.picture import PICTURE, draw_history
-from harness.report.writing import attach
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row

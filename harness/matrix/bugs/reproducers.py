@@ -16,7 +16,7 @@ from harness.cells.spelling import SelectionOptions, on_compiler
 from harness.frontends.bench.bench import Workbench
 from harness.io.toolchains.install import install_ptxas
 from harness.matrix.bugs.list import list_bugs, reproducers_of
-from harness.minimize.reduction.oracles import PtxOracle, Question
+from harness.minimize.reduction.interest import PtxOracle, Question
 from harness.store.store import Store
 from harness.values.bug import REPRODUCER, KeptReproducer
 from harness.values.errors import TriageError

@@ -35,7 +35,15 @@ from harness.minimize.executed.ptx import (
     launch_files,
     minimize_executed_ptx,
 )
-from harness.minimize.levels import cell_beside, held_by_compilers, ir_level, minimize_level
+from harness.minimize.levels import (
+    IrText,
+    cell_beside,
+    export_source,
+    held_by_compilers,
+    ir_level,
+    ir_texts,
+    minimize_level,
+)
 from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.result import LAUNCH_FILE, Minimization, NothingToReduce
@@ -47,7 +55,6 @@ from harness.minimize.reduction.work import (
     Watch,
     with_files,
 )
-from harness.minimize.texts import IrText, export_source, ir_texts
 from harness.minimize.ttgir import IrModule, argument_names
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of

@@ -39,13 +39,13 @@ from harness.minimize.reduction.interest import (
     Interest,
     Predicate,
     PredicateAnswer,
+    PtxOracle,
     VersionReactions,
     ask_installed,
     ptxas_versions,
     try_on,
     walk_the_index,
 )
-from harness.minimize.reduction.oracles import PtxOracle
 from harness.minimize.reduction.result import Ablation, Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.work import Level, MinimizeTask, Work, reduce_level
 from harness.values.errors import InfrastructureError, UsageError

@@ -17,7 +17,7 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.judging.conditions import Condition, holds, row_fields
 from harness.judging.followed import follow, is_followable
-from harness.minimize.reduction.oracles import Question
+from harness.minimize.reduction.interest import Question
 from harness.minimize.reduction.result import NothingToReduce
 from harness.values.errors import EmptySelectionError
 from harness.values.row import Row

@@ -16,9 +16,8 @@ from report_cases import CRASH, IN_TILELANG, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 from harness.io.toolchains.install import install_ptxas
 from harness.report import dossier as ways
 from harness.report import gather
-from harness.report.case import check_upstream
 from harness.report.dossier import Upstream
-from harness.report.gather import ptxas_facts
+from harness.report.gather import check_upstream, ptxas_facts
 from harness.values.errors import UsageError
 
 pytest_plugins = ["local_index_fixtures"]

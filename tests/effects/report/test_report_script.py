@@ -10,7 +10,7 @@ from report_cases import IN_PTXAS
 
 import harness
 from harness.io.processes.hub import ResourceLimits
-from harness.report.writing import attach, run_script, script_defects
+from harness.report.filing import attach, run_script, script_defects
 from harness.store.store import Store
 
 pytest_plugins = ("store_fixtures",)

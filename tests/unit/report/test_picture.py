@@ -13,9 +13,9 @@ from harness.judging.conditions import parse_condition
 from harness.judging.followed import follow
 from harness.report.claims import ClaimKind, ClaimsTrial, prove
 from harness.report.dossier import Dossier, Upstream
-from harness.report.forms import REQUIRED
 from harness.report.gate import Private, inspect_report
 from harness.report.issue import render_report
+from harness.report.paragraphs import REQUIRED
 from harness.report.picture import PICTURE, draw_history
 from harness.values.row import Row
 

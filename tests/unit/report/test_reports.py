@@ -28,15 +28,13 @@ from harness.judging.conditions import parse_condition
 from harness.judging.followed import Followed
 from harness.minimize.reduction.driver import Size
 from harness.minimize.reduction.fingerprint import Reaction
-from harness.report.case import required_fields
 from harness.report.claims import ClaimsTrial, prove
-from harness.report.documents import report_document, report_page
 from harness.report.dossier import Upstream, search_terms
-from harness.report.forms import REQUIRED, observed_words
+from harness.report.filing import inspect_dossier
 from harness.report.gate import Private, inspect_report
-from harness.report.issue import render_report
-from harness.report.paragraphs import escaped
-from harness.report.writing import inspect_dossier
+from harness.report.gather import required_fields
+from harness.report.issue import render_report, report_document, report_page
+from harness.report.paragraphs import REQUIRED, escaped, observed_words
 from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.outcome import ProcessEnd
 from harness.values.verdict import VerdictKind

@@ -19,8 +19,8 @@ from harness.bisect.collapse.facts import (
     times_file,
 )
 from harness.report.claims import ClaimKind, ClaimsTrial, Ledger, prove
-from harness.report.collapse import collapse_lines, collapse_title, expected_of_collapse
 from harness.report.dossier import Dossier
+from harness.report.paragraphs import collapse_lines, collapse_title, expected_of_collapse
 from harness.values.row import Row
 
 # As ptxas 12.9.86 does it: 64 threads on GPUs of 2,048 and of 1,536 threads an SM.
