@@ -155,10 +155,11 @@ def test_what_is_started_in_a_child_can_be_started() -> None:
     interpreted = [word for call in calls("_interpret") for word in words_of(call)]
     assert interpreted
     for name in interpreted:
-        assert (
-            'if __name__ == "__main__":'
-            in child.joinpath(*name.split(".")).with_suffix(".py").read_text()
-        )
+        assert 'if __name__ == "__main__":' in (child / name).with_suffix(".py").read_text()
+    working = [word for call in calls("_work") for word in words_of(call)]
+    assert len(working) > 1
+    for name in working:
+        assert "\ndef main(place: str)" in (child / name).with_suffix(".py").read_text()
     bare = [word for call in calls("bare_python") for word in words_of(call)]
     assert bare
     for name in bare:

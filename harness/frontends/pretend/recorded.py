@@ -9,9 +9,15 @@ fork lowers one record later.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -20,7 +26,7 @@ from harness.frontends.pretend import gpu
 from harness.frontends.pretend.gpu import NeedsValuesError, UnknownFactError
 from harness.io.children.captures import CaptureSession, leave, run_for_error
 from harness.io.children.definitions import ExportError
-from harness.io.children.launch_code import stand_aside
+from harness.io.children.launch_code import describe_error, stand_aside
 from harness.io.children.reads import ReadsWatch
 from harness.io.children.supervisor import Message
 
@@ -31,14 +37,30 @@ OURS = (NeedsValuesError, UnknownFactError)
 Replaced = Sequence[tuple[Any, str, Any]]
 """Places, names in them, and what is put there."""
 
+pretend = gpu.pretend_cuda
+"""Shows torch, and Triton where there is one, a GPU that is not there."""
+_OF_TRITON: list[Any] = []
+with contextlib.suppress(ImportError):
+    from triton.runtime.autotuner import Autotuner, Heuristics
+    from triton.runtime.jit import JITFunction
+
+    from harness.frontends.pretend.pretend_driver import pretend_triton
+
+    _OF_TRITON += [JITFunction, Autotuner, Heuristics]
+    pretend = pretend_triton
+
 
 @dataclass(kw_only=True)
 class Record:
-    """One kernel with one config: what would be compiled. `key` hashes all that decides that."""
+    """One kernel with one config: what would be compiled. `key` hashes all that decides that.
+
+    `error` says what kept it from being built, so that nothing is there to compile.
+    """
 
     kernel: str
     file: str
     key: str = ""
+    error: dict[str, Any] | None = None
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of it."""
@@ -58,6 +80,11 @@ class Record:
         """Its config, by name."""
         return {}
 
+    @property
+    def said(self) -> list[str] | None:
+        """What of the error decides the key."""
+        return [self.error["type"], self.error["message"]] if self.error else None
+
 
 class Recorder:
     """Collects records while `active()`; equal ones of one config are kept once.
@@ -65,62 +92,106 @@ class Recorder:
     `dropped` counts what was over the limit.
     """
 
+    # Kernels of Triton are not launched: what they would write has a shape already.
+    silenced: Sequence[Any] = tuple(_OF_TRITON)
+
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.dropped = 0
+        self.pruned: dict[str, tuple[int, int]] = {}
         self._known: set[tuple[str, str]] = set()
 
     def replaced(self) -> Replaced:
         """The compiler's ends, and what takes their place."""
         raise NotImplementedError
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> contextlib.AbstractContextManager[None]:
         """Replace the compiler's ends for the time of the `with` block."""
-        replaced = self.replaced()
-        saved = [(place, name, _in_place(place, name)) for place, name, _ in replaced]
-        for place, name, value in replaced:
-            setattr(place, name, value)
-        try:
-            yield
-        finally:
-            for place, name, value in saved:
-                setattr(place, name, value)
+        silent = [(kind, "run", lambda *_, **__: None) for kind in self.silenced]
+        return replacing([*silent, *self.replaced()])
 
-    def keep(self, record: Record) -> None:
-        """Keep a record that has its key."""
+    def keep(self, record: Any) -> bool:
+        """Keep a record, which has its key, unless it is known or one too many; whether it was."""
         name = (record.key, dumps(record.settings))
         if name in self._known:
-            return
+            return False
         if len(self.records) >= LIMIT:
             self.dropped += 1
-            return
+            return False
         self._known.add(name)
         self.records.append(record)
+        return True
 
 
-def _in_place(place: Any, name: str) -> Any:
-    """What has a name in a module or a class: a static method is not what its class gives."""
+@contextlib.contextmanager
+def replacing(replaced: Replaced) -> Iterator[None]:
+    """Put these in their places for the time of the `with` block."""
     missing = object()
-    found = inspect.getattr_static(place, name, missing)
-    return getattr(place, name) if found is missing else found
+    saved = []
+    for place, name, _ in replaced:
+        static = inspect.getattr_static(place, name, missing)
+        # A static method is not what its class gives.
+        saved.append((place, name, getattr(place, name) if static is missing else static))
+    for place, name, value in replaced:
+        setattr(place, name, value)
+    try:
+        yield
+    finally:
+        for place, name, value in saved:
+            setattr(place, name, value)
+
+
+def hash_of(*parts: Any) -> str:
+    """The key of a record that these decide."""
+    return hashlib.sha256(dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def asked_configs(asked: Mapping[str, Any], *names: str) -> Any:
+    """The configs that take the place of a kernel's own, by a pattern for one of its names."""
+    return next(
+        (
+            configs
+            for pattern, configs in asked.items()
+            if any(fnmatchcase(name, pattern) for name in names)
+        ),
+        None,
+    )
+
+
+def raised(error: BaseException) -> dict[str, Any]:
+    """What a compiler raised, at length."""
+    return {
+        "type": type(error).__name__,
+        "kinds": [kind.__name__ for kind in type(error).__mro__],
+        "message": str(error)[:100_000],
+        "traceback": "".join(traceback.format_exception(error))[-100_000:],
+    }
 
 
 class RecordedSession(CaptureSession):
     """A capture whose kernels are recorded.
 
-    `packages` are those of the compiler, whose modules are not read by launch code; `first` is the
-    stage that a lowering begins with.
+    `packages` are those of the compiler, whose modules are not read by launch code. A lowering
+    begins with the stage `first`, and goes on with `next` where the kernel was built.
     """
 
-    packages: tuple[str, ...]
+    packages: tuple[str, ...] = ()
     first: str
+    next: str
+    mode: Any = None
 
     def settle(self, ask: Message) -> None:
         """Get ready to run launch code: caches of its own, and the target that was asked for."""
 
     def recorder(self, ask: Message, log: Path) -> Recorder:
         """What records the kernels; `log` is where this process writes its errors."""
+        raise NotImplementedError
+
+    def lowered(self, record: Any, folder: Path, asked: Message, result: dict[str, Any]) -> None:
+        """Lower a record in this (forked) process; what comes of each stage is left in the folder.
+
+        `result` holds `stage` and `metadata`, and gets what is known of them besides.
+        """
         raise NotImplementedError
 
     def exported(self, record: Any) -> dict[str, Any]:
@@ -131,15 +202,20 @@ class RecordedSession(CaptureSession):
         """
         raise NotImplementedError
 
+    def described(self, error: BaseException, record: Any) -> dict[str, Any]:
+        """What a lowering raised."""
+        return describe_error(error, record.file)
+
     @property
     def target(self) -> str:
         """What is compiled for."""
         return str(self.message["capture"]["settings"]["target"])
 
-    def _recorded(self, ask: Message, log: Path) -> tuple[Recorder, dict[str, Any] | None]:
-        mode = pretend(ask["device"])
+    def run(self, ask: Message, log: Path) -> tuple[Recorder, dict[str, Any] | None]:
+        """Run the launch code: the records, and what it raised."""
+        self.mode = self.mode or pretend(ask["device"])
         recorder = self.recorder(ask, log)
-        with mode, passing_over_triton(), recorder.active():
+        with self.mode, recorder.active():
             return recorder, run_for_error(ask, log)
 
     def capture(self, ask: Message) -> Message:
@@ -148,23 +224,41 @@ class RecordedSession(CaptureSession):
         own = [*ask["bare"], *ask["paths"], str(self.folder)]
         reads = ReadsWatch(own, ask["file"], packages=self.packages)
         reads.start()
-        recorder, error = self._recorded(ask, self.folder / "capture.err")
+        recorder, error = self.run(ask, self.folder / "capture.err")
         self.records = {record.key: record for record in recorder.records}
         return {
             "error": error,
             "records": [record.describe() for record in recorder.records],
-            "pruned": {},
+            "pruned": recorder.pruned,
             "dropped": recorder.dropped,
             "reads": reads.stop(),
-            "ptxas": ask["settings"]["ptxas"],
+            "ptxas": ask["settings"].get("ptxas"),
             "triton": "",
         }
 
+    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+        """Leave what `lowered` does, and `result.json`: error or None, stage, metadata, seconds."""
+        os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+        stage = self.first if record.error else self.next
+        (folder / "progress.json").write_text(dumps({"stage": stage}))
+        result: dict[str, Any] = {"error": record.error, "stage": stage, "metadata": {}}
+        started = time.perf_counter()
+        if record.error is None:
+            try:
+                self.lowered(record, folder, asked, result)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, is evidence
+                result["error"] = self.described(error, record)
+        result["seconds"] = {result["stage"]: time.perf_counter() - started}
+        leave(result, folder)
+
     def export(self, record: Any, folder: Path) -> None:
+        result: dict[str, Any] = {"export": None, "error": None}
         try:
-            result: dict[str, Any] = {**self.exported(record), "error": None}
+            result |= self.exported(record)
         except ExportError as error:
-            result = {"export": None, "error": str(error)}
+            result["error"] = str(error)
+        except Exception as error:  # noqa: BLE001 - the compiler refuses before it compiles
+            result["error"] = f"{type(error).__name__}: {error}"[:2000]
         leave(result, folder)
 
     @classmethod
@@ -173,7 +267,7 @@ class RecordedSession(CaptureSession):
         session, ask = cls(message), message["capture"]
         stand_aside(ask)
         session.settle(ask)
-        recorder, error = session._recorded(ask, folder / "stderr")
+        recorder, error = session.run(ask, folder / "stderr")
         if recorder.records:
             session.lower(recorder.records[0], folder, message)
             return
@@ -190,29 +284,3 @@ def plain(value: Any) -> bool | int | float | str:
 def label_of(function: Any) -> str:
     """A function as Python names it, without the functions that it is defined in."""
     return str(function.__qualname__).rpartition("<locals>.")[2]
-
-
-_KINDS: list[Any] = []
-pretend = gpu.pretend_cuda
-"""Shows torch, and Triton where there is one, a GPU that is not there."""
-with contextlib.suppress(ImportError):
-    from triton.runtime.autotuner import Autotuner, Heuristics
-    from triton.runtime.jit import JITFunction
-
-    from harness.frontends.pretend.pretend_driver import pretend_triton
-
-    _KINDS += [JITFunction, Autotuner, Heuristics]
-    pretend = pretend_triton
-
-
-@contextlib.contextmanager
-def passing_over_triton() -> Iterator[None]:
-    """Launch no kernel of Triton: what it would write has a shape already."""
-    saved = [(kind, kind.run) for kind in _KINDS]
-    for kind, _ in saved:
-        kind.run = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        for kind, run in saved:
-            kind.run = run

@@ -51,12 +51,12 @@ class TritonInterpreter(Interpreter):
     async def run_with_values(
         self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
     ) -> JobResult:
-        return await self._work(bench, "handing", compiler, folder, limits)
+        return await self._work(bench, "launching", compiler, folder, limits)
 
     async def run_reference(
         self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
     ) -> JobResult:
-        return await self._work(bench, "referring", compiler, folder, limits)
+        return await self._work(bench, "reference", compiler, folder, limits)
 
     async def _work(
         self,
@@ -67,7 +67,7 @@ class TritonInterpreter(Interpreter):
         limits: ResourceLimits,
     ) -> JobResult:
         """Have `main` of a module for children work in a folder, by a fork of the server."""
-        name = f"{self._front_end.module}.launches.{module}"
+        name = f"{self._front_end.module}.{module}"
         # The module confines itself to the folder.
         asked = {"module": name, "place": str(folder), "confined": False}
         message = {"op": "compile", "capture": asked, "limits": limits.message()}
@@ -88,7 +88,7 @@ class TritonInterpreter(Interpreter):
             kept = bench.find("check", key, Interpretation)
             if kept is not None and is_unchanged(kept.value.reads, self.environment(compiler)):
                 return kept.value
-            folder, end = await self._interpret(bench, "compare_configs", compiler, sent)
+            folder, end = await self._interpret(bench, "comparing", compiler, sent)
             value = _read(folder, end)
             bench.hub.drop_folder(folder)
             timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
@@ -116,7 +116,7 @@ class TritonInterpreter(Interpreter):
             kept = bench.find("operations", key, Operations)
             if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
                 return kept.value.variants
-            folder, end = await self._interpret(bench, "compare_variants", compiler, sent)
+            folder, end = await self._interpret(bench, "comparing", compiler, sent)
             try:
                 found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)
             except (OSError, msgspec.MsgspecError):

@@ -13,6 +13,6 @@ import torch  # noqa: E402, F401
 
 sys.dont_write_bytecode = True
 
-from harness.frontends.triton.child.serve import main  # noqa: E402
+from harness.frontends.triton.child.serving import main  # noqa: E402
 
 main()

@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import operator
-from collections.abc import Callable, Mapping
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
 import torch
-
-from harness.frontends.triton.child.injected_configs import OPTIONS
+from triton.runtime.autotuner import Config
 
 _DEFAULTS = {
     "num_ctas": 1,
@@ -281,4 +284,148 @@ def _place(
     return {
         "buffer": places[number_of(tensor.untyped_storage())],
         "offset": tensor.storage_offset() * tensor.element_size(),
+    }
+
+
+Injected = dict[str, list[dict[str, Any]]]
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""What `triton.Config` takes by name; all else of a config is a meta-parameter."""
+
+_OF_A_LAUNCH = (*OPTIONS, "ptx_options")
+
+
+def injected_configs(tuner: Any, asked: Injected) -> list[Any] | None:
+    """The configs that take the place of a tuner's own; None where none are asked for its kernel.
+
+    They get the hook of the tuner's first config, which prepares the arguments for any of them.
+    """
+    found = _of(tuner.base_fn.__name__, asked)
+    if found is None:
+        return None
+    hook = next((config.pre_hook for config in tuner.configs), None)
+    return [_config(values, hook) for values in found]
+
+
+def injected_options(kernel: str, asked: Injected) -> list[dict[str, Any]]:
+    """Options for more launches of a kernel without a tuner; its other arguments stay."""
+    return [
+        {name: value for name, value in values.items() if name in _OF_A_LAUNCH}
+        for values in _of(kernel, asked) or ()
+    ]
+
+
+def _of(kernel: str, asked: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
+    return next((found for name, found in asked.items() if fnmatchcase(kernel, name)), None)
+
+
+def _config(values: Mapping[str, Any], hook: Any) -> Any:
+    meta = {name: value for name, value in values.items() if name not in OPTIONS}
+    options = {name: value for name, value in values.items() if name in OPTIONS}
+    return Config(meta, **options, pre_hook=hook)
+
+
+def suspicion(function: Any, values: Mapping[str, Any]) -> str:
+    """Say in words what a config covers only partly; empty where nothing is suspect.
+
+    `values` are the kernel's arguments by name, meta-parameters among them. A block size `P` is
+    suspect if all of this holds, which leaves out whatever could be a loop or a grid over it:
+
+    - the kernel takes `offsets = tl.arange(0, P)` as it is, and uses `P` for nothing else but
+      shapes: in no product, quotient, sum, `range` or condition;
+    - `offsets` is compared with a dimension (`offsets < D`), an argument whose value is known;
+    - the value of `D` is larger than that of `P`.
+    """
+    found = []
+    for block, limit in _compared(function):
+        covered, whole = _integer(values.get(block)), _integer(values.get(limit))
+        if covered is not None and whole is not None and covered < whole:
+            found.append(
+                f"{block}={covered} covers {covered} of {limit}={whole}, "
+                "and the kernel does not loop over it"
+            )
+    return "; ".join(found)
+
+
+@cache
+def _compared(function: Any) -> tuple[tuple[str, str], ...]:
+    """Each `P` and `D` of a kernel whose values decide, in the order of the source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+    offsets = _plain_offsets(tree)
+    pairs = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Lt):
+            continue
+        block, limit = offsets.get(_base_name(node.left)), node.comparators[0]
+        if block and isinstance(limit, ast.Name) and not _is_used_elsewhere(tree, block):
+            pairs.append((block, limit.id))
+    return tuple(dict.fromkeys(pairs))
+
+
+def _integer(value: Any) -> int | None:
+    value = getattr(value, "value", value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _base_name(node: ast.expr) -> str:
+    """`offsets` of `offsets[:, None]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _plain_offsets(tree: ast.Module) -> dict[str, str]:
+    """Names that are assigned `tl.arange(0, P)` and nothing else, each with its `P`."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                assigned.setdefault(_base_name(target), []).append(node.value)
+        elif isinstance(node, ast.AugAssign):
+            assigned.setdefault(_base_name(node.target), []).append(node.value)
+    return {
+        name: block
+        for name, expressions in assigned.items()
+        if len(expressions) == 1 and (block := _arange(expressions[0]))
+    }
+
+
+def _arange(node: ast.expr) -> str:
+    """`P` of `tl.arange(0, P)`, also with a new axis behind it; empty for anything else."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return ""
+    if node.func.attr != "arange" or len(node.args) != 2:
+        return ""
+    start, end = node.args
+    is_zero = isinstance(start, ast.Constant) and start.value == 0
+    return end.id if is_zero and isinstance(end, ast.Name) else ""
+
+
+def _is_used_elsewhere(tree: ast.Module, block: str) -> bool:
+    """Whether `block` appears where a loop or a grid over the dimension may come from it."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name) or node.id != block:
+            continue
+        user = parents[node]
+        while isinstance(user, ast.Tuple | ast.List):
+            user = parents[user]
+        if not isinstance(user, ast.Call) or not _makes_a_shape(user):
+            return True
+    return False
+
+
+def _makes_a_shape(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr in {
+        "arange",
+        "broadcast_to",
+        "full",
+        "reshape",
+        "view",
+        "zeros",
     }

@@ -1,7 +1,9 @@
 """Records every Triton launch that running code makes, one record for each config.
 
 Triton's own `Autotuner`, `Heuristics` and pruning functions run as they are; only two ends are
-replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the call).
+replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the call). Launch code
+that launches nothing may ask Triton's compiler itself: `triton.compile(source)` is noted, too. That
+is how a reproducer is written that needs neither a GPU nor torch.
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
@@ -12,37 +14,40 @@ import contextlib
 import copy
 import hashlib
 import inspect
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, is_dataclass
 from json import dumps
 from typing import Any
 
 import torch
+import triton
+import triton.compiler
+from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
-from harness.frontends.triton.child.compile_calls import SourceRecord, compile_calls
+from harness.frontends.pretend.recorded import Record, Recorder, Replaced, hash_of
 from harness.frontends.triton.child.describing import (
+    Injected,
     by_name,
     config_of,
     describe_arguments,
     describe_views,
     first_stage,
     grid_dims,
+    injected_configs,
+    injected_options,
     plain_config,
     specialization,
     stable,
+    suspicion,
 )
-from harness.frontends.triton.child.injected_configs import (
-    Injected,
-    injected_configs,
-    injected_options,
-)
-from harness.frontends.triton.child.partial_tiles import suspicion
+
+# As they are while nothing is recorded.
+_LAUNCH, _COMPILE = JITFunction.run, triton.compile
 
 
-@dataclass
-class Record:
+@dataclass(kw_only=True)
+class LaunchRecord(Record):
     """One launch of one kernel with one config, ready to be compiled."""
 
     function: Any
@@ -51,15 +56,13 @@ class Record:
     config: dict[str, Any]
     autotuned: bool
     grid: Any
-    key: str = ""
     suspect: str = ""
     arguments: list[dict[str, Any]] = field(default_factory=list)
     given: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def kernel(self) -> str:
-        """The name of the kernel's function."""
-        return str(self.function.fn.__name__)
+    def settings(self) -> dict[str, Any]:
+        return self.config
 
     @property
     def first_stage(self) -> str:
@@ -68,22 +71,13 @@ class Record:
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of this launch."""
-        return {
-            "key": self.key,
-            "kernel": self.kernel,
-            "config": self.config,
-            "autotuned": self.autotuned,
-            "arguments": self.arguments,
-            "grid": self.grid,
-            "suspect": self.suspect,
-            "file": self.function.fn.__code__.co_filename,
-            **self.given,
-        }
+        own = ("autotuned", "arguments", "grid", "suspect")
+        return {**super().describe(), **{name: getattr(self, name) for name in own}, **self.given}
 
-    def compile(self, run: Callable[..., Any]) -> Any:
-        """Compile the launch, which `run` (Triton's own) would otherwise launch."""
+    def compile(self) -> Any:
+        """Compile the launch, which Triton would otherwise launch."""
         grid = tuple(self.grid) if self.grid else (1,)
-        return run(self.function, *self.args, grid=grid, warmup=True, **self.kwargs)
+        return _LAUNCH(self.function, *self.args, grid=grid, warmup=True, **self.kwargs)
 
 
 class RecordedKernel:
@@ -112,34 +106,29 @@ class _Tuning:
     seen: bool = False
 
 
-class Recorder:
+class LaunchRecorder(Recorder):
     """Collects records while `active()`; equal launches of one config are kept once.
 
     Two configs that come to the same code (a heuristic overrides what they differ in) are both
-    kept, with one key. `dropped` counts what was over the limit. `injected` configs take the place
-    of those that a kernel's tuner lists; a kernel without one is recorded with them too.
+    kept, with one key. `injected` configs take the place of those that a kernel's tuner lists; a
+    kernel without one is recorded with them too.
     """
 
-    def __init__(self, limit: int = 5000, injected: Injected | None = None) -> None:
-        self.records: dict[tuple[str, str], Record | SourceRecord] = {}
-        self.dropped = 0
-        self.pruned: dict[str, tuple[int, int]] = {}
-        self._limit = limit
+    silenced = ()
+
+    def __init__(self, injected: Injected | None = None) -> None:
+        super().__init__()
         self._injected = injected or {}
         self._tuning: list[_Tuning] = []
-        self.original_run = JITFunction.run
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """Replace Triton's two ends for the time of the `with` block."""
-        launch = JITFunction.run
-        saved = {name: getattr(Autotuner, name) for name in ("run", "_bench", "prune_configs")}
+    def replaced(self) -> Replaced:
+        tune, prune = Autotuner.run, Autotuner.prune_configs
         recorder = self
 
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001
             return recorder._launched(function, args, grid, kwargs)
 
-        def tune(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+        def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             tuner.cache.clear()
             # Timings of an earlier run, kept on disk, would hide every config but one.
             tuner.cache_results = False
@@ -147,7 +136,7 @@ class Recorder:
             listed = tuner.configs
             tuner.configs = injected_configs(tuner, recorder._injected) or listed
             try:
-                return saved["run"](tuner, *args, **kwargs)
+                return tune(tuner, *args, **kwargs)
             finally:
                 tuner.configs = listed
                 recorder._tuning.pop()
@@ -155,26 +144,28 @@ class Recorder:
         def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
             return recorder._benched(tuner, args, config, meta)
 
-        def prune(tuner: Any, kwargs: dict[str, Any]) -> Any:
-            kept = saved["prune_configs"](tuner, kwargs)
+        def pruned(tuner: Any, kwargs: dict[str, Any]) -> Any:
+            kept = prune(tuner, kwargs)
             recorder.pruned[tuner.base_fn.__name__] = (len(kept), len(tuner.configs))
             return kept
 
-        replacements: dict[str, Callable[..., Any]] = {
-            "run": tune,
-            "_bench": bench,
-            "prune_configs": prune,
-        }
-        JITFunction.run = run
-        for name, replacement in replacements.items():
-            setattr(Autotuner, name, replacement)
-        try:
-            with compile_calls(self._keep):
-                yield
-        finally:
-            JITFunction.run = launch
-            for name, original in saved.items():
-                setattr(Autotuner, name, original)
+        return [
+            (JITFunction, "run", run),
+            (Autotuner, "run", tuned),
+            (Autotuner, "_bench", bench),
+            (Autotuner, "prune_configs", pruned),
+            (triton, "compile", self._compiled),
+            (triton.compiler, "compile", self._compiled),
+        ]
+
+    def _compiled(self, src: Any, *args: Any, **kwargs: Any) -> Any:
+        """In place of a call of the compiler: note it. One with a file of IR is made as it is."""
+        if not isinstance(src, triton.compiler.ASTSource):
+            return _COMPILE(src, *args, **kwargs)
+        options = kwargs.get("options", args[1] if len(args) > 1 else None)
+        record = SourceRecord.of(src, dict(options or {}))
+        self.keep(record)
+        return _RecordedCompilation(record.kernel)
 
     def _benched(self, tuner: Any, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> Any:
         clash = meta.keys() & config.kwargs.keys()
@@ -225,7 +216,9 @@ class Recorder:
         *,
         autotuned: bool,
     ) -> None:
-        record = Record(
+        record = LaunchRecord(
+            kernel=str(function.fn.__name__),
+            file=function.fn.__code__.co_filename,
             function=function,
             args=_as_they_are(args),
             kwargs=_as_they_are(kwargs),
@@ -235,24 +228,13 @@ class Recorder:
         )
         record.arguments = describe_arguments(function, args, kwargs)
         record.key = _key(record)
-        if self._keep(record):
+        if self.keep(record):
             # Like Triton, which asks for the grid once the kernel is compiled: where it raises,
             # the launch does, and what was compiled until then stays.
             record.grid, grid = None, record.grid
             record.grid = grid_dims(function, args, kwargs, grid)
             record.given = _given(function, args, kwargs)
             record.suspect = suspicion(function.fn, {**by_name(function.arg_names, args), **kwargs})
-
-    def _keep(self, record: Record | SourceRecord) -> bool:
-        """Keep a record unless it is known, or one too many; whether it was kept."""
-        name = (record.key, dumps(record.config))
-        if name in self.records:
-            return False
-        if len(self.records) >= self._limit:
-            self.dropped += 1
-            return False
-        self.records[name] = record
-        return True
 
 
 def _as_they_are(value: Any) -> Any:
@@ -298,7 +280,7 @@ def _given(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict
     return {}
 
 
-def _key(record: Record) -> str:
+def _key(record: LaunchRecord) -> str:
     names = {parameter.name for parameter in record.function.params}
     options = {n: stable(v) for n, v in sorted(record.kwargs.items()) if n not in names}
     body = {
@@ -307,3 +289,93 @@ def _key(record: Record) -> str:
         "options": options,
     }
     return hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+_OPTIONS = {"num_warps": None, "num_stages": None, "num_ctas": 1, "maxnreg": None}
+
+
+@dataclass(kw_only=True)
+class SourceRecord(Record):
+    """A kernel with signature, constants, attributes and options, ready to be compiled.
+
+    The target that the code names is not kept: it is compiled for the one that was asked for.
+    """
+
+    source: Any
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, source: Any, options: dict[str, Any]) -> SourceRecord:
+        """The record of a call of the compiler."""
+        # Triton's own hash has the kernel, its helpers, the signature, constants and attributes.
+        key = hash_of(_source_hash(source), sorted((n, repr(v)) for n, v in options.items()))
+        function = source.fn.fn
+        return cls(
+            kernel=str(function.__name__),
+            file=function.__code__.co_filename,
+            key=key,
+            source=source,
+            options=options,
+        )
+
+    @property
+    def first_stage(self) -> str:
+        """Where its compilation begins."""
+        return first_stage(self.source.fn)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its meta-parameters, and the options that were given."""
+        function = self.source.fn
+        values = {
+            function.arg_names[key[0]] if isinstance(key, tuple) else key: value
+            for key, value in self.source.constants.items()
+        }
+        names = [parameter.name for parameter in function.params if parameter.is_constexpr]
+        config = {name: getattr(values.get(name), "value", values.get(name)) for name in names}
+        given = {n: self.options.get(n, default) for n, default in _OPTIONS.items()}
+        config |= {n: value for n, value in given.items() if value != _OPTIONS[n]}
+        return {n: v for n, v in config.items() if isinstance(v, bool | int | float | str)}
+
+    def describe(self) -> dict[str, Any]:
+        """As a capture tells of a launch; its grid is not known."""
+        kinds = self.source.signature.items()
+        arguments = [{"name": name, "type": str(kind)} for name, kind in kinds]
+        return {**super().describe(), "arguments": arguments}
+
+    def compile(self) -> Any:
+        """Compile it for the target of the capture."""
+        target = driver.active.get_current_target()
+        return _COMPILE(self.source, target=target, options=dict(self.options))
+
+
+def _source_hash(source: Any) -> str:
+    """Without a source that Triton can read, the text alone has to do: the failure comes later."""
+    try:
+        return str(source.hash())
+    except Exception:  # noqa: BLE001 - the same error comes back when it is compiled
+        parts = [source.fn.src, source.signature, source.constants, source.attrs]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+class _Later:
+    """What only a compilation would tell: it can be printed, not read."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"<{self._name}: not compiled yet>"
+
+
+class _RecordedCompilation:
+    """What `triton.compile` returns under capture."""
+
+    def __init__(self, kernel: str) -> None:
+        self._kernel = kernel
+        self.metadata = _Later("metadata")
+        self.asm = _Later("asm")
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"the launch code reads .{name} of the compiled kernel {self._kernel}"
+        raise AttributeError(message)

@@ -13,7 +13,7 @@ from conftest import HERE
 CODE = """
 import sys
 import torch, triton, triton.language as tl
-from harness.frontends.triton.child.mending import mend_bfloat16
+from harness.frontends.triton.child.interpreting import round_as_gpus_do
 
 @triton.jit
 def kernel(a, b, out, flags, scale, K: tl.constexpr):
@@ -29,7 +29,7 @@ def kernel(a, b, out, flags, scale, K: tl.constexpr):
     tl.store(flags + at, (product > 1.0).to(tl.int32))
 
 torch.manual_seed(0)
-mend_bfloat16()
+round_as_gpus_do()
 bf16 = torch.bfloat16
 a, b = torch.randn(16, 32).to(bf16), torch.randn(32, 16).to(bf16)
 a[0, 0] = float("nan")
@@ -62,7 +62,7 @@ def test_bfloat16_is_computed_with(tmp_path: Path) -> None:
 
 ASSEMBLY = """
 import torch, triton, triton.language as tl
-from harness.frontends.triton.child.mending import mend_inline_assembly
+from harness.frontends.triton.child.interpreting import take_inline_assembly
 
 @triton.jit
 def kernel(x, out, ASM: tl.constexpr):
@@ -73,7 +73,7 @@ def kernel(x, out, ASM: tl.constexpr):
     )
     tl.store(out + i, result)
 
-mend_inline_assembly()
+take_inline_assembly()
 x, out = torch.rand(16) + 0.5, torch.empty(16)
 known = {"cos": x.cos(), "ex2": x.exp2(), "rsqrt": x.rsqrt(), "tanh": x.tanh()}
 for name, expected in known.items():
@@ -93,7 +93,7 @@ for asm in ("{ .reg .f32 t; cos.approx.f32 t, $1; mov.f32 $0, t; }", "frob.appro
 """
 ROUNDING = """
 import torch, triton, triton.language as tl
-from harness.frontends.triton.child.mending import mend_bfloat16
+from harness.frontends.triton.child.interpreting import round_as_gpus_do
 
 @triton.jit
 def kernel(x, out, N: tl.constexpr):
@@ -101,7 +101,7 @@ def kernel(x, out, N: tl.constexpr):
     tl.store(out + i, tl.load(x + i).to(tl.bfloat16))
 
 N = 4096
-mend_bfloat16(7)
+round_as_gpus_do(7)
 # A quarter of the way from one bfloat16 to the next.
 step = 2.0 ** -7
 x = torch.full((N,), 1.0 + step / 4)

@@ -15,7 +15,7 @@ _CODE = """
 import json, os, resource, signal, sys, time
 from pathlib import Path
 import torch
-from harness.frontends.triton.child.forks import Forks, leave
+from harness.frontends.triton.child.interpreting import Forks, end_with
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -33,8 +33,8 @@ ends = {
     "bus": lambda path: die(signal.SIGBUS),
     "killed": lambda path: die(signal.SIGKILL),
     "real time": lambda path: die(signal.SIGRTMIN + 1),
-    "raises": lambda path: leave(path, refuse),
-    "leaves": lambda path: leave(path, lambda: {"x": torch.arange(3)}),
+    "raises": lambda path: end_with(path, refuse),
+    "leaves": lambda path: end_with(path, lambda: {"x": torch.arange(3)}),
     "silent": lambda path: (path.write_text(""), os._exit(3)),
     "exits": lambda path: os._exit(3),
     "exits well": lambda path: os._exit(0),

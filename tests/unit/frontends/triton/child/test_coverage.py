@@ -2,9 +2,16 @@
 # mypy: ignore-errors
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
-from harness.frontends.triton.child.partial_tiles import suspicion
+
+@pytest.fixture(autouse=True, scope="module")
+def _imported() -> None:
+    """Every worker of the suite collects this file, and one runs it: torch takes seconds."""
+    module = importlib.import_module("harness.frontends.triton.child.describing")
+    globals()["suspicion"] = module.suspicion
 
 
 def partly(x, out, n, dim, P):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 if TYPE_CHECKING:
     import torch
 
-    from harness.frontends.triton.child.distances import (
+    from harness.frontends.triton.child.interpreting import (
         ConfigTrial,
         Distance,
         compare,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True, scope="module")
 def _imported() -> None:
     """Every worker of the suite collects this file, and one runs it: torch takes seconds."""
-    for name in ("distances",):
+    for name in ("interpreting",):
         module = importlib.import_module(f"harness.frontends.triton.child.{name}")
         globals().update(vars(module))
     globals()["torch"] = importlib.import_module("torch")

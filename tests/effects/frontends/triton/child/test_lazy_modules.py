@@ -1,4 +1,4 @@
-"""A module is postponed: what is known of it is answered, anything else runs its code in place."""
+"""A module is left unread: what is known of it is answered, else its code is run in place."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import harness
-from harness.frontends.triton.child.postponed import postpone
+from harness.frontends.triton.child.lazy_modules import import_later
 
-NAME = "a_postponed_package"
+NAME = "a_lazy_package"
 
 
 @pytest.fixture
@@ -36,13 +36,13 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 def test_what_is_known_is_answered_without_running_the_module(ran: list[str]) -> None:
-    postpone(NAME, {"known": "light"})
+    import_later(NAME, {"known": "light"})
     assert importlib.import_module(NAME).known == "light"
     assert ran == []
 
 
 def test_another_name_runs_the_module_in_place(ran: list[str]) -> None:
-    postpone(NAME, {"known": "light"})
+    import_later(NAME, {"known": "light"})
     before = importlib.import_module(NAME)
     assert before.other == 1
     assert ran == [NAME]
@@ -51,13 +51,13 @@ def test_another_name_runs_the_module_in_place(ran: list[str]) -> None:
 
 
 def test_a_name_that_the_module_does_not_have_is_not_there(ran: list[str]) -> None:
-    postpone(NAME, {"absent": "light"})
+    import_later(NAME, {"absent": "light"})
     assert not hasattr(importlib.import_module(NAME), "absent")
     assert ran == [NAME]
 
 
 def test_what_is_set_stays(ran: list[str]) -> None:
-    postpone(NAME, {"known": "light"})
+    import_later(NAME, {"known": "light"})
     module: Any = importlib.import_module(NAME)
     module.known = "set"
     assert ran == [NAME]
@@ -65,7 +65,7 @@ def test_what_is_set_stays(ran: list[str]) -> None:
 
 
 def test_a_submodule_finds_its_package_run(ran: list[str]) -> None:
-    postpone(NAME, {"known": "light"})
+    import_later(NAME, {"known": "light"})
     importlib.import_module(f"{NAME}.plain")
     assert ran == [NAME, f"{NAME}.plain"]
 
@@ -73,7 +73,7 @@ def test_a_submodule_finds_its_package_run(ran: list[str]) -> None:
 def test_importing_a_known_name_from_a_module_does_not_run_it(ran: list[str]) -> None:
     importlib.import_module(NAME)
     ran.clear()
-    postpone(f"{NAME}.plain", {"truth": bool})
+    import_later(f"{NAME}.plain", {"truth": bool})
     space: dict[str, Any] = {}
     exec(f"from {NAME}.plain import truth", space)
     assert space["truth"] is bool
@@ -82,7 +82,7 @@ def test_importing_a_known_name_from_a_module_does_not_run_it(ran: list[str]) ->
 
 def test_a_module_that_cannot_run_can_be_imported_again(ran: list[str]) -> None:
     name = f"{NAME}.broken"
-    postpone(name, {"before": 2})
+    import_later(name, {"before": 2})
     module = importlib.import_module(name)
     with pytest.raises(ValueError, match="broken"):
         _ = module.after
@@ -93,7 +93,7 @@ def test_a_module_that_cannot_run_can_be_imported_again(ran: list[str]) -> None:
 
 def test_what_is_imported_already_stays_as_it_is(ran: list[str]) -> None:
     module = importlib.import_module(NAME)
-    postpone(NAME, {"known": "light"})
+    import_later(NAME, {"known": "light"})
     assert module.known == "real"
     assert ran == [NAME]
 
@@ -101,7 +101,7 @@ def test_what_is_imported_already_stays_as_it_is(ran: list[str]) -> None:
 @pytest.mark.parametrize("name", ["no_such_package", "no_such_package.module", "math"])
 def test_what_has_no_source_is_left_alone(name: str) -> None:
     before = sys.modules.get(name)
-    postpone(name, {})
+    import_later(name, {})
     assert sys.modules.get(name) is before
 
 
@@ -109,8 +109,8 @@ def test_what_has_no_source_is_left_alone(name: str) -> None:
 _LAUNCH = """
 import json, sys
 import torch
-from harness.frontends.triton.child.postponed import postpone_torch
-postpone_torch()
+from harness.frontends.triton.child.lazy_modules import leave_torch_unread
+leave_torch_unread()
 heavy = ("sympy.core", "torch.fx.experimental.validator", "torch._dynamo.convert_frame")
 x = torch.empty(4, 6, device="meta")
 index = torch.zeros(2, dtype=torch.long, device="meta")

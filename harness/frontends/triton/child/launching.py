@@ -1,6 +1,9 @@
 """Runs a launch with values, and hands each Triton launch to the caller, who computes it.
 
-A fork of the server (`serve`), with Triton in its interpreter's mode, reads `request.json` in a
+What launch code asserts of the values that its kernels left is found, and what came of it: each
+value is followed from the launch that wrote it through torch's functions to where Python reads it.
+
+A fork of the server (`serving`), with Triton in its interpreter's mode, reads `request.json` in a
 folder and leaves `result.json` there. The launch code runs once, on CPU tensors that say they are
 on a GPU. Where it comes to a kernel, `launch-N.json` says what each config of it is given, and this
 process waits for `answer-N.json`: either the buffers after the launch, or that Triton's interpreter
@@ -14,12 +17,16 @@ Every interpretation happens in a fork: one that reads outside its tensors takes
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import inspect
+import linecache
 import os
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps, loads
@@ -27,13 +34,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch.overrides import TorchFunctionMode
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
-from harness.frontends.pretend.pretend_driver import pretend_triton
-from harness.frontends.triton.child.compare_configs import SEED
+from harness.frontends.pretend.recorded import Replaced, replacing
 from harness.frontends.triton.child.describing import (
+    Injected,
     by_name,
     config_of,
     describe_argument,
@@ -41,20 +49,20 @@ from harness.frontends.triton.child.describing import (
     describe_constexpr,
     grid_dims,
     identity,
+    injected_configs,
+    injected_options,
     plain_config,
     storages_of,
 )
-from harness.frontends.triton.child.forks import ended_badly, in_a_line
-from harness.frontends.triton.child.injected_configs import (
-    Injected,
-    injected_configs,
-    injected_options,
+from harness.frontends.triton.child.interpreting import (
+    ended_badly,
+    in_a_line,
+    launch_with,
+    run_with_values,
 )
-from harness.frontends.triton.child.launches.assertions import Following
-from harness.frontends.triton.child.mending import mend_bfloat16, mend_inline_assembly
+from harness.io.children.captures import leave
 from harness.io.children.confine import settle
-from harness.io.children.launch_code import describe_error, run_launch, stand_aside
-from harness.io.children.reads import ReadsWatch
+from harness.io.children.launch_code import describe_error, stand_aside
 from harness.io.children.supervisor import split, wait_until
 
 _POLL_SECONDS = 0.02
@@ -91,7 +99,7 @@ class _Launch:
 
 
 @dataclass
-class Handing:
+class HandedLaunches:
     """Stands in for tuner and interpreter while the launch code runs."""
 
     folder: Path
@@ -110,10 +118,8 @@ class Handing:
         self._follow: _Launch | None = None
         self._interpret: Callable[..., Any] = GridExecutor.__call__
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """Replace Triton's two ends for the time of the `with` block."""
-        tune, execute, compiled = Autotuner.run, GridExecutor.__call__, JITFunction.run
+    def replaced(self) -> Replaced:
+        """Triton's ends, and what takes their place."""
         handing = self
 
         def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -126,12 +132,11 @@ class Handing:
             if not warmup:
                 handing._launched(CompiledLaunch.of(function, grid), args, kwargs)
 
-        self._interpret = execute
-        Autotuner.run, GridExecutor.__call__, JITFunction.run = tuned, launched, ran
-        try:
-            yield
-        finally:
-            Autotuner.run, GridExecutor.__call__, JITFunction.run = tune, execute, compiled
+        return [
+            (Autotuner, "run", tuned),
+            (GridExecutor, "__call__", launched),
+            (JITFunction, "run", ran),
+        ]
 
     def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what every config would be launched with; then launch the one that is asked for."""
@@ -320,17 +325,6 @@ def _to_the_interpreter(variant: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in variant.items() if name != "config"}
 
 
-def launch_with(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """As the autotuner launches the config that it has chosen, after it has timed them all."""
-    current = {**kwargs, **config.all_kwargs()}
-    named = {**tuner.nargs, **current}
-    for name in tuner.reset_to_zero:
-        named[name].zero_()
-    if config.pre_hook:
-        config.pre_hook(named)
-    tuner.fn.run(*args, **current)
-
-
 def _has_hooks(tuner: Any, config: Any) -> bool:
     return bool(tuner.reset_to_zero or config.pre_hook)
 
@@ -365,7 +359,7 @@ def main(place: str) -> None:
     """Do what `request.json` in this folder asks for."""
     folder = Path(place)
     ask = loads((folder / "request.json").read_text())
-    handing = Handing(
+    handing = HandedLaunches(
         folder=folder,
         kernels=ask["kernels"],
         patience=ask["timeout"],
@@ -375,22 +369,11 @@ def main(place: str) -> None:
     if ask["confined"]:
         settle(str(folder))
     stand_aside(ask)
-    mode = pretend_triton(ask["device"], with_values=True, on_empty=handing.snapshots.heard_of)
-    mend_bfloat16()
-    mend_inline_assembly()
-    torch.manual_seed(SEED)
-    error: BaseException | None = None
-    reads = ReadsWatch([*ask["bare"], *ask["paths"], str(folder)], ask["file"])
-    reads.start()
-    try:
-        with mode, handing.following, handing.active():
-            run_launch(ask["file"], ask["function"], ask["overrides"])
-    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
-        if not (isinstance(raised, SystemExit) and not raised.code):
-            error = raised
+    around = (handing.following, replacing(handing.replaced()))
+    on_empty = handing.snapshots.heard_of
+    _, error, reads = run_with_values(ask, folder, *around, on_empty=on_empty)
     said = describe_error(error, ask["file"]) if error else None
-    found = {"launches": handing.result(error), "error": said, "reads": reads.stop()}
-    _write(folder / "result.json", found)
+    leave({"launches": handing.result(error), "error": said, "reads": reads}, folder)
 
 
 _LARGEST = 128 << 20
@@ -510,3 +493,167 @@ class CompiledLaunch:
         """The launch of a function, with what the interpreter would know of it."""
         names = {each.name for each in function.params if each.is_constexpr}
         return cls(function.fn, grid, names)
+
+
+_COMPARISONS = ("isclose", "allclose", "equal")
+_READS = frozenset(
+    {
+        *("item", "tolist", "numpy", "is_nonzero"),
+        *("__bool__", "__int__", "__float__", "__index__", "__array__", "__contains__"),
+        *_COMPARISONS,
+    }
+)
+
+Place = tuple[int, int]
+"""A launch by its number, from 1 on, and one of its buffers."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Python reads what launches left: which, and in which functions at which lines.
+
+    `relative` is how far two tensors that it compares are apart, against their own scale.
+    """
+
+    places: frozenset[Place]
+    direct: frozenset[Place]
+    frames: tuple[tuple[Any, int], ...]
+    relative: float | None
+
+
+class Following(TorchFunctionMode):  # type: ignore[misc]
+    """Follows what launches leave, while the launch code runs; `file` is the launch code."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__()
+        self._file = file
+        # By the address of a storage: what it holds comes from; and what a launch wrote itself.
+        self._from: dict[int, frozenset[Place]] = {}
+        self._direct: dict[int, frozenset[Place]] = {}
+        self._reads: list[_Read] = []
+
+    def wrote(self, number: int, storages: Sequence[Any], written: Iterable[int]) -> None:
+        """A launch, by its number, has written these of its storages, from what is in all."""
+        addresses = [identity(each) for each in storages]
+        origins = frozenset().union(*(self._from.get(each, frozenset()) for each in addresses))
+        for index in written:
+            own = frozenset({(number, index)})
+            self._from[addresses[index]] = origins | own
+            self._direct[addresses[index]] = own
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        result = func(*args, **kwargs)
+        if not self._from or name == "__get__":
+            return result
+        given = [identity(each) for each in storages_of([*args, *kwargs.values()])]
+        places = frozenset().union(*(self._from.get(each, frozenset()) for each in given))
+        direct = frozenset().union(*(self._direct.get(each, frozenset()) for each in given))
+        if places and name in _READS:
+            relative = _apart(args) if name in _COMPARISONS else None
+            frames = tuple(_frames(sys._getframe(1)))  # noqa: SLF001 - nothing else tells
+            self._reads.append(_Read(places, direct, frames, relative))
+        left = [args[0]] if name == "__setitem__" else [result]
+        for address in map(identity, storages_of(left)):
+            if not places:
+                # What lay at this address before is gone.
+                if address not in given:
+                    self._from.pop(address, None)
+                    self._direct.pop(address, None)
+                continue
+            self._from[address] = places | self._from.get(address, frozenset())
+            self._direct[address] = direct | self._direct.get(address, frozenset())
+        return result
+
+    def found(self, error: BaseException | None) -> list[dict[str, Any]]:
+        """The assertions that values of launches went into, in their order: which hold, which not.
+
+        The places of one that holds are those that it sees without another kernel between.
+        """
+        failed = self._failed(error)
+        asserts = _assert_lines(self._file)
+        found = []
+        by_line: dict[int, list[_Read]] = {}
+        for read in self._reads:
+            line = _line(read, self._file)
+            is_assertion = line in asserts or any(
+                code.co_name.startswith("assert") for code, _ in read.frames
+            )
+            if line is not None and is_assertion:
+                by_line.setdefault(line, []).append(read)
+        for line, reads in by_line.items():
+            places = frozenset().union(*(each.direct for each in reads))
+            if failed is None or failed["where"] != self._where(line):
+                found.append({"where": self._where(line), "holds": True, "places": places})
+        return [*found, failed] if failed else found
+
+    def _where(self, line: int) -> str:
+        return f"{Path(self._file).name}:{line}"
+
+    def _failed(self, error: BaseException | None) -> dict[str, Any] | None:
+        """The assertion that was raised, if it was decided by what launches left."""
+        if not isinstance(error, AssertionError):
+            return None
+        raised = [
+            (frame.f_code, line)
+            for frame, line in traceback.walk_tb(error.__traceback__)
+            if frame.f_code.co_filename == self._file
+        ]
+        if not raised:
+            return None
+        code, line = raised[-1]
+        here = [read for read in self._reads if (code, line) in read.frames]
+        near = here or [read for read in self._reads if code in [each for each, _ in read.frames]]
+        if not near:
+            return None
+        measured = [each.relative for each in near if each.relative is not None]
+        return {
+            "where": self._where(line),
+            "holds": False,
+            "places": frozenset().union(*(each.places for each in near)),
+            "relative": max(measured) if here and measured else None,
+            "message": " ".join(str(error).split())[:200]
+            or linecache.getline(code.co_filename, line).strip(),
+        }
+
+
+def _frames(frame: Any) -> Iterator[tuple[Any, int]]:
+    while frame is not None:
+        yield frame.f_code, frame.f_lineno
+        frame = frame.f_back
+
+
+def _line(read: _Read, file: str) -> int | None:
+    """The line of the launch code that reads."""
+    return next((line for code, line in read.frames if code.co_filename == file), None)
+
+
+def _assert_lines(file: str) -> set[int]:
+    """The lines of all `assert` statements."""
+    lines: set[int] = set()
+    with contextlib.suppress(SyntaxError, ValueError, OSError):
+        for node in ast.walk(ast.parse(Path(file).read_bytes())):
+            if isinstance(node, ast.Assert):
+                lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def _apart(args: tuple[Any, ...]) -> float | None:
+    """How far the first two tensors are apart, against the scale of the second."""
+    pair = [each for each in args[:2] if isinstance(each, torch.Tensor)]
+    if len(pair) != len(args[:2]) or pair[0].shape != pair[-1].shape:
+        return None
+    with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001 - there is no other way
+        left, right = (each.detach().double() for each in pair)
+        if not left.numel() or not bool(torch.isfinite(torch.stack([left, right])).all()):
+            return None
+        scale = right.abs() + right.square().mean().sqrt()
+        tiny = torch.finfo(torch.float64).tiny
+        return float(((left - right).abs() / scale.clamp_min(tiny)).max())

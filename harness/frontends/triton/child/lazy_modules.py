@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
 
-
 _COMPILER = "torch._dynamo"
 _SHAPES = "torch.fx.experimental.symbolic_shapes"
 _SYMBOLS = "sympy"
 _loading = threading.RLock()
 
 
-class _Postponed(ModuleType):
+class _LazyModule(ModuleType):
     """A module whose code has not run yet."""
 
     def __getattr__(self, name: str) -> Any:
@@ -51,9 +50,9 @@ def _spec(module: ModuleType) -> ModuleSpec:
 
 
 def _run(module: ModuleType) -> None:
-    """Make of a postponed module what its import makes of it."""
+    """Make of a lazy module what its import makes of it."""
     with _loading:
-        if type(module) is not _Postponed:
+        if type(module) is not _LazyModule:
             return
         ModuleType.__setattr__(module, "__class__", ModuleType)
         spec = _spec(module)
@@ -67,7 +66,7 @@ def _run(module: ModuleType) -> None:
             raise
 
 
-def postpone(name: str, answers: Mapping[str, Any]) -> None:
+def import_later(name: str, answers: Mapping[str, Any]) -> None:
     """Let `import name` succeed without running the module, until more than `answers` is asked.
 
     A module is left as it is where it is imported already, does not exist or has no source; and an
@@ -86,7 +85,7 @@ def postpone(name: str, answers: Mapping[str, Any]) -> None:
     # Imports of what lies in a package start with its path.
     module.__dict__.pop("__path__", None)
     module.__dict__.update({key: answers[key] for key in answers.keys() & words})
-    module.__class__ = _Postponed
+    module.__class__ = _LazyModule
     sys.modules[name] = module
     package, _, last = name.rpartition(".")
     if package:
@@ -108,7 +107,7 @@ def _disable(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
 
     @functools.wraps(fn)
     def call(*given: Any, **named: Any) -> Any:
-        if type(sys.modules.get(_COMPILER)) is _Postponed:
+        if type(sys.modules.get(_COMPILER)) is _LazyModule:
             return fn(*given, **named)
         if not disabled:
             disabled.append(_real(_COMPILER, "disable")(fn, *args, **kwargs))
@@ -121,7 +120,7 @@ class _Basic:
     """Stands for `sympy.Basic`, of which nothing is an instance as long as sympy is unread."""
 
     def __instancecheck__(self, value: object) -> bool:
-        if type(sys.modules.get(_SYMBOLS)) is _Postponed:
+        if type(sys.modules.get(_SYMBOLS)) is _LazyModule:
             return False
         return isinstance(value, _real(_SYMBOLS, "Basic"))
 
@@ -183,10 +182,10 @@ def _unless_symbolic(
     return answered
 
 
-def postpone_torch() -> None:
-    """Postpone what torch's own code for meta tensors imports without need."""
+def leave_torch_unread() -> None:
+    """Leave unread what torch's own code for meta tensors imports without need."""
     answers = {name: _unless_symbolic(name, of, _is_truth) for name, of in _OF_TRUTHS.items()}
     answers |= {name: _unless_symbolic(name, of, _is_size) for name, of in _OF_SIZES.items()}
-    postpone(_SYMBOLS, {"Basic": _Basic()})
-    postpone(_COMPILER, {"disable": _disable})
-    postpone(_SHAPES, answers)
+    import_later(_SYMBOLS, {"Basic": _Basic()})
+    import_later(_COMPILER, {"disable": _disable})
+    import_later(_SHAPES, answers)

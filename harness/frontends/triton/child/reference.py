@@ -1,6 +1,6 @@
 """Computes what a kernel must write, by a function of the repro's author in torch.
 
-A fork of the server (`serve`) reads `request.json` in a folder and leaves `result.json` there. The
+A fork of the server reads `request.json` in a folder and leaves `result.json` there. The
 function gets the kernel's arguments by name, floating-point tensors as float64, and gives the
 tensors that it knows by the names of their arguments. What it gives is rounded to their types and
 put into copies of the buffers.
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from json import dumps, loads
+from json import loads
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from harness.io.children.captures import leave
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
 
@@ -98,6 +99,4 @@ def main(place: str) -> None:
         names = _outputs(given, arguments, buffers, folder)
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
         error = describe_error(raised, ask["file"])
-    unfinished = folder / "result.tmp"
-    unfinished.write_text(dumps({"buffers": names, "error": error}))
-    unfinished.rename(folder / "result.json")
+    leave({"buffers": names, "error": error}, folder)

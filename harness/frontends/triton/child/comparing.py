@@ -1,20 +1,27 @@
-"""Runs every config of a launch in Triton's interpreter on the same input, and compares.
+"""Runs variants of a launch, or every config of it, in Triton's interpreter, and compares.
 
 `python -m` this module and FOLDER, with `TRITON_INTERPRET=1`: reads `request.json` there and
-leaves `result.json`. The launch code runs once, on real CPU tensors that say they are on a GPU.
-Where it comes to a tuned kernel, every config runs in a fork of its own, on its own copy of the
-tensors: one that reads outside them takes nothing with it.
+leaves `result.json`.
+
+For configs the launch code runs once. Where it comes to a tuned kernel, every config runs in a fork
+of its own, on its own copy of the tensors: one that reads outside them takes nothing with it.
+
+A variant has overrides of the launch's parameters, and configs to inject. Each runs in a fork with
+the same seed; what all return is compared with the first one. How far they may be apart is measured
+too, tensor by tensor: by the first variant against itself with every rounding to bfloat16 made at
+random. A chain of kernels makes more of a rounding than one kernel does, and of some results more
+than of others.
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
 
 from __future__ import annotations
 
-import contextlib
+import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from json import dumps, loads
@@ -25,21 +32,34 @@ import torch
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction
 
-from harness.frontends.pretend.pretend_driver import pretend_triton
-from harness.frontends.triton.child.describing import config_of
-from harness.frontends.triton.child.distances import ConfigTrial, compare, group
-from harness.frontends.triton.child.forks import Forks, in_a_line, leave, numbers, results, tensors
-from harness.frontends.triton.child.injected_configs import Injected, injected_configs
-from harness.frontends.triton.child.mending import mend_bfloat16
-from harness.frontends.triton.child.partial_tiles import suspicion
+from harness.frontends.pretend.recorded import Replaced, replacing
+from harness.frontends.triton.child.describing import (
+    Injected,
+    config_of,
+    injected_configs,
+    suspicion,
+)
+from harness.frontends.triton.child.interpreting import (
+    ConfigTrial,
+    Forks,
+    compare,
+    end_with,
+    group,
+    in_a_line,
+    launch_with,
+    numbers,
+    results,
+    run_with_values,
+    tensors,
+)
+from harness.io.children.captures import leave
 from harness.io.children.confine import settle
-from harness.io.children.launch_code import describe_error, run_launch, stand_aside
-from harness.io.children.reads import ReadsWatch
+from harness.io.children.launch_code import describe_error, stand_aside
 
 # A kernel that is launched in a loop is checked this often; it is the same kernel.
 _LAUNCHES = 3
-SEED = 20_240_531
-"""Of the random numbers that launch code makes: equal in everything that is compared."""
+# Seeds of the runs whose roundings are made at random: the worst of so many counts.
+_ROUNDINGS = (1, 2, 3)
 
 
 class _Variant(NamedTuple):
@@ -74,10 +94,9 @@ class Checker:
         self._launches: Counter[str] = Counter()
         self._is_trial = False
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
-        """Replace Triton's two ends for the time of the `with` block."""
-        tune, interpret = Autotuner.run, InterpretedFunction.run
+    def replaced(self) -> Replaced:
+        """Triton's two ends, and what takes their place."""
+        interpret = InterpretedFunction.run
         checker = self
 
         def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
@@ -93,11 +112,7 @@ class Checker:
                     raise
                 checker.skipped[function.fn.__name__] = in_a_line(error)
 
-        Autotuner.run, InterpretedFunction.run = tuned, interpreted
-        try:
-            yield
-        finally:
-            Autotuner.run, InterpretedFunction.run = tune, interpret
+        return [(Autotuner, "run", tuned), (InterpretedFunction, "run", interpreted)]
 
     def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
@@ -110,7 +125,7 @@ class Checker:
             if self._launches[name] <= _LAUNCHES:
                 chosen = self._checked(tuner, configs, args, kwargs)
         tuner.best_config = chosen
-        _launch(tuner, chosen, args, kwargs)
+        launch_with(tuner, chosen, args, kwargs)
 
     def _checked(
         self, tuner: Any, configs: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -191,19 +206,10 @@ class Checker:
 
         def trial(variant: _Variant) -> dict[str, torch.Tensor]:
             self._is_trial = True
-            _launch(tuner, variant.config, args, kwargs)
+            launch_with(tuner, variant.config, args, kwargs)
             return tensors({**tuner.nargs, **kwargs})
 
-        waiting: list[tuple[int, Path]] = []
-        trials = []
-        for variant in variants:
-            if len(waiting) == self._jobs:
-                trials.append(self._forks.collect(*waiting.pop(0)))
-            path, child = self._forks.fork()
-            if child == 0:
-                leave(path, partial(trial, variant))
-            waiting.append((child, path))
-        return trials + [self._forks.collect(*each) for each in waiting]
+        return self._forks.all((partial(trial, each) for each in variants), self._jobs)
 
 
 def _variants(tuner: Any, configs: Sequence[Any], kwargs: dict[str, Any]) -> list[_Variant]:
@@ -220,52 +226,64 @@ def _variants(tuner: Any, configs: Sequence[Any], kwargs: dict[str, Any]) -> lis
     return list(found.values())
 
 
-def _launch(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """As the autotuner launches the config that it has chosen, after it has timed them all."""
-    current = {**kwargs, **config.all_kwargs()}
-    named = {**tuner.nargs, **current}
-    for name in tuner.reset_to_zero:
-        named[name].zero_()
-    if config.pre_hook:
-        config.pre_hook(named)
-    tuner.fn.run(*args, **current)
-
-
-def main() -> None:
-    """Do what `request.json` asks for."""
-    started = time.monotonic()
-    folder = Path(sys.argv[1])
-    ask = loads((folder / "request.json").read_text())
+def compare_configs(ask: dict[str, Any], folder: Path, deadline: float) -> dict[str, Any]:
+    """What the configs of tuned kernels leave, against each other."""
     checker = Checker(
         kernels=ask["kernels"],
         folder=folder,
         jobs=ask["jobs"],
-        # Some of the time is left to say what was found until then.
-        deadline=started + 0.9 * ask["timeout"],
+        deadline=deadline,
         injected=ask["injected"],
     )
+    around = replacing(checker.replaced())
+    returned, error, reads = run_with_values(ask, folder, around, assembles=False)
+    if checker.leave_at:
+        end_with(checker.leave_at, partial(results, checker.skipped, returned, error))
+    said = describe_error(error, ask["file"]) if error else None
+    return {"findings": checker.findings, "skipped": checker.skipped, "error": said, "reads": reads}
+
+
+def _returned(
+    ask: dict[str, Any], variant: dict[str, Any], folder: Path
+) -> dict[str, torch.Tensor]:
+    """What the launch returns, with every tuner's first config (or the injected one)."""
+    checker = Checker(kernels=[], folder=folder, jobs=1, deadline=0.0, injected=variant["injected"])
+    launch = {**ask, "overrides": variant["overrides"]}
+    around, rounding = replacing(checker.replaced()), variant.get("rounding")
+    returned, error, reads = run_with_values(launch, folder, around, rounding=rounding)
+    (folder / f"reads-{os.getpid()}.json").write_text(dumps(reads))
+    return results(checker.skipped, returned, error)
+
+
+def compare_variants(ask: dict[str, Any], folder: Path, deadline: float) -> dict[str, Any]:
+    """What each variant of the launch returns, against the first one."""
+    variants = ask["variants"]
+    noisy = [{**variants[0], "rounding": seed} for seed in _ROUNDINGS]
+    bodies = (partial(_returned, ask, variant, folder) for variant in [*variants, *noisy])
+    trials = Forks(folder, deadline).all(bodies, ask["jobs"])
+    first, others, noise = trials[0], trials[1 : len(variants)], trials[len(variants) :]
+    found: list[dict[str, Any]] = []
+    for other in others:
+        error = (first.error and f"the original: {first.error}") or other.error
+        if not error and not first.tensors:
+            error = "the launch returns nothing that could be compared"
+        apart = None if error else compare(other, first, noise)
+        facts = {**numbers(apart), "differs": apart.differs} if apart else {}
+        found.append({"error": error, **facts})
+    reads = [loads(path.read_text()) for path in sorted(folder.glob("reads-*.json"))]
+    return {"variants": found, "reads": reads}
+
+
+def main() -> None:
+    """Do what `request.json` asks for."""
+    # Some of the time is left to say what was found until then.
+    started, folder = time.monotonic(), Path(sys.argv[1])
+    ask = loads((folder / "request.json").read_text())
     if ask["confined"]:
         settle(str(folder))
     stand_aside(ask)
-    mode = pretend_triton(ask["device"], with_values=True)
-    mend_bfloat16()
-    torch.manual_seed(SEED)
-    error, returned = None, None
-    reads = ReadsWatch([*ask["bare"], *ask["paths"], str(folder)], ask["file"])
-    reads.start()
-    try:
-        with mode, checker.active():
-            returned = run_launch(ask["file"], ask["function"], ask["overrides"])
-    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
-        if not (isinstance(raised, SystemExit) and not raised.code):
-            error = describe_error(raised, ask["file"])
-    if checker.leave_at:
-        leave(checker.leave_at, partial(results, checker.skipped, returned, error))
-    result = {"findings": checker.findings, "skipped": checker.skipped, "error": error}
-    result["reads"] = reads.stop()
-    unfinished = folder / "result.json.tmp"
-    unfinished.write_text(dumps(result))
-    unfinished.rename(folder / "result.json")
+    work = compare_variants if "variants" in ask else compare_configs
+    leave(work(ask, folder, started + 0.9 * ask["timeout"]), folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,485 @@
+"""Triton's interpreter computes as a GPU does; in forks, whose results are compared.
+
+A launch runs on small real CPU tensors that say that they are on a GPU.
+"""
+
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import signal
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+import triton.language as tl
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+from harness.frontends.pretend.pretend_driver import pretend_triton
+from harness.io.children.launch_code import describe_error, run_launch
+from harness.io.children.reads import ReadsWatch
+from harness.io.children.supervisor import split, wait_until
+
+SEED = 20_240_531
+"""Of the random numbers that launch code makes: equal in everything that is compared."""
+
+
+def run_with_values(
+    ask: Mapping[str, Any],
+    folder: Path,
+    *around: contextlib.AbstractContextManager[Any],
+    rounding: int | None = None,
+    assembles: bool = True,
+    on_empty: Callable[[torch.Tensor], None] | None = None,
+) -> tuple[Any, BaseException | None, dict[str, Any]]:
+    """What the launch code returns, what it raised, and what it read; it runs within `around`.
+
+    With `assembles` the interpreter takes inline assembly; `rounding` is the seed of
+    `round_as_gpus_do`. `on_empty` hears of memory that was only asked for.
+    """
+    mode = pretend_triton(ask["device"], with_values=True, on_empty=on_empty)
+    round_as_gpus_do(rounding)
+    if assembles:
+        take_inline_assembly()
+    torch.manual_seed(SEED)
+    reads = ReadsWatch([*ask["bare"], *ask["paths"], str(folder)], ask["file"])
+    reads.start()
+    returned, error = None, None
+    with contextlib.ExitStack() as stack:
+        for each in (mode, *around):
+            stack.enter_context(each)
+        try:
+            returned = run_launch(ask["file"], ask["function"], ask["overrides"])
+        except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
+            if not (isinstance(raised, SystemExit) and not raised.code):
+                error = raised
+    return returned, error, reads.stop()
+
+
+def launch_with(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """As the autotuner launches the config that it has chosen, after it has timed them all."""
+    current = {**kwargs, **config.all_kwargs()}
+    named = {**tuner.nargs, **current}
+    for name in tuner.reset_to_zero:
+        named[name].zero_()
+    if config.pre_hook:
+        config.pre_hook(named)
+    tuner.fn.run(*args, **current)
+
+
+class _Rounding:
+    """How this process rounds to bfloat16."""
+
+    generator: torch.Generator | None = None
+
+
+def round_as_gpus_do(seed: int | None = None) -> None:
+    """Have the interpreter of this process compute with bfloat16 in float32, for good.
+
+    With a seed, every rounding goes up or down at random, as often to the nearer as that is nearer
+    (stochastic rounding). How far such runs are apart is what rounding does to a result.
+    """
+    if seed is not None:
+        _Rounding.generator = torch.Generator().manual_seed(seed)
+    builder = InterpreterBuilder
+    builder.create_dot = _widening_operands(builder.create_dot)
+    for name in ("unary_op", "binary_op", "ternary_op"):
+        setattr(builder, name, _in_float32(getattr(builder, name)))
+    builder.cast_impl = _by_way_of_float32(builder.cast_impl)
+    builder.get_bf16 = _constant
+
+
+def _constant(self: Any, value: float) -> Any:  # noqa: ARG001 - a method of the builder
+    return _rounded(torch.tensor([value]))
+
+
+def _is_bfloat16(value: Any) -> bool:
+    return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
+
+
+def _widened(value: Any) -> Any:
+    """The same numbers in float32; whatever is not bfloat16 as it is."""
+    if not _is_bfloat16(value):
+        return value
+    # A copy: what was broadcast cannot be written to, and torch does not like that.
+    bits = torch.from_numpy(value.data.copy().view("int16"))
+    return TensorHandle(bits.view(torch.bfloat16).float().numpy(), tl.float32)
+
+
+def _rounded(numbers: torch.Tensor) -> Any:
+    """To bfloat16, as the bits that the interpreter keeps."""
+    if _Rounding.generator is not None:
+        numbers = _nudged(numbers.to(torch.float32), _Rounding.generator)
+    bits = numbers.to(torch.bfloat16).view(torch.int16).numpy()
+    return TensorHandle(bits.view("uint16"), tl.bfloat16)
+
+
+def _nudged(numbers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Moved by less than half a unit in bfloat16's last place: the nearest may be another one."""
+    bits = numbers.contiguous().view(torch.int32)
+    half = 1 << 15
+    noise = torch.randint(-half + 1, half, bits.shape, generator=generator, dtype=torch.int32)
+    moved = (bits + noise).view(torch.float32)
+    return torch.where(numbers.isfinite() & moved.isfinite() & (numbers != 0), moved, numbers)
+
+
+def _widening_operands(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """A product, whose sum is in the accumulator's type."""
+
+    @wraps(operation)
+    def dot(self: Any, a: Any, b: Any, *args: Any, **kwargs: Any) -> Any:
+        return operation(self, _widened(a), _widened(b), *args, **kwargs)
+
+    return dot
+
+
+def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """An operation element by element, whose result has the type of its operands."""
+
+    @wraps(operation)
+    def apply(self: Any, first: Any, *args: Any) -> Any:
+        if not _is_bfloat16(first):
+            return operation(self, first, *args)
+        result = operation(self, _widened(first), *map(_widened, args))
+        # A comparison gives truth values.
+        return result if result.data.dtype == bool else _rounded(torch.from_numpy(result.data))
+
+    return apply
+
+
+def _by_way_of_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
+    """A conversion, where bfloat16 is at one end."""
+
+    @wraps(operation)
+    def cast(self: Any, source: Any, wanted: Any) -> Any:
+        result = operation(self, _widened(source), tl.float32 if _goes_to(wanted) else wanted)
+        return _rounded(torch.from_numpy(result.data)) if _goes_to(wanted) else result
+
+    return cast
+
+
+def _goes_to(wanted: Any) -> bool:
+    return bool(wanted.scalar == tl.bfloat16)
+
+
+_ONE = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0\s*,\s*\$1\s*;?\s*")
+_FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cos": torch.cos,
+    "ex2": torch.exp2,
+    "lg2": torch.log2,
+    "rcp": torch.reciprocal,
+    "rsqrt": torch.rsqrt,
+    "sin": torch.sin,
+    "sqrt": torch.sqrt,
+    "tanh": torch.tanh,
+}
+
+
+class _Call:
+    """What Triton's builder gives for a piece of assembly: its results, by number."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def get_result(self, index: int) -> Any:
+        assert index == 0
+        return self._result
+
+
+def take_inline_assembly() -> None:
+    """Have the interpreter of this process take one instruction of inline assembly, for good."""
+    refuse = InterpreterBuilder.create_inline_asm
+
+    def create(self: Any, asm: str, constraints: str, values: Any, *rest: Any) -> Any:
+        match = _ONE.fullmatch(asm)
+        function = _FUNCTIONS.get(match[1]) if match else None
+        if function is None or len(values) != 1 or values[0].dtype.scalar != tl.float32:
+            return refuse(self, asm, constraints, values, *rest)
+        # A copy: what was broadcast cannot be written to, and torch does not like that.
+        numbers = function(torch.from_numpy(values[0].data.copy()))
+        return _Call(TensorHandle(numbers.numpy(), tl.float32))
+
+    InterpreterBuilder.create_inline_asm = create
+
+
+# Each of a few intermediate results may be rounded the other way when a tile has another size.
+_ROUNDINGS = 4
+# Sums of thousands of terms, in another order.
+_TERMS = 1000
+_NARROW_BITS = 16
+
+
+class Distance(NamedTuple):
+    """Three measures of one tensor against another; zero where they are equal.
+
+    rel_err: `||a - b|| / ||b||`, Euclidean norms over all elements: the error as a whole.
+    stable_max_rel: `max |a - b| / (|b| + rms(b))`, where `rms` is the root of the mean square: the
+        worst element, judged against the tensor's own scale so that values near zero do not count
+        for more than they are.
+    bad_frac: the share of elements with `|a - b| > tolerance * (|b| + rms(b))`.
+
+    A NaN or an infinity agrees with the same one at the same place, and with nothing else: it makes
+    its element bad and the other two infinite.
+    """
+
+    rel_err: float
+    stable_max_rel: float
+    bad_frac: float
+
+
+def tolerance(dtypes: list[torch.dtype]) -> float:
+    """How large `stable_max_rel` may be where these dtypes meet in one computation.
+
+    In units of the coarsest one's `torch.finfo(dtype).eps`: 4 for types of 16 bits and fewer, whose
+    intermediate roundings show; 1000 for wider ones, in which only the order of sums differs.
+    Integers have to be equal: 0 where there is nothing else.
+    """
+    floating = [dtype for dtype in dtypes if dtype.is_floating_point]
+    if not floating:
+        return 0.0
+    return max(_allowed(dtype) for dtype in floating)
+
+
+def _allowed(dtype: torch.dtype) -> float:
+    facts = torch.finfo(dtype)
+    return float(facts.eps) * (_ROUNDINGS if facts.bits <= _NARROW_BITS else _TERMS)
+
+
+def distance(a: torch.Tensor, b: torch.Tensor, allowed: float) -> Distance:
+    """How far `a` is from `b`, any shape; tensors of another shape or dtype are wholly apart."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return Distance(float("inf"), float("inf"), 1.0)
+    if not a.numel():
+        return Distance(0.0, 0.0, 0.0)
+    if not a.dtype.is_floating_point:
+        unequal = float((a != b).double().mean())
+        apart = float("inf") if unequal else 0.0
+        return Distance(apart, apart, unequal)
+    # In double precision: nothing is lost of the narrower ones, and squares do not overflow.
+    left, right = a.detach().double(), b.detach().double()
+    same = (left == right) | (left.isnan() & right.isnan())
+    finite = left.isfinite() & right.isfinite()
+    error = torch.where(same, 0.0, torch.where(finite, (left - right).abs(), float("inf")))
+    size = torch.where(finite, right.abs(), 0.0)
+    rms = float(size.square().mean().sqrt())
+    # A result of zeros has no scale of its own: any other value is wholly wrong.
+    scale = (size + rms).clamp_min(torch.finfo(torch.float64).tiny)
+    relative = error / scale
+    norm = float(size.square().sum().sqrt())
+    whole = float(error.square().sum().sqrt())
+    return Distance(
+        whole / norm if norm else (float("inf") if whole else 0.0),
+        float(relative.max()),
+        float((relative > allowed).double().mean()),
+    )
+
+
+class ConfigTrial(NamedTuple):
+    """What one config left in each tensor, by name; `error` says why there is nothing."""
+
+    tensors: dict[str, torch.Tensor] | None = None
+    error: str = ""
+
+
+class Apart(NamedTuple):
+    """The tensor in which two trials are farthest apart, how far, and how far they may be."""
+
+    tensor: str
+    distance: Distance
+    allowed: float
+
+    @property
+    def differs(self) -> bool:
+        """Whether rounding does not explain it."""
+        return self.distance.stable_max_rel > self.allowed
+
+
+def compare(trial: ConfigTrial, reference: ConfigTrial, noise: Sequence[ConfigTrial] = ()) -> Apart:
+    """The tensor of two complete trials that is farthest beyond, or nearest to, what is allowed.
+
+    That is the tolerance of the types; of each tensor at least as much as those of `noise` are
+    apart, in which the reference is rounded at random.
+    """
+    assert trial.tensors is not None
+    assert reference.tensors is not None
+    least = tolerance([tensor.dtype for tensor in reference.tensors.values()])
+    found: list[Apart] = []
+    for name in {**reference.tensors, **trial.tensors}:
+        left, right = trial.tensors.get(name), reference.tensors.get(name)
+        if left is None or right is None:
+            return Apart(name, Distance(math.inf, math.inf, 1.0), least)
+        rounded = (each.tensors.get(name) for each in noise if each.tensors)
+        by_rounding = (distance(each, right, least) for each in rounded if each is not None)
+        allowed = max([least, *(each.stable_max_rel for each in by_rounding)])
+        found.append(Apart(name, distance(left, right, allowed), allowed))
+    nothing = Apart("", Distance(0.0, 0.0, 0.0), least)
+    return max(
+        found,
+        key=lambda apart: apart.distance.stable_max_rel / (apart.allowed or 1e-300),
+        default=nothing,
+    )
+
+
+def group(trials: Sequence[ConfigTrial], doubtful: Container[int] = ()) -> list[list[int]]:
+    """Indices of trials that agree with the first of their group; the one to trust comes first.
+
+    That is the largest of those that do not begin with a `doubtful` trial. Trials that ended in an
+    error belong to none.
+    """
+    groups: list[list[int]] = []
+    for index, trial in enumerate(trials):
+        if trial.tensors is None:
+            continue
+        for members in groups:
+            if not compare(trial, trials[members[0]]).differs:
+                members.append(index)
+                break
+        else:
+            groups.append([index])
+    return sorted(groups, key=lambda members: (members[0] in doubtful, -len(members), members[0]))
+
+
+_OUT_OF_BOUNDS = (signal.SIGSEGV, signal.SIGBUS)
+
+
+class UnfollowedError(Exception):
+    """Where a config leads to cannot be determined; the message is for the user."""
+
+
+class Forks:
+    """Forks of this process, each with a file in `folder`; none lives beyond the deadline."""
+
+    def __init__(self, folder: Path, deadline: float) -> None:
+        self._folder = folder
+        self._deadline = deadline
+        self._files = 0
+
+    def fork(self) -> tuple[Path, int]:
+        """Go on in two processes: where the new one leaves its results, and its id or 0."""
+        self._files += 1
+        path = self._folder / f"trial-{self._files}"
+        return path, split()
+
+    def all(
+        self, bodies: Iterable[Callable[[], dict[str, torch.Tensor]]], jobs: int
+    ) -> list[ConfigTrial]:
+        """What each of these gives, in a fork of its own; `jobs` run side by side."""
+        waiting: list[tuple[int, Path]] = []
+        trials: list[ConfigTrial] = []
+        for body in bodies:
+            if len(waiting) == jobs:
+                trials.append(self.collect(*waiting.pop(0)))
+            path, child = self.fork()
+            if child == 0:
+                end_with(path, body)
+            waiting.append((child, path))
+        return trials + [self.collect(*each) for each in waiting]
+
+    def collect(self, child: int, path: Path) -> ConfigTrial:
+        """Wait for a fork until the deadline, and read what it left."""
+        status = wait_until(child, self._deadline)
+        error = ended_badly(status)
+        if status is None or error:
+            return ConfigTrial(error=error)
+        code = os.WEXITSTATUS(status)
+        if not path.exists():
+            return ConfigTrial(error=f"the launch code ended its process, exit code {code}")
+        try:
+            if code:
+                return ConfigTrial(error=path.read_text() or f"exit code {code}, saying nothing")
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 - see `end_with`
+                return ConfigTrial(tensors=torch.load(path, weights_only=True))
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def ended_badly(status: int | None) -> str:
+    """What to say of a fork that was killed, or (None) had to be; empty where it ended itself."""
+    if status is None:
+        return "the time limit (--timeout) came first; make the launch smaller"
+    if not os.WIFSIGNALED(status):
+        return ""
+    number = os.WTERMSIG(status)
+    where = ": it reads or writes outside its tensors" * (number in _OUT_OF_BOUNDS)
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"  # a real-time signal has no name
+    return f"died by {name}{where}"
+
+
+def end_with(path: Path, body: Callable[[], dict[str, torch.Tensor]]) -> NoReturn:
+    """End this fork: with the tensors that `body` gives, or with what it raised."""
+    code = 1
+    try:
+        left = body()
+        # Saving and loading are torch's own affair: no device is pretended to it.
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            torch.save(left, path)
+        code = 0
+    except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
+        path.write_text(in_a_line(error))
+    finally:
+        os._exit(code)
+
+
+def tensors(values: Any, name: str = "") -> dict[str, torch.Tensor]:
+    """All tensors below a value, by their path in it; their own copies."""
+    if isinstance(values, torch.Tensor):
+        return {name: values.detach().clone().contiguous()}
+    if isinstance(values, dict):
+        items = [(str(key), item) for key, item in values.items()]
+    elif isinstance(values, list | tuple):
+        items = [(str(index), item) for index, item in enumerate(values)]
+    elif is_dataclass(values) and not isinstance(values, type):
+        items = [(each.name, getattr(values, each.name)) for each in fields(values)]
+    else:
+        return {}
+    found: dict[str, torch.Tensor] = {}
+    for key, item in items:
+        found |= tensors(item, f"{name}.{key}" if name else key)
+    return found
+
+
+def numbers(apart: Apart) -> dict[str, Any]:
+    """How far two results are apart, for JSON: None is infinite."""
+    distance = {
+        # JSON has no infinity.
+        key: value if math.isfinite(value) else None
+        for key, value in apart.distance._asdict().items()
+    }
+    return {"tensor": apart.tensor, "allowed": apart.allowed, **distance}
+
+
+def in_a_line(error: BaseException) -> str:
+    """The first cause, without what the interpreter wraps around it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, UnfollowedError):
+        return str(error)
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {said}"[:300]
+
+
+def results(
+    skipped: dict[str, str], returned: Any, error: BaseException | None
+) -> dict[str, torch.Tensor]:
+    """What a launch that was run to its end returned; `skipped` are kernels that could not be.
+
+    Raises:
+        UnfollowedError: it is not what the launch leads to.
+    """
+    if error:
+        said = describe_error(error, "")
+        raise UnfollowedError(f"the launch then raised {said['type']}: {said['message'][:200]}")
+    if skipped:
+        names = ", ".join(skipped)
+        raise UnfollowedError(f"the interpreter cannot run {names}, which may come after it")
+    return tensors(returned, "returned")

@@ -1,1 +1,0 @@
-"""The child that runs launch code with values, and hands each launch to its caller."""

@@ -1,0 +1,492 @@
+"""The child of one Triton: forks a session for each capture, and a job for each config of it.
+
+Importing torch and Triton is paid for once. Captures and compilations happen in forks, so one that
+aborts takes nothing with it, and this process never holds state that a kernel could spoil. A job
+compiles a record as far as PTX, and notes how Triton would have called ptxas; or it exports one, so
+that it can be written as one file.
+
+`python -m harness.frontends.triton.child SOCKET NAME`
+"""
+
+# ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import hashlib
+import importlib
+import importlib.metadata
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from json import dumps
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn
+
+# All here, none later: launch code may bring a package of our name, and modules of any.
+import torch  # noqa: F401 - so that every fork has it
+import triton
+import triton.compiler
+import triton.language as tl
+from triton.backends import backends
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+
+from harness.frontends.pretend import pretend_driver, recorded
+from harness.frontends.triton.child.lazy_modules import leave_torch_unread
+from harness.frontends.triton.child.recording import LaunchRecorder
+from harness.io.children.captures import leave, serve_captures
+from harness.io.children.definitions import Definitions, ExportError
+from harness.io.children.supervisor import Message
+
+# What Triton imports in the middle of its first compilation, where it has it.
+_IMPORTED_LATE = (
+    "triton.compiler.code_generator",
+    "triton.language.semantic",
+    "triton.language.extra.libdevice",
+    "triton.tools.tensor_descriptor",
+)
+
+
+class _Session(recorded.RecordedSession):
+    """One capture: what is compiled of it later sees the same pretended GPU."""
+
+    first = "capture"
+
+    def settle(self, ask: Message) -> None:
+        os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
+        self.mode = recorded.pretend(ask["device"])
+
+    def recorder(self, ask: Message, log: Path) -> recorded.Recorder:
+        return LaunchRecorder(ask["injected"])
+
+    def run(self, ask: Message, log: Path) -> tuple[recorded.Recorder, Any]:
+        if not ask["file"].endswith(_SUFFIXES):
+            return super().run(ask, log)
+        recorder = self.recorder(ask, log)
+        recorder.keep(read_ir(ask["file"], ask["overrides"], ask["device"]["capability"]))
+        return recorder, None
+
+    def capture(self, ask: Message) -> Message:
+        return {
+            **super().capture(ask),
+            # What a file of IR comes to is decided by its options.
+            **({"reads": {}} if ask["file"].endswith(_SUFFIXES) else {}),
+            "ptxas": picked_ptxas(ask["device"]["capability"]),
+            "triton": importlib.metadata.version("triton"),
+        }
+
+    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+        with self.mode:
+            lower(record, folder, asked)
+
+    def exported(self, record: Any) -> dict[str, Any]:
+        with self.mode:
+            return {"export": export(record)}
+
+
+def _warm_up(version: str) -> None:
+    """Do once what every compilation would do for itself after its fork.
+
+    Triton hashes its own library, a quarter of a gigabyte, into the name of a cache folder; here
+    the folder is empty and private, so that any name does.
+    """
+    for name in _IMPORTED_LATE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    for name in ("triton.compiler.compiler", "triton.runtime.cache"):
+        module = sys.modules.get(name)
+        if hasattr(module, "triton_key"):
+            module.triton_key = lambda: version  # type: ignore[union-attr]
+    leave_torch_unread()
+    gc.freeze()
+    gc.enable()
+
+
+def _alone(message: Message, folder: Path) -> None:
+    """Compile a file that stands alone; or have a module work in Triton's interpreter mode.
+
+    Triton's decorators read the mode from the environment during the import, so Triton is imported
+    again; torch, which takes longer, is not. Triton's native library stays: it cannot be loaded
+    twice and has no modes.
+    """
+    ask = message["capture"]
+    if "module" not in ask:
+        _Session.compile_file(message, folder)
+        return
+    os.environ["TRITON_INTERPRET"] = "1"
+    package = __name__.rpartition(".")[0]
+    ours = (f"{package}.", f"{pretend_driver.__name__}.", f"{recorded.__name__}.")
+    for name in list(sys.modules):
+        if f"{name}.".startswith(("triton.", *ours)) and not name.startswith("triton._C"):
+            del sys.modules[name]
+    os.chdir(ask["place"])
+    importlib.import_module(ask["module"]).main(ask["place"])
+
+
+def main() -> None:
+    """Say hello, fork sessions until the caller hangs up."""
+    _warm_up(triton.__version__)
+    ready = {"triton": triton.__version__, "path": str(Path(triton.__file__).parent)}
+    serve_captures(_Session, ready, _alone)
+
+
+# The class that compiles, and the globals that its methods see. Until 3.3 Triton loads the module
+# by path, under another name: importing it would give a copy that is not used.
+_BACKEND: Any = backends["nvidia"].compiler
+_NAMESPACE: dict[str, Any] = _BACKEND.add_stages.__globals__
+
+
+class ProgressFile:
+    """Keeps `progress.json` true at any moment, so that a process that dies says where it was."""
+
+    def __init__(self, folder: Path, first: str) -> None:
+        self._path = folder / "progress.json"
+        self.stages: dict[str, float] = {}
+        self.stage = first
+        self.enter(first)
+
+    def enter(self, stage: str) -> None:
+        """Say that a stage begins."""
+        self.stage = stage
+        self._path.write_text(dumps({"stage": stage, "seconds": self.stages}))
+
+
+def _record_ptxas(calls: list[list[str]]) -> None:
+    """Let the backend assemble nothing: note its ptxas command line, leave an empty cubin."""
+
+    def run(command: list[str], *args: Any, **kwargs: Any) -> Any:
+        if "-o" not in command:
+            return subprocess.run(command, *args, **kwargs)  # noqa: PLW1510 - as the caller says
+        calls.append([str(word) for word in command])
+        Path(command[command.index("-o") + 1]).write_bytes(b"")
+        return subprocess.CompletedProcess(command, 0)
+
+    names = {
+        name: getattr(subprocess, name) for name in dir(subprocess) if not name.startswith("__")
+    }
+    _NAMESPACE["subprocess"] = types.SimpleNamespace(**{**names, "run": run})
+
+
+class _PastError(Exception):
+    """The last stage that is asked for has succeeded."""
+
+
+def _watch_stages(backend_class: Any, progress: ProgressFile, until: str | None) -> None:
+    original = backend_class.add_stages
+
+    def add_stages(self: Any, stages: dict[str, Callable[..., Any]], *args: Any) -> Any:
+        result = original(self, stages, *args)
+        for name, function in list(stages.items()):
+            stages[name] = _timed(name, function, progress, is_last=name == until)
+        return result
+
+    backend_class.add_stages = add_stages
+
+
+def _timed(
+    name: str, function: Callable[..., Any], progress: ProgressFile, *, is_last: bool
+) -> Callable[..., Any]:
+    def stage(source: Any, metadata: Any) -> Any:
+        progress.enter(name)
+        started = time.perf_counter()
+        result = function(source, metadata)
+        progress.stages[name] = time.perf_counter() - started
+        if is_last:
+            raise _PastError
+        return result
+
+    return stage
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return str(value)
+
+
+def lower(record: Any, folder: Path, asked: Message) -> None:
+    """Compile `record` in this (forked) process; everything is left in `folder`.
+
+    Triton sees the `ptxas` that is asked for, or picks one. With `dump`, MLIR prints the module
+    before every pass. With `until`, it is over once this stage has succeeded.
+
+    `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
+    where it was over early.
+    `cache/`: what Triton stored of each finished stage, also when a later one failed.
+    """
+    os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
+    if asked.get("dump"):
+        os.environ["MLIR_ENABLE_DUMP"] = "1"
+    if ptxas := asked["ptxas"]:
+        os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
+        _forget_answers()
+
+    progress = ProgressFile(folder, record.first_stage)
+    calls: list[list[str]] = []
+    _record_ptxas(calls)
+    _watch_stages(_BACKEND, progress, asked.get("until"))
+    result: dict[str, Any] = {"error": None, "metadata": {}, "ptxas_command": None}
+    result["first_stage"] = record.first_stage
+    try:
+        result["metadata"] = _metadata(record.compile())
+    except _PastError:
+        result["is_past"] = True
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
+        result["error"] = recorded.raised(error)
+    if calls:
+        result["ptxas_command"] = _flags(calls[-1])
+    result["stage"] = progress.stage
+    result["seconds"] = progress.stages
+    result["triton"] = importlib.metadata.version("triton")
+    leave(result, folder)
+
+
+def _forget_answers() -> None:
+    """Drop what the backend remembers of the ptxas that it saw during the capture."""
+    for value in _NAMESPACE.values():
+        if callable(getattr(value, "cache_clear", None)):
+            value.cache_clear()
+
+
+def picked_ptxas(capability: int) -> str:
+    """The ptxas that this Triton would run for a target, by its own rules."""
+    pick = _NAMESPACE.get("get_ptxas")
+    if pick is None:
+        # Triton 3.2 has one ptxas, and no other way to ask for it.
+        return str(_NAMESPACE["_path_to_binary"]("ptxas")[0])
+    # Until 3.6 there was one ptxas on some versions, and the function took no target.
+    tool = pick(capability) if inspect.signature(pick).parameters else pick()
+    return str(tool[0] if isinstance(tool, tuple) else tool.path)
+
+
+def _metadata(kernel: Any) -> dict[str, Any]:
+    metadata = kernel.metadata
+    values = metadata._asdict() if hasattr(metadata, "_asdict") else vars(metadata)
+    return {name: _plain(value) for name, value in {**values, **_taken(kernel.src)}.items()}
+
+
+def _taken(source: Any) -> dict[str, Any]:
+    """Which arguments the compiled kernel takes: names with types, in order.
+
+    Until 3.2 what became a constant is named in it too, and by name among the constants; from 3.3
+    on its type says so.
+    """
+    signature = getattr(source, "signature", None) or {}
+    constants = getattr(source, "constants", None) or {}
+    return {
+        "signature": list(signature.items()),
+        "constants": [name for name in constants if isinstance(name, str)],
+    }
+
+
+def _flags(command: list[str]) -> dict[str, Any]:
+    """The command without its files: the executable, and the flags in their order."""
+    output = command.index("-o")
+    words = [*command[1:output], *command[output + 2 :]]
+    flags = [word for word in words if not word.endswith(".ptx")]
+    return {"executable": command[0], "flags": flags}
+
+
+_SUFFIXES = (".ttir", ".ttgir")
+_KERNEL = re.compile(r'tt\.func public @(?:"([^"\n]{1,500})"|([\w.$-]{1,500}))\s{0,9}\(')
+
+
+@dataclass(kw_only=True)
+class IrRecord(recorded.Record):
+    """A file of IR, the options to compile it with, and the target."""
+
+    # Triton reads it before any stage begins.
+    first_stage: ClassVar[str] = "capture"
+    options: dict[str, Any]
+    capability: int
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        default = {"num_ctas": 1}
+        return {n: v for n, v in self.options.items() if default.get(n) != v}
+
+    def compile(self) -> Any:
+        """Go on from the file to the end."""
+        target = GPUTarget("cuda", self.capability, 32)
+        return triton.compile(self.file, target=target, options=dict(self.options))
+
+
+def read_ir(file: str, options: dict[str, Any], capability: int) -> IrRecord:
+    """The record of a file; what it is good for, Triton will say."""
+    data = Path(file).read_bytes()
+    found = _KERNEL.search(data.decode(errors="replace"))
+    sha256 = hashlib.sha256(data).hexdigest()
+    return IrRecord(
+        file=file,
+        kernel=(found[1] or found[2]) if found else "",
+        key=recorded.hash_of(sha256, Path(file).suffix, sorted(options.items())),
+        options=options,
+        capability=capability,
+    )
+
+
+Names = dict[str, dict[str, Any]]
+Place = tuple[int, ...]
+
+
+class _CaughtError(BaseException):
+    """Carries what Triton was about to compile past everything that catches exceptions."""
+
+    def __init__(self, source: Any, target: Any, options: dict[str, Any]) -> None:
+        super().__init__()
+        self.compilation = source, target, options
+
+
+def export(record: Any) -> dict[str, Any]:
+    """The launch in words: `definitions` (the first is the kernel), and how they are compiled.
+
+    A definition's `names` say what its free names, and dotted ones that lead out of a module, are
+    bound to: a Triton `module` (with an `attribute`), another `definition`, or a `value` in words.
+
+    Raises:
+        ExportError: something of it has no text.
+    """
+    source, target, options = _about_to_compile(record)
+    definitions = _Definitions()
+    kernel = definitions.add(source.fn)
+    assert kernel == 0
+    backend = triton.compiler.make_backend(target)
+    defaults = vars(backend.parse_options({}))
+    constants = dict(_constants(source))
+    return {
+        "signature": _signature(source, constants),
+        "constants": [
+            {"path": list(path), **definitions.spell(value)} for path, value in constants.items()
+        ],
+        # Triton 3.2 has attributes of constants too, which later ones refuse.
+        "attributes": [
+            {"path": list(path), "words": [list(word) for word in words]}
+            for path, words in _attributes(source.attrs).items()
+            if path not in constants
+        ],
+        "options": {
+            name: definitions.spell(value)
+            for name, value in options.items()
+            if name in defaults and defaults[name] != value
+        },
+        "source_class": definitions.bind(type(source)),
+        "target": [target.backend, target.arch, target.warp_size],
+        "definitions": definitions.all(),
+    }
+
+
+def _about_to_compile(record: Any) -> tuple[Any, Any, dict[str, Any]]:
+    def caught(source: Any, target: Any = None, options: Any = None, **_: Any) -> NoReturn:
+        raise _CaughtError(source, target, dict(options or {}))
+
+    # This process is a fork that ends with the export: nothing is put back.
+    triton.compile = triton.compiler.compile = caught
+    for each in (record.function, type(record.function)):
+        if "compile" in vars(each):
+            each.compile = caught
+    try:
+        record.compile()
+    except _CaughtError as error:
+        return error.compilation
+    message = "Triton compiles nothing for this launch"
+    raise ExportError(message)
+
+
+def _signature(source: Any, constants: dict[Place, Any]) -> dict[str, Any]:
+    """Argument to type; a tuple has a list of types. Until Triton 3.2, constants have none."""
+
+    def plain(kind: Any) -> Any:
+        return [plain(item) for item in kind] if isinstance(kind, list | tuple) else str(kind)
+
+    if isinstance(source.attrs, dict):
+        return {name: plain(kind) for name, kind in source.signature.items()}
+    return {
+        name: "constexpr" if (index,) in constants else plain(source.signature[name])
+        for index, name in enumerate(source.fn.arg_names)
+    }
+
+
+def _constants(source: Any) -> Iterator[tuple[Place, Any]]:
+    """Values of arguments by their path: the position, and within a tuple the item's."""
+    for key, value in (source.constants or {}).items():
+        yield (source.fn.arg_names.index(key),) if isinstance(key, str) else tuple(key), value
+    if not isinstance(source.attrs, dict):
+        # Triton 3.2 keeps an argument that is 1 among the attributes, later ones do not.
+        yield from (((index,), value) for index, value in source.attrs.get_constants().items())
+
+
+def _attributes(attrs: Any) -> dict[Place, Any]:
+    """What Triton knows of arguments, by path; an object until Triton 3.2."""
+    if isinstance(attrs, dict):
+        return attrs
+    words_of = attrs.filter_out_constants().get_fn_attrs()
+    return {(index,): words for index, words in words_of.items()}
+
+
+class _Definitions(Definitions):
+    def is_brought(self, module: str) -> bool:
+        return module.partition(".")[0] == "triton"
+
+    def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
+        if not isinstance(thing, JITFunction):
+            return super().source(thing)
+        options = "(noinline=True)" if thing.noinline else ""
+        root = "gluon" if "gluon" in type(thing).__module__ else "triton"
+        return str(thing.src), (f"{root}.jit{options}", _imported(root))
+
+    def own_text(self, value: Any, names: Names) -> str | None:
+        if isinstance(value, tl.constexpr):
+            names["tl"] = {"module": "triton.language"}
+            return f"tl.constexpr({self.expression(value.value, names)})"
+        if isinstance(value, tl.dtype):
+            names["tl"] = {"module": "triton.language"}
+            return _dtype(value)
+        if isinstance(value, JITFunction):
+            names[value.fn.__name__] = self.bind(value)
+            return str(value.fn.__name__)
+        return None
+
+    def python(self, thing: Any) -> Any:
+        is_wrapped = isinstance(thing, JITFunction) or _is_constexpr_function(thing)
+        return inspect.unwrap(thing.fn if is_wrapped else thing)
+
+    def has_source(self, value: Any) -> bool:
+        is_tritons = isinstance(value, JITFunction) or _is_constexpr_function(value)
+        return is_tritons or super().has_source(value)
+
+
+def _imported(name: str) -> Any:
+    """The module that one of our decorators begins with."""
+    if name == "triton":
+        return triton
+    from triton.experimental import gluon  # noqa: PLC0415 - not in every Triton
+
+    return gluon
+
+
+def _is_constexpr_function(value: Any) -> bool:
+    return type(value).__name__ == "ConstexprFunction"
+
+
+def _dtype(value: Any) -> str:
+    for name, each in vars(tl).items():
+        if isinstance(each, tl.dtype) and each == value:
+            return f"tl.{name}"
+    if isinstance(value, tl.pointer_type):
+        return f"tl.pointer_type({_dtype(value.element_ty)})"
+    message = f"the type {value} has no text"
+    raise ExportError(message)
