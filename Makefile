@@ -47,7 +47,7 @@ mypy: $(VENV)/installed
 # Code that runs in a user's environment, or on a machine with a GPU, takes an older Python.
 vermin: $(VENV)/installed
 	$(VERMIN) --target=3.11- harness emulator repros benchmarks
-	$(VERMIN) --target=3.10- harness/io/children harness/frontends/*/child harness/frontends/pretend harness/run/gpu/device
+	$(VERMIN) --target=3.10- harness/io/children harness/frontends/*/child* harness/frontends/*/driver.py harness/frontends/pretend harness/run/gpu/device
 
 # Every command that is shown can be given, and the first one prints what README.md says.
 docs-check: $(VENV)/installed

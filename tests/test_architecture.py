@@ -32,14 +32,17 @@ LAYERS = (
     ("cli",),
 )
 ROOMS = [room for layer in LAYERS for room in layer]
-# Folders that run where the standard library, torch and the compiler of the child are all there is.
+# Folders and modules that run where the standard library, torch and the compiler of the child are
+# all there is.
 INSIDE_CHILDREN: dict[str, set[str]] = {
     "io/children": set(),
     "frontends/triton/child": {"torch", "triton"},
     "frontends/pretend": {"torch", "triton"},
-    "frontends/tilelang/child": {"torch", "triton", "tilelang", "tvm"},
-    "frontends/cutedsl/child": {"torch", "triton", "cutlass"},
-    "frontends/cutile/child": {"torch", "triton", "cuda"},
+    "frontends/tilelang/child.py": {"torch", "triton", "tilelang", "tvm"},
+    "frontends/cutedsl/child.py": {"torch", "triton", "cutlass"},
+    "frontends/cutedsl/host_code.py": set(),
+    "frontends/cutile/child.py": {"torch", "triton", "cuda"},
+    "frontends/cutile/driver.py": set(),
     "run/gpu/device": set(),
 }
 # Here every module is pure, and elsewhere each whose docstring says "Pure.": it decides, and looks
@@ -242,8 +245,8 @@ def test_imports_only_go_down() -> None:
 
 def runs_in_a_child(path: Path) -> set[str] | None:
     """Packages that may be imported where this module runs; None where it is no child's."""
-    folders = [folder_of(path), Path(folder_of(path)).parent.as_posix()]
-    return next((INSIDE_CHILDREN[f] for f in folders if f in INSIDE_CHILDREN), None)
+    places = [name_of(path), folder_of(path)]
+    return next((INSIDE_CHILDREN[place] for place in places if place in INSIDE_CHILDREN), None)
 
 
 def may_be_missing(path: Path) -> Iterator[str]:

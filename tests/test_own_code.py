@@ -128,7 +128,7 @@ def test_the_code_of_a_child_is_part_of_what_it_captured() -> None:
         assert isinstance(child, CapturedFrontEnd)
         inside = ("io/children", *child.code)
         assert child.child_sha256() == code_sha256(*inside)
-        served = closure((f"{child.module}.__main__",))
+        served = closure((f"{child.module}.__main__" if kind == "triton" else child.module,))
         assert len(served) > len(inside)
         assert [path for path in served if not is_below(path, inside)] == []
 

@@ -33,7 +33,7 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     stages: tuple[str, ...] = ("mlir", "nvvm", "ptx")
     levels: tuple[str, ...] = ("source",)
     module = "harness.frontends.cutedsl.child"
-    code = ("frontends/pretend", "frontends/cutedsl/child")
+    code = ("frontends/pretend", "frontends/cutedsl/child.py", "frontends/cutedsl/host_code.py")
     variables = ("CUTE_DSL_", "CUTE_EXPERIMENTAL_DSL_")
     never = frozenset(
         f"CUTE_DSL_{name}"

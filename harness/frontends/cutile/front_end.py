@@ -55,7 +55,7 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     issue_fields: tuple[str, ...] = _ISSUE_FIELDS
     options: tuple[str, ...] = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
     module = "harness.frontends.cutile.child"
-    code = ("frontends/pretend", "frontends/cutile/child")
+    code = ("frontends/pretend", "frontends/cutile/child.py", "frontends/cutile/driver.py")
     variables = ("CUDA_TILE_",)
     never = frozenset(
         f"CUDA_TILE_{name}"

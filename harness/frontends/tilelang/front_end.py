@@ -51,7 +51,7 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     levels: tuple[str, ...] = ("source",)
     issue_fields: tuple[str, ...] = _ISSUE_FIELDS
     module = "harness.frontends.tilelang.child"
-    code = ("frontends/pretend", "frontends/tilelang/child")
+    code = ("frontends/pretend", "frontends/tilelang/child.py")
     variables = ("TILELANG_", "TL_", "TVM_")
     never = frozenset({"TILELANG_CACHE_DIR", "TILELANG_TARGET", "TILELANG_DEFAULT_TARGET"})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.frontends.cutedsl.child.host_code import dynamic_shared
+from harness.frontends.cutedsl.host_code import dynamic_shared
 from harness.frontends.cutedsl.wordings import judge_cutedsl, only_its_ptxas_failed
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 

@@ -1,30 +1,50 @@
-"""Records every kernel that running code has TileLang compile, one record for each config.
+"""The child of one TileLang: records every kernel that running code has compiled, by config.
 
 TileLang's own decorators and its builder run as they are; two ends are replaced: where a function
-would be compiled (`cached`), and where its tuner would time what it compiled (`AutoTuner.run`).
+would be compiled (`cached`), and where its tuner would time what it compiled (`AutoTuner.run`). A
+job lowers a record to CUDA C++, or exports the function that builds it.
+
+`python .../enter.py harness.frontends.tilelang.child SOCKET NAME`
 """
 
 # ruff: noqa: ANN401 - values of TileLang, torch and the user have types that we cannot name
 
 from __future__ import annotations
 
-import hashlib
+import ast
+import contextlib
+import inspect
+import json
+import math
+import os
 import sys
-import traceback
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from json import dumps
+from pathlib import Path
 from typing import Any
 
 import tilelang
+import tilelang.contrib.nvcc
 import tilelang.profiler
 import torch
 import tvm
 from tilelang.autotuner import AutoTuner
 
-from harness.frontends.pretend.recorded import OURS, Record, Recorder, Replaced, plain
+from harness.frontends.pretend.recorded import (
+    OURS,
+    Record,
+    RecordedSession,
+    Recorder,
+    Replaced,
+    asked_configs,
+    hash_of,
+    plain,
+    raised,
+)
+from harness.io.children.captures import serve_captures
+from harness.io.children.definitions import Definitions, ExportError
+from harness.io.children.supervisor import Message
 
 # `import tilelang.jit as x` gives the function of that name.
 _JIT = sys.modules["tilelang.jit"]
@@ -42,7 +62,6 @@ class KernelRecord(Record):
     function: Any = None
     pass_configs: dict[str, Any] = field(default_factory=dict)
     target: str | None = None
-    error: dict[str, Any] | None = None
     built_by: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
     def describe(self) -> dict[str, Any]:
@@ -66,15 +85,10 @@ class KernelRecord(Record):
 
     def sign(self) -> None:
         """Set the key: a hash of all that decides what comes of it."""
-        said = self.error and [self.error["type"], self.error["message"]]
         passes = sorted((str(name), str(value)) for name, value in self.pass_configs.items())
-        parts = [self.kernel, _text(self.function), passes, self.target, said]
-        self.key = hashlib.sha256(dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _text(function: Any) -> str | None:
-    """The whole function, layouts too, which its script leaves out."""
-    return None if function is None else str(tvm.ir.save_json(function))
+        # The whole function, layouts too, which its script leaves out.
+        text = None if self.function is None else str(tvm.ir.save_json(self.function))
+        self.key = hash_of(self.kernel, text, passes, self.target, self.said)
 
 
 class KernelRecorder(Recorder):
@@ -160,18 +174,12 @@ class KernelRecorder(Recorder):
         return call
 
     def _refused(self, kernel: str, file: str, error: BaseException) -> None:
-        described = {
-            "type": type(error).__name__,
-            "kinds": [kind.__name__ for kind in type(error).__mro__],
-            "message": str(error)[:100_000],
-            "traceback": "".join(traceback.format_exception(error))[-100_000:],
-        }
         record = KernelRecord(
             kernel=kernel,
             config=self._config or {},
             autotuned=self._config is not None,
             file=file,
-            error=described,
+            error=raised(error),
         )
         record.sign()
         self.keep(record)
@@ -213,10 +221,8 @@ class KernelRecorder(Recorder):
         return run
 
     def _configs(self, name: str, tuner: Any) -> list[Mapping[str, Any]]:
-        for pattern, configs in self._injected.items():
-            if fnmatchcase(name, pattern) or fnmatchcase(f"{name}_kernel", pattern):
-                return list(configs)
-        listed = tuner.configs
+        asked = asked_configs(self._injected, name, f"{name}_kernel")
+        listed = tuner.configs if asked is None else asked
         return list(listed() if callable(listed) else listed)
 
 
@@ -371,3 +377,181 @@ def _size(dimension: Any, sizes: dict[str, int]) -> int:
 
 
 TIR: Any = tvm.tirx if hasattr(tvm, "tirx") else tvm.tir
+
+
+def _lowered(record: Any, folder: Path, arch: str) -> dict[str, Any]:
+    if record.target is not None:
+        message = f"the launch compiles for {record.target}, and CUDA was asked for"
+        raise NotImplementedError(message)
+    calls: list[dict[str, Any]] = []
+
+    def compile_cuda(
+        code: str,
+        target_format: str = "ptx",  # noqa: ARG001
+        arch: Any = None,
+        options: Any = None,
+        *_: Any,
+        **__: Any,
+    ) -> bytearray:
+        """In place of nvcc: note how it would be called."""
+        words = [arch] if isinstance(arch, str) else list(arch or ())
+        more = [options] if isinstance(options, str) else list(options or ())
+        calls.append({"code": code, "options": [*map(str, words), *map(str, more)]})
+        return bytearray(b"\0")
+
+    tilelang.contrib.nvcc.compile_cuda = compile_cuda
+    target = tvm.target.Target({"kind": "cuda", "arch": arch})
+    with tvm.transform.PassContext(opt_level=3, config=record.pass_configs), target:
+        artifact = tilelang.lower(record.function, target=target, enable_device_compile=True)
+    with contextlib.suppress(Exception):
+        (folder / "kernel.device").write_text(artifact.device_mod.script())
+    code = calls[-1]["code"] if calls else artifact.kernel_source
+    (folder / "kernel.cu").write_text(code)
+    kernels = [_facts(function) for function in artifact.device_mod.functions.values()]
+    # One function may hold several kernels; the one that takes most of an SM stands for it.
+    kernels.sort(key=lambda each: (each["shared"], each["entry"]), reverse=True)
+    return {
+        "options": calls[-1]["options"] if calls else [],
+        "metadata": {
+            **(kernels[0] if kernels else {}),
+            "kernels": [each["entry"] for each in kernels],
+        },
+    }
+
+
+def _facts(function: Any) -> dict[str, Any]:
+    """A kernel's name, its dynamic shared memory in bytes and its threads: only TileLang knows."""
+    attributes = function.attrs
+    name = "dyn_shared_memory_buf"
+    shared = attributes[name] if name in attributes else 0  # noqa: SIM401 - it is TVM's
+    extents = attributes["thread_extent"].items() if "thread_extent" in attributes else ()
+    threads = [int(size) for axis, size in extents if str(axis).startswith("threadIdx")]
+    return {
+        "entry": str(attributes["global_symbol"]),
+        "shared": int(getattr(shared, "value", shared)),
+        "threads": math.prod(threads) if threads else None,
+    }
+
+
+_BROUGHT = {"tilelang", "tvm", "torch", *sys.stdlib_module_names}
+
+
+def export(record: Any, target: str) -> dict[str, Any]:
+    """The export of a record.
+
+    Raises:
+        ExportError: something of it cannot be written down.
+    """
+    if record.built_by is None:
+        message = "no call of a decorated function builds it, one that returns a kernel"
+        raise ExportError(message)
+    function, args, kwargs = record.built_by
+    definitions = _Definitions()
+    definitions.builder = function
+    definitions.add(function)
+    given = inspect.signature(function).bind(*args, **kwargs)
+    given.apply_defaults()
+    return definitions.export(
+        given.arguments,
+        given.arguments,
+        options=record.pass_configs,
+        source_class={"value": "lower"},
+        target=["cuda", target],
+    )
+
+
+class _Definitions(Definitions):
+    builder: Any = None
+
+    def is_brought(self, module: str) -> bool:
+        return module.partition(".")[0] in _BROUGHT
+
+    def source(self, thing: Any) -> tuple[str, tuple[str, Any] | None]:
+        code, decorator = super().source(thing)
+        if thing is self.builder:
+            # The file calls it as it is: what it builds is lowered, not compiled and launched.
+            node = ast.parse(code).body[0]
+            code = "".join(code.splitlines(keepends=True)[node.lineno - 1 :])
+        return code, decorator
+
+    def python(self, thing: Any) -> Any:
+        return inspect.unwrap(getattr(thing, "orig_func", thing))
+
+    def has_source(self, value: Any) -> bool:
+        return super().has_source(getattr(value, "orig_func", value))
+
+    def own_text(self, value: Any, names: dict[str, dict[str, Any]]) -> str | None:
+        if isinstance(value, TIR.Var):
+            names["T"] = {"module": "tilelang.language"}
+            dtype = "" if str(value.dtype) == "int32" else f", {str(value.dtype)!r}"
+            return f"T.dynamic({value.name!r}{dtype})"
+        if isinstance(value, torch.dtype):
+            names["torch"] = {"module": "torch"}
+            return str(value)
+        if isinstance(value, TIR.IntImm | TIR.FloatImm):
+            return repr(value.value)
+        # TileLang's own types are strings, and types of Python.
+        return repr(str(value)) if type(value) is not str and isinstance(value, str) else None
+
+
+class _Session(RecordedSession):
+    packages = ("tilelang", "tvm", "tvm_ffi", "z3")
+    first, next = "tir", "cuda"
+
+    def settle(self, ask: Message) -> None:
+        os.environ["TILELANG_CACHE_DIR"] = str(self.folder / "cache")
+        os.environ["TILELANG_TMP_DIR"] = str(self.folder / "cache" / "tmp")
+        # What a kernel asks of its target while it is built; until 0.1.11, and from 0.1.12 on.
+        words = json.dumps({"kind": "cuda", "arch": ask["settings"]["target"]})
+        os.environ["TILELANG_TARGET"] = os.environ["TILELANG_DEFAULT_TARGET"] = words
+
+    def recorder(self, ask: Message, log: Path) -> Recorder:
+        return KernelRecorder(ask["injected"])
+
+    def lowered(self, record: Any, folder: Path, asked: Message, result: dict[str, Any]) -> None:
+        """Leave `kernel.tir`, `kernel.cu` and `kernel.device`; `result` gets nvcc's options."""
+        os.environ["TILELANG_CACHE_DIR"] = str(folder / "cache")
+        with contextlib.suppress(Exception):  # for people to read, and no part of the work
+            (folder / "kernel.tir").write_text(record.function.script())
+        if record.target is not None:
+            message = f"the launch compiles for {record.target}, and CUDA was asked for"
+            raise NotImplementedError(message)
+        calls: list[dict[str, Any]] = []
+
+        def compile_cuda(
+            code: str,
+            target_format: str = "ptx",  # noqa: ARG001
+            arch: Any = None,
+            options: Any = None,
+            *_: Any,
+            **__: Any,
+        ) -> bytearray:
+            """In place of nvcc: note how it would be called."""
+            words = [arch] if isinstance(arch, str) else list(arch or ())
+            more = [options] if isinstance(options, str) else list(options or ())
+            calls.append({"code": code, "options": [*map(str, words), *map(str, more)]})
+            return bytearray(b"\0")
+
+        tilelang.contrib.nvcc.compile_cuda = compile_cuda
+        target = tvm.target.Target({"kind": "cuda", "arch": self.target})
+        with tvm.transform.PassContext(opt_level=3, config=record.pass_configs), target:
+            artifact = tilelang.lower(record.function, target=target, enable_device_compile=True)
+        with contextlib.suppress(Exception):
+            (folder / "kernel.device").write_text(artifact.device_mod.script())
+        (folder / "kernel.cu").write_text(calls[-1]["code"] if calls else artifact.kernel_source)
+        kernels = [_facts(function) for function in artifact.device_mod.functions.values()]
+        # One function may hold several kernels; the one that takes most of an SM stands for it.
+        kernels.sort(key=lambda each: (each["shared"], each["entry"]), reverse=True)
+        result["options"] = calls[-1]["options"] if calls else []
+        names = [each["entry"] for each in kernels]
+        result["metadata"] = {**(kernels[0] if kernels else {}), "kernels": names}
+
+    def described(self, error: BaseException, record: Any) -> dict[str, Any]:
+        return raised(error)
+
+    def exported(self, record: Any) -> dict[str, Any]:
+        return {"export": export(record, self.target)}
+
+
+if __name__ == "__main__":
+    serve_captures(_Session, {"tilelang": tilelang.__version__}, _Session.compile_file)

@@ -1,1 +1,0 @@
-"""What runs inside a child that has TileLang: it captures launches and lowers them."""
