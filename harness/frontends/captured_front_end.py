@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import textwrap
 from abc import ABC, abstractmethod
@@ -41,11 +42,12 @@ from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import is_confined
 from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.environments import is_installed
+from harness.judging.judge import died, failed, stopped
 from harness.values.errors import ConfigurationError, InfrastructureError, UsageError
 from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
 from harness.values.standalone import Dialect, Export, FileLaunch, SourceInstall, Standalone
 from harness.values.toolchain import Assembler
-from harness.values.verdict import Stage
+from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.frontends.base import CapturePlace, LaunchCode, Plan
@@ -80,19 +82,25 @@ class CapturedFrontEnd(FrontEnd):
 
     `module` is run as the child; `code` are the places of all of our code that runs there.
     `variables` are those that the compiler reads, by their prefixes; of those, children never get
-    the ones in `never`.
+    the ones in `never`. `files` are what a job leaves, by stage. `impossible` are wordings of what
+    another version or target could do.
     """
 
     module: str
     code: tuple[str, ...]
     variables: tuple[str, ...] = ()
     never: frozenset[str] = frozenset()
+    files: Mapping[str, str] = {}
+    impossible: tuple[re.Pattern[str], ...] = ()
 
     def bundled(self, compiler: Compiler) -> Path | None:
         """The assembler that this compiler brings along."""
         raise NotImplementedError
 
-    @abstractmethod
+    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+        """The evidence that a job left in its folder."""
+        return read_lowering(done, self.stages[0])
+
     async def finished(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
@@ -100,6 +108,48 @@ class CapturedFrontEnd(FrontEnd):
 
         `alone`: nothing else is to run beside it.
         """
+        lowering = self.evidence(launch, done)
+        artifacts = keep_files(bench, done, self.files)
+        if lowering.error:
+            artifacts.pop(self.stages[-1], None)
+        artifacts["log"] = keep_streams(bench, done)
+        return lowering, artifacts
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        """The verdict on a lowering that raised an error of Python, or did not end well."""
+        stage, error, title = Stage(lowering.stage), lowering.error, self.title
+        if verdict := stopped(lowering.end, stage, f"{title} ({stage.value})"):
+            return verdict
+        if error is None:
+            return died(lowering.end, stage, title, self.last_words(lowering.log))
+        line = self.essence(error)
+        if "MemoryError" in error.kinds:
+            return failed(VerdictKind.OUT_OF_MEMORY, stage, f"{title} ran out of memory: {line}")
+        if "OSError" in error.kinds:
+            reason = f"{title} could not read or write a file: {line}"
+            return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
+        if self.cannot(error):
+            reason = f"this {title} cannot do it: {line}"
+            return failed(VerdictKind.UNSUPPORTED, stage, reason, message=line)
+        return self.judge_raised(error, stage, line)
+
+    def last_words(self, log: str) -> str:
+        """The last line of a log that says something."""
+        lines = (line.strip() for line in reversed(log.splitlines()))
+        return next(filter(None, lines), "")[:500]
+
+    def essence(self, error: RaisedError) -> str:
+        """The line that says what failed."""
+        lines = (line.strip() for line in error.message.splitlines())
+        return next(filter(None, lines), error.type)
+
+    def cannot(self, error: RaisedError) -> bool:
+        """Whether another version or target could do it."""
+        return any(pattern.search(error.message) for pattern in self.impossible)
+
+    def judge_raised(self, error: RaisedError, stage: Stage, line: str) -> Verdict:
+        """The verdict on any other error, of which `line` says what failed."""
+        raise NotImplementedError
 
     def lowered_with(self) -> dict[str, object]:
         """What decides a lowering besides compiler, child and settings."""

@@ -1,27 +1,62 @@
 """CuTe DSL behind the door: see `harness.frontends.base`.
 
 Launch code runs as it is in a child, which traces each kernel to MLIR; a fork of that child runs
-CuTe DSL's own passes, and leaves the PTX that they come to.
+CuTe DSL's own passes, and leaves the PTX that they come to. Its wordings are those of 4.4.2 to
+4.8.1.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
+from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.cuda.compilers import tool_of
-from harness.frontends.cutedsl.source import FILES, CuteDslForm, evidence_of
-from harness.frontends.cutedsl.wordings import judge_cutedsl
+from harness.frontends.cutedsl.source import FILES, CuteDslForm
 from harness.frontends.pins import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch
-from harness.values.outcome import Lowering
+from harness.judging.judge import failed
+from harness.values.outcome import Lowering, RaisedError
 from harness.values.toolchain import Compiler
-from harness.values.verdict import Verdict
+from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
     from harness.frontends.sessions import JobResult
+
+
+_PTXAS = re.compile(r"ptxas application ptx input|PTXAS_ERROR_COMPILATION|(?m:^ *ptxas fatal)")
+# A name, an argument or a module that another release has: the wordings of Python itself.
+_OTHER_RELEASE = re.compile(
+    r"module 'cutlass[\w.]*' has no attribute '\w+'"
+    r"|cannot import name '\w+' from '(?:cutlass|quack)[\w.]*'"
+    r"|No module named 'cutlass[\w.]*'"
+    r"|(?:\w+\.)?\w+\(\) got an unexpected keyword argument '(?:loc|ip|use_tvm_ffi_env_stream)'"
+)
+_OTHER_TARGET = re.compile(r"the launch compiles for \S+, and \S+ was asked for")
+_NOT_THERE = re.compile(
+    r"^'sm_\w+'$|expects arch to be |Unsupported GPU architecture '"
+    r"|libNVVM\s+extra log:\s*(?:error: *)?Error: unsupported operation",
+    re.MULTILINE,
+)
+_LOCATION = re.compile(r"^(?:loc\(.*\): )?(?:error|note): (?:unknown: |\"[^\"]*\"\([^)]*\): )?")
+# What says nothing by itself: frames around the line that does.
+_FRAME = re.compile(
+    r"^(?:NVVM Compilation Error:|-+|⚙️.*|- Target Architecture.*|IR Context.*|Operation creation "
+    r"failed:?|Failure while executing pass pipeline:?|DSLRuntimeError: .*(?:ICE|code generation).*"
+    r"|error: NVVM backend compilation failed|error: libNVVM failed while .*|note: backend log:)$"
+)
+# Within one message it may name its log twice, of which the second is the log.
+_BACKEND = re.compile(
+    r"libNVVM\s+extra log:\s*(?!Failed to generate PTX)(?:error: *)?(?:Error: *)?(\S.*)"
+)
+_CAUSE = re.compile(r"^(?:= note: )?Caused exception: ")
+
+
+def only_its_ptxas_failed(error: RaisedError) -> bool:
+    """Whether CuTe DSL generated PTX, and failed as the ptxas inside it refuses that."""
+    return _PTXAS.search(error.message) is not None
 
 
 class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
@@ -31,6 +66,8 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     needs = ("torch",)
     modules: tuple[str, ...] = ("cutlass",)
     stages: tuple[str, ...] = ("mlir", "nvvm", "ptx")
+    files = FILES
+    impossible = (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)
     levels: tuple[str, ...] = ("source",)
     module = "harness.frontends.cutedsl.child"
     code = ("frontends/pretend", "frontends/cutedsl/child.py", "frontends/cutedsl/host_code.py")
@@ -46,18 +83,36 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     def bundled(self, compiler: Compiler) -> Path:
         return tool_of(compiler, "ptxas")
 
-    async def finished(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
-    ) -> tuple[Lowering, dict[str, str]]:
-        lowering = evidence_of(launch, done)
-        artifacts = keep_files(bench, done, FILES)
-        if lowering.error:
-            artifacts.pop("ptx", None)
-        artifacts["log"] = keep_streams(bench, done)
-        return lowering, artifacts
+    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+        """As it was left; its stage is `ptx` where there is PTX to assemble."""
+        lowering = super().evidence(launch, done)
+        has_ptx = (done.folder / FILES["ptx"]).is_file()
+        if lowering.error and has_ptx and only_its_ptxas_failed(lowering.error):
+            # What the PTX is worth is for the assembler to say, which is asked again.
+            lowering = replace(lowering, error=None)
+        if lowering.error or not has_ptx:
+            return lowering
+        own = str((done.result or {}).get("ptxas_options", "")).split()
+        target = str(launch.request.settings["target"])
+        return replace(lowering, stage="ptx", flags=("-v", f"--gpu-name={target}", *own))
 
-    def judge(self, lowering: Lowering) -> Verdict:
-        return judge_cutedsl(lowering)
+    def essence(self, error: RaisedError) -> str:
+        """The cause that is named, or the first line that is not a frame."""
+        lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+        if backend := _BACKEND.findall(error.message):
+            return f"libNVVM: {backend[-1]}"
+        for line in lines:
+            if _CAUSE.match(line):
+                return _CAUSE.sub("", line)
+        said = [_LOCATION.sub("", line) for line in lines if not _FRAME.match(line)]
+        return next((line for line in said if line), error.type)
+
+    def judge_raised(self, error: RaisedError, stage: Stage, line: str) -> Verdict:
+        if stage.value == self.stages[0]:
+            reason = f"CuTe DSL rejects the kernel: {line}"
+            return failed(VerdictKind.REJECTED, stage, reason, message=line)
+        reason = f"a pass of stage {stage.value} failed: {line}"
+        return failed(VerdictKind.PASS_FAILURE, stage, reason, message=line)
 
 
 CUTEDSL_FRONT_END = _CuteDslFrontEnd()

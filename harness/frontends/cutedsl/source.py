@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from harness.frontends.captured_front_end import CapturedForm, read_lowering
-from harness.frontends.cutedsl.wordings import only_its_ptxas_failed
+from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered
-from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, SourceInstall
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
@@ -104,7 +102,7 @@ class CuteDslForm(CapturedForm):
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
     ) -> Lowered | None:
-        lowering = evidence_of(launch, done)
+        lowering = self.front_end.evidence(launch, done)
         if not lowering.end.ok or lowering.error or lowering.stage != "ptx":
             return Lowered(lowering=lowering)
         if until is not None and until.value not in ("ptx", "cubin"):
@@ -135,17 +133,3 @@ def _is_made(value: ast.expr) -> bool:
     while isinstance(root, ast.Attribute):
         root = root.value
     return isinstance(root, ast.Name) and root.id in _ROOTS
-
-
-def evidence_of(launch: CapturedLaunch, done: JobResult) -> Lowering:
-    """The evidence that a job left; its stage is `ptx` where there is PTX to assemble."""
-    lowering = read_lowering(done, "mlir")
-    has_ptx = (done.folder / FILES["ptx"]).is_file()
-    if lowering.error and has_ptx and only_its_ptxas_failed(lowering.error):
-        # What the PTX is worth is for the assembler to say, which is asked again.
-        lowering = replace(lowering, error=None)
-    if lowering.error or not has_ptx:
-        return lowering
-    own = str((done.result or {}).get("ptxas_options", "")).split()
-    target = str(launch.request.settings["target"])
-    return replace(lowering, stage="ptx", flags=("-v", f"--gpu-name={target}", *own))

@@ -2,27 +2,30 @@
 
 Launch code runs as it is in a child, up to where each kernel would be compiled; a fork of that
 child lowers it to the bytecode of Tile IR, in the newest version that the tileiras at hand reads.
+Its wordings are those of 1.3.0 to 1.7.0.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from harness.frontends.bench.bench import content_key
-from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
-from harness.frontends.cutile.source import FILES, CuTileForm, evidence_of
+from harness.frontends.captured_front_end import CapturedFrontEnd
+from harness.frontends.cutile.source import FILES, CuTileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
-from harness.frontends.cutile.wordings import judge_cutile
 from harness.frontends.pins import PINS, PackagedFrontEnd
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
+from harness.judging.judge import failed
 from harness.values.kernel import Config
-from harness.values.outcome import Lowering
+from harness.values.outcome import Lowering, RaisedError
 from harness.values.toolchain import Assembler, Compiler
-from harness.values.verdict import Verdict
+from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd
@@ -43,6 +46,26 @@ _ISSUE_FIELDS = (
 )
 
 
+# What a user wrote and cuTile refuses: named otherwise up to 1.4.
+_REFUSALS = frozenset(
+    {
+        *("TileSyntaxError", "TileTypeError", "TileValueError", "TileRecursionError"),
+        *("UnsupportedSyntaxError", "TypeCheckingError", "InvalidValueError"),
+        *("RecursionLimitError", "UnsupportedCallError"),
+        *("TileStaticEvalError", "TileStaticAssertionError"),
+        *("StaticEvalError", "StaticAssertionError"),
+    }
+)
+_CANNOT = frozenset({"TileUnsupportedFeatureError", "UnsupportedFeatureError"})
+# A name or an argument that another release has: the wordings of Python and of cuTile.
+_OTHER_RELEASE = re.compile(
+    r"[Mm]odule 'cuda\.tile[\w.]*' has no attribute '\w+'"
+    r"|cannot import name '\w+' from 'cuda\.tile[\w.]*'"
+    r"|No module named 'cuda\.tile[\w.]*'"
+    r"|got an unexpected keyword argument '\w+'"
+)
+
+
 class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     pins = PINS["cutile"]
     kind = pins.kind
@@ -51,6 +74,8 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     back_ends: tuple[BackEnd, ...] = (TILEIRAS_BACK_END,)
     modules: tuple[str, ...] = ("cuda.tile",)
     stages: tuple[str, ...] = tuple(FILES)
+    files = FILES
+    impossible = (_OTHER_RELEASE,)
     levels: tuple[str, ...] = ("source",)
     issue_fields: tuple[str, ...] = _ISSUE_FIELDS
     options: tuple[str, ...] = ("num_ctas", "occupancy", "opt_level", "num_worker_warps")
@@ -73,12 +98,10 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         major, minor = Version(ptxas.version).release[:2]
         return {"bytecode": f"{major}.{minor}"}
 
-    async def finished(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
-    ) -> tuple[Lowering, dict[str, str]]:
-        artifacts = keep_files(bench, done, FILES)
-        artifacts["log"] = keep_streams(bench, done)
-        return evidence_of(done), artifacts
+    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+        """As it was left, with the options that tileiras is to get."""
+        options = tuple((done.result or {}).get("options", ()))
+        return replace(super().evidence(launch, done), flags=options)
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         kernel = str(lowering.value.metadata["entry"])
@@ -92,8 +115,15 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         changed = f".replace_hints({hints})" if hints else ""
         return f"ct.launch(stream, grid, {kernel}{changed}, ({', '.join(['...', *values])}))"
 
-    def judge(self, lowering: Lowering) -> Verdict:
-        return judge_cutile(lowering)
+    def cannot(self, error: RaisedError) -> bool:
+        return bool(_CANNOT & set(error.kinds)) or super().cannot(error)
+
+    def judge_raised(self, error: RaisedError, stage: Stage, line: str) -> Verdict:
+        if _REFUSALS & set(error.kinds):
+            reason = f"cuTile rejects the kernel: {line}"
+            return failed(VerdictKind.REJECTED, stage, reason, message=line)
+        reason = f"cuTile failed in stage {stage.value}: {error.type}: {line}"
+        return failed(VerdictKind.PASS_FAILURE, stage, reason, message=f"{error.type}: {line}")
 
 
 CUTILE_FRONT_END = _CuTileFrontEnd()

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from packaging.version import Version
 
-from harness.frontends.captured_front_end import CapturedForm, read_lowering
+from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered
-from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler, PackagePin
 from harness.values.verdict import Stage
@@ -140,7 +139,7 @@ class CuTileForm(CapturedForm):
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
     ) -> Lowered | None:
         own = str(tileiras_in(launch.compiler))
-        lowering, program = evidence_of(done), done.folder / PROGRAM
+        lowering, program = self.front_end.evidence(launch, done), done.folder / PROGRAM
         if not lowering.end.ok or lowering.error or not program.is_file():
             return Lowered(lowering=lowering, picked_ptxas=own)
         if until is not None and until.value in FILES:
@@ -150,12 +149,6 @@ class CuTileForm(CapturedForm):
         return Lowered(
             lowering=lowering, program=program.read_bytes(), reading=reading, picked_ptxas=own
         )
-
-
-def evidence_of(done: JobResult) -> Lowering:
-    """The evidence that a job left, with the options that tileiras is to get."""
-    options = tuple((done.result or {}).get("options", ()))
-    return replace(read_lowering(done, "cutile"), flags=options)
 
 
 def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:

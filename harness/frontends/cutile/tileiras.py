@@ -8,6 +8,7 @@ ptxas said (tileiras passes on neither), and calls the ptxas of the same release
 from __future__ import annotations
 
 import hashlib
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -27,7 +28,6 @@ from harness.frontends.bench.assemble import (
     run_assembler,
 )
 from harness.frontends.bench.bench import content_key
-from harness.frontends.cutile.wordings import judge_tileiras
 from harness.frontends.pins import PINS
 from harness.io.packages.versions import LATEST, exact_version, select
 from harness.io.toolchains.damage import check_in_wheel, check_ptxas
@@ -38,12 +38,13 @@ from harness.io.toolchains.environments import (
     planned_environment,
 )
 from harness.io.toolchains.install import install_ptxas
+from harness.judging.judge import after, death_signal, failed, judge_assembly, stopped
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError
-from harness.values.outcome import Assembly, Resources
+from harness.values.outcome import Assembly, ProcessEnd, Resources, signal_name
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Compiler, Tool
-from harness.values.verdict import Verdict
+from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.frontends.back_end import BackEnd, LoweredProgram
@@ -264,6 +265,60 @@ def _version_of(tileiras: Path, package: str) -> str:
     if found is None:
         raise InfrastructureError(f"{tileiras}: there is no {package} beside it; install it again")
     return found.name.removeprefix(prefix).removesuffix(suffix)
+
+
+# Wordings of 13.2 to 13.5.
+_UNSUPPORTED = re.compile(
+    r"Cannot find option named '(?:sm_\w+)'"
+    r"|unsupported Tile(?: IR bytecode)? version"
+    r"|invalid GPU architecture"
+)
+_ENDED = re.compile(r"^ptxas ended with (\d+)$", re.MULTILINE)
+_OF_PTXAS = re.compile(r"^ptxas(?: |$)")
+_ERROR = re.compile(r"^(?:loc\(.*\): )?(?:tileiras: )?(?:error: )?(?P<text>.*)$")
+# What it says whatever failed.
+_SAYS_NOTHING = "failed to compile Tile IR program"
+
+
+def judge_tileiras(evidence: CellEvidence) -> Verdict:
+    """The verdict on a run of tileiras that left no cubin: its own end, or that of its ptxas."""
+    assembly, stage = evidence.assembly, Stage.CUBIN
+    assert assembly is not None, "it is asked about one that ran"
+    if verdict := stopped(assembly.end, stage, "tileiras"):
+        return verdict
+    own, inner = _apart(assembly)
+    if inner is not None and assembly.end.signal is None:
+        log = parse_ptxas_log(inner.stderr)
+        return judge_assembly(inner, log=log, entry=evidence.kernel, target=evidence.target)
+    lines = [_ERROR.sub(r"\g<text>", line.strip()) for line in own.splitlines() if line.strip()]
+    said = next((line for line in lines if line and line != _SAYS_NOTHING), "")
+    number = death_signal(assembly.end)
+    if number is not None:
+        reason = f"tileiras {assembly.end.words}" + (after(said) or ", saying nothing")
+        message = f"{signal_name(number)}: {said}"
+        return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message)
+    if assembly.end.ok:
+        reason = "tileiras ended with exit code 0 and left no complete cubin"
+        return failed(VerdictKind.PASS_FAILURE, stage, reason)
+    if _UNSUPPORTED.search(said):
+        reason = f"this tileiras cannot do it: {said}"
+        return failed(VerdictKind.UNSUPPORTED, stage, reason, message=said)
+    why = said or (lines[0] if lines else "it said nothing")
+    reason = f"tileiras ended with {assembly.end.words} before it called ptxas: {why}"
+    return failed(VerdictKind.PASS_FAILURE, stage, reason, message=why)
+
+
+def _apart(assembly: Assembly) -> tuple[str, Assembly | None]:
+    """What tileiras said itself, and the run of its ptxas where that failed."""
+    lines = assembly.stderr.splitlines()
+    own = "\n".join(line for line in lines if not _OF_PTXAS.match(line))
+    ended = _ENDED.search(assembly.stderr)
+    if ended is None:
+        return own, None
+    said = "\n".join(line for line in lines if _OF_PTXAS.match(line) and not _ENDED.match(line))
+    end = ProcessEnd(exit_code=int(ended[1]))
+    inner = Assembly(end=end, flags=assembly.flags, stdout="", stderr=said, has_cubin=False)
+    return own, inner
 
 
 TILEIRAS_BACK_END: BackEnd = _Tileiras(BUNDLED)

@@ -1,28 +1,32 @@
 """TileLang behind the door: see `harness.frontends.base`.
 
 Launch code runs as it is in a child; each kernel that it has compiled is lowered to CUDA C++ by a
-fork of that child, and by nvcc to PTX with the options that this TileLang would give it.
+fork of that child, and by nvcc to PTX with the options that this TileLang would give it. Its
+wordings are those of 0.1.8 to 0.1.15.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.frontends.captured_front_end import (
-    CapturedFrontEnd,
-    keep_files,
-    keep_streams,
-    read_lowering,
-)
-from harness.frontends.cuda.compilers import host_compiler, tool_of
+from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
+from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, tool_of
 from harness.frontends.pins import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch
-from harness.frontends.tilelang.source import FILES, FLAGS, TileLangForm, compile_code, with_nvcc
-from harness.frontends.tilelang.wordings import NVCC_STAGE, failing_pass, judge_tilelang
-from harness.values.outcome import LaunchFacts, Lowering
+from harness.frontends.tilelang.source import (
+    FILES,
+    FLAGS,
+    NVCC_STAGE,
+    TileLangForm,
+    compile_code,
+    with_nvcc,
+)
+from harness.judging.judge import failed
+from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.toolchain import Assembler, Compiler
-from harness.values.verdict import Verdict
+from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from harness.frontends.bench.bench import Workbench
@@ -41,6 +45,28 @@ _ISSUE_FIELDS = (
 )
 
 
+# TVM's C++ raises an error of its own, or one of Python's classes, where a check of its fails.
+_CHECK = re.compile(r"\bCheck failed:? *(?:\(.*?\) is false:? ?)?")
+_IN_CPP = re.compile(r"File \"[^\"]*\.(?:cc|cpp|h)\"|in (?:virtual )?\w[\w:<>, *&]* tvm::")
+# A name, an argument or a module that another release has: the wordings of Python itself.
+_OTHER_RELEASE = re.compile(
+    r"module '(?:tilelang|tvm)[\w.]*' has no attribute '\w+'"
+    r"|cannot import name '\w+' from '(?:tilelang|tvm)[\w.]*'"
+    r"|No module named '(?:tilelang|tvm)[\w.]*'"
+    r"|(?:jit|autotune|Kernel|copy|gemm|alloc_\w+|Pipelined|Parallel|annotate_\w+|use_swizzle)\(\)"
+    r" got an unexpected keyword argument '\w+'"
+    r"|Invalid config option|Cannot find global var|has been removed"
+)
+_OTHER_TARGET = re.compile(r"the launch compiles for .+, and CUDA was asked for")
+_NOT_THERE = re.compile(
+    r"No CUDA architecture was specified|Unsupported (?:target|arch|architecture)\b"
+    r"|[Uu]nsupported CUDA arch"
+)
+_PASS = re.compile(r"\btransform\.(\w+)\([^()\n]*\)\(\w+\)")
+# Times and levels of a log line are not part of what it says.
+_CLOCK = re.compile(r"^\s*(?:\d{4}-\d\d-\d\d )?\[?\d\d:\d\d:\d\d\]?(?:[.,]\d+)? *")
+
+
 class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     pins = PINS["tilelang"]
     kind = pins.kind
@@ -48,6 +74,8 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     needs = ("torch",)
     modules: tuple[str, ...] = ("tilelang",)
     stages: tuple[str, ...] = ("tir", "device", "cuda", NVCC_STAGE, "ptx")
+    files = FILES
+    impossible = (_OTHER_TARGET, _NOT_THERE, _OTHER_RELEASE)
     levels: tuple[str, ...] = ("source",)
     issue_fields: tuple[str, ...] = _ISSUE_FIELDS
     module = "harness.frontends.tilelang.child"
@@ -67,7 +95,7 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     async def finished(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
-        lowering = read_lowering(done, "tir")
+        lowering = self.evidence(launch, done)
         artifacts = keep_files(bench, done, FILES)
         if not lowering.end.ok or lowering.error or "cuda" not in artifacts:
             artifacts["log"] = keep_streams(bench, done)
@@ -93,7 +121,45 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         return failing_pass(error.traceback) if error else None
 
     def judge(self, lowering: Lowering) -> Verdict:
-        return judge_tilelang(lowering)
+        is_nvccs = lowering.error is None and lowering.stage == NVCC_STAGE
+        return judge_nvcc(lowering) if is_nvccs else super().judge(lowering)
+
+    def last_words(self, log: str) -> str:
+        # Without the time of day.
+        return super().last_words("\n".join(_CLOCK.sub("", line) for line in log.splitlines()))
+
+    def essence(self, error: RaisedError) -> str:
+        """Without the check that found what failed, where there is more."""
+        lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+        line = next(
+            (each for each in lines if _CHECK.search(each)), lines[0] if lines else error.type
+        )
+        found = _CHECK.search(line)
+        if found and line[found.end() :].strip():
+            return line[found.end() :].strip()
+        return line
+
+    def judge_raised(self, error: RaisedError, stage: Stage, line: str) -> Verdict:
+        if stage.value == self.stages[0] or not _is_internal(error):
+            reason = f"TileLang rejects the kernel: {error.type}: {line}"
+            return failed(VerdictKind.REJECTED, stage, reason, message=f"{error.type}: {line}")
+        culprit = failing_pass(error.traceback)
+        where = f"pass {culprit}" if culprit else f"stage {stage.value}"
+        reason = f"{where} failed: {line}"
+        return failed(VerdictKind.PASS_FAILURE, stage, reason, message=f"{culprit or ''}: {line}")
+
+
+def _is_internal(error: RaisedError) -> bool:
+    """Whether TVM's C++ failed at its own work, by a check of its own."""
+    if "InternalError" in error.kinds:
+        return True
+    return bool(_CHECK.search(error.message) or _IN_CPP.search(error.traceback))
+
+
+def failing_pass(traceback: str) -> str | None:
+    """The pass that was running, by the last line of TileLang's own pipeline in a traceback."""
+    found = _PASS.findall(traceback)
+    return str(found[-1]) if found else None
 
 
 TILELANG_FRONT_END = _TileLangFrontEnd()

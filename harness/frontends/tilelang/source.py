@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from harness.frontends.captured_front_end import CapturedForm, read_lowering
+from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.cuda.compilers import NvccRun, run_nvcc
 from harness.frontends.one_file import (
     LINE,
@@ -26,7 +26,6 @@ from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered
-from harness.frontends.tilelang.wordings import NVCC_STAGE
 from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, SourceInstall
 from harness.values.toolchain import NVCC, Assembler
@@ -41,6 +40,7 @@ FLAGS = ("-O3", "-lineinfo")
 """The options of nvcc that do not depend on the kernel."""
 FILES = {"tir": "kernel.tir", "device": "kernel.device", "cuda": "kernel.cu"}
 """What a job leaves, by stage."""
+NVCC_STAGE = "nvcc"
 # Of what is shared with triage: modules that it imports.
 _NEEDS = ("ml_dtypes", "numpy", "torch")
 
@@ -95,7 +95,7 @@ class TileLangForm(CapturedForm):
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
     ) -> Lowered | None:
-        lowering = read_lowering(done, "tir")
+        lowering = self.front_end.evidence(launch, done)
         has_code = (done.folder / FILES["cuda"]).is_file()
         if not lowering.end.ok or lowering.error or not has_code:
             return Lowered(lowering=lowering)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END, only_its_ptxas_failed
 from harness.frontends.cutedsl.host_code import dynamic_shared
-from harness.frontends.cutedsl.wordings import judge_cutedsl, only_its_ptxas_failed
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 
 OLD_PTXAS = """\
@@ -83,7 +83,7 @@ def raised(kind: str, message: str, *, stage: str = "nvvm") -> Lowering:
     ],
 )
 def test_what_it_raises(lowering: Lowering, verdict: str, said: str) -> None:
-    judged = judge_cutedsl(lowering)
+    judged = CUTEDSL_FRONT_END.judge(lowering)
     assert judged.kind.value == verdict, judged.reason
     assert said in judged.reason
 
@@ -91,7 +91,9 @@ def test_what_it_raises(lowering: Lowering, verdict: str, said: str) -> None:
 @pytest.mark.parametrize(("old", "new"), [(OLD_NAME, NEW_NAME), (OLD_NVVM, NEW_NVVM)])
 def test_one_failure_has_one_signature_in_both_releases(old: str, new: str) -> None:
     stage = "mlir" if old is OLD_NAME else "nvvm"
-    one, other = (judge_cutedsl(raised("E", each, stage=stage)).signature for each in (old, new))
+    one, other = (
+        CUTEDSL_FRONT_END.judge(raised("E", each, stage=stage)).signature for each in (old, new)
+    )
     assert one == other
     assert one is not None
 
@@ -108,12 +110,15 @@ def test_what_the_ptxas_inside_refuses_is_left_to_the_assembler(text: str) -> No
 
 def test_a_process_that_dies() -> None:
     log = "LLVM ERROR: out of registers\n"
-    died = judge_cutedsl(Lowering(end=ProcessEnd(signal=6), stage="nvvm", log=log))
+    died = CUTEDSL_FRONT_END.judge(Lowering(end=ProcessEnd(signal=6), stage="nvvm", log=log))
     assert died.kind.value == "compiler_crash"
     assert "SIGABRT in stage nvvm: LLVM ERROR" in died.reason
     timed = Lowering(end=ProcessEnd(signal=9, timed_out=True, wall=5), stage="nvvm")
-    assert judge_cutedsl(timed).kind.value == "timeout"
-    assert judge_cutedsl(Lowering(end=ProcessEnd(exit_code=3), stage="mlir")).kind.value == "infra"
+    assert CUTEDSL_FRONT_END.judge(timed).kind.value == "timeout"
+    assert (
+        CUTEDSL_FRONT_END.judge(Lowering(end=ProcessEnd(exit_code=3), stage="mlir")).kind.value
+        == "infra"
+    )
 
 
 FIELD = """\

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.frontends.cutile.wordings import judge_cutile, judge_tileiras
+from harness.frontends.cutile.front_end import CUTILE_FRONT_END
+from harness.frontends.cutile.tileiras import judge_tileiras
 from harness.judging.judge import CellEvidence
 from harness.values.outcome import Assembly, Lowering, ProcessEnd, RaisedError
 from harness.values.target import Target
@@ -61,7 +62,7 @@ def raised(*kinds: str, message: str, stage: str = "cutile") -> Lowering:
     ],
 )
 def test_lowering(lowering: Lowering, verdict: str, said: str) -> None:
-    found = judge_cutile(lowering)
+    found = CUTILE_FRONT_END.judge(lowering)
     assert (found.kind.value, said in found.reason) == (verdict, True), found.reason
     assert found.stage is not None
     assert found.stage.value == lowering.stage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.frontends.tilelang.wordings import failing_pass, judge_tilelang
+from harness.frontends.tilelang.front_end import TILELANG_FRONT_END, failing_pass
 from harness.values.outcome import Lowering, ProcessEnd, RaisedError
 
 TMA = "Check failed: (shared_layout->InputDim() == 2) is false: Cannot detect TMA layout."
@@ -67,32 +67,35 @@ def raised(kind: str, message: str, *, stage: str = "cuda", traceback: str = "")
     ],
 )
 def test_what_it_raises(lowering: Lowering, verdict: str, said: str) -> None:
-    judged = judge_tilelang(lowering)
+    judged = TILELANG_FRONT_END.judge(lowering)
     assert judged.kind.value == verdict, judged.reason
     assert said in judged.reason
 
 
 def test_one_bug_has_one_signature() -> None:
-    keys = {judge_tilelang(raised("InternalError", REDUCE.format(n))).signature for n in (32, 64)}
+    keys = {
+        TILELANG_FRONT_END.judge(raised("InternalError", REDUCE.format(n))).signature
+        for n in (32, 64)
+    }
     assert len(keys) == 1
-    other = judge_tilelang(raised("InternalError", TMA)).signature
+    other = TILELANG_FRONT_END.judge(raised("InternalError", TMA)).signature
     assert other not in keys
 
 
 def test_a_process_that_dies() -> None:
     log = "12:31:02 [TileLang:tilelang.env]: warning\nterminate called after throwing\n"
-    died = judge_tilelang(Lowering(end=ProcessEnd(signal=6), stage="cuda", log=log))
+    died = TILELANG_FRONT_END.judge(Lowering(end=ProcessEnd(signal=6), stage="cuda", log=log))
     assert died.kind.value == "compiler_crash"
     assert "SIGABRT in stage cuda: terminate called after throwing" in died.reason
     timed = Lowering(end=ProcessEnd(signal=9, timed_out=True, wall=5), stage="cuda")
-    assert judge_tilelang(timed).kind.value == "timeout"
-    silent = judge_tilelang(Lowering(end=ProcessEnd(exit_code=3), stage="tir"))
+    assert TILELANG_FRONT_END.judge(timed).kind.value == "timeout"
+    silent = TILELANG_FRONT_END.judge(Lowering(end=ProcessEnd(exit_code=3), stage="tir"))
     assert silent.kind.value == "infra"
 
 
 def test_nvcc_is_judged_by_its_own_words() -> None:
     log = 'k.cu(1): error: "q" is undefined\n\n1 error detected in the compilation of "k".\n'
-    judged = judge_tilelang(Lowering(end=ProcessEnd(exit_code=1), stage="nvcc", log=log))
+    judged = TILELANG_FRONT_END.judge(Lowering(end=ProcessEnd(exit_code=1), stage="nvcc", log=log))
     assert (judged.kind.value, judged.stage) == ("rejected", "nvcc")
 
 
