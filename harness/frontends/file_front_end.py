@@ -6,26 +6,32 @@ files, says which configs their kernels have, and lowers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.base import FrontEnd, LaunchCode
 from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.planning import cells_of
 from harness.frontends.sessions import CapturedLaunch
-from harness.values.kernel import LaunchSpec, Repro
+from harness.values.errors import UsageError
+from harness.values.kernel import Config, LaunchSpec, Repro
 from harness.values.outcome import Capture, LaunchFacts, Lowering
+from harness.values.toolchain import Compiler
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from packaging.version import Version
+
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import CapturePlace, Plan
     from harness.frontends.bench.bench import Sessions, Workbench
+    from harness.frontends.readings import PtxReading
     from harness.io.processes.hub import Hub
     from harness.values.kernel import Scalar
     from harness.values.toolchain import Assembler
+    from harness.values.verdict import Verdict
 
 
 def repro_of_file(
@@ -143,3 +149,37 @@ class FileFrontEnd(FrontEnd):
             record=record.key,
             target=str(launch.request),
         )
+
+
+class PassedOnFrontEnd(FileFrontEnd):
+    """A front end of files that an assembler takes as they are: nothing is lowered."""
+
+    def available(self, *, prereleases: bool = False) -> list[Version]:
+        return []
+
+    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
+        raise UsageError(f"{spec}: {self.title} has no versions of a compiler")
+
+    def installed(self) -> list[Compiler]:
+        return []
+
+    def default(self) -> Compiler:
+        return self.install("")
+
+    def install(self, version: Version | str) -> Compiler:
+        return Compiler(kind=self.kind, version="", origin=self.kind)
+
+    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
+        self._nothing_to_lower(bench, lowering, ptx)
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        self._nothing_to_lower(lowering)
+
+    def install_line(self, version: str) -> str:
+        self._nothing_to_lower(version)
+
+    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
+        self._nothing_to_lower(kernel, config, autotuned)
+
+    def _nothing_to_lower(self, *_: object) -> NoReturn:
+        raise AssertionError(f"{self.title} is what the assembler takes: nothing is lowered")

@@ -33,7 +33,7 @@ _OURS = {
     "tilelang": "harness.frontends.tilelang.front_end:TILELANG_FRONT_END",
     "cutedsl": "harness.frontends.cutedsl.front_end:CUTEDSL_FRONT_END",
     "cutile": "harness.frontends.cutile.front_end:CUTILE_FRONT_END",
-    "tileir": "harness.frontends.cutile.file_front_end:TILE_IR_FRONT_END",
+    "tileir": "harness.frontends.cutile.tile_ir:TILE_IR_FRONT_END",
 }
 # The suffixes and modules of each, so that a name is looked up without loading every front end.
 _TAKES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from harness.frontends.bench.assemble import read_stream
 from harness.frontends.bench.bench import content_key, has_died, still_valid
@@ -24,7 +25,7 @@ from harness.values.errors import InfrastructureError
 from harness.values.kernel import Scalar
 from harness.values.outcome import Lowering, ProcessEnd
 from harness.values.target import Target
-from harness.values.toolchain import NVCC, Compiler
+from harness.values.toolchain import NVCC, PTX, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -138,6 +139,20 @@ class NvccRun:
     text: str | None = None
 
 
+def _what_ran(bench: Workbench, end: ProcessEnd, log: str, left: Path, *, keeps: bool) -> NvccRun:
+    is_there = end.ok and left.is_file()
+    return NvccRun(
+        end=end,
+        log=log,
+        ptx=bench.store.artifacts.put_file(left) if is_there and keeps else None,
+        text=_read(left) if is_there and not keeps else None,
+    )
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
 async def run_nvcc(
     bench: Workbench,
     compiler: Compiler,
@@ -163,74 +178,31 @@ async def run_nvcc(
     bench.cpu_seconds += end.cpu
     with scratch_disk():
         log = read_stream(folder / "stderr") + read_stream(folder / "stdout")
-    has_ptx = (folder / _OUT).is_file()
-    if has_ptx and only_its_check_failed(end, log):
+    if (folder / _OUT).is_file() and only_its_check_failed(end, log):
         # What the PTX is worth is for the assembler to say, which is asked again.
         end = replace(end, exit_code=0)
-    ptx = text = None
-    if end.ok and has_ptx and keeps:
-        ptx = bench.store.artifacts.put_file(folder / _OUT)
-    elif end.ok and has_ptx:
-        text = (folder / _OUT).read_text(encoding="utf-8", errors="replace")
+    run = _what_ran(bench, end, log, folder / _OUT, keeps=keeps)
     bench.hub.drop_folder(folder)
-    return NvccRun(end=end, log=log, ptx=ptx, text=text)
+    return run
 
 
-_FLAGS = ("-std=c++17", "-lineinfo")
+class CudaDriver(ABC):
+    """One compiler of CUDA C++: a run of it, and what that means.
 
-
-async def run_nvrtc(
-    bench: Workbench,
-    compiler: Compiler,
-    file: Path,
-    words: tuple[str, ...],
-    target: Target,
-    *,
-    alone: bool = False,
-    keeps: bool = True,
-    limits: ResourceLimits | None = None,
-) -> NvccRun:
-    """Run the NVRTC of a compiler's environment on a file, as far as PTX.
-
-    Raises:
-        InfrastructureError: it cannot be started.
+    `flags` are its own, whatever is compiled. `program` is the command that compiles a file, by its
+    path where its packages are installed.
     """
-    options = [*_FLAGS, f"--gpu-architecture=compute_{target.capability}{target.suffix}", *words]
-    request = {"file": str(file), "options": options}
-    program = Path(nvrtc_child.__file__)
-    done = await run_program(bench, compiler, program, request, alone=alone, limits=limits)
-    log = _read(done.folder / "stderr") if done.answer is None else str(done.answer["log"])
-    code = 0 if done.answer is None else int(done.answer["code"])
-    end = replace(done.end, exit_code=code) if done.end.ok and code else done.end
-    out = done.folder / "kernel.ptx"
-    ptx = text = None
-    if end.ok and out.is_file():
-        ptx = bench.store.artifacts.put_file(out) if keeps else None
-        text = None if keeps else _read(out)
-    bench.hub.drop_folder(done.folder)
-    return NvccRun(end=end, log=log, ptx=ptx, text=text)
 
+    kind: str
+    flags: tuple[str, ...]
+    program: tuple[str, ...] = ()
 
-def _read(path: Path) -> str:
-    return path.read_text(errors="replace") if path.is_file() else ""
+    @abstractmethod
+    def identity(self) -> object:
+        """What of this machine and of its options decides what it generates."""
 
-
-def child_identity() -> object:
-    """What of our code and options decides what it generates: it reads nothing of the host's."""
-    return [code_sha256("frontends/cuda/nvrtc_child.py"), _FLAGS]
-
-
-def judge_nvrtc(lowering: Lowering) -> Verdict:
-    """The verdict on a run of NVRTC that left no PTX: its front end is that of nvcc."""
-    return judge_nvcc(lowering, "NVRTC")
-
-
-# As nvcc is called for a release build; line numbers tell where in the source PTX comes from.
-_NVCC_FLAGS = ("-O3", "-std=c++17", "-lineinfo")
-
-
-class _Run(Protocol):
-    async def __call__(
+    @abstractmethod
+    async def run(
         self,
         bench: Workbench,
         compiler: Compiler,
@@ -241,22 +213,16 @@ class _Run(Protocol):
         alone: bool = False,
         keeps: bool = True,
         limits: ResourceLimits | None = None,
-    ) -> NvccRun: ...
+    ) -> NvccRun:
+        """Run it on a file as far as PTX; with `keeps` that is stored.
 
+        Raises:
+            InfrastructureError: it cannot be started.
+        """
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CudaDriver:
-    """One compiler of CUDA C++: a run of it, and what that means.
-
-    `identity` is what of this machine and of its options decides what it generates. `program` is
-    the command that compiles a file, by its path where its packages are installed.
-    """
-
-    kind: str
-    identity: Callable[[], object]
-    run: _Run
-    judge: Callable[[Lowering], Verdict]
-    program: tuple[str, ...] = ()
+    def judge(self, lowering: Lowering) -> Verdict:
+        """The verdict on a run that left no PTX."""
+        return judge_nvcc(lowering)
 
     def key(self, file: Path, config: dict[str, Scalar], target: Target, compiler: Compiler) -> str:
         """By what the PTX of a config is kept."""
@@ -279,42 +245,35 @@ class CudaDriver:
     ) -> Kept[Lowering]:
         """One run as far as PTX, kept by content; one that dies is run once more, alone."""
         key = self.key(file, config, target, compiler)
+
+        async def once(*, alone: bool) -> tuple[Lowering, dict[str, str]]:
+            words = defines(config)
+            run = await self.run(bench, compiler, file.resolve(), words, target, alone=alone)
+            # What goes in is also the file that holds the kernel, which pages show.
+            source = bench.store.artifacts.put_file(file)
+            artifacts = {"source": source, "python": source}
+            if run.ptx:
+                artifacts["ptx"] = run.ptx
+            return self.lowering(run, target), artifacts
+
         async with bench.once(key):
             kept = bench.find("lower", key, Lowering)
             if kept and still_valid(kept.value.end, bench.limits):
                 return kept
-            lowering, artifacts = await self._once(bench, file, config, target, compiler)
+            lowering, artifacts = await once(alone=False)
             if has_died(lowering.end):
-                lowering, artifacts = await self._once(
-                    bench, file, config, target, compiler, alone=True
-                )
+                lowering, artifacts = await once(alone=True)
                 lowering = replace(lowering, attempts=2)
             return bench.keep("lower", key, lowering, artifacts)
 
-    async def _once(
-        self,
-        bench: Workbench,
-        file: Path,
-        config: dict[str, Scalar],
-        target: Target,
-        compiler: Compiler,
-        *,
-        alone: bool = False,
-    ) -> tuple[Lowering, dict[str, str]]:
-        words = defines(config)
-        done = await self.run(bench, compiler, file.resolve(), words, target, alone=alone)
-        # What goes in is also the file that holds the kernel, which pages show.
-        source = bench.store.artifacts.put_file(file)
-        artifacts = {"source": source, "python": source}
-        if done.ptx:
-            artifacts["ptx"] = done.ptx
-        lowering = Lowering(
-            end=done.end,
-            stage="ptx" if done.ptx else self.kind,
+    def lowering(self, run: NvccRun, target: Target) -> Lowering:
+        """The evidence of a run."""
+        return Lowering(
+            end=run.end,
+            stage=self.kind if run.ptx is None and run.text is None else PTX,
             flags=("-v", f"--gpu-name={target}"),
-            log=done.log,
+            log=run.log,
         )
-        return lowering, artifacts
 
 
 def defines(config: dict[str, Scalar]) -> tuple[str, ...]:
@@ -322,27 +281,68 @@ def defines(config: dict[str, Scalar]) -> tuple[str, ...]:
     return tuple(f"-D{name}={value}" for name, value in config.items())
 
 
-async def _nvcc(
-    bench: Workbench,
-    compiler: Compiler,
-    file: Path,
-    words: tuple[str, ...],
-    target: Target,
-    *,
-    alone: bool = False,
-    keeps: bool = True,
-    limits: ResourceLimits | None = None,
-) -> NvccRun:
-    words = (*_NVCC_FLAGS, f"-arch={target}", *words, "-I", str(file.parent))
-    return await run_nvcc(bench, compiler, file, words, alone=alone, keeps=keeps, limits=limits)
-
-
-NVCC_DRIVER = CudaDriver(
-    kind=NVCC,
-    identity=lambda: [host_compiler(), _NVCC_FLAGS],
-    run=_nvcc,
-    judge=judge_nvcc,
+class _Nvcc(CudaDriver):
+    kind = NVCC
+    # As it is called for a release build; line numbers tell where in the source PTX comes from.
+    flags = ("-O3", "-std=c++17", "-lineinfo")
     # Where the wheels of 13.x put it.
-    program=("nvidia/cu13/bin/nvcc", *_NVCC_FLAGS),
-)
-NVRTC_DRIVER = CudaDriver(kind="nvrtc", identity=child_identity, run=run_nvrtc, judge=judge_nvrtc)
+    program = ("nvidia/cu13/bin/nvcc", *flags)
+
+    def identity(self) -> object:
+        return [host_compiler(), self.flags]
+
+    async def run(
+        self,
+        bench: Workbench,
+        compiler: Compiler,
+        file: Path,
+        words: tuple[str, ...],
+        target: Target,
+        *,
+        alone: bool = False,
+        keeps: bool = True,
+        limits: ResourceLimits | None = None,
+    ) -> NvccRun:
+        words = (*self.flags, f"-arch={target}", *words, "-I", str(file.parent))
+        return await run_nvcc(bench, compiler, file, words, alone=alone, keeps=keeps, limits=limits)
+
+
+class _Nvrtc(CudaDriver):
+    kind = "nvrtc"
+    flags = ("-std=c++17", "-lineinfo")
+
+    def identity(self) -> object:
+        # It reads nothing of the host's.
+        return [code_sha256("frontends/cuda/nvrtc_child.py"), self.flags]
+
+    def judge(self, lowering: Lowering) -> Verdict:
+        # Its front end is that of nvcc.
+        return judge_nvcc(lowering, "NVRTC")
+
+    async def run(
+        self,
+        bench: Workbench,
+        compiler: Compiler,
+        file: Path,
+        words: tuple[str, ...],
+        target: Target,
+        *,
+        alone: bool = False,
+        keeps: bool = True,
+        limits: ResourceLimits | None = None,
+    ) -> NvccRun:
+        architecture = f"--gpu-architecture=compute_{target.capability}{target.suffix}"
+        request = {"file": str(file), "options": [*self.flags, architecture, *words]}
+        program = Path(nvrtc_child.__file__)
+        done = await run_program(bench, compiler, program, request, alone=alone, limits=limits)
+        end, folder = done.end, done.folder
+        log = _read(folder / "stderr")
+        if done.answer is not None:
+            log = str(done.answer["log"])
+            end = replace(end, exit_code=int(done.answer["code"])) if end.ok else end
+        run = _what_ran(bench, end, log, folder / _OUT, keeps=keeps)
+        bench.hub.drop_folder(folder)
+        return run
+
+
+NVCC_DRIVER, NVRTC_DRIVER = _Nvcc(), _Nvrtc()

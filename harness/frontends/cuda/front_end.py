@@ -319,12 +319,7 @@ class CudaForm:
             )
         finally:
             bench.hub.drop_folder(folder)
-        lowering = Lowering(
-            end=run.end,
-            stage=driver.kind if run.text is None else "ptx",
-            flags=("-v", f"--gpu-name={target}"),
-            log=run.log,
-        )
+        lowering = driver.lowering(run, target)
         if run.text is None:
             return Lowered(lowering=lowering)
         if until is not None and until.value == driver.kind:

@@ -28,6 +28,7 @@ from harness.frontends.bench.assemble import (
     run_assembler,
 )
 from harness.frontends.bench.bench import content_key
+from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.pins import PINS
 from harness.io.packages.versions import LATEST, exact_version, select
 from harness.io.toolchains.damage import check_in_wheel, check_ptxas
@@ -88,13 +89,7 @@ def tileiras_in(compiler: Compiler) -> Path:
     Raises:
         InfrastructureError: there is none.
     """
-    assert compiler.python is not None, "it lives in an environment of its own"
-    venv = compiler.python.parent.parent
-    place = f"lib/python*/site-packages/nvidia/cu*/bin/{TILEIRAS}"
-    found = next(iter(venv.glob(place)), None)
-    if found is None:
-        raise InfrastructureError(f"{compiler.name}: its environment holds no tileiras")
-    return found
+    return tool_of(compiler, TILEIRAS)
 
 
 class _Tileiras:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
 from harness.frontends.base import CapturePlace, Plan, PlannedCell
-from harness.frontends.file_front_end import FileFrontEnd
-from harness.frontends.readings import PtxReading, read_stored
+from harness.frontends.file_front_end import PassedOnFrontEnd
+from harness.frontends.readings import read_stored
 from harness.frontends.texts.ir_inputs import repro_of
 from harness.io.files.regular_files import read_regular
 from harness.io.toolchains.bundled import bundled_nvdisasm
@@ -18,20 +18,13 @@ from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro, Scalar
 from harness.values.limits import limits_of
-from harness.values.outcome import Lowering
 from harness.values.toolchain import PTX, Compiler
-from harness.values.verdict import Verdict
 
 if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from harness.frontends.bench.bench import Kept, Workbench
+    from harness.frontends.bench.bench import Workbench
 
 
-_PASS_ON = Compiler(kind=PTX, version="", origin=PTX)
-
-
-class _PtxFrontEnd(FileFrontEnd):
+class _PtxFrontEnd(PassedOnFrontEnd):
     kind = PTX
     title = "PTX"
     suffixes: tuple[str, ...] = (".ptx",)
@@ -40,17 +33,8 @@ class _PtxFrontEnd(FileFrontEnd):
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
 
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        return []
-
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        raise UsageError(f"{spec}: PTX has no versions of a compiler")
-
     def installed(self) -> list[Compiler]:
-        return [_PASS_ON]
-
-    def install(self, version: Version | str) -> Compiler:
-        return _PASS_ON
+        return [self.install("")]
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         selection, repro = place.selection, place.selection.repro
@@ -85,22 +69,6 @@ class _PtxFrontEnd(FileFrontEnd):
                 )
             )
         return Plan(cells=tuple(cells))
-
-    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        _nothing_to_lower(bench, lowering, ptx)
-
-    def judge(self, lowering: Lowering) -> Verdict:
-        _nothing_to_lower(lowering)
-
-    def install_line(self, version: str) -> str:
-        _nothing_to_lower(version)
-
-    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
-        _nothing_to_lower(kernel, config, autotuned)
-
-
-def _nothing_to_lower(*_: object) -> NoReturn:
-    raise AssertionError("the cells of PTX have their program: nothing is captured or lowered")
 
 
 def _put(bench: Workbench, file: Path, header: Mapping[str, Scalar | None]) -> str:

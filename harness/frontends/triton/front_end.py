@@ -2,32 +2,38 @@
 
 Launch code runs as it is in a child, which imports torch and a Triton; a fork of it compiles each
 launch as far as PTX. A Triton lies on the module path of triage's own Python: see docs/design.md.
+Its interpreter runs a launch on small real inputs: every config of it against the others, or
+variants of the whole launch against each other.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import mmap
 import os
 import platform
 import re
 import site
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 import harness
 from harness.frontends.back_end import BUNDLED_BACK_END
+from harness.frontends.base import Interpreter, LaunchCode
 from harness.frontends.bench.bench import content_key, has_died
 from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
+from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.readings import read_stored
-from harness.frontends.sessions import CapturedLaunch, ChildProgram, interpreter_of
+from harness.frontends.sessions import CapturedLaunch, ChildProgram, JobResult, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
-from harness.frontends.triton.interpreter import TritonInterpreter
-from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
 from harness.frontends.triton.source import (
     TritonForm,
     evidence_of,
@@ -35,10 +41,9 @@ from harness.frontends.triton.source import (
     promises,
     stage_file,
 )
-from harness.frontends.triton.wordings import judge_dialects
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON
-from harness.io.processes.confinement import is_confined
+from harness.io.processes.confinement import is_confined, require_confinement
 from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.bundled import (
     bundled_nvdisasm,
@@ -53,23 +58,244 @@ from harness.io.toolchains.install import (
     select_triton,
 )
 from harness.io.toolchains.installed import installed_versions
+from harness.judging.judge import failed, judge_lowering
+from harness.judging.messages import essence, first_error, is_parser_error, is_refusal, line_of
+from harness.values.check import Departure, Interpretation, Operations
 from harness.values.errors import InfrastructureError
-from harness.values.toolchain import TRITON
+from harness.values.outcome import Lowering, ProcessEnd, RaisedError
+from harness.values.target import Target
+from harness.values.toolchain import TRITON, Compiler
+from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from packaging.version import Version
 
     from harness.frontends.back_end import BackEnd
     from harness.frontends.bench.bench import Kept, Workbench
     from harness.frontends.readings import PtxReading
-    from harness.frontends.sessions import JobResult
+    from harness.io.processes.hub import ResourceLimits
     from harness.values.kernel import Config, Repro
-    from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd
-    from harness.values.target import Target
-    from harness.values.toolchain import Assembler, Compiler, Tool
-    from harness.values.verdict import Verdict
+    from harness.values.outcome import Capture, LaunchFacts
+    from harness.values.toolchain import Assembler, Tool
+
+# Since 3.4 a Triton lists the variables that its Python code reads, in its `knobs.py`. Listed here
+# are those that its compiler library reads (the strings of `libtriton.so`, 3.2.0 to 3.9.0), and
+# those that 3.2 and 3.3 read here and there.
+# Nothing but Triton and MLIR's or LLVM's NVPTX back end has names that begin like this.
+_PREFIXES = ("TRITON_", "MLIR_", "NVPTX_", "AMDGCN_")
+_ELSEWHERE = frozenset(
+    {
+        "ALLOW_LHS_TMEM_LAYOUT_CONVERSION",  # 3.3 on
+        "DISABLE_FAST_REDUCTION",
+        "DISABLE_LLVM_OPT",
+        "DISABLE_MMA_V3",
+        "DISABLE_MMA_V5",  # 3.3 on
+        "DISABLE_PTXAS_OPT",
+        "ENABLE_LHS_TO_TMEM",  # 3.3
+        "ENABLE_PINGPONG",  # 3.3
+        "LLVM_ENABLE_TIMING",
+        "LLVM_EXTRACT_DI_LOCAL_VARIABLES",  # 3.6 on
+        "LLVM_IR_ENABLE_DUMP",
+        "LLVM_PASS_PLUGIN_PATH",
+        "PTXAS_OPTIONS",  # 3.6 on
+        "STORE_TMEM_TO_GLOBAL_BYPASS_SMEM",  # 3.3, 3.4
+        "USE_IR_LOC",
+    }
+)
+NO_KNOBS = frozenset(
+    {
+        "TRITON_CACHE_DIR",
+        "TRITON_OVERRIDE_ARCH",
+        "TRITON_CACHE_AUTOTUNING",
+        "TRITON_CACHE_MANAGER",
+        "TRITON_HOME",
+        "TRITON_DUMP_DIR",
+        "TRITON_KERNEL_DUMP",
+        "TRITON_KERNEL_OVERRIDE",
+        "TRITON_OVERRIDE_DIR",
+        "TRITON_REMOTE_CACHE_BACKEND",
+        "TRITON_INTERPRET",
+        "TRITON_PTXAS_PATH",
+        "TRITON_PTXAS_BLACKWELL_PATH",
+        "TRITON_ALWAYS_COMPILE",
+        "TRITON_STORE_BINARY_ONLY",
+    }
+)
+"""Settings that we decide ourselves: children never see the user's.
+
+What an override folder or another cache manager does cannot be keyed.
+"""
+_NAME = re.compile(r"""["']([A-Z][A-Z0-9]*_[A-Z0-9_]+)["']""")
+
+
+def listed_knobs(text: str) -> frozenset[str]:
+    """The variables that the text of a `knobs.py` names."""
+    return frozenset(_NAME.findall(text))
+
+
+def is_knob(name: str, listed: frozenset[str] = frozenset()) -> bool:
+    """Whether a Triton that lists these reads the variable, and the user decides it."""
+    is_read = name.startswith(_PREFIXES) or name in _ELSEWHERE or name in listed
+    return is_read and name not in NO_KNOBS
+
+
+_GLUON = Stage("glir")
+# Gluon is experimental: what one release has, another names or calls otherwise (Triton 3.4 - 3.9).
+_OTHER_RELEASE = re.compile(
+    r"has been removed|got an unexpected keyword argument '\w+'"
+    r"|cannot import name '\w+' from 'triton\.experimental\.gluon[\w.]*'"
+    r"|module 'triton\.experimental\.gluon[\w.]*' has no attribute '\w+'"
+    r"|No module named 'triton\.experimental[\w.]*'"
+)
+
+
+def _judge_gluon(error: RaisedError, log: str) -> Verdict | None:
+    """The verdict on Gluon source that is not accepted; its interface differs by release."""
+    line = essence(error)
+    if found := _OTHER_RELEASE.search(error.message):
+        said = line_of(error.message, found.start())
+        reason = f"this Triton cannot do it: its Gluon has another interface: {said}"
+        return failed(VerdictKind.UNSUPPORTED, _GLUON, reason)
+    if is_refusal(error) or is_parser_error(error, log):
+        said = line if is_refusal(error) else first_error(log) or line
+        return failed(
+            VerdictKind.REJECTED, _GLUON, f"Gluon rejects the kernel: {said}", message=said
+        )
+    return None
+
+
+class TritonInterpreter(Interpreter):
+    """See `harness.frontends.base`."""
+
+    def __init__(self, front_end: CapturedFrontEnd) -> None:
+        self._front_end = front_end
+
+    async def capture(
+        self, bench: Workbench, code: LaunchCode, target: Target, compiler: Compiler
+    ) -> CapturedLaunch:
+        return await self._front_end.capture(bench, code, target, compiler)
+
+    def launch_key(
+        self, kind: str, code: LaunchCode, message: Mapping[str, object], compiler: Compiler
+    ) -> str:
+        return self._front_end.launch_key(kind, code, message, compiler)
+
+    def environment(self, compiler: Compiler) -> Mapping[str, str]:
+        return {**self._front_end.child_environment(compiler), "TRITON_INTERPRET": "1"}
+
+    async def run_with_values(
+        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
+    ) -> JobResult:
+        return await self._work(bench, "launching", compiler, folder, limits)
+
+    async def run_reference(
+        self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
+    ) -> JobResult:
+        return await self._work(bench, "reference", compiler, folder, limits)
+
+    async def _work(
+        self,
+        bench: Workbench,
+        module: str,
+        compiler: Compiler,
+        folder: Path,
+        limits: ResourceLimits,
+    ) -> JobResult:
+        """Have `main` of a module for children work in a folder, by a fork of the server."""
+        name = f"{self._front_end.module}.{module}"
+        # The module confines itself to the folder.
+        asked = {"module": name, "place": str(folder), "confined": False}
+        message = {"op": "compile", "capture": asked, "limits": limits.message()}
+        return await self._front_end.sessions_of(bench).on_server(compiler, message)
+
+    async def compare_configs(
+        self,
+        bench: Workbench,
+        code: LaunchCode,
+        *,
+        kernels: Sequence[str],
+        target: Target,
+        compiler: Compiler,
+    ) -> Interpretation:
+        sent = {**capture_request(code, target).message(), "kernels": list(kernels)}
+        key = self.launch_key("check", code, sent, compiler)
+        async with bench.once(key):
+            kept = bench.find("check", key, Interpretation)
+            if kept is not None and is_unchanged(kept.value.reads, self.environment(compiler)):
+                return kept.value
+            folder, end = await self._interpret(bench, "comparing", compiler, sent)
+            value = _read(folder, end)
+            bench.hub.drop_folder(folder)
+            timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
+            if not (value.error or timed_out):
+                bench.keep("check", key, value, {})
+        return value
+
+    async def compare_variants(
+        self,
+        bench: Workbench,
+        original: LaunchCode,
+        others: Sequence[LaunchCode],
+        *,
+        target: Target,
+        compiler: Compiler,
+    ) -> list[Departure]:
+        variants = [
+            {"overrides": dict(code.overrides), "injected": dict(code.injected)}
+            for code in (original, *others)
+        ]
+        sent = {**capture_request(original, target).message(), "variants": variants}
+        key = self.launch_key("operations", original, sent, compiler)
+        async with bench.once(key):
+            environment = self.environment(compiler)
+            kept = bench.find("operations", key, Operations)
+            if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
+                return kept.value.variants
+            folder, end = await self._interpret(bench, "comparing", compiler, sent)
+            try:
+                found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)
+            except (OSError, msgspec.MsgspecError):
+                said = _said(folder, end)
+                found = Operations(variants=[Departure(error=said) for _ in others])
+            bench.hub.drop_folder(folder)
+            if not any(each.error for each in found.variants):
+                bench.keep("operations", key, found, {})
+        return found.variants
+
+    async def _interpret(
+        self, bench: Workbench, module: str, compiler: Compiler, sent: Mapping[str, Any]
+    ) -> tuple[Path, ProcessEnd]:
+        """Have a module for children answer a request in its interpreter; the folder is ours."""
+        require_confinement()
+        folder = bench.hub.new_folder("check")
+        request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
+        with scratch_disk():
+            (folder / "request.json").write_text(json.dumps(request))
+        argv = [sys.executable, "-m", f"{self._front_end.module}.{module}", str(folder)]
+        env = dict(self.environment(compiler))
+        # Its forks are its own affair, and as many as there are workers.
+        async with bench.slot(alone=True):
+            end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
+        bench.cpu_seconds += end.cpu
+        return folder, end
+
+
+def _read(folder: Path, end: ProcessEnd) -> Interpretation:
+    try:
+        return msgspec.json.decode((folder / "result.json").read_bytes(), type=Interpretation)
+    except (OSError, msgspec.MsgspecError):
+        pass
+    error = RaisedError(type="Interpreter", kinds=(), message=_said(folder, end))
+    return Interpretation(error=error)
+
+
+def _said(folder: Path, end: ProcessEnd) -> str:
+    """How the process ended that left no result."""
+    log = folder / "stderr"
+    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+    said = f": {lines[-1][:300]}" if lines else ""
+    return f"the interpreter's process {end.words}{said}"
+
 
 _KEPT = ("source", "ttir", "glir", "ttgir", "llir", "ptx")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY")
@@ -216,7 +442,12 @@ class TritonFrontEnd(CapturedFrontEnd):
         return llvm_of(compiler)
 
     def judge(self, lowering: Lowering) -> Verdict:
-        return judge_dialects(lowering)
+        verdict = judge_lowering(lowering)
+        is_failure = verdict.kind is VerdictKind.PASS_FAILURE and verdict.stage is _GLUON
+        if lowering.error is None or not is_failure:
+            return verdict
+        # No pass has run in the stage that reads the source.
+        return _judge_gluon(lowering.error, lowering.log) or verdict
 
     def install_line(self, version: str) -> str:
         return f"pip install triton=={version}"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.frontends.triton.front_end import TRITON_FRONT_END
-from harness.frontends.triton.knobs import NO_KNOBS, is_knob, listed_knobs
+from harness.frontends.triton.front_end import NO_KNOBS, TRITON_FRONT_END, is_knob, listed_knobs
 from harness.io.toolchains.bundled import installed_package, installed_triton
 from harness.values.toolchain import Compiler
 

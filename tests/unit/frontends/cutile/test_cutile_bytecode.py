@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.frontends.cutile.file_front_end import BytecodeError, read_bytecode
+from harness.frontends.cutile.tile_ir import BytecodeError, read_bytecode
 
 MAGIC = b"\x7fTileIR\x00"
 

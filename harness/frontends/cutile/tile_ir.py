@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from harness.frontends.bench.bench import content_key
 from harness.frontends.cutile.tileiras import LATEST_BACK_END
 from harness.frontends.file_front_end import (
-    FileFrontEnd,
+    PassedOnFrontEnd,
     captured_file,
     launch_of_file,
     repro_of_file,
@@ -19,14 +19,11 @@ from harness.frontends.planning import cells_of
 from harness.frontends.readings import PtxReading
 from harness.io.files.regular_files import read_regular
 from harness.values.errors import UsageError
-from harness.values.kernel import Config, Repro
+from harness.values.kernel import Repro
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd
-from harness.values.toolchain import Assembler, Compiler
-from harness.values.verdict import Verdict
+from harness.values.toolchain import Assembler
 
 if TYPE_CHECKING:
-    from packaging.version import Version
-
     from harness.frontends.back_end import BackEnd
     from harness.frontends.base import CapturePlace, Plan
     from harness.frontends.bench.bench import Kept, Workbench
@@ -136,11 +133,10 @@ def _strings(section: bytes) -> list[str]:
 
 
 _KIND = "tileir"
-_PASS_ON = Compiler(kind=_KIND, version="", origin=_KIND)
 _MAX_BYTES = 256 << 20
 
 
-class _TileIrFrontEnd(FileFrontEnd):
+class _TileIrFrontEnd(PassedOnFrontEnd):
     kind = _KIND
     title = "Tile IR"
     back_ends: tuple[BackEnd, ...] = (LATEST_BACK_END,)
@@ -155,21 +151,6 @@ class _TileIrFrontEnd(FileFrontEnd):
         if kernel is not None and kernel not in found.names:
             raise UsageError(f"{path}: it holds no function {kernel!r}; the first is {found.first}")
         return repro_of_file(self.kind, path, kernel or found.first)
-
-    def available(self, *, prereleases: bool = False) -> list[Version]:
-        return []
-
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        raise UsageError(f"{spec}: a file of Tile IR has no versions of a compiler")
-
-    def installed(self) -> list[Compiler]:
-        return []
-
-    def default(self) -> Compiler:
-        return _PASS_ON
-
-    def install(self, version: Version | str) -> Compiler:
-        return _PASS_ON
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         repro = place.selection.repro
@@ -200,19 +181,6 @@ class _TileIrFrontEnd(FileFrontEnd):
         kernel = str(lowering.value.metadata["entry"])
         reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
         return bench.keep("ptx", content_key(tileir=ptx, kernel=kernel), reading, {})
-
-    def judge(self, lowering: Lowering) -> Verdict:
-        _nothing_to_lower(lowering)
-
-    def install_line(self, version: str) -> str:
-        _nothing_to_lower(version)
-
-    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
-        _nothing_to_lower(kernel, config, autotuned)
-
-
-def _nothing_to_lower(*_: object) -> NoReturn:
-    raise AssertionError("a file of Tile IR is what tileiras takes: nothing is lowered")
 
 
 def _read(path: Path) -> tuple[Bytecode, bytes]:
