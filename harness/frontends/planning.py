@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from harness.values.errors import CaptureError
 from harness.values.kernel import Config, Repro
 from harness.values.limits import limits_of
 from harness.values.outcome import Capture, LaunchFacts, RaisedError
-from harness.values.toolchain import PTXAS, Assembler, Tool, compiler_name
+from harness.values.toolchain import PTXAS, Tool, compiler_name
 
 
 def cells_of(
@@ -39,19 +38,24 @@ def cells_of(
     value = captured.capture.value
     unpassed = _unpassed(withheld)
     records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
+    notes = []
+    if value.dropped:
+        notes.append(f"{where}: {value.dropped} launches beyond the limit are left out")
+    kernels = {record.kernel for record in records}
+    notes += [
+        f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"
+        for kernel, (kept, declared) in value.pruned.items()
+        if kept < declared and kernel in kernels
+    ]
     failures = []
     if value.error:
         raised = raised_words(repro, value.error)
         failures.append(f"{raised}, after the launches that are shown ({where})")
     tools = tuple(tool for tool in (selection.nvdisasm, nvdisasm) if tool)
-    wanted = _Wanted(place=place, captured=captured, nvdisasms=tools)
     return Plan(
-        cells=tuple(wanted.cells(records)),
+        cells=tuple(_cells(place, captured, records, tools)),
         configs=tuple(Config.of(record.config) for record in records),
-        notes=(
-            *_notes(value, records, where),
-            *(_miscounted(place, records) if place.is_own else []),
-        ),
+        notes=(*notes, *(_miscounted(place, records) if place.is_own else [])),
         # Alike for each target and compiler, and said once.
         warnings=(f"{repro.name}: {unpassed}",) if unpassed else (),
         failures=tuple(failures),
@@ -98,19 +102,6 @@ def raised_words(repro: Repro, error: RaisedError) -> str:
     return f"{repro.file}{line}: the launch raised {error.type}: {said[0][:300]}"
 
 
-def _notes(value: Capture, records: list[LaunchFacts], where: str) -> list[str]:
-    notes = []
-    if value.dropped:
-        notes.append(f"{where}: {value.dropped} launches beyond the limit are left out")
-    kernels = {record.kernel for record in records}
-    notes += [
-        f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"
-        for kernel, (kept, declared) in value.pruned.items()
-        if kept < declared and kernel in kernels
-    ]
-    return notes
-
-
 def _miscounted(place: CapturePlace, records: list[LaunchFacts]) -> list[str]:
     """Where a repro says how many configs its default has, and is wrong."""
     repro, launch = place.selection.repro, place.launch
@@ -123,77 +114,54 @@ def _miscounted(place: CapturePlace, records: list[LaunchFacts]) -> list[str]:
     return [f"{repro.name}: its repro.yaml counts {repro.configs} configs, there are {found}"]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Wanted:
-    """Turns the records of one capture into cells."""
-
-    place: CapturePlace
-    captured: CapturedLaunch
-    nvdisasms: tuple[Tool, ...]
-    seen: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def cells(self, records: list[LaunchFacts]) -> list[PlannedCell]:
-        """The cells of all records that the filter lets through."""
-        bundled = self._bundled()
-        selection, target = self.place.selection, self.place.target
-        limits = limits_of(target.capability)
-        repro = selection.repro
-        file = (
-            None if repro.group else file_label(str(repro.file.resolve()), repro.file.read_bytes())
-        )
-        cells = []
-        for record in records:
-            config = Config.of(record.config)
-            label = self._launch_label(record, config)
-            if not selection.config.matches(config):
-                continue
-            for chosen in selection.ptxas:
-                ptxas = chosen or bundled
-                assert ptxas is not None, "the selection names a ptxas where none is bundled"
-                frozen = selection.freeze_ptx and chosen is not None and chosen.kind == PTXAS
-                cell = CellId(
-                    kernel=self._kernel_name(record),
-                    launch=label,
-                    config=config,
-                    target=target,
-                    compiler=self.captured.compiler.label,
-                    ptxas=f"{ptxas.label}-frozen" if frozen else ptxas.label,
-                    assembler=ptxas.kind,
-                )
-                cells.append(
-                    PlannedCell(
-                        cell=cell,
-                        compiler=self.captured.compiler,
-                        ptxas=ptxas,
-                        limits=limits,
-                        nvdisasms=self.nvdisasms,
-                        launch=self.captured,
-                        record=record,
-                        bundled=bundled,
-                        freeze_ptx=frozen,
-                        file=file,
-                    )
-                )
-        return cells
-
-    def _bundled(self) -> Assembler | None:
-        """The assembler that the compiler brings along."""
-        path = self.captured.capture.value.ptxas
-        if not path:
-            return None
-        end = front_end(self.captured.compiler.kind)
-        return end.back_end(self.place.target).brought_along(Path(path))
-
-    def _launch_label(self, record: LaunchFacts, config: Config) -> str:
-        """The launch, numbered from the second time on that it launches kernel and config."""
-        self.seen[record.kernel, config.label] += 1
-        nth = self.seen[record.kernel, config.label]
-        label = self.place.launch.label
-        return f"{label}#{nth}" if nth > 1 else label
-
-    def _kernel_name(self, record: LaunchFacts) -> str:
-        """A file, or a pattern, of several kernels names each; a repro is one by definition."""
-        repro = self.place.selection.repro
-        return (
-            f"{repro.name.partition('::')[0]}::{record.kernel}" if repro.is_several else repro.name
-        )
+def _cells(
+    place: CapturePlace,
+    captured: CapturedLaunch,
+    records: list[LaunchFacts],
+    nvdisasms: tuple[Tool, ...],
+) -> Iterator[PlannedCell]:
+    """The cells of all records that the filter lets through."""
+    selection, target, repro = place.selection, place.target, place.selection.repro
+    bundled = None
+    if path := captured.capture.value.ptxas:
+        back = front_end(captured.compiler.kind).back_end(target)
+        bundled = back.brought_along(Path(path))
+    limits = limits_of(target.capability)
+    file = None
+    if not repro.group:
+        file = file_label(str(repro.file.resolve()), repro.file.read_bytes())
+    seen: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        config = Config.of(record.config)
+        # Numbered from the second time on that the launch launches kernel and config.
+        seen[record.kernel, config.label] += 1
+        nth = seen[record.kernel, config.label]
+        if not selection.config.matches(config):
+            continue
+        for chosen in selection.ptxas:
+            assembler = chosen or bundled
+            assert assembler is not None, "the selection names one where none is bundled"
+            frozen = selection.freeze_ptx and chosen is not None and chosen.kind == PTXAS
+            # A file, or a pattern, of several kernels names each; a repro is one by definition.
+            several = f"{repro.name.partition('::')[0]}::{record.kernel}"
+            cell = CellId(
+                kernel=several if repro.is_several else repro.name,
+                launch=f"{place.launch.label}#{nth}" if nth > 1 else place.launch.label,
+                config=config,
+                target=target,
+                compiler=captured.compiler.label,
+                ptxas=f"{assembler.label}-frozen" if frozen else assembler.label,
+                assembler=assembler.kind,
+            )
+            yield PlannedCell(
+                cell=cell,
+                compiler=captured.compiler,
+                ptxas=assembler,
+                limits=limits,
+                nvdisasms=nvdisasms,
+                launch=captured,
+                record=record,
+                bundled=bundled,
+                freeze_ptx=frozen,
+                file=file,
+            )

@@ -15,7 +15,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,10 +148,6 @@ class _Session(msgspec.Struct, frozen=True, kw_only=True):
         return self.peer.gone
 
 
-def _most_of_the_memory() -> int:
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
-
-
 class LaunchSessions:
     """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
 
@@ -170,7 +166,8 @@ class LaunchSessions:
         self._hub = hub
         self._program = program
         self._capture_timeout = capture_timeout
-        self._capture_memory = capture_memory or _most_of_the_memory()
+        most = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
+        self._capture_memory = capture_memory or most
         self._servers: dict[Compiler, asyncio.Task[Peer]] = {}
         self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
@@ -263,7 +260,7 @@ class LaunchSessions:
         Raises:
             InfrastructureError: the session died twice while it had this job.
         """
-        return await self._job(compiler, self._of_session(key, compiler, request), message)
+        return await self._job(compiler, message, (key, request))
 
     async def on_server(self, compiler: Compiler, message: dict[str, Any]) -> JobResult:
         """Have a fork of the server do something, without a session.
@@ -271,33 +268,24 @@ class LaunchSessions:
         Raises:
             InfrastructureError: the process of this compiler died twice while it had this job.
         """
-
-        async def server() -> tuple[Peer, None]:
-            return await self._server(compiler), None
-
-        return await self._job(compiler, server, message)
-
-    def _of_session(
-        self, key: str, compiler: Compiler, request: CaptureRequest
-    ) -> Callable[[], Awaitable[tuple[Peer, Path]]]:
-        async def session() -> tuple[Peer, Path]:
-            found = await self._session(key, compiler, request)
-            return found.peer, found.folder
-
-        return session
+        return await self._job(compiler, message, None)
 
     async def _job(
         self,
         compiler: Compiler,
-        where: Callable[[], Awaitable[tuple[Peer, Path | None]]],
         message: dict[str, Any],
+        capture: tuple[str, CaptureRequest] | None,
     ) -> JobResult:
         """Have a job done in a new folder; once more by a new child where the first one is gone.
 
-        A child that is confined to a folder gets the new one inside of it.
+        A child that is confined to the folder of its capture gets the new one inside of it.
         """
         for _ in range(2):
-            child, around = await where()
+            if capture is None:
+                child, around = await self._server(compiler), None
+            else:
+                session = await self._session(capture[0], compiler, capture[1])
+                child, around = session.peer, session.folder
             folder = self._hub.new_folder(message["op"], around)
             try:
                 # Its supervisor keeps the limits, and lives in a process that ran launch code.
