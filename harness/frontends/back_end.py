@@ -10,20 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
+from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.frontends.bench.assemble import (
     Assembled,
+    Inspection,
     PtxInput,
     assemble,
     assemble_text,
     inspect_cubin,
 )
-from harness.frontends.bench.bench import Kept, content_key
+from harness.frontends.bench.bench import Kept, Workbench, content_key
+from harness.frontends.readings import PtxReading
 from harness.io.packages.versions import LATEST
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.bundled import describe_ptxas
 from harness.io.toolchains.install import (
     available_ptxas,
@@ -34,7 +38,7 @@ from harness.io.toolchains.install import (
     select_ptxas,
 )
 from harness.io.toolchains.installed import installed_versions
-from harness.judging.judge import judge_ptxas
+from harness.judging.judge import CellEvidence, judge_ptxas
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Assembly, ProcessEnd, Resources
@@ -49,15 +53,6 @@ from harness.values.toolchain import (
     assembler_name,
 )
 from harness.values.verdict import Verdict
-
-if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from harness.frontends.bench.assemble import Inspection
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.readings import PtxReading
-    from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.judging.judge import CellEvidence
 
 
 class LoweredProgram(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,10 +11,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from harness.frontends.sessions import CapturedLaunch
+from packaging.version import Version
+
+from harness.frontends.back_end import BackEnd
+from harness.frontends.bench.bench import Kept, Sessions, Workbench
+from harness.frontends.readings import PtxReading
+from harness.frontends.sessions import CapturedLaunch, JobResult
+from harness.frontends.source_form import FileForm, SyntaxForm
 from harness.io.packages.versions import select
+from harness.io.processes.hub import Hub, ResourceLimits
+from harness.judging.ptxas.options import FlagChange
 from harness.values.cell import CellId, LaunchLabel
 from harness.values.check import Departure, Interpretation
 from harness.values.errors import UsageError
@@ -25,17 +32,6 @@ from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
 from harness.values.toolchain import Assembler, Compiler, Environment, Tool
 from harness.values.verdict import Verdict
-
-if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.bench.bench import Kept, Sessions, Workbench
-    from harness.frontends.readings import PtxReading
-    from harness.frontends.sessions import JobResult
-    from harness.frontends.source_form import FileForm, SyntaxForm
-    from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.judging.ptxas.options import FlagChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

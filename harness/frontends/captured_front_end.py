@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 import harness
 import harness.io.children.enter
-from harness.frontends.base import FrontEnd
-from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
+from harness.frontends.base import CapturePlace, FrontEnd, LaunchCode, Plan
+from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
 from harness.frontends.launch_code import (
     capture_request,
     fetch_launch_code,
@@ -35,30 +35,30 @@ from harness.frontends.launch_code import (
 from harness.frontends.one_file import GUARD, StandaloneError, code_before, values_of
 from harness.frontends.planning import cells_of
 from harness.frontends.registry import OpenSessions
-from harness.frontends.sessions import CapturedLaunch, ChildProgram, LaunchSessions, interpreter_of
+from harness.frontends.sessions import (
+    CapturedLaunch,
+    CaptureRequest,
+    ChildProgram,
+    JobResult,
+    LaunchSessions,
+    interpreter_of,
+)
+from harness.frontends.source_form import Lowered
 from harness.io.files.own_code import code_sha256
 from harness.io.files.regular_files import read_regular
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import is_confined
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.environments import is_installed
 from harness.judging.judge import died, failed, stopped
 from harness.values.errors import ConfigurationError, InfrastructureError, UsageError
-from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
+from harness.values.kernel import Config
+from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
 from harness.values.standalone import Dialect, Export, FileLaunch, SourceInstall, Standalone
-from harness.values.toolchain import Assembler
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.frontends.base import CapturePlace, LaunchCode, Plan
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.sessions import CaptureRequest, JobResult
-    from harness.frontends.source_form import Lowered
-    from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.values.kernel import Config
-    from harness.values.outcome import ProcessEnd
-    from harness.values.target import Target
-    from harness.values.toolchain import Compiler, Tool
 
 # Where the sources lie; `LaunchCode.identity` says what they are.
 _SOURCES = frozenset({"file", "paths", "bare"})

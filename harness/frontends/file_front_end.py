@@ -6,32 +6,24 @@ files, says which configs their kernels have, and lowers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
 
-from harness.frontends.back_end import PTXAS_BACK_END
-from harness.frontends.base import FrontEnd, LaunchCode
-from harness.frontends.bench.bench import Kept, content_key
+from packaging.version import Version
+
+from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
+from harness.frontends.base import CapturePlace, FrontEnd, LaunchCode, Plan
+from harness.frontends.bench.bench import Kept, Sessions, Workbench, content_key
 from harness.frontends.planning import cells_of
+from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
+from harness.io.processes.hub import Hub
 from harness.values.errors import UsageError
-from harness.values.kernel import Config, LaunchSpec, Repro
+from harness.values.kernel import Config, LaunchSpec, Repro, Scalar
 from harness.values.outcome import Capture, LaunchFacts, Lowering
-from harness.values.toolchain import Compiler
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from packaging.version import Version
-
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import CapturePlace, Plan
-    from harness.frontends.bench.bench import Sessions, Workbench
-    from harness.frontends.readings import PtxReading
-    from harness.io.processes.hub import Hub
-    from harness.values.kernel import Scalar
-    from harness.values.toolchain import Assembler
-    from harness.values.verdict import Verdict
+from harness.values.toolchain import Assembler, Compiler
+from harness.values.verdict import Verdict
 
 
 def repro_of_file(

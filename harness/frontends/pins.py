@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from harness.frontends.back_end import BUNDLED_BACK_END
+from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
 from harness.frontends.base import FrontEnd
-from harness.frontends.readings import read_stored
+from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.readings import PtxReading, read_stored
 from harness.io.packages.index import wheels
 from harness.io.packages.versions import exact_version
 from harness.io.toolchains.environments import (
@@ -28,11 +29,6 @@ from harness.io.toolchains.environments import (
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Lowering
 from harness.values.toolchain import NVCC, Compiler, Environment, PackagePin
-
-if TYPE_CHECKING:
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.frontends.readings import PtxReading
 
 # From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
 _CCCL_MINOR_AT = 2

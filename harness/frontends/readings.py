@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, body_sha256, read_ptx
-from harness.frontends.bench.bench import content_key
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Kept, Workbench
-
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 
 # Goes up when a reader learns something, so that stored readings are computed again.
 _RULE = 5

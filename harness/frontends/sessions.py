@@ -18,26 +18,22 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from harness.frontends.bench.bench import Kept, Workbench
 from harness.io.files.regular_files import read_regular
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.processes.confinement import is_confined, require_confinement
-from harness.io.processes.hub import FILE_SIZE
+from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.io.processes.machine import plain_environment
-from harness.io.processes.peers import PeerGoneError, is_lost
+from harness.io.processes.peers import JobEnd, Peer, PeerGoneError, is_lost
 from harness.values.errors import CaptureError, ConfigurationError, InfrastructureError
 from harness.values.kernel import Scalar
 from harness.values.limits import Limits
 from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import Compiler
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.io.processes.peers import JobEnd, Peer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,13 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpu_emulator.ptx.text.facts import retarget
-from harness.frontends.bench.bench import Kept, content_key, has_died, still_valid
+from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
 from harness.io.files.whole_folders import scratch_disk
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.damage import check_ptxas
 from harness.judging.ptxas.cubin import Cubin, CubinError, read_cubin
 from harness.judging.ptxas.sass import (
@@ -28,17 +28,13 @@ from harness.judging.ptxas.sass import (
     mixes,
 )
 from harness.store.artifacts import UnusableArtifactError
+from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.outcome import Assembly, ProcessEnd
 from harness.values.row import Row
 from harness.values.timing import TimeMs
 from harness.values.toolchain import GPU, Assembler, Tool
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
-    from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.store.schema import ResultRecord
 
 # Goes up when a reader learns something, so that stored inspections are computed again.
 _RULE = 5

@@ -12,18 +12,14 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from harness.io.processes.hub import FILE_SIZE
+from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
+from harness.store.store import Store
 from harness.values.outcome import ProcessEnd
-
-if TYPE_CHECKING:
-    from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.store.store import Store
-
 
 _SHELL_SIGNALS = range(129, 160)
 

@@ -9,16 +9,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.frontends.bench.assemble import read_stream
-from harness.frontends.bench.bench import content_key, has_died, still_valid
+from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
 from harness.frontends.cuda import nvrtc_child
 from harness.frontends.cuda.source import sources_sha256
 from harness.frontends.sessions import run_program
 from harness.io.files.own_code import code_sha256
 from harness.io.files.whole_folders import scratch_disk
-from harness.io.processes.hub import run_tool
+from harness.io.processes.hub import ResourceLimits, run_tool
 from harness.io.processes.machine import plain_environment
 from harness.judging.judge import failed, stopped
 from harness.values.errors import InfrastructureError
@@ -27,10 +26,6 @@ from harness.values.outcome import Lowering, ProcessEnd
 from harness.values.target import Target
 from harness.values.toolchain import NVCC, PTX, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.io.processes.hub import ResourceLimits
 
 _SECONDS = 60.0
 _SOURCE_ERROR = re.compile(r"^\d+ errors? detected in the compilation of", re.MULTILINE)

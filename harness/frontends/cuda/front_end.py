@@ -12,9 +12,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.frontends.bench.bench import content_key
+from harness.frontends.base import CapturePlace, Plan
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines, tool_of
 from harness.frontends.cuda.source import (
     block_of,
@@ -39,17 +40,13 @@ from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered, Written
 from harness.io.files.whole_folders import scratch_disk
+from harness.io.processes.hub import ResourceLimits
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.kernel import Config, Repro, Scalar
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import Assembler, Compiler
 from harness.values.verdict import Stage, Verdict
-
-if TYPE_CHECKING:
-    from harness.frontends.base import CapturePlace, Plan
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.io.processes.hub import ResourceLimits
 
 
 @functools.cache

@@ -10,21 +10,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.cutedsl.source import FILES, CuteDslForm
 from harness.frontends.pins import PINS, PackagedFrontEnd
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.judging.judge import failed
 from harness.values.outcome import Lowering, RaisedError
 from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.frontends.sessions import JobResult
-
 
 _PTXAS = re.compile(r"ptxas application ptx input|PTXAS_ERROR_COMPILATION|(?m:^ *ptxas fatal)")
 # A name, an argument or a module that another release has: the wordings of Python itself.

@@ -9,23 +9,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered
 from harness.values.standalone import Dialect, FileLaunch, SourceInstall
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.sessions import JobResult
 
 FILES = {"mlir": "kernel.mlir", "ptx": "kernel.ptx"}
 """What a job leaves, by stage."""

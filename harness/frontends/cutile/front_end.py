@@ -10,27 +10,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
-from harness.frontends.bench.bench import content_key
+from harness.frontends.back_end import BackEnd
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.cutile.source import FILES, CuTileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.pins import PINS, PackagedFrontEnd
 from harness.frontends.readings import PtxReading
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.judging.judge import failed
 from harness.values.kernel import Config
 from harness.values.outcome import Lowering, RaisedError
 from harness.values.toolchain import Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.frontends.sessions import JobResult
 
 # After the form "Bug Report" of cuTile Python's tracker.
 _ISSUE_FIELDS = (

@@ -9,25 +9,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from packaging.version import Version
 
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
 from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS, partner_of
 from harness.frontends.readings import PtxReading
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler, PackagePin
 from harness.values.verdict import Stage
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.sessions import JobResult
 
 PROGRAM = "kernel.tileir"
 """What tileiras takes, in the folder of a job."""

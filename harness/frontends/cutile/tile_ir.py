@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from harness.frontends.bench.bench import content_key
+from harness.frontends.back_end import BackEnd
+from harness.frontends.base import CapturePlace, Plan
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cutile.tileiras import LATEST_BACK_END
 from harness.frontends.file_front_end import (
     PassedOnFrontEnd,
@@ -17,17 +18,12 @@ from harness.frontends.file_front_end import (
 )
 from harness.frontends.planning import cells_of
 from harness.frontends.readings import PtxReading
+from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.regular_files import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import Repro
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd
 from harness.values.toolchain import Assembler
-
-if TYPE_CHECKING:
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import CapturePlace, Plan
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.frontends.sessions import CapturedLaunch
 
 _MAGIC = b"\x7fTileIR\x00"
 _HEADER = len(_MAGIC) + 4

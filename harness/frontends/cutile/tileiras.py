@@ -13,24 +13,26 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, read_ptx
-from harness.frontends.back_end import PTXAS_BACK_END
+from harness.frontends.back_end import PTXAS_BACK_END, BackEnd, LoweredProgram
 from harness.frontends.bench.assemble import (
     CODE,
     PROGRAMS,
+    Assembled,
     AssemblerRun,
+    Inspection,
     assemble_once,
     is_cubin,
     run_assembler,
 )
-from harness.frontends.bench.bench import content_key
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.pins import PINS
 from harness.io.packages.versions import LATEST, exact_version, select
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.damage import check_in_wheel, check_ptxas
 from harness.io.toolchains.environments import (
     compiler_in,
@@ -39,21 +41,13 @@ from harness.io.toolchains.environments import (
     planned_environment,
 )
 from harness.io.toolchains.install import install_ptxas
-from harness.judging.judge import after, death_signal, failed, judge_assembly, stopped
+from harness.judging.judge import CellEvidence, after, death_signal, failed, judge_assembly, stopped
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import Assembly, ProcessEnd, Resources, signal_name
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.frontends.back_end import BackEnd, LoweredProgram
-    from harness.frontends.bench.assemble import Assembled, Inspection
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.io.processes.hub import Hub, ResourceLimits
-    from harness.judging.judge import CellEvidence
-
 
 TILEIRAS = "tileiras"
 _PINS = PINS[TILEIRAS]

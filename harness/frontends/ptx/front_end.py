@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, retarget
 from harness.frontends.base import CapturePlace, Plan, PlannedCell
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.file_front_end import PassedOnFrontEnd
 from harness.frontends.readings import read_stored
 from harness.frontends.texts.ir_inputs import repro_of
@@ -19,9 +19,6 @@ from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro, Scalar
 from harness.values.limits import limits_of
 from harness.values.toolchain import PTX, Compiler
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
 
 
 class _PtxFrontEnd(PassedOnFrontEnd):

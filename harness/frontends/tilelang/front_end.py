@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, keep_streams
 from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, tool_of
 from harness.frontends.pins import PINS, PackagedFrontEnd
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.tilelang.source import (
     FILES,
     FLAGS,
@@ -27,10 +27,6 @@ from harness.judging.judge import failed
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.toolchain import Assembler, Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.sessions import JobResult
 
 # Of the form "Bug report" of TileLang's tracker.
 _ISSUE_FIELDS = (

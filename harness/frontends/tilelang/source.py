@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.cuda.compilers import NvccRun, run_nvcc
 from harness.frontends.one_file import (
@@ -24,16 +24,12 @@ from harness.frontends.one_file import (
 )
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered
 from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, SourceInstall
 from harness.values.toolchain import NVCC, Assembler
 from harness.values.verdict import Stage
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.sessions import JobResult
 
 # As TileLang 0.1.8 to 0.1.15 call nvcc, besides the options that they choose.
 FLAGS = ("-O3", "-lineinfo")

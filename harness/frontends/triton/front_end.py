@@ -20,17 +20,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
+from packaging.version import Version
 
 import harness
-from harness.frontends.back_end import BUNDLED_BACK_END
+from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
 from harness.frontends.base import Interpreter, LaunchCode
-from harness.frontends.bench.bench import content_key, has_died
+from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
 from harness.frontends.launch_code import capture_request, is_unchanged
-from harness.frontends.readings import read_stored
+from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.sessions import CapturedLaunch, ChildProgram, JobResult, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
@@ -44,6 +45,7 @@ from harness.frontends.triton.source import (
 from harness.io.files.whole_folders import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON
 from harness.io.processes.confinement import is_confined, require_confinement
+from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.machine import plain_environment
 from harness.io.toolchains.bundled import (
     bundled_nvdisasm,
@@ -62,21 +64,11 @@ from harness.judging.judge import failed, judge_lowering
 from harness.judging.messages import essence, first_error, is_parser_error, is_refusal, line_of
 from harness.values.check import Departure, Interpretation, Operations
 from harness.values.errors import InfrastructureError
-from harness.values.outcome import Lowering, ProcessEnd, RaisedError
+from harness.values.kernel import Config, Repro
+from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
 from harness.values.target import Target
-from harness.values.toolchain import TRITON, Compiler
+from harness.values.toolchain import TRITON, Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
-
-if TYPE_CHECKING:
-    from packaging.version import Version
-
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.bench.bench import Kept, Workbench
-    from harness.frontends.readings import PtxReading
-    from harness.io.processes.hub import ResourceLimits
-    from harness.values.kernel import Config, Repro
-    from harness.values.outcome import Capture, LaunchFacts
-    from harness.values.toolchain import Assembler, Tool
 
 # Since 3.4 a Triton lists the variables that its Python code reads, in its `knobs.py`. Listed here
 # are those that its compiler library reads (the strings of `libtriton.so`, 3.2.0 to 3.9.0), and

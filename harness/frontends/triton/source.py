@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
+from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedForm, read_lowering
 from harness.frontends.one_file import (
     LINE,
@@ -29,16 +29,12 @@ from harness.frontends.one_file import (
     texts_of,
 )
 from harness.frontends.readings import Promises, read_text
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered
 from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.sessions import JobResult
 
 _EFFECT_OPS = re.compile(
     r"\btt\.(?:store|atomic_(?:rmw|cas|store)|(?:experimental_)?descriptor_(?:store|reduce|scatter)"
