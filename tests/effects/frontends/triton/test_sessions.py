@@ -525,3 +525,9 @@ def test_the_users_environment_reaches_the_child_but_cannot_break_it(
 
     asyncio.run(work())
     assert not (tmp_path / "cache").exists()
+
+
+def test_configs_that_come_to_the_same_code_are_both_there(children: Children) -> None:
+    records = children.capture("same_code.py").records
+    assert [record.config["BLOCK"] for record in records] == [64, 128]
+    assert len({record.key for record in records}) == 1
