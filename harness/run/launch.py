@@ -6,14 +6,13 @@ emulator, a GPU, or whatever executes it takes it as it is, and the comparison h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from harness.run.comparing import rounding_of, tolerance_of
 from harness.run.jobs import Emulated, Emulation, Ran
-from harness.run.matching import tensors_of
-from harness.values.execution import Argument, Assertion
+from harness.values.execution import Argument, ArgumentKind, Assertion
 
 _ROUNDINGS = 4.0
 """Roundings that two right results may be apart: each of them, and what it is computed from."""
@@ -130,3 +129,12 @@ def evidence_of(launch: Launch, emulated: Emulated, get: Callable[[str], bytes])
     return RunEvidence(
         launch=launch, ran=emulated.runs, contents=contents, problem=emulated.problem
     )
+
+
+def tensors_of(arguments: Sequence[Argument]) -> Iterator[Argument]:
+    """All tensors and descriptors among arguments, those in tuples too."""
+    for argument in arguments:
+        if argument.kind is ArgumentKind.TUPLE:
+            yield from tensors_of(argument.items)
+        elif argument.kind in (ArgumentKind.TENSOR, ArgumentKind.DESCRIPTOR):
+            yield argument

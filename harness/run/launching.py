@@ -19,8 +19,7 @@ from harness.judging.ptxas.log import PtxasLog
 from harness.judging.ptxas.resources import combine
 from harness.run.comparing import pack_float, pack_integer, types_in
 from harness.run.jobs import Emulation, JobBuffer, Passed, RunTrial
-from harness.run.launch import Launch
-from harness.run.matching import named_buffers
+from harness.run.launch import Launch, tensors_of
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
 from harness.values.execution import Argument, ArgumentKind, LaunchVariant
@@ -466,7 +465,9 @@ def launch_of_text(
     if min(x, y, z) == 0:
         raise EmptyGridError(f"the grid ({x}, {y}, {z}) has no programs: nothing is launched")
     cluster = cluster_of(metadata)
-    names = named_buffers(variant.arguments, len(variant.buffers))
+    names: dict[int, str] = {}
+    for argument in tensors_of(variant.arguments):
+        names.setdefault(argument.buffer, argument.name)
     emulation = Emulation(
         ptx="",
         entry=entry.name,
@@ -476,8 +477,13 @@ def launch_of_text(
         dynamic_shared=_integer(metadata.get("shared")),
         buffers=(
             *(
-                JobBuffer(name=name, file=each.sha256, size=each.size, unwritten=each.unwritten)
-                for name, each in zip(names, variant.buffers, strict=True)
+                JobBuffer(
+                    name=names.get(number, f"buffer {number}"),
+                    file=each.sha256,
+                    size=each.size,
+                    unwritten=each.unwritten,
+                )
+                for number, each in enumerate(variant.buffers)
             ),
             *(
                 JobBuffer(name=f"scratch memory {number}", size=size)

@@ -24,8 +24,7 @@ from harness.judging.judge import judge as judge_compilation
 from harness.run.jobs import Emulation, RunTrial
 from harness.run.launch import Launch
 from harness.run.launching import LaunchSource, NotRunError, launch_of
-from harness.run.matching import find_variant
-from harness.run.recording import PLAIN_TARGET, recorded
+from harness.run.recording import PLAIN_TARGET, find_variant, recorded
 from harness.run.references import Another, References, reference_of
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
 from harness.values.errors import TriageError, UsageError

@@ -34,8 +34,7 @@ from harness.run.emulating import emulate
 from harness.run.jobs import Emulated, Emulation, RunTrial
 from harness.run.launch import Launch, Trusted
 from harness.run.launching import NotRunError, launch_of, why_refused
-from harness.run.matching import find_variant, records_like, seen_by_triton, simpler_configs
-from harness.run.recording import PLAIN_TARGET, lower_record, recorded
+from harness.run.recording import PLAIN_TARGET, find_variant, lower_record, record_like, recorded
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Repro, Scalar
@@ -46,6 +45,8 @@ from harness.values.toolchain import Compiler
 
 # Triton copies to shared memory in this way where it pipelines loads, and nowhere else.
 _COPIES = re.compile(r"\bcp\.async\.c[ag]\.")
+# Triton's default, and what is left of most races with it.
+_WARPS, _FEW_WARPS = 4, 2
 # As many Tritons tell more than one.
 _AGREEMENT = 2
 _SCHEDULE = Schedule(warps="lockstep", completion="early")
@@ -185,7 +186,8 @@ class References:
             code = self.code.with_configs(record.kernel, [config])
             captured = await interpreter_for(compiler).capture(self.bench, code, place, compiler)
             self.sessions.add(captured.capture.key)
-            like = records_like(captured.capture.value.records, record, config)
+            records = captured.capture.value.records
+            like = record_like(records, record.kernel, record.arguments, config)
             if like is None:
                 raise NotRunError("the launch cannot be given this config")
             lowering = await lower_record(self.bench, captured, like)
@@ -235,7 +237,8 @@ class References:
         captured = await self._capture(triton, target, cell.record.kernel)
         if captured is None:
             return None
-        like = records_like(captured.capture.value.records, cell.record, config)
+        records, own = captured.capture.value.records, cell.record
+        like = record_like(records, own.kernel, own.arguments, config)
         if like is None:
             return None
         try:
@@ -279,6 +282,18 @@ class References:
                     self.sessions.add(captured.capture.key)
             self._captured[key] = captured
             return captured
+
+
+def simpler_configs(config: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
+    """The same tiles without pipelining; and so with another number of warps."""
+    plain: dict[str, Scalar] = {**seen_by_triton(config), "num_stages": 1}
+    fewer = _FEW_WARPS if config.get("num_warps", _WARPS) != _FEW_WARPS else _WARPS
+    return [plain, {**plain, "num_warps": fewer}]
+
+
+def seen_by_triton(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """A config without what only ptxas sees: the same instructions."""
+    return {name: value for name, value in config.items() if name != "maxnreg"}
 
 
 def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None:

@@ -17,9 +17,8 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.judging.ptxas.options import level_change
 from harness.run.gpu.trip import Trip, TripCase
-from harness.run.launch import Launch
+from harness.run.launch import Launch, tensors_of
 from harness.run.launching import LaunchSource, NotRunError, launch_of
-from harness.run.matching import tensors_of
 from harness.run.recorded_launch import lower_cell
 from harness.store.store import Store
 from harness.values.errors import TriageError

@@ -23,8 +23,7 @@ from harness.run.comparing import ELEMENTS, Difference, as_tensor, compare, near
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.jobs import JobBuffer
 from harness.run.judging import BY_VALUE, EMULATOR_WORDS, Judgement, schedule_words, signature_of
-from harness.run.launch import RunEvidence, Trusted
-from harness.run.matching import tensors_of
+from harness.run.launch import RunEvidence, Trusted, tensors_of
 from harness.values.execution import Argument, OutputFacts, RunVerdict
 
 # What the PTX ISA leaves open in a program, and the same program with other choices.
