@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpu_emulator.values import Element, Schedule, Trace, TraceInput, TraceLink
+from gpu_emulator.values import Element, Schedule, Trace, TraceInput
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.run.comparing import ELEMENTS, as_tensor, near
 from harness.run.emulating import emulate, trace_once
 from harness.run.executing import Beside
-from harness.run.jobs import Ran, RunTrial
+from harness.run.jobs import Emulation, Ran, RunTrial
 from harness.run.judging import schedule_words, source_line
 from harness.run.launch import RunEvidence
 from harness.run.launching import NotRunError
@@ -27,19 +27,17 @@ from harness.values.execution import Argument, TraceFacts, TraceStep
 from harness.values.target import Target
 from harness.values.toolchain import TRITON
 
+_TRIAL = RunTrial(schedule=Schedule(warps="first", completion="early"))
+"""The run of another PTX that is compared."""
+
+_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+_MOST_SPANS = 3
+Array = npt.NDArray[Any]
+_SAME = (
+    "both are made of the same bytes of global memory: what is done with them differs, or the "
+    "order in which it is done"
+)
 _ELEMENT = re.compile(r"(?P<name>[\w.$%]+)(?:\[(?P<index>[\d,\s]+)\])?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """An element, and two runs that leave other bytes there."""
-
-    tensor: Argument
-    where: tuple[int, ...]
-    offset: int
-    size: int
-    runs: tuple[Ran, Ran]
-    values: tuple[str, str]
 
 
 def read_element(text: str) -> tuple[str, tuple[int, ...] | None]:
@@ -58,202 +56,119 @@ def read_element(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 async def follow_value(
-    bench: Workbench, evidence: RunEvidence, beside: Beside | None, *, element: str
+    bench: Workbench,
+    evidence: RunEvidence,
+    beside: Beside | None,
+    *,
+    element: str,
+    another: Another | None = None,
 ) -> TraceFacts:
     """Follow an element back to where two of the runs first differ.
 
     Of the runs the first is taken, and the first that leaves something else there; with other
-    garbage only where schedules agree. No other PTX has a part in it.
+    garbage only where schedules agree. With `another` PTX on the same inputs: to what the element
+    is made of here, and not in that, by the first run that leaves something else than that does.
 
     Raises:
         UsageError: there is no such element.
         InfrastructureError: the emulator cannot be started.
     """
-    del beside
-    chosen = _choose(evidence, element)
-    if isinstance(chosen, str):
-        return TraceFacts(element=element, reason=chosen)
-    target = Element(allocation=chosen.tensor.buffer, offset=chosen.offset, size=chosen.size)
-    one, other = (ran.trial for ran in chosen.runs)
-    twice = replace(evidence.launch.emulation, trials=(one, other))
-    found = await trace_once(bench, twice, target)
-    place = ", ".join(map(str, chosen.where))
+    tensor, index = _tensor_of(evidence, element)
+    ran = [run for run in evidence.runs if run.buffers]
+    other: Emulation | None = None
+    if another is None:
+        ran += [run for run in evidence.garbage if run.buffers]
+        if len(ran) < 2:
+            return TraceFacts(element=element, reason="fewer than two runs came to their end")
+        pairs = [(ran[0], run) for run in ran[1:]]
+        same = f"all runs leave the same in {element}: there is nothing to follow"
+    else:
+        assert beside is not None, "a kernel has other configs"
+        try:
+            other = replace(await beside(another), trials=(_TRIAL,))
+        except NotRunError as error:
+            return TraceFacts(element=element, reason=str(error))
+        [right, *_] = (await emulate(bench, other)).value.runs or [Ran(trial=_TRIAL)]
+        if not right.buffers:
+            why = right.not_run or "it does not come to its end"
+            return TraceFacts(element=element, reason=f"{another.words}: {why}")
+        if not ran:
+            return TraceFacts(element=element, reason="no run came to its end")
+        pairs = [(run, right) for run in ran]
+        same = f"all runs leave in {element} what the other leaves: there is nothing to follow"
+
+    def left(run: Ran) -> Array:
+        name = run.buffers[tensor.buffer]
+        data = evidence.contents.get(name)
+        return as_tensor(tensor, bench.store.artifacts.get(name) if data is None else data)
+
+    for first, second in pairs:
+        mine, theirs = left(first), left(second)
+        if index is not None:
+            _check_index(element, index, mine.shape)
+        # Of one element that is asked for, and between two runs, every bit counts.
+        differ = _bits(mine) != _bits(theirs)
+        if another and index is None and mine.dtype.kind == "f":
+            differ = ~near(mine, theirs, evidence.allowed(tensor))
+        if differ.any() and (index is None or differ[index]):
+            break
+    else:
+        return TraceFacts(element=element, reason=same)
+    place = np.unravel_index(int(np.argmax(differ)), differ.shape)
+    where = index or tuple(int(n) for n in place)
+    step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
+    target = Element(
+        allocation=tensor.buffer, offset=tensor.offset + mine.itemsize * step, size=mine.itemsize
+    )
+    twice = replace(evidence.launch.emulation, trials=(first.trial, second.trial))
+    trace = await trace_once(bench, twice, target, other)
+    begins = trace.why
+    if another:
+        begins = "" if trace.not_run else _begins(trace, evidence, another)
     return TraceFacts(
-        element=f"{chosen.tensor.name}[{place}]",
-        runs=(_words(chosen.runs[0]), _words(chosen.runs[1])),
-        values=chosen.values,
-        program=found.program,
-        begins=found.why,
-        steps=steps_of(found.links),
-        reason=found.not_run or "",
+        element=f"{tensor.name}[{', '.join(map(str, where))}]",
+        runs=(_words(first), another.words if another else _words(second)),
+        values=(str(mine[where]), str(theirs[where])),
+        program=trace.program,
+        begins=begins,
+        steps=tuple(
+            TraceStep(
+                ptx_line=link.place.ptx_line,
+                instruction=link.place.instruction,
+                source_line=source_line(link.place),
+                thread=link.thread,
+                warp=link.warp,
+                values=link.values,
+            )
+            for link in trace.links
+        ),
+        reason=trace.not_run or "",
     )
 
 
-def steps_of(links: Sequence[TraceLink]) -> tuple[TraceStep, ...]:
-    """The way of a value as a row has it."""
-    return tuple(
-        TraceStep(
-            ptx_line=link.place.ptx_line,
-            instruction=link.place.instruction,
-            source_line=source_line(link.place),
-            thread=link.thread,
-            warp=link.warp,
-            values=link.values,
-        )
-        for link in links
-    )
-
-
-def tensor_of(evidence: RunEvidence, element: str) -> tuple[Argument, tuple[int, ...] | None]:
+def _tensor_of(evidence: RunEvidence, element: str) -> tuple[Argument, tuple[int, ...] | None]:
     """The tensor that is named, and the index, if there is one.
 
     Raises:
         UsageError: there is no such tensor.
     """
     name, index = read_element(element)
-    tensors = {each.name: each for each in evidence.tensors}
+    tensors = {tensor.name: tensor for tensor in evidence.tensors}
     if name not in tensors:
-        known = ", ".join(tensors) or "none"
-        raise UsageError(f"--trace {element}: no tensor {name}; there are: {known}")
+        names = ", ".join(tensors) or "none"
+        raise UsageError(f"--trace {element}: no tensor {name}; there are: {names}")
     return tensors[name], index
 
 
-def check_index(element: str, index: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    """Whether a tensor has it.
-
-    Raises:
-        UsageError: it has not.
-    """
+def _check_index(element: str, index: tuple[int, ...], shape: tuple[int, ...]) -> None:
     if len(index) != len(shape) or any(n >= size for n, size in zip(index, shape, strict=True)):
         name, _ = read_element(element)
         raise UsageError(f"--trace {element}: {name} has the shape {list(shape)}")
 
 
-def offset_of(tensor: Argument, where: tuple[int, ...]) -> int:
-    """The first byte of an element in its buffer."""
-    step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
-    return tensor.offset + ELEMENTS[tensor.dtype].itemsize * step
-
-
 def _words(ran: Ran) -> str:
     garbage = ", other garbage" if ran.trial.schedule.garbage else ""
     return schedule_words(ran.trial.schedule) + garbage
-
-
-def _choose(evidence: RunEvidence, element: str) -> _Chosen | str:
-    tensor, index = tensor_of(evidence, element)
-    ran = [each for each in (*evidence.runs, *evidence.garbage) if each.buffers]
-    if len(ran) < 2:
-        return "fewer than two runs came to their end"
-    after = [as_tensor(tensor, evidence.contents[each.buffers[tensor.buffer]]) for each in ran]
-    shape = after[0].shape
-    if index is not None:
-        check_index(element, index, shape)
-    for other in range(1, len(ran)):
-        pair = (after[0], after[other])
-        one, two = (np.ascontiguousarray(each).view(f"u{each.itemsize}") for each in pair)
-        differ = one != two
-        if not differ.any() or (index is not None and not differ[index]):
-            continue
-        where = index or tuple(
-            int(n) for n in np.unravel_index(int(np.argmax(differ)), differ.shape)
-        )
-        return _Chosen(
-            tensor=tensor,
-            where=where,
-            offset=offset_of(tensor, where),
-            size=after[0].itemsize,
-            runs=(ran[0], ran[other]),
-            values=(str(after[0][where]), str(after[other][where])),
-        )
-    return f"all runs leave the same in {element}: there is nothing to follow"
-
-
-# `triage run --trace NAME --beside CHANGES`: what an element is made of in one PTX of two.
-
-_TRIAL = RunTrial(schedule=Schedule(warps="first", completion="early"))
-_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-_MOST_SPANS = 3
-Array = npt.NDArray[Any]
-_SAME = (
-    "both are made of the same bytes of global memory: what is done with them differs, or the "
-    "order in which it is done"
-)
-
-
-async def follow_apart(
-    bench: Workbench,
-    evidence: RunEvidence,
-    beside: Beside | None,
-    *,
-    element: str,
-    another: Another,
-) -> TraceFacts:
-    """Follow an element to what it is made of here, and not in another PTX on the same inputs.
-
-    Of the runs the first is taken that leaves something else there than the other does.
-
-    Raises:
-        UsageError: there is no such element.
-        InfrastructureError: the emulator cannot be started.
-    """
-    assert beside is not None, "a kernel has other configs"
-    try:
-        other = replace(await beside(another), trials=(_TRIAL,))
-        runs = (await emulate(bench, other)).value.runs
-    except NotRunError as error:
-        return TraceFacts(element=element, reason=str(error))
-    if not runs or not runs[0].buffers:
-        why = (runs[0].not_run if runs else None) or "it does not come to its end"
-        return TraceFacts(element=element, reason=f"{another.words}: {why}")
-    right = bench.store.artifacts.get
-    chosen = _choose_apart(evidence, element, lambda tensor: right(runs[0].buffers[tensor.buffer]))
-    if isinstance(chosen, str):
-        return TraceFacts(element=element, reason=chosen)
-    tensor, where, ran, values = chosen
-    target = Element(
-        allocation=tensor.buffer,
-        offset=offset_of(tensor, where),
-        size=ELEMENTS[tensor.dtype].itemsize,
-    )
-    twice = replace(evidence.launch.emulation, trials=(ran.trial, _TRIAL))
-    found = await trace_once(bench, twice, target, other)
-    place = ", ".join(map(str, where))
-    return TraceFacts(
-        element=f"{tensor.name}[{place}]",
-        runs=(schedule_words(ran.trial.schedule), another.words),
-        values=values,
-        program=found.program,
-        begins=_begins(found, evidence, another) if not found.not_run else "",
-        steps=steps_of(found.links),
-        reason=found.not_run or "",
-    )
-
-
-def _choose_apart(
-    evidence: RunEvidence, element: str, right: Callable[[Argument], bytes]
-) -> tuple[Argument, tuple[int, ...], Ran, tuple[str, str]] | str:
-    """The tensor, the element, the run and both values; a sentence where nothing differs."""
-    tensor, index = tensor_of(evidence, element)
-    ran = [each for each in evidence.runs if each.buffers]
-    if not ran:
-        return "no run came to its end"
-    beside = as_tensor(tensor, right(tensor))
-    if index is not None:
-        check_index(element, index, beside.shape)
-    for each in ran:
-        mine = as_tensor(tensor, evidence.contents[each.buffers[tensor.buffer]])
-        # Of one element that is asked for, every bit counts.
-        differ = _bits(mine) != _bits(beside)
-        if index is None and mine.dtype.kind == "f":
-            differ = ~near(mine, beside, evidence.allowed(tensor))
-        if not differ.any() or (index is not None and not differ[index]):
-            continue
-        where = index or tuple(
-            int(n) for n in np.unravel_index(int(np.argmax(differ)), differ.shape)
-        )
-        return tensor, where, each, (str(mine[where]), str(beside[where]))
-    return f"all runs leave in {element} what the other leaves: there is nothing to follow"
 
 
 def _bits(values: Array) -> Array:

@@ -35,7 +35,7 @@ from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.run.executing import Follow
-from harness.run.following import follow_apart, follow_value, read_another, read_element
+from harness.run.following import follow_value, read_another, read_element
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
@@ -246,10 +246,8 @@ def _follow(options: dict[str, Any]) -> Follow | None:
     if not options["trace"]:
         return None
     read_element(options["trace"])
-    if options["beside"]:
-        another = read_another(options["beside"])
-        return partial(follow_apart, element=options["trace"], another=another)
-    return partial(follow_value, element=options["trace"])
+    another = read_another(options["beside"]) if options["beside"] else None
+    return partial(follow_value, element=options["trace"], another=another)
 
 
 def _dump(report: RawReport, folder: Path) -> None:
