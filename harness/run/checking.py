@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harness.cells.places import CompileOptions, at_bench
+from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.cells.selection import small_launch
-from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
+from harness.frontends.base import CapturePlace, PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, interpreter_for, plan_launch
@@ -18,8 +19,6 @@ from harness.tables.said import BLANK, Block, Counted, Tone, say
 from harness.tables.survivors import common_ground
 from harness.values.check import Agreement, CheckRow, Interpretation, LaunchComparison, SameProgram
 from harness.values.errors import EmptySelectionError, TriageError, UsageError
-from harness.values.target import Target
-from harness.values.toolchain import Compiler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,38 +82,31 @@ async def _check_one(check: _Check, selection: Selection) -> list[CheckRow]:
             f"{selection.repro.name}: {end.title} has no interpreter that could run it"
         )
     rows = []
-    for launch in selection.launches:
-        for target in selection.targets:
-            for triton in selection.compilers:
-                rows += await _check_launch(check, selection, launch, target, triton)
+    # One row a config: ptxas has no part in this.
+    for place in places_of(replace(selection, ptxas=(None,))):
+        rows += await _check_place(check, place)
     return rows
 
 
-async def _check_launch(
-    check: _Check, selection: Selection, launch: PlannedLaunch, target: Target, triton: Compiler
-) -> list[CheckRow]:
+async def _check_place(check: _Check, place: CapturePlace) -> list[CheckRow]:
     """The configs of the launch as it is, each with what a small one of its kind says of it."""
-    # One row a config: ptxas has no part in this.
-    place = replace(selection, ptxas=(None,)).place(target=target, compiler=triton, launch=launch)
     plan = await plan_launch(check.bench, place)
     check.notes += plan.notes
     if plan.session:
         await check.bench.sessions.close(plan.session)
-    repro = selection.repro
-    small = small_launch(selection, launch)
-    found = await interpreter_for(triton).compare_configs(
+    repro = place.selection.repro
+    small = small_launch(place.selection, place.launch)
+    found = await interpreter_for(place.compiler).compare_configs(
         check.bench,
-        fetch_launch_code(repro, launch.spec, small.overrides),
+        fetch_launch_code(repro, small.spec, small.overrides),
         kernels=check.together[repro.file],
-        target=target,
-        compiler=triton,
+        target=place.target,
+        compiler=place.compiler,
     )
     cells: dict[tuple[str, str], PlannedCell] = {}
     for cell in plan.cells:
         cells.setdefault((cell.cell.kernel, cell.cell.config.label), cell)
-    counts: dict[str, int] = {}
-    for kernel, _ in cells:
-        counts[kernel] = counts.get(kernel, 0) + 1
+    counts = Counter(kernel for kernel, _ in cells)
     return [
         _row(cell, small.label, found, alone=counts[cell.cell.kernel] == 1)
         for cell in cells.values()

@@ -13,7 +13,7 @@ from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end
 from harness.run.emulating import emulate
 from harness.run.jobs import Emulated, Emulation
-from harness.run.judging import BY_VALUE, Judgement, beside_gpu, judge, result_of, row_of
+from harness.run.judging import BY_VALUE, Judgement, beside_gpu, judge, run_row
 from harness.run.launch import RunEvidence, evidence_of
 from harness.run.launching import (
     EmptyGridError,
@@ -30,8 +30,9 @@ from harness.values.cell import CellId
 from harness.values.errors import InfrastructureError
 from harness.values.execution import RunRow, RunVerdict, TraceFacts
 from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.toolchain import GPU, Compiler
-from harness.values.verdict import VerdictKind
+from harness.values.row import Row
+from harness.values.toolchain import EMULATOR, GPU, TRITON, Compiler
+from harness.values.verdict import Stage, VerdictKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,24 +205,50 @@ def executed_of(
     is_infra: bool = False,
     file: str | None = None,
 ) -> Executed:
-    """What came out of a cell; as a result it is `named`.
+    """What came out of a cell on the emulator, which stands in ptxas' place; `named` as a result.
 
     `compiler` is None for raw PTX; `ptx` and `body` are the sha256 of it and of its instructions.
     `is_infra`: this machine failed, and the row says nothing of the kernel. `file` is as in `Row`.
     """
-    version = compiler.version if compiler else None
     runs = emulated.value.runs if emulated else ()
-    row = row_of(cell, judgement, runs, triton=version, ptx_sha256=ptx)
-    row = replace(row, trace=trace)
-    result = result_of(
-        row,
-        named,
-        compiler=compiler,
+    executed = [ran for ran in runs if not ran.not_run]
+    row = run_row(
+        replace(cell, ptxas=EMULATOR),
+        judgement,
+        on=EMULATOR,
+        triton=compiler.version if compiler else None,
+        ptx_sha256=ptx,
+        printed=next((ran.printed for ran in runs if ran.printed), ()),
+        instructions_run=sum(ran.executed for ran in executed) or None,
+        ctas_run=max((ran.ctas for ran in executed), default=None),
+        ctas=max((ran.ctas_of for ran in executed), default=None),
+        seconds=round(sum(ran.seconds for ran in runs), 3) if runs else None,
+        trace=trace,
+    )
+    kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
+    named = replace(named, ptxas=EMULATOR)
+    result = Row(
+        cell=str(named),
+        short=named.short,
+        kernel=row.kernel,
+        launch=named.launch,
+        config=row.config,
+        target=row.target,
+        triton=compiler.version if compiler and compiler.kind == TRITON else None,
+        ptxas=EMULATOR,
+        ptxas_origin=EMULATOR,
+        verdict=kind.value,
+        reason=row.run_reason,
+        stage=None if kind.compiles else Stage.RUN.value,
+        signature=row.run_signature,
+        ptx_sha256=ptx,
         ptx_body_sha256=body,
         cached=emulated is not None and emulated.cached,
-        is_infra=is_infra,
+        seconds=row.seconds,
+        compiler=compiler.kind if compiler else None,
+        compiler_version=compiler.version if compiler else None,
+        file=file,
     )
-    result = replace(result, file=file)
     evidence = {kind: step.key for kind, step in (("lower", lowering), ("run", emulated)) if step}
     done = Evaluated(row=result, evidence=evidence, signature=judgement.signature)
     return Executed(row=row, done=done)

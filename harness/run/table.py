@@ -1,4 +1,4 @@
-"""What `triage run` found, for people: a line for each group of cells, and values of raw PTX.
+"""What `triage run` found, for people: a line for each group of cells or cubins, and values.
 
 Pure.
 """
@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.run.judging import as_document
-from harness.tables.said import BLANK, Block, Counted, SaidLine, Tone, say
+from harness.tables.said import BLANK, Block, Counted, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.tables.survivors import common_ground
 from harness.values.execution import RunRow, RunVerdict, TraceFacts, TraceStep
 from harness.values.row import SCHEMA
+from harness.values.timing import Faster, TimeMs, compare_times
 
 _TONES = {RunVerdict.RIGHT: Tone.GOOD, RunVerdict.RAN: Tone.GOOD, RunVerdict.NOT_RUN: Tone.FAINT}
 _RACES = 3
@@ -45,20 +46,24 @@ def _effort(rows: Sequence[RunRow]) -> str:
 
 
 def _groups(rows: Sequence[RunRow]) -> list[Block]:
+    lines: list[Block] = []
+    for alike in _alike(rows):
+        first, others = alike[0], [row.config for row in rows if row not in alike]
+        where = common_ground([row.config for row in alike], others)
+        words = f"{f' [{where}]' if where else ''}: {first.run_reason}"
+        said = say(first.run.value, _TONES.get(first.run, Tone.BAD)) + say(words)
+        lines.append(Counted(len(alike), said))
+        lines += _race_lines(first)
+        lines += _printed_lines(first)
+    return lines
+
+
+def _alike(rows: Sequence[RunRow]) -> list[list[RunRow]]:
+    """Rows of one verdict and signature together, what is wrong first."""
     groups: dict[tuple[RunVerdict, str], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((row.run, row.run_signature or row.run_reason), []).append(row)
-    lines: list[Block] = []
-    order = sorted(groups.items(), key=lambda each: not each[0][0].is_wrong)
-    for (verdict, _), found in order:
-        others = [row.config for row in rows if row not in found]
-        where = common_ground([row.config for row in found], others)
-        words = f"{f' [{where}]' if where else ''}: {found[0].run_reason}"
-        said = say(verdict.value, _TONES.get(verdict, Tone.BAD)) + say(words)
-        lines.append(Counted(len(found), said))
-        lines += _race_lines(found[0])
-        lines += _printed_lines(found[0])
-    return lines
+    return sorted(groups.values(), key=lambda alike: not alike[0].run.is_wrong)
 
 
 def _printed_lines(row: RunRow) -> list[SaidLine]:
@@ -148,3 +153,92 @@ def runs_document(rows: Sequence[RunRow], **summary: object) -> dict[str, Any]:
         "runs": [as_document(row) for row in rows],
         "summary": {"verdicts": verdicts, **summary},
     }
+
+
+# What cubins did on a GPU: for each PTX, its assemblers side by side.
+
+
+def measured_said(rows: Sequence[RunRow], device: str) -> list[Block]:
+    """A heading for each kernel and launch; under it a line for each group of cubins alike."""
+    kernels: dict[tuple[str, str, str, str], list[RunRow]] = {}
+    for row in rows:
+        config = ",".join(f"{name}={value}" for name, value in row.config.items())
+        kernels.setdefault((row.kernel, row.launch, config, row.target), []).append(row)
+    parts: list[Block] = []
+    for place, found in kernels.items():
+        heading = " · ".join(filter(None, (*place, device)))
+        parts += [say(f"{heading}, measured", Tone.HEAD), *_cubins(found), BLANK]
+    return parts
+
+
+def _cubins(rows: Sequence[RunRow]) -> list[Block]:
+    lines: list[Block] = []
+    for alike in _alike(rows):
+        tools = ", ".join(dict.fromkeys(_tool(row) for row in alike))
+        verdict = alike[0].run
+        said = say(f"  {verdict.value}", _TONES.get(verdict, Tone.BAD))
+        lines += [said + say(f"  {tools}"), say(f"      {alike[0].run_reason}")]
+    return [*lines, *_sanitized(rows)]
+
+
+def _sanitized(rows: Sequence[RunRow]) -> list[Block]:
+    """What the tools of compute-sanitizer say, those cubins together of which they say the same."""
+    groups: dict[tuple[str, int | None, str], list[str]] = {}
+    for row in rows:
+        for each in row.sanitizers:
+            groups.setdefault((each.tool, each.errors, each.words), []).append(_tool(row))
+    lines: list[Block] = []
+    for (tool, errors, words), tools in groups.items():
+        said = "no answer" if errors is None else f"{errors or 'no'} error{'s' * (errors != 1)}"
+        tone = Tone.FAINT if errors is None else Tone.BAD if errors else Tone.GOOD
+        more = f"; the first: {words}" if errors else f": {words}" if words else ""
+        lines.append(say(f"  {tool}", tone) + say(f"  {said}{more} ({', '.join(tools)})"))
+    return lines
+
+
+def _tool(row: RunRow) -> str:
+    """`13.0.88 -O3`, as the cell spells it."""
+    words = row.cell.rpartition("/")[2].partition("ptxas-")[2]
+    return words.replace(",", " ").replace("_", " ")
+
+
+# Times of cubins, for people: those of one launch side by side, the fastest first.
+
+_WORDS = {Faster.FIRST: "slower", Faster.SECOND: "faster", Faster.AMBIGUOUS: "ambiguous"}
+
+
+def times_said(rows: Sequence[RunRow], device: str) -> list[Block]:
+    """A grid for each kernel and launch: how each compares with the fastest."""
+    launches: dict[tuple[str, str, str], list[tuple[RunRow, TimeMs]]] = {}
+    for row in rows:
+        if row.time_ms:
+            key = (row.kernel, row.launch, row.target)
+            launches.setdefault(key, []).append((row, row.time_ms))
+    parts: list[Block] = []
+    for place, found in launches.items():
+        heading = " · ".join((*place, device))
+        parts += [say(f"{heading}, times measured", Tone.HEAD), _grid(found), BLANK]
+    return parts
+
+
+def _grid(found: list[tuple[RunRow, TimeMs]]) -> SaidGrid:
+    titles = ("median ms", "min", "q3", "runs", "SM MHz", "times the best")
+    columns = (
+        GridColumn(title="config", wraps=True, folds=True),
+        *(GridColumn(title=title, is_number=True) for title in titles),
+        GridColumn(title=""),
+    )
+    ordered = sorted(found, key=lambda pair: pair[1].median)
+    best = ordered[0][1]
+    return SaidGrid(columns=columns, rows=tuple(_line(*pair, best) for pair in ordered))
+
+
+def _line(row: RunRow, time: TimeMs, best: TimeMs) -> tuple[SaidLine, ...]:
+    config = ",".join(f"{name}={value}" for name, value in row.config.items())
+    tool = row.cell.rpartition("/")[2].partition("ptxas-")[2].partition(",")
+    words = " ".join(filter(None, (config, tool[0], tool[2].replace("_", " "))))
+    apart = "" if time is best else _WORDS[compare_times(best, time)]
+    clock = "-" if time.sm_mhz is None else f"{time.sm_mhz:,}"
+    numbers = (f"{time.median:.4f}", f"{time.min:.4f}", f"{time.q3:.4f}", str(time.samples), clock)
+    ratio = f"{time.median / best.median:.2f}" if best.median else "-"
+    return tuple(map(say, (words, *numbers, ratio, apart)))

@@ -19,11 +19,10 @@ from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.run.gpu.device.contents import MOST_RUNS
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
 from harness.run.gpu.packing import inspect_pack, place_of
-from harness.run.gpu.table import measured_said, times_said
 from harness.run.gpu.trip import LIMIT, REPEATS
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs
-from harness.run.table import runs_document
+from harness.run.table import measured_said, runs_document, times_said
 from harness.values.errors import UsageError
 from harness.values.execution import RunVerdict
 from harness.values.kernel import Repro

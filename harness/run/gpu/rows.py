@@ -34,12 +34,11 @@ from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.gpu.packing import Answers, manifest_bytes
 from harness.run.gpu.trip import Trip, TripCase
 from harness.run.jobs import JobBuffer
-from harness.run.judging import Judgement, judge
+from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import Launch, evidence_of
 from harness.store.store import Store
 from harness.values.errors import UsageError
-from harness.values.execution import RunRow, RunVerdict, SanitizerFacts
-from harness.values.row import Row
+from harness.values.execution import RunVerdict, SanitizerFacts
 from harness.values.timing import time_of
 from harness.values.toolchain import GPU
 from harness.values.verdict import Stage, VerdictKind
@@ -215,22 +214,12 @@ def _executed(
     seconds = [run.seconds for run in measured.runs if run.seconds] if measured else []
     times = measured.times if measured and measured.times else None
     compiled = case.compiled
-    row = RunRow(
-        cell=str(case.cell),
-        short=case.cell.short,
-        kernel=case.cell.kernel,
-        launch=case.cell.launch,
-        config=case.cell.config.as_dict(),
-        target=str(case.cell.target),
+    row = run_row(
+        case.cell,
+        replace(judgement, races=()),
         triton=compiled.triton,
         on=GPU,
         device=gpu.name,
-        run=judgement.verdict,
-        run_reason=judgement.reason,
-        run_signature=judgement.signature.key if judgement.signature else None,
-        reference=judgement.reference,
-        schedule=judgement.schedule,
-        outputs=judgement.outputs,
         seconds=round(sum(seconds), 6) if seconds else None,
         time_ms=time_of(times.ms, times.sm_mhz) if times else None,
         time_samples=times.ms if times else (),
@@ -241,16 +230,9 @@ def _executed(
         ),
         compiled=compiled,
     )
-    return Executed(
-        row=row,
-        done=Evaluated(row=_result(row, compiled), evidence={}, signature=judgement.signature),
-    )
-
-
-def _result(row: RunRow, compiled: Row) -> Row:
-    """The run as a result like any other: what was compiled, with the verdict of the run."""
+    # A result like any other: what was compiled, with the verdict of the run.
     kind = VerdictKind(row.run.value)
-    return replace(
+    result = replace(
         compiled,
         cell=row.cell,
         short=row.short,
@@ -263,3 +245,5 @@ def _result(row: RunRow, compiled: Row) -> Row:
         seconds=row.seconds,
         time_ms=row.time_ms,
     )
+    done = Evaluated(row=result, evidence={}, signature=judgement.signature)
+    return Executed(row=row, done=done)

@@ -6,9 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from harness.frontends.bench.bench import Kept
 from harness.matrix.bugs.life import Chronicle
 from harness.matrix.rules import Expectations
-from harness.run.judging import Judgement, beside_gpu, result_of, row_of
+from harness.run.executing import executed_of
+from harness.run.jobs import Emulated
+from harness.run.judging import Judgement, beside_gpu, run_row
 from harness.values.bug import BugFacts, MachineState, Occasion
 from harness.values.cell import CellId
 from harness.values.execution import RunVerdict
@@ -41,14 +44,17 @@ def result(
         signature=WRONG if verdict is RunVerdict.WRONG_RESULT else None,
     )
     cell = replace(CELL, compiler=f"triton-{triton}")
-    return result_of(
-        row_of(cell, judgement, (), triton=triton, ptx_sha256="1" * 64),
+    emulated = Kept(value=Emulated(runs=()), key="3" * 64, artifacts={}, cached=cached)
+    return executed_of(
         cell,
+        cell,
+        judgement,
+        emulated,
         compiler=Compiler(version=triton, origin="pypi"),
-        ptx_body_sha256="2" * 64,
-        cached=cached,
+        ptx="1" * 64,
+        body="2" * 64,
         is_infra=is_infra,
-    )
+    ).done.row
 
 
 def facts(row: Row) -> BugFacts:
@@ -138,7 +144,9 @@ def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
     said = "emulated: only under first/late, right under first/early: 1 of 4 elements differ"
     wrong = Judgement(verdict=RunVerdict.WRONG_RESULT, reason=said, signature=WRONG)
     row = replace(
-        row_of(CELL, wrong, ()), device="NVIDIA X", compiled=result(RunVerdict.NONDETERMINISTIC)
+        run_row(CELL, wrong, triton="3.5.0", on="gpu"),
+        device="NVIDIA X",
+        compiled=result(RunVerdict.NONDETERMINISTIC),
     )
     latent = beside_gpu(wrong, [replace(row, schedule="first/early")], "1" * 64)
     assert latent.reason == (
