@@ -427,20 +427,31 @@ def inputs_of(repro: Repro) -> RawInputs:
     Raises:
         UsageError: it cannot be read.
     """
-    said = repro.inputs or PtxInputs()
+    inputs = repro.inputs or PtxInputs()
+    return read_inputs(inputs, repro.folder if repro.inputs else Path())
+
+
+def read_inputs(inputs: PtxInputs, folder: Path) -> RawInputs:
+    """What options or a repro say of a launch; files that they name are in `folder`.
+
+    Raises:
+        UsageError: one of them cannot be read.
+    """
     return RawInputs(
-        buffers=tuple(map(read_buffer, said.buffers)),
-        scalars=tuple(_pair(text) for text in said.scalars),
-        expected=tuple(_pair(text) for text in said.expect),
-        grid=read_sizes("grid", said.grid) if said.grid else None,
-        block=read_sizes("block", said.block) if said.block else None,
-        shared=said.shared,
-        folder=repro.folder if repro.inputs else Path(),
+        buffers=tuple(map(read_buffer, inputs.buffers)),
+        scalars=tuple(_pair("--scalar", text, "n=32") for text in inputs.scalars),
+        expected=tuple(_pair("--expect", text, "out=out.npy") for text in inputs.expect),
+        grid=read_sizes("--grid", inputs.grid) if inputs.grid else None,
+        block=read_sizes("--block", inputs.block) if inputs.block else None,
+        shared=inputs.shared,
+        folder=folder,
     )
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _pair(option: str, text: str, example: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
+    if not name or not value:
+        raise UsageError(f"{option} {text}: write NAME=VALUE, for example {example}")
     return name, value
 
 

@@ -14,12 +14,7 @@ import click
 from harness.cells.selection import select
 from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
-from harness.cli.kernels.ptx_inputs import (
-    PTX_INPUTS,
-    inputs_of_repro,
-    ptx_options,
-    refuse_ptx_options,
-)
+from harness.cli.kernels.ptx_inputs import PTX_INPUTS, named_inputs, ptx_options, refuse_ptx_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
     EXECUTES,
@@ -259,7 +254,7 @@ def _take_target(options: dict[str, Any]) -> None:
 def _inputs(options: dict[str, Any], selection: Selection) -> RawInputs | None:
     """What a file of PTX is launched with; None for a kernel, whose inputs are recorded."""
     if selection.repro.ptx:
-        return inputs_of_repro(options, selection.repro)
+        return named_inputs(options, selection.repro)
     refuse_ptx_options({name: options[name] for name in PTX_INPUTS})
     return None
 

@@ -89,66 +89,33 @@ def refuse_ptx_options(options: Mapping[str, Any], instead: str = "a file of PTX
             raise UsageError(f"{word} is for {instead}")
 
 
-def named_inputs(options: Mapping[str, Any], folder: Path) -> RawInputs:
-    """What the options say; files that they name are in `folder`.
+def named_inputs(options: Mapping[str, Any], repro: Repro | None = None) -> RawInputs:
+    """What a repro of PTX says of its launch, and the options where they say it.
 
     Raises:
         UsageError: one of them cannot be read.
     """
-    from harness.run.raw_ptx import RawInputs, read_buffer, read_sizes  # noqa: PLC0415 - numpy: 0.1 s
+    from harness.run.raw_ptx import RawInputs, read_inputs, read_launch  # noqa: PLC0415 - numpy: 0.1 s
 
-    if options["inputs"]:
-        return _launched(options)
-    return RawInputs(
-        buffers=tuple(map(read_buffer, options["buffers"])),
-        scalars=tuple(_named("--scalar", text, "n=32") for text in options["scalars"]),
-        expected=tuple(_named("--expect", text, "out=out.npy") for text in options["expected"]),
-        grid=read_sizes("--grid", options["grid"]) if options["grid"] else None,
-        block=read_sizes("--block", options["block"]) if options["block"] else None,
-        shared=options["shared"],
-        folder=folder,
-    )
+    path: Path | None = options["inputs"]
+    if path:
+        besides = [word for name, word in PTX_INPUTS.items() if name != "inputs" and options[name]]
+        if besides:
+            raise UsageError(f"--inputs and {besides[0]}: which one is meant?")
+        launch = read_launch(read_regular(path, _LARGEST_LAUNCH), str(path))
+        return RawInputs(launch=launch, folder=path.parent)
 
-
-def inputs_of_repro(options: Mapping[str, Any], repro: Repro) -> RawInputs:
-    """What a repro of PTX says, and the options where they say it.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    folder = repro.folder if repro.inputs else Path()
-    return named_inputs(_with_inputs(options, repro.inputs or PtxInputs()), folder)
-
-
-def _with_inputs(options: Mapping[str, Any], inputs: PtxInputs) -> dict[str, Any]:
     def together(own: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
         # The user's comes last, and counts.
         return tuple({each.partition("=")[0]: each for each in (*own, *given)}.values())
 
-    return {
-        **options,
-        "buffers": together(inputs.buffers, options["buffers"]),
-        "scalars": together(inputs.scalars, options["scalars"]),
-        "expected": together(inputs.expect, options["expected"]),
-        "grid": options["grid"] or inputs.grid,
-        "block": options["block"] or inputs.block,
-        "shared": inputs.shared if options["shared"] is None else options["shared"],
-    }
-
-
-def _launched(options: Mapping[str, Any]) -> RawInputs:
-    from harness.run.raw_ptx import RawInputs, read_launch  # noqa: PLC0415 - numpy: 0.1 s
-
-    path: Path = options["inputs"]
-    besides = [word for name, word in PTX_INPUTS.items() if name != "inputs" and options[name]]
-    if besides:
-        raise UsageError(f"--inputs and {besides[0]}: which one is meant?")
-    launch = read_launch(read_regular(path, _LARGEST_LAUNCH), str(path))
-    return RawInputs(launch=launch, folder=path.parent)
-
-
-def _named(option: str, text: str, example: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name or not value:
-        raise UsageError(f"{option} {text}: write NAME=VALUE, for example {example}")
-    return name, value
+    own = (repro and repro.inputs) or PtxInputs()
+    inputs = PtxInputs(
+        buffers=together(own.buffers, options["buffers"]),
+        scalars=together(own.scalars, options["scalars"]),
+        expect=together(own.expect, options["expected"]),
+        grid=options["grid"] or own.grid,
+        block=options["block"] or own.block,
+        shared=own.shared if options["shared"] is None else options["shared"],
+    )
+    return read_inputs(inputs, repro.folder if repro and repro.inputs else Path())
