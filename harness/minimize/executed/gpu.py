@@ -29,13 +29,11 @@ from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, MinimizeTask, with_files
 from harness.run.emulating import emulate
 from harness.run.executing import Executed
-from harness.run.gpu.evaluating import Together
-from harness.run.gpu.gathering import Gathering, leveled
+from harness.run.gpu.evaluating import Together, judge_trip
 from harness.run.gpu.judging import read_freedom
 from harness.run.gpu.packing import Destination, place_of, travel
-from harness.run.gpu.rows import judge_trip
 from harness.run.gpu.standalone import PROGRAM, Expected, standalone_program
-from harness.run.gpu.trip import Trip
+from harness.run.gpu.trip import Gathering, Trip, leveled
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, evidence_of
 from harness.run.launching import LaunchSource

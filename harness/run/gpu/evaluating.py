@@ -3,37 +3,60 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
-from gpu_emulator.values import Budget
+import msgspec
+
+from gpu_emulator.values import Budget, Checks
+from harness.cells.evaluate import Evaluated
 from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.registry import plan_launch
+from harness.frontends.registry import front_end, plan_launch
+from harness.run.emulating import emulate
 from harness.run.executing import Executed, Executor, keep_execution
-from harness.run.gpu.gathering import Gathering, ShapedLaunches
-from harness.run.gpu.measured import GpuFacts
+from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
+from harness.run.gpu.judging import (
+    Glimpsed,
+    Referee,
+    Variant,
+    filled_variants,
+    held_together,
+    judge_digests,
+    judge_measured,
+    moved_variants,
+    numbers_of,
+    read_freedom,
+)
+from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.gpu.packing import (
     Answers,
     Destination,
     head_of_file,
+    manifest_bytes,
     read_results,
     travel,
     write_pack,
 )
-from harness.run.gpu.rows import find_trip, judge_trip, keep_trip
-from harness.run.gpu.trip import Trip
-from harness.run.jobs import RunTrial
+from harness.run.gpu.trip import Gathering, ShapedLaunches, Trip, TripCase
+from harness.run.jobs import JobBuffer, RunTrial
+from harness.run.judging import Judgement, judge, run_row
+from harness.run.launch import Launch, evidence_of
 from harness.run.launching import LaunchSource
 from harness.run.raw_ptx import RawInputs, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.store.store import Store
-from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.execution import RunRow
+from harness.values.errors import EmptySelectionError, TriageError, UsageError
+from harness.values.execution import RunRow, RunVerdict, SanitizerFacts
 from harness.values.kernel import Repro
+from harness.values.timing import time_of
+from harness.values.toolchain import GPU
+from harness.values.verdict import Stage, VerdictKind
 
 # Questions one by one, trips to a GPU many at a time: what is asked together travels together.
 
@@ -304,3 +327,211 @@ def _report(store: Store, trip: Trip, answers: Answers, executed: Sequence[Execu
         done = len(answers.runs)
         notes = (f"the results were cut off: {done} of {len(trip.carried)} cubins were launched",)
     return GpuReport(rows=tuple(each.row for each in executed), device=answers.gpu, notes=notes)
+
+
+# From answers to rows: each launch is emulated, and its cubins are judged.
+
+_KIND = "trip"
+
+_Judged: TypeAlias = tuple[TripCase, Measured, Judgement]
+
+
+def keep_trip(store: Store, trip: Trip) -> str:
+    """Keep a trip, so that its results can be judged later; the sha256 of its manifest."""
+    pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
+    names = set(trip.blobs).union(*(launch.artifacts for launch in trip.launches))
+    store.put_evidence(_KIND, pack, msgspec.json.encode(trip), {name: name for name in names})
+    return pack
+
+
+def find_trip(store: Store, pack: str) -> Trip:
+    """The trip whose manifest has this sha256.
+
+    Raises:
+        UsageError: no pack of this store has it.
+    """
+    found = store.get_evidence(_KIND, pack)
+    if found is None:
+        raise UsageError(
+            f"the results are of the pack {pack[:12]}, which was not written from these results "
+            "(TRIAGE_HOME); import them where `--pack` was given"
+        )
+    try:
+        return msgspec.json.decode(found.body, type=Trip)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"the pack {pack[:12]} was written by another version of this program: {error}"
+        ) from error
+
+
+async def judge_trip(
+    bench: Workbench, trip: Trip, answers: Answers, tell: Callable[[str], None]
+) -> list[Executed]:
+    """Judge every case that was asked for, in their order."""
+    numbers = {id(case): number for number, case in enumerate(trip.carried)}
+
+    async def judged(index: int, launch: Launch) -> list[_Judged]:
+        cases = [case for case in trip.carried if case.launch == index]
+        measured = [_measured(case, numbers[id(case)], answers) for case in cases]
+        judgements = await _judgements(bench, launch, answers, measured, tell) if cases else []
+        return list(zip(cases, measured, judgements, strict=True))
+
+    parts = await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches)))
+    found = {
+        id(case): _executed(case, judgement, answers.gpu, measured)
+        for case, measured, judgement in _together(bench.store, trip, list(itertools.chain(*parts)))
+    }
+    for case in trip.cases:
+        if case.problem:
+            judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=case.problem)
+            found[id(case)] = _executed(case, judgement, answers.gpu, None)
+    return [found[id(case)] for case in trip.cases if not case.is_witness]
+
+
+def _together(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
+    """With what cubins say of one another whose values did not come back."""
+    seen: dict[int, Glimpsed] = {}
+    for number, (case, measured, judgement) in enumerate(judged):
+        launch = trip.launches[case.launch or 0]
+        if not launch.digest or judgement.verdict is not RunVerdict.RAN:
+            continue
+        options = front_end(case.compiled.compiler).options
+        config = {name: value for name, value in case.cell.config.items if name not in options}
+        buffers = launch.emulation.buffers
+        left = numbers_of(measured.ended[0].glimpses, launch.tensors, buffers)
+        if not left or not case.cubin:
+            continue
+        places = tuple((each.name, each.file, each.size) for each in buffers)
+        seen[number] = Glimpsed(
+            place=(case.cell.kernel, case.cell.launch, str(config), places, tuple(left)),
+            cubin=case.cubin,
+            words=f"{case.cell.config.label} by {case.words}",
+            judgement=judgement,
+            types=frozenset(launch.types),
+            numbers=left,
+            changed=_changed(store, measured.ended[0], buffers) & left.keys(),
+        )
+    held = dict(zip(seen, held_together(list(seen.values())), strict=True))
+    return [(*each[:2], held.get(number, each[2])) for number, each in enumerate(judged)]
+
+
+def _changed(store: Store, run: GpuRun, buffers: Sequence[JobBuffer]) -> frozenset[str]:
+    """Names of the buffers that do not look as they did before the launch."""
+    return frozenset(
+        each.name
+        for each, digits in zip(buffers, run.glimpses, strict=False)
+        if not each.file or glimpse_before(store.artifacts.get(each.file), each.size) != digits
+    )
+
+
+def glimpse_before(data: bytes, size: int) -> str:
+    """What is seen of a buffer of so many bytes that is filled with these, again and again."""
+    places = glimpse_places(size) if data else []
+    return bytes(data[(at + n) % len(data)] for at in places for n in range(GLIMPSE)).hex()
+
+
+def _measured(case: TripCase, number: int, answers: Answers) -> Measured:
+    runs = tuple(answers.runs.get(number, ()))
+    return Measured(
+        words=case.words,
+        runs=runs,
+        times=answers.times.get(number),
+        checks=tuple(answers.checks.get(number, ())),
+    )
+
+
+async def _judgements(
+    bench: Workbench,
+    launch: Launch,
+    answers: Answers,
+    measured: Sequence[Measured],
+    tell: Callable[[str], None],
+) -> list[Judgement]:
+    if launch.digest:
+        text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
+        buffers = launch.emulation.buffers
+        return [judge_digests(each, buffers, text, answers.gpu) for each in measured]
+    referee = await _referee(bench, launch, answers, measured, tell)
+    return judge_measured(measured, referee, answers.gpu)
+
+
+async def _referee(
+    bench: Workbench,
+    launch: Launch,
+    answers: Answers,
+    measured: Sequence[Measured],
+    tell: Callable[[str], None],
+) -> Referee:
+    """What the emulator says of a launch; of variants of its PTX too, where that matters."""
+    tell(f"{launch.emulation.entry}: the emulator executes the PTX")
+    emulated = (await emulate(bench, launch.emulation)).value
+    text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
+    evidence = evidence_of(launch, emulated, bench.store.artifacts.get)
+    referee = Referee(
+        evidence=evidence,
+        judgement=judge(evidence),
+        freedom=read_freedom(text),
+        contents={**evidence.contents, **answers.blobs},
+    )
+    if not referee.needs_variants(measured):
+        return referee
+    moved = await _variants(bench, launch, moved_variants(text))
+    filled = await _variants(bench, launch, filled_variants(text))
+    more = {name for buffers in (*moved, *filled) for name in buffers or ()}
+    read = {name: bench.store.artifacts.get(name) for name in more}
+    return replace(referee, moved=moved, filled=filled, contents={**referee.contents, **read})
+
+
+async def _variants(bench: Workbench, launch: Launch, texts: Sequence[str]) -> tuple[Variant, ...]:
+    """The buffers after each of these programs was emulated in place of the launch's."""
+    found: list[Variant] = []
+    for text in texts:
+        trial = replace(launch.emulation.trials[0], checks=Checks())
+        wanted = replace(
+            launch.emulation, ptx=bench.store.artifacts.put(text.encode()), trials=(trial,)
+        )
+        emulated = (await emulate(bench, wanted)).value
+        ended = emulated.runs and emulated.runs[0].ended
+        found.append(emulated.runs[0].buffers if ended else None)
+    return tuple(found)
+
+
+def _executed(
+    case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Measured | None
+) -> Executed:
+    seconds = [run.seconds for run in measured.runs if run.seconds] if measured else []
+    times = measured.times if measured and measured.times else None
+    compiled = case.compiled
+    row = run_row(
+        case.cell,
+        replace(judgement, races=()),
+        triton=compiled.triton,
+        on=GPU,
+        device=gpu.name,
+        seconds=round(sum(seconds), 6) if seconds else None,
+        time_ms=time_of(times.ms, times.sm_mhz) if times else None,
+        time_samples=times.ms if times else (),
+        sm_mhz=times.sm_mhz if times else (),
+        sanitizers=tuple(
+            SanitizerFacts(tool=each.tool, errors=each.errors, words=each.words)
+            for each in (measured.checks if measured else ())
+        ),
+        compiled=compiled,
+    )
+    # A result like any other: what was compiled, with the verdict of the run.
+    kind = VerdictKind(row.run.value)
+    result = replace(
+        compiled,
+        cell=row.cell,
+        short=row.short,
+        launch=row.launch,
+        verdict=kind.value,
+        reason=row.run_reason,
+        stage=None if kind.compiles else Stage.RUN.value,
+        signature=row.run_signature,
+        code=None,
+        seconds=row.seconds,
+        time_ms=row.time_ms,
+    )
+    done = Evaluated(row=result, evidence={}, signature=judgement.signature)
+    return Executed(row=row, done=done)

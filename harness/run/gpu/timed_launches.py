@@ -12,7 +12,7 @@ import numpy as np
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.assemble import keep_times
 from harness.frontends.bench.bench import Workbench
-from harness.run.gpu.gathering import Gathering, ShapedLaunches
+from harness.run.gpu.evaluating import find_trip, keep_trip
 from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.measured import GpuRun, Measured
 from harness.run.gpu.packing import (
@@ -23,8 +23,7 @@ from harness.run.gpu.packing import (
     travel,
     write_pack,
 )
-from harness.run.gpu.rows import find_trip, keep_trip
-from harness.run.gpu.trip import Trip, TripCase
+from harness.run.gpu.trip import Gathering, ShapedLaunches, Trip, TripCase
 from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError

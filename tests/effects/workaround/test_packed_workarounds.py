@@ -15,7 +15,7 @@ from gpu_emulator.values import Budget
 from harness.bisect.collapse.facts import read_times
 from harness.frontends.bench.assemble import kept_times
 from harness.report.gather import times_of_results
-from harness.run.gpu.rows import keep_trip
+from harness.run.gpu.evaluating import keep_trip
 from harness.run.gpu.trip import Trip, TripCase
 from harness.run.jobs import Emulation, JobBuffer
 from harness.run.launch import Launch

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from harness.run.gpu.evaluating import glimpse_before
 from harness.run.gpu.judging import Glimpsed, held_together
-from harness.run.gpu.rows import glimpse_before
 from harness.run.judging import Judgement
 from harness.values.execution import RunVerdict
 
