@@ -18,10 +18,10 @@ band. Each function takes and returns registers of one format.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,12 +63,25 @@ def flush(bits: Bits, name: str) -> Bits:
     return np.where((bits & exponent) == 0, bits & sign, bits)
 
 
-def _finish(bits: Bits, name: str, *, ftz: bool, sat: bool, relu: bool) -> Bits:
-    if ftz:
+class Modifiers(TypedDict, total=False):
+    """What an opcode says of its result; the rounding is rn where it is not given."""
+
+    rounding: str
+    ftz: bool
+    sat: bool
+    relu: bool
+
+
+def _flushed(name: str, how: Modifiers, *operands: Bits) -> Sequence[Bits]:
+    return [flush(each, name) for each in operands] if how.get("ftz") else operands
+
+
+def _finish(bits: Bits, name: str, how: Modifiers) -> Bits:
+    """The bits of a rounded result; f64 has no `.ftz`."""
+    if how.get("ftz") and name != "f64":
         bits = flush(bits, name)
-    if sat or relu:
-        bits = from_float64(to_float64(bits, name), name, sat=sat, relu=relu)
-    return bits
+    sat, relu = how.get("sat", False), how.get("relu", False)
+    return from_float64(to_float64(bits, name), name, sat=sat, relu=relu) if sat or relu else bits
 
 
 def flush_tiny(values: Float64, name: str, rounding: str) -> Float64:
@@ -87,12 +100,12 @@ def flush_tiny(values: Float64, name: str, rounding: str) -> Float64:
     return np.where(tiny, np.copysign(0.0, values), values)
 
 
-def settle(
-    values: Float64, name: str, rounding: str, *, ftz: bool, sat: bool = False, relu: bool = False
-) -> Bits:
+def settle(values: Float64, name: str, how: Modifiers) -> Bits:
     """Round exact values, or values rounded to odd, once, and apply `.ftz`, `.sat`, `.relu`."""
-    if ftz:
+    rounding = how.get("rounding", "rn")
+    if how.get("ftz"):
         values = flush_tiny(values, name, rounding)
+    sat, relu = how.get("sat", False), how.get("relu", False)
     return from_float64(values, name, rounding, sat=sat, relu=relu)
 
 
@@ -110,29 +123,18 @@ def _zero_of_sum(a: Float64, b: Float64, total: Float64, rounding: str) -> Float
     return np.where((total == 0) & (np.signbit(a) != np.signbit(b)), -0.0, total)
 
 
-def add(
-    name: str,
-    a: Bits,
-    b: Bits,
-    *,
-    rounding: str = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
-) -> Bits:
+def add(name: str, a: Bits, b: Bits, **how: Unpack[Modifiers]) -> Bits:
     """`add{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
-    if ftz:
-        a, b = flush(a, name), flush(b, name)
+    rounding = how.get("rounding", "rn")
+    a, b = _flushed(name, how, a, b)
     with np.errstate(all="ignore"):
         if name == "f32" and rounding == "rn":
-            bits = _narrow(to_float32(a, name) + to_float32(b, name), name)
-            return _finish(bits, name, ftz=ftz, sat=sat, relu=relu)
+            return _finish(_narrow(to_float32(a, name) + to_float32(b, name), name), name, how)
         if name == "f64":
-            bits = double.add(a, b, rounding)
-            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+            return _finish(double.binary(np.add, a, b, rounding), name, how)
         x, y = to_float64(a, name), to_float64(b, name)
         total = _zero_of_sum(x, y, odd_sum(x, y), rounding)
-    return settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+    return settle(total, name, how)
 
 
 def negate(name: str, a: Bits) -> Bits:
@@ -140,46 +142,26 @@ def negate(name: str, a: Bits) -> Bits:
     return a ^ a.dtype.type(1 << FORMATS[name].sign_shift)
 
 
-def subtract(
-    name: str,
-    a: Bits,
-    b: Bits,
-    *,
-    rounding: str = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
-) -> Bits:
+def subtract(name: str, a: Bits, b: Bits, **how: Unpack[Modifiers]) -> Bits:
     """`sub{.rnd}{.ftz}{.sat}`: a - b."""
     negative = negate(name, b)
     if name == "f64":
         # A NaN keeps its sign.
         negative = np.where(np.isnan(to_float64(b, name)), b, negative)
-    return add(name, a, negative, rounding=rounding, ftz=ftz, sat=sat, relu=relu)
+    return add(name, a, negative, **how)
 
 
-def multiply(
-    name: str,
-    a: Bits,
-    b: Bits,
-    *,
-    rounding: str = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
-) -> Bits:
+def multiply(name: str, a: Bits, b: Bits, **how: Unpack[Modifiers]) -> Bits:
     """`mul{.rnd}{.ftz}{.sat}` on f16, bf16, f32 or f64."""
-    if ftz:
-        a, b = flush(a, name), flush(b, name)
+    rounding = how.get("rounding", "rn")
+    a, b = _flushed(name, how, a, b)
     with np.errstate(all="ignore"):
-        if name == "f32" and rounding == "rn" and not ftz:
-            bits = _narrow(to_float32(a, name) * to_float32(b, name), name)
-            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+        if name == "f32" and rounding == "rn" and not how.get("ftz"):
+            return _finish(_narrow(to_float32(a, name) * to_float32(b, name), name), name, how)
         if name == "f64":
-            bits = double.multiply(a, b, rounding)
-            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+            return _finish(double.binary(np.multiply, a, b, rounding), name, how)
         product = to_float64(a, name) * to_float64(b, name)
-    return settle(product, name, rounding, ftz=ftz, sat=sat, relu=relu)
+    return settle(product, name, how)
 
 
 def _nearly_sum(product: Float64, c: Float64) -> Float64:
@@ -197,27 +179,15 @@ def _nearly_sum(product: Float64, c: Float64) -> Float64:
     return total
 
 
-def fma(
-    name: str,
-    a: Bits,
-    b: Bits,
-    c: Bits,
-    *,
-    rounding: str = "rn",
-    ftz: bool = False,
-    sat: bool = False,
-    relu: bool = False,
-) -> Bits:
+def fma(name: str, a: Bits, b: Bits, c: Bits, **how: Unpack[Modifiers]) -> Bits:
     """`fma.rnd{.ftz}{.sat}{.relu}`: a * b + c with infinite precision, rounded once."""
     if max(a.size, b.size, c.size) > BLOCK:
-        flags: dict[str, Any] = {"ftz": ftz, "sat": sat, "relu": relu}
-        return in_blocks(partial(fma, name, rounding=rounding, **flags), a, b, c)
-    if ftz:
-        a, b, c = flush(a, name), flush(b, name), flush(c, name)
+        return in_blocks(partial(fma, name, **how), a, b, c)
+    rounding = how.get("rounding", "rn")
+    a, b, c = _flushed(name, how, a, b, c)
     with np.errstate(all="ignore"):
         if name == "f64":
-            bits = double.fma(a, b, c, rounding)
-            return _finish(bits, name, ftz=False, sat=sat, relu=relu)
+            return _finish(double.fma(a, b, c, rounding), name, how)
         product = np.atleast_1d(to_float64(a, name) * to_float64(b, name))
         addend = to_float64(c, name)
         if name == "f32" and rounding == "rn":
@@ -225,35 +195,32 @@ def fma(
         else:
             total = _zero_of_sum(product, addend, odd_sum(product, addend), rounding)
     total = total.reshape(np.broadcast_shapes(a.shape, b.shape, c.shape))
-    return settle(total, name, rounding, ftz=ftz, sat=sat, relu=relu)
+    return settle(total, name, how)
 
 
-def divide(name: str, a: Bits, b: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+def divide(name: str, a: Bits, b: Bits, **how: Unpack[Modifiers]) -> Bits:
     """`div.rnd{.ftz}` on f32 or f64: IEEE 754, not the approximate one."""
-    if ftz:
-        a, b = flush(a, name), flush(b, name)
+    a, b = _flushed(name, how, a, b)
     with np.errstate(all="ignore"):
         if name == "f64":
-            return double.divide(a, b, rounding)
+            return double.binary(np.divide, a, b, how.get("rounding", "rn"))
         quotient = to_float64(a, name) / to_float64(b, name)
-    return settle(quotient, name, rounding, ftz=ftz)
+    return settle(quotient, name, how)
 
 
-def square_root(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+def square_root(name: str, a: Bits, **how: Unpack[Modifiers]) -> Bits:
     """`sqrt.rnd{.ftz}` on f32 or f64."""
-    if ftz:
-        a = flush(a, name)
+    (a,) = _flushed(name, how, a)
     with np.errstate(all="ignore"):
         if name == "f64":
-            return double.square_root(a, rounding)
+            return double.square_root(a, how.get("rounding", "rn"))
         root = np.sqrt(to_float64(a, name))
-    return settle(root, name, rounding, ftz=ftz)
+    return settle(root, name, how)
 
 
-def reciprocal(name: str, a: Bits, *, rounding: str = "rn", ftz: bool = False) -> Bits:
+def reciprocal(name: str, a: Bits, **how: Unpack[Modifiers]) -> Bits:
     """`rcp.rnd{.ftz}` on f32 or f64."""
-    one = from_float64(np.array(1.0), name)
-    return divide(name, np.broadcast_to(one, a.shape), a, rounding=rounding, ftz=ftz)
+    return divide(name, np.broadcast_to(from_float64(np.array(1.0), name), a.shape), a, **how)
 
 
 def extremum(
@@ -340,8 +307,7 @@ def packed(operation: Callable[..., Bits], width: int, *operands: Bits) -> Bits:
     registers = np.broadcast_arrays(*operands)
     whole = registers[0].dtype
     parts = [np.ascontiguousarray(r)[..., None].view(part) for r in registers]
-    result = partial(operation)(*parts)
-    return np.ascontiguousarray(result).view(whole)[..., 0]
+    return np.ascontiguousarray(operation(*parts)).view(whole)[..., 0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,21 +366,16 @@ def approximate(function: str, name: str, a: Bits, *, ftz: bool = False) -> Bits
     if (function, name) not in BANDS:
         raise KeyError(f"{function}.approx.{name}")
     if name == "f64":
-        return _upper_half(function, a)
+        upper = np.uint64(0xFFFF_FFFF_0000_0000)
+        value = to_float64(flush(a & upper, "f64"), "f64")
+        with np.errstate(all="ignore"):
+            result = from_float64(_FUNCTIONS[function](value), "f64")
+        return flush(result & upper, "f64")
     if ftz:
         a = flush(a, name)
     with np.errstate(all="ignore"):
         value = _FUNCTIONS[function](to_float64(a, name))
-    return settle(value, name, "rn", ftz=ftz)
-
-
-def _upper_half(function: str, a: Bits) -> Bits:
-    upper = np.uint64(0xFFFF_FFFF_0000_0000)
-    with np.errstate(all="ignore"):
-        result = from_float64(
-            _FUNCTIONS[function](to_float64(flush(a & upper, "f64"), "f64")), "f64"
-        )
-    return flush(result & upper, "f64")
+    return settle(value, name, {"ftz": ftz})
 
 
 def inverse_root(a: Bits) -> Bits:
@@ -438,7 +399,7 @@ def approximate_divide(a: Bits, b: Bits, *, full: bool, ftz: bool = False) -> Bi
             large = (np.abs(y) > 2.0**126) & np.isfinite(y)
             lost = np.where(np.isinf(x), np.nan, np.copysign(0.0, x) * np.sign(y))
             quotient = np.where(large & ~np.isnan(x), lost, quotient)
-    return settle(quotient, "f32", "rn", ftz=ftz)
+    return settle(quotient, "f32", {"ftz": ftz})
 
 
 def _parts(register: Bits, width: int, *, signed: bool) -> Bits:
@@ -448,20 +409,14 @@ def _parts(register: Bits, width: int, *, signed: bool) -> Bits:
     return words.view(kind).astype(np.int64)
 
 
-def _wrapped(values: Bits) -> Bits:
-    return (values & 0xFFFF_FFFF).astype(np.uint32)
-
-
 def dp4a(a: Bits, b: Bits, c: Bits, *, a_signed: bool, b_signed: bool) -> Bits:
     """C plus the four products of bytes; wraps at 32 bits. uint32 registers, any shape."""
     products = _parts(a, 8, signed=a_signed) * _parts(b, 8, signed=b_signed)
-    return _wrapped(c.astype(np.int64) + products.sum(axis=-1))
+    return ((c.astype(np.int64) + products.sum(axis=-1)) & 0xFFFF_FFFF).astype(np.uint32)
 
 
 def dp2a(a: Bits, b: Bits, c: Bits, *, a_signed: bool, b_signed: bool, high: bool) -> Bits:
     """C plus two products: 16-bit halves of a, two bytes of b (the upper two where `high`)."""
     halves = _parts(a, 16, signed=a_signed)
-    own = (
-        _parts(b, 8, signed=b_signed)[..., 2:4] if high else _parts(b, 8, signed=b_signed)[..., 0:2]
-    )
-    return _wrapped(c.astype(np.int64) + (halves * own).sum(axis=-1))
+    own = _parts(b, 8, signed=b_signed)[..., slice(2, 4) if high else slice(2)]
+    return ((c.astype(np.int64) + (halves * own).sum(axis=-1)) & 0xFFFF_FFFF).astype(np.uint32)

@@ -13,6 +13,7 @@ division the dividend first). A NaN that numbers give is 0xfff8000000000000.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -88,28 +89,19 @@ def _through_fractions(
     return result.reshape(nearest.shape)
 
 
-def add(a: Bits, b: Bits, rounding: str) -> Bits:
+_EXACT: dict[np.ufunc, Callable[[Fraction, Fraction], Fraction]] = {
+    np.add: operator.add, np.multiply: operator.mul, np.divide: operator.truediv,
+}  # fmt: skip
+
+
+def binary(operation: np.ufunc, a: Bits, b: Bits, rounding: str) -> Bits:
+    """np.add, np.multiply or np.divide, rounded once."""
     x, y = to_float64(a, "f64"), to_float64(b, "f64")
-    total = x + y
+    result = operation(x, y)
     if rounding != "rn":
-        total = _through_fractions(total, lambda p, q: p + q, rounding, x, y, sums=True)
-    return _bits(total, b, a)
-
-
-def multiply(a: Bits, b: Bits, rounding: str) -> Bits:
-    x, y = to_float64(a, "f64"), to_float64(b, "f64")
-    product = x * y
-    if rounding != "rn":
-        product = _through_fractions(product, lambda p, q: p * q, rounding, x, y)
-    return _bits(product, b, a)
-
-
-def divide(a: Bits, b: Bits, rounding: str) -> Bits:
-    x, y = to_float64(a, "f64"), to_float64(b, "f64")
-    quotient = x / y
-    if rounding != "rn":
-        quotient = _through_fractions(quotient, lambda p, q: p / q, rounding, x, y)
-    return _bits(quotient, a, b)
+        sums, exact = operation is np.add, _EXACT[operation]
+        result = _through_fractions(result, exact, rounding, x, y, sums=sums)
+    return _bits(result, *((a, b) if operation is np.divide else (b, a)))
 
 
 def square_root(a: Bits, rounding: str) -> Bits:

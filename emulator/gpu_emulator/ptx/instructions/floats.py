@@ -250,14 +250,7 @@ def _root(line: Binder) -> Step:
     pure=True,
 )  # fmt: skip
 def _reciprocal(line: Binder) -> Step:
-    one = {"f32": np.uint32(0x3F80_0000), "f64": np.uint64(0x3FF0_0000_0000_0000)}
-
-    options = _options(line)
-
-    def function(name: str, a: Array) -> Array:
-        return arithmetic.divide(name, np.full_like(a, one[name]), a, **options)
-
-    return _elementwise(line, function, line.parts["type"], 1, {})
+    return _elementwise(line, arithmetic.reciprocal, line.parts["type"], 1, _options(line))
 
 
 @opcode(
