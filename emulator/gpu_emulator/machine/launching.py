@@ -262,8 +262,7 @@ def _parameter_regions(listing: EntryListing) -> tuple[list[Region], int]:
 def place_symbols(registers: Registers, program: Program, arena: Arena) -> None:
     places = {one.name: one.start for one in (*program.shared, *program.local)}
     if program.dynamic is not None:
-        align = max(program.dynamic.align, 16)
-        places[program.dynamic.name] = -(-program.shared_end // align) * align
+        places[program.dynamic.name] = program.dynamic_start
     for region in _parameter_regions(program.listing)[0]:
         places.setdefault(region.name, region.start)
     places.update(arena.addresses)
@@ -413,6 +412,7 @@ class _Machine:
         self._limits = limits
         self._check = check
         self._geometry = Geometry(launch.grid, launch.block, launch.cluster)
+        self._lanes = -(-self._geometry.threads // WARP) * WARP
         self._findings = Findings()
         self._arena = Arena(launch, program.listing, schedule.garbage, validity=check.validity)
         self._parameters = parameter_memory(launch, program.listing, self._arena)
@@ -485,25 +485,26 @@ class _Machine:
 
     def _one_cta(self) -> int:
         """Bytes that a CTA takes: its registers, shared and local memory."""
-        lanes = -(-self._geometry.threads // WARP) * WARP
+        lanes = self._lanes
         checks = 1 + self._check.validity
         spaces = self._shared_size() + self._program.local_end * lanes
         return self._program.live * lanes * 4 + checks * spaces
 
     def _shared_size(self) -> int:
-        end = self._program.shared_end
-        if self._program.dynamic is not None:
-            align = max(self._program.dynamic.align, 16)
-            end = -(-end // align) * align
-        return -(-(end + self._launch.dynamic_shared) // 128) * 128
+        return -(-(self._program.dynamic_start + self._launch.dynamic_shared) // 128) * 128
 
     def _batch(self, coordinates: Array, first: int) -> Batch:
-        lanes = -(-self._geometry.threads // WARP) * WARP
+        lanes = self._lanes
         memories = {
             "global": self._arena.memory,
             "param": self._parameters,
             "shared": self._shared(len(coordinates)),
-            "local": self._local(len(coordinates) * lanes),
+            "local": self._own(
+                "local",
+                len(coordinates) * lanes,
+                -(-self._program.local_end // 16) * 16,
+                self._program.local,
+            ),
         }
         batch = Batch(
             self._geometry, coordinates, memories, self._schedule, self._findings, lanes=lanes
@@ -527,28 +528,21 @@ class _Machine:
                 frame.at = np.where(frame.threads < self._geometry.threads, 0, end)
         return batch
 
-    def _shared(self, ctas: int) -> Memory:
-        size = self._shared_size()
-        regions = list(self._program.shared)
-        if self._program.dynamic is not None:
-            one = self._program.dynamic
-            start = -(-self._program.shared_end // max(one.align, 16)) * max(one.align, 16)
-            regions.append(Region(one.name, start, start + self._launch.dynamic_shared))
-        elif self._launch.dynamic_shared:
-            regions.append(Region("shared memory", self._program.shared_end, size))
-        memory = Memory("shared", _garbage(ctas * size, self._schedule), 0, size, regions)
+    def _own(self, name: str, rows: int, size: int, regions: Sequence[Region]) -> Memory:
+        """Memory of each CTA or thread: rows of `size` bytes."""
+        memory = Memory(name, _garbage(rows * size, self._schedule), 0, size, regions)
         if self._check.validity:
-            memory.track(np.zeros(ctas * size, dtype=np.bool_))
+            memory.track(np.zeros(rows * size, dtype=np.bool_))
         return memory
 
-    def _local(self, threads: int) -> Memory:
-        size = -(-self._program.local_end // 16) * 16
-        memory = Memory(
-            "local", _garbage(threads * size, self._schedule), 0, size, self._program.local
-        )
-        if self._check.validity:
-            memory.track(np.zeros(threads * size, dtype=np.bool_))
-        return memory
+    def _shared(self, ctas: int) -> Memory:
+        size, regions = self._shared_size(), list(self._program.shared)
+        start, dynamic = self._program.dynamic_start, self._launch.dynamic_shared
+        if self._program.dynamic is not None:
+            regions.append(Region(self._program.dynamic.name, start, start + dynamic))
+        elif dynamic:
+            regions.append(Region("shared memory", start, size))
+        return self._own("shared", ctas, size, regions)
 
 
 def _along(numbers: Array, sizes: tuple[int, ...]) -> Array:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from typing import Any
 
 import numpy as np
 
@@ -33,14 +34,9 @@ def _answering(follow: _Follow) -> _Follow:
     """The same, where what ends it otherwise is an answer too: `not_run`."""
 
     @wraps(follow)
-    def answer(
-        launches: tuple[Launch, Launch],
-        schedules: tuple[Schedule, Schedule],
-        limits: Budget,
-        element: Element,
-    ) -> Trace:
+    def answer(*asked: Any) -> Trace:  # noqa: ANN401
         try:
-            return follow(launches, schedules, limits, element)
+            return follow(*asked)
         except NotExecutable as reason:
             return Trace(not_run=str(reason))
         except Exception as error:  # noqa: BLE001 - as `run` has it
@@ -256,9 +252,7 @@ def _link(
 def value_text(value: Array, event: Event) -> str:
     """A register's value, as a number where the instruction is of such a type."""
     raw = np.asarray(value)
-    words = event.place.instruction.split()
-    opcode = words[1] if words[0].startswith("@") and len(words) > 1 else words[0]
-    kind = next((k for k in reversed(opcode.rstrip(";").split(".")) if k in _FLOATS), None)
+    kind = next((k for k in reversed(_opcode(event).split(".")) if k in _FLOATS), None)
     if raw.dtype == np.bool_:
         return str(bool(raw)).lower()
     if raw.dtype.kind == "c":
@@ -341,7 +335,7 @@ class _Slice:
     def _inputs(self, node: _Node) -> Iterator[_Node]:
         number, lane = node
         event = self.recording.events[number - 1]
-        chosen = None if lane is None or _is_together(event) else lane
+        chosen = None if _opcode(event).partition(".")[0] in _TOGETHER else lane
         for read in event.reads.values():
             if chosen is not None:
                 writer = int(read.writers[chosen])
@@ -409,10 +403,9 @@ class _Slice:
         return TraceLink(place=event.place, thread=thread, warp=event.warp, values=(value, ""))
 
 
-def _is_together(event: Event) -> bool:
+def _opcode(event: Event) -> str:
     words = event.place.instruction.split()
-    opcode = words[1] if words[0].startswith("@") and len(words) > 1 else words[0]
-    return opcode.partition(".")[0] in _TOGETHER
+    return (words[1] if words[0].startswith("@") and len(words) > 1 else words[0]).rstrip(";")
 
 
 def _spans(held: Array) -> tuple[tuple[int, int], ...]:

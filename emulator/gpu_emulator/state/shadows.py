@@ -44,14 +44,11 @@ class Stamps:
         by = (np.asarray(place, dtype=np.uint64) << _PLACE) | _ONE_BYTE
         self._all[pieces] = (when.astype(np.uint64) << _TIME) + (by - agents.astype(np.uint64))
 
-    def agents(self, pieces: Array) -> Array:
-        return NO_AGENT - (self._all.take(pieces) & _ONE_BYTE).astype(np.int64)
-
-    def times(self, pieces: Array) -> Array:
-        return self._all.take(pieces) >> _TIME
-
-    def places(self, pieces: Array) -> Array:
-        return (self._all.take(pieces) >> _PLACE) & _TWO_BYTES
+    def of(self, pieces: Array) -> tuple[Array, Array, Array]:
+        """Who accessed them (NO_AGENT: none did), the clocks of then, the numbers of the places."""
+        found = self._all.take(pieces)
+        agents = NO_AGENT - (found & _ONE_BYTE).astype(np.int64)
+        return agents, found >> _TIME, (found >> _PLACE) & _TWO_BYTES
 
 
 class Accessors:
@@ -90,7 +87,12 @@ class Accessors:
     def _widen(self, agents: Array) -> None:
         many = len(self.members) + len(agents)
         if self._most is not None and self._count * many * 6 > self._most:
-            self._last = self._narrowed()
+            # One accessor of each piece, of those that are known.
+            last = Stamps(self._count)
+            pieces = np.nonzero(self._at.any(axis=1))[0]
+            if len(pieces):
+                last.set(pieces, *self.one_of(pieces))
+            self._last = last
             return
         self._column[agents] = np.arange(len(self.members), many)
         self.members += agents.tolist()
@@ -100,19 +102,10 @@ class Accessors:
             new[:, : old.shape[1]] = old
             setattr(self, name, new)
 
-    def _narrowed(self) -> Stamps:
-        """One accessor of each piece, of those that are known."""
-        last = Stamps(self._count)
-        pieces = np.nonzero(self._at.any(axis=1))[0]
-        if len(pieces):
-            agents, when, by = self.one_of(pieces)
-            last.set(pieces, agents, when, by)
-        return last
-
     def one_of(self, pieces: Array) -> tuple[Array, Array, Array]:
         """One accessor of each piece, or NO_AGENT: its clock and the place's number too."""
         if self._last is not None:
-            return self._last.agents(pieces), self._last.times(pieces), self._last.places(pieces)
+            return self._last.of(pieces)
         none = np.zeros(len(pieces), dtype=np.int64)
         if not self.members:
             return none + NO_AGENT, none, none
@@ -270,10 +263,10 @@ class Shadow:
 
     def _unordered(self, pieces: Array, access: Access) -> Array:
         """Whether another agent wrote a piece last, and the accessing one does not know of it."""
-        agents = self._writers.agents(pieces)
+        agents, when, _ = self._writers.of(pieces)
         others: Array = (agents != NO_AGENT) & (agents != access.agents)
         if others.any():
-            others &= self._writers.times(pieces) > access.clock_of(np.where(others, agents, 0))
+            others &= when > access.clock_of(np.where(others, agents, 0))
         return others
 
     def _change(self, pieces: Array, access: Access, *, is_known: bool) -> None:
@@ -287,7 +280,7 @@ class Shadow:
         """These write last. Of several agents at once one counts as the last one."""
         self._check_each("read-write", self._readers, pieces, access)
         self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
-        beside = self._writers.agents(pieces) != access.agents
+        beside = self._writers.of(pieces)[0] != access.agents
         if beside.any() and is_known:
             self._join(pieces[beside], access.at(beside))
         elif beside.any():
@@ -307,13 +300,13 @@ class Shadow:
             self._report(kind, pieces[chosen], by, before.members[column], access.at(chosen))
 
     def _check_writers(self, pieces: Array, access: Access, kind: RaceKind) -> None:
-        agents = self._writers.agents(pieces)
+        agents, when, by = self._writers.of(pieces)
         others = (agents != NO_AGENT) & (agents != access.agents)
         if not others.any():
             return
         chosen = np.nonzero(others)[0]
-        pieces, access, agents = pieces[chosen], access.at(chosen), agents[chosen]
-        when, by = self._writers.times(pieces), self._writers.places(pieces)
+        pieces, access = pieces[chosen], access.at(chosen)
+        agents, when, by = agents[chosen], when[chosen], by[chosen]
         late = when > access.clock_of(agents)
         if late.any():
             serious = late
@@ -476,9 +469,8 @@ class GlobalShadow:
             self._change(pieces, ctas, access, strength, is_known=changes is not None)
             return
         alike = ~changes & self._late(
-            ctas, access, self._writer_cta[pieces] - 1, self._writers.agents(pieces),
-            self._writers.times(pieces),
-        )  # fmt: skip
+            ctas, access, self._writer_cta[pieces] - 1, *self._writers.of(pieces)[:2]
+        )
         if alike.any():
             self._join(pieces[alike], ctas[alike], access.at(alike))
         if changes.any():
@@ -495,10 +487,7 @@ class GlobalShadow:
         self._check_writers("write-write", pieces, ctas, access, strength)
         if self._has_alike:
             owners = self._alike_cta[pieces] - 1
-            self._check(
-                "write-write", pieces, ctas, access, owners, self._alike.agents(pieces),
-                self._alike.times(pieces), self._alike.places(pieces),
-            )  # fmt: skip
+            self._check("write-write", pieces, ctas, access, owners, *self._alike.of(pieces))
             self._alike_cta[pieces] = 0
             self._again[pieces] = 0
         self._set(pieces, ctas, access, strength, is_known=is_known)
@@ -510,16 +499,13 @@ class GlobalShadow:
         self._check_readers(pieces, ctas, access)
         others = self._other_cta[pieces] - 1
         if (others >= 0).any():
-            self._check(
-                "read-write", pieces, ctas, access, others, self._others.agents(pieces),
-                self._others.times(pieces), self._others.places(pieces),
-            )  # fmt: skip
+            self._check("read-write", pieces, ctas, access, others, *self._others.of(pieces))
         self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
         self._writer_cta[pieces] = ctas + 1
         if strength or self._has_strong:
             self._strength[pieces] = strength
             self._has_strong = True
-        beside = self._writers.agents(pieces) != access.agents
+        beside = self._writers.of(pieces)[0] != access.agents
         beside |= self._writer_cta[pieces] != ctas + 1
         if beside.any() and is_known:
             self._join(pieces[beside], ctas[beside], access.at(beside))
@@ -571,10 +557,8 @@ class GlobalShadow:
         if not len(chosen):
             return
         before = pieces[chosen]
-        self._check(
-            kind, before, ctas[chosen], access.at(chosen), owners[chosen],
-            self._writers.agents(before), self._writers.times(before), self._writers.places(before),
-        )  # fmt: skip
+        last = self._writers.of(before)
+        self._check(kind, before, ctas[chosen], access.at(chosen), owners[chosen], *last)
 
     def _check(
         self,

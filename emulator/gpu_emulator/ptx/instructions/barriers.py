@@ -204,32 +204,20 @@ def _space(line: Binder) -> str:
     return "shared" if line.parts["space"] else "generic"
 
 
-@opcode(f"mbarrier.init?{{space:{_SHARED}}}.b64")
+@opcode(f"mbarrier.init?{{space:{_SHARED}}}.b64", f"mbarrier.inval?{{space:{_SHARED}}}.b64")
 def _init(line: Binder) -> Step:
-    address, count, space = line.address(0), line.read(1, "u32"), _space(line)
-    place = line.line.place
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        memory, index, mask = _objects(registers, space, address(registers))
-        counts = frame.full(count(registers))[mask]
-        if frame.batch.watch is not None:
-            frame.batch.watch.write(frame, memory, index, 8, mask, place, None)
-        memory.store(index[mask], initialised(counts), 8)
-
-    return Step(run)
-
-
-@opcode(f"mbarrier.inval?{{space:{_SHARED}}}.b64")
-def _invalidate(line: Binder) -> Step:
     address, space, place = line.address(0), _space(line), line.line.place
+    count = line.read(1, "u32") if line.line.opcode.startswith("mbarrier.init") else None
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         memory, index, mask = _objects(registers, space, address(registers))
+        states = np.zeros(int(mask.sum()), dtype=np.uint64)
+        if count is not None:
+            states = initialised(frame.full(count(registers))[mask])
         if frame.batch.watch is not None:
             frame.batch.watch.write(frame, memory, index, 8, mask, place, None)
-        memory.store(index[mask], np.zeros(int(mask.sum()), dtype=np.uint64), 8)
+        memory.store(index[mask], states, 8)
 
     return Step(run)
 
@@ -303,24 +291,17 @@ def _arrive(line: Binder) -> Step:
     return Step(run, () if slot is None else (slot,))
 
 
-@opcode(f"mbarrier.expect_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64")
-def _expect(line: Binder) -> Step:
+@opcode(
+    "mbarrier.{what:expect_tx|complete_tx}?{sem:relaxed}?{scope:cta|cluster}"
+    f"?{{space:{_SHARED}}}.b64"
+)
+def _count_bytes(line: Binder) -> Step:
     address, amount, space = line.address(0), line.read(1, "u32"), _space(line)
+    expects = line.parts["what"] == "expect_tx"
 
     def run(registers: Registers) -> None:
         count = amount(registers).astype(np.int64)
-        signal(registers, space, address(registers), 0, count, 0)
-
-    return Step(run)
-
-
-@opcode(f"mbarrier.complete_tx?{{sem:relaxed}}?{{scope:cta|cluster}}?{{space:{_SHARED}}}.b64")
-def _complete(line: Binder) -> Step:
-    address, amount, space = line.address(0), line.read(1, "u32"), _space(line)
-
-    def run(registers: Registers) -> None:
-        count = amount(registers).astype(np.int64)
-        signal(registers, space, address(registers), 0, 0, count)
+        signal(registers, space, address(registers), 0, *((count, 0) if expects else (0, count)))
 
     return Step(run)
 

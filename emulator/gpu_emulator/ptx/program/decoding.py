@@ -345,6 +345,12 @@ class Program:
     global_grain: int
     is_plain: bool
 
+    @property
+    def dynamic_start(self) -> int:
+        """Where the array of shared memory begins whose size the launch gives."""
+        align = 1 if self.dynamic is None else max(self.dynamic.align, 16)
+        return -(-self.shared_end // align) * align
+
     def initial(self, garbage: int, first: int, lanes: int) -> list[Array]:
         """Every slot: constants, and something arbitrary in registers that nothing wrote.
 
