@@ -11,13 +11,14 @@ wrote can be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from gpu_emulator.ptx.instructions.barriers import complete_bytes, signal
-from gpu_emulator.ptx.instructions.loads import apply_to_memory, combine
+from gpu_emulator.ptx.instructions.loads import Change, apply_to_memory, combine
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import (
     CLUSTER_SHIFT,
@@ -37,7 +38,7 @@ KIND = "cp.async"
 _SIGNALS = "shared::cluster.mbarrier::complete_tx::bytes"
 _TYPES = "b32|b64|u32|u64|s32|s64|f32|f64"
 _RED = f"red.async.relaxed.cluster.{_SIGNALS}"
-_RANK = (1 << CLUSTER_SHIFT) - 1
+RANK = (1 << CLUSTER_SHIFT) - 1
 
 
 @opcode(
@@ -64,55 +65,39 @@ def _copy(line: Binder) -> Step:
             count = np.where(limit(registers), 0, size) if is_ignored else limit(registers)
 
         def effect(_: Array | None) -> None:
-            _transfer(registers, target, source, size, count, place)
+            # From where nothing is read, nothing is checked.
+            if count is None or (count == size).all():
+                values, _active = gather(registers, "global", source, size, place)
+            else:
+                values = _in_part(registers, source, size, count, place)
+            scatter(registers, "shared", target, values, size, place)
 
         frame.batch.asynchrony.groups(frame, KIND).issue(effect, place)
 
     return Step(run)
 
 
-def _transfer(
-    registers: Registers, target: Array, source: Array, size: int, count: Array | None, place: Place
-) -> None:
-    """Copy `count` bytes and zeros up to `size`; from where nothing is read, nothing is checked."""
-    if count is None or (count == size).all():
-        values, _ = gather(registers, "global", source, size, place)
-    else:
-        frame: Frame = registers[0]
-        outer = registers[MASK]
-        full = np.broadcast_to(np.asarray(count == size), frame.shape)
-        registers[MASK] = full if outer is None else full & outer
-        loaded, _ = gather(registers, "global", source, size, place)
-        values = np.where(full, loaded, loaded.dtype.type(0))
-        partial = np.broadcast_to((count > 0) & (count < size), frame.shape)
-        partial = partial if outer is None else partial & outer
-        if partial.any():
-            values = _byte_by_byte(registers, values, source, size, count, partial, place)
-        registers[MASK] = outer
-    scatter(registers, "shared", target, values, size, place)
-
-
-def _byte_by_byte(
-    registers: Registers,
-    values: Array,
-    source: Array,
-    size: int,
-    count: Array,
-    partial: Array,
-    place: Place,
-) -> Array:
-    octets = (
-        np.ascontiguousarray(np.broadcast_to(values, partial.shape))[..., None]
-        .view(np.uint8)
-        .copy()
-    )
-    for number in range(size):
-        registers[MASK] = partial & (count > number)
-        if registers[MASK].any():
-            octet, _ = gather(registers, "global", source + number, 1, place)
-            octets[..., number] = np.where(registers[MASK], octet, octets[..., number])
-    kind = "c16" if size == 16 else f"u{size}"
-    return octets.view(kind)[..., 0]
+def _in_part(registers: Registers, source: Array, size: int, count: Array, place: Place) -> Array:
+    """`count` bytes and zeros up to `size`."""
+    frame: Frame = registers[0]
+    outer = registers[MASK]
+    full = np.broadcast_to(np.asarray(count == size), frame.shape)
+    registers[MASK] = full if outer is None else full & outer
+    loaded, _ = gather(registers, "global", source, size, place)
+    values = np.where(full, loaded, loaded.dtype.type(0))
+    partial = np.broadcast_to((count > 0) & (count < size), frame.shape)
+    partial = partial if outer is None else partial & outer
+    if partial.any():
+        whole = np.ascontiguousarray(np.broadcast_to(values, partial.shape))
+        octets = whole[..., None].view(np.uint8).copy()
+        for number in range(size):
+            registers[MASK] = partial & (count > number)
+            if registers[MASK].any():
+                octet, _ = gather(registers, "global", source + number, 1, place)
+                octets[..., number] = np.where(registers[MASK], octet, octets[..., number])
+        values = octets.view("c16" if size == 16 else f"u{size}")[..., 0]
+    registers[MASK] = outer
+    return values
 
 
 def commits(template: str, *kinds: str) -> None:
@@ -235,7 +220,7 @@ def _flying(
             effect()
             signal(registers, "shared", barrier, 0, 0, size)
 
-        slot = int(frame.full(barrier)[active].flat[0]) & _RANK
+        slot = int(frame.full(barrier)[active].flat[0]) & RANK
         frame.batch.asynchrony.launch(frame, whole, line.line.place, slot=slot)
 
     return Step(run)
@@ -267,32 +252,75 @@ _READ, _SEEN = "bulk.read", "bulk.seen"
 _HINT = "?{hint:L2::cache_hint}"
 
 
-def taken_by(value: Array, frame: Frame, rows: Array, column: int) -> Array:
-    """What one thread of some CTAs has, as int64."""
-    taken = np.broadcast_to(value, frame.shape)[rows, column]
-    return taken.astype(np.int64) if taken.dtype != np.int64 else taken
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """What the threads in one column, of the CTAs in some rows, issue by one instruction."""
+
+    frame: Frame
+    column: int
+    rows: Array
+    place: Place
+
+    def of(self, chosen: Array) -> Issue:
+        """Some of the CTAs: a mask, or numbers of them."""
+        return replace(self, rows=self.rows[chosen])
+
+    def taken(self, value: Array) -> Array:
+        """What each of the threads has, as int64."""
+        taken = np.broadcast_to(value, self.frame.shape)[self.rows, self.column]
+        return taken.astype(np.int64, copy=False)
+
+    def in_shared(self, address: Array, size: int, what: str) -> Array:
+        """Offsets into shared memory's data of `size` bytes at addresses, (n, size)."""
+        batch = self.frame.batch
+        memory, window = batch.memories["shared"], batch.windows["shared"]
+        address = np.where(address >= window, address - window, address)
+        rank = address >> CLUSTER_SHIFT
+        owner = np.where(rank > 0, batch.cluster_row(self.rows, rank - 1), self.rows)
+        start = address & RANK
+        memory.check(start, 1, what)
+        memory.check(start + size - 1, 1, what)
+        return (owner * memory.stride + start)[:, None] + np.arange(size)[None, :]
+
+    def in_global(self, address: Array, size: int, what: str) -> Array:
+        """Offsets into global memory's data of `size` bytes at addresses, (n, size)."""
+        memory: Memory = self.frame.batch.memories["global"]
+        start = address - memory.base
+        memory.check(start, 1, what)
+        memory.check(start + size - 1, 1, what)
+        return start[:, None] + np.arange(size)[None, :]
+
+    def watched(self, space: str, spots: Array, size: int, *, writes: bool) -> None:
+        """Tell the checks of `size` bytes each at offsets (n, m) into shared or global memory."""
+        batch, warp = self.frame.batch, (self.frame.first + self.column) // WARP
+        if not writes and spots.size:
+            batch.note_unwritten(batch.memories[space], spots, size, None, self.place)
+        if batch.watch is not None and space == "shared":
+            batch.watch.block(warp, spots.reshape(-1), size, self.place, writes=writes)
+        elif batch.watch is not None:
+            rows = np.repeat(self.rows, spots.shape[1])
+            batch.watch.engine(warp, rows, spots.reshape(-1), size, self.place, writes=writes)
+
+    def signalled(self, address: Array, count: int) -> None:
+        """Tell the mbarriers of the CTAs that so many bytes have come."""
+        index = self.in_shared(address, 8, "the mbarrier of a bulk copy")[:, 0]
+        complete_bytes(self.frame, self.rows, index, count, self.column)
+
+    def targets(self, ranks: Array | None) -> Iterator[tuple[Issue, Array, int | None]]:
+        """The CTAs that a copy goes to: its own (None), or each rank of the mask of one CTA."""
+        if ranks is None:
+            yield self, np.arange(len(self.rows)), None
+            return
+        for rank in range(self.frame.batch.geometry.cluster_size):
+            members = np.nonzero(ranks >> rank & 1)[0]
+            if len(members):
+                yield self.of(members), members, rank
 
 
-def in_shared(frame: Frame, rows: Array, address: Array, size: int, what: str) -> Array:
-    """Offsets into shared memory's data of `size` bytes at addresses, (n, size)."""
-    memory: Memory = frame.batch.memories["shared"]
-    window = frame.batch.windows["shared"]
-    address = np.where(address >= window, address - window, address)
-    rank = address >> CLUSTER_SHIFT
-    owner = np.where(rank > 0, frame.batch.cluster_row(rows, rank - 1), rows)
-    start = address & _RANK
-    memory.check(start, 1, what)
-    memory.check(start + size - 1, 1, what)
-    return (owner * memory.stride + start)[:, None] + np.arange(size)[None, :]
-
-
-def in_global(frame: Frame, address: Array, size: int, what: str) -> Array:
-    """Offsets into global memory's data of `size` bytes at addresses, (n, size)."""
-    memory: Memory = frame.batch.memories["global"]
-    start = address - memory.base
-    memory.check(start, 1, what)
-    memory.check(start + size - 1, 1, what)
-    return start[:, None] + np.arange(size)[None, :]
+def issues(registers: Registers, place: Place) -> Iterator[Issue]:
+    """Column by column what the active threads issue."""
+    for column, rows in issuers(registers[0]):
+        yield Issue(registers[0], column, rows, place)
 
 
 def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
@@ -300,55 +328,18 @@ def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
     target.store(to, source.load(origin, 1), 1)
 
 
-def watched(
-    frame: Frame, column: int, index: Array, size: int, place: Place, *, writes: bool
-) -> None:
-    """Tell the checks of `size` bytes each at offsets into shared memory."""
-    if not writes:
-        frame.batch.note_unwritten(frame.batch.memories["shared"], index, size, None, place)
-    if frame.batch.watch is not None:
-        warp = (frame.first + column) // WARP
-        frame.batch.watch.block(warp, index.reshape(-1), size, place, writes=writes)
-
-
-def watched_in_global(
-    frame: Frame, column: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
-) -> None:
-    """Tell the checks of `size` bytes each at offsets (n, m) into global memory, by CTA."""
-    if not writes and spots.size:
-        frame.batch.note_unwritten(frame.batch.memories["global"], spots, size, None, place)
-    if frame.batch.watch is not None:
-        warp = (frame.first + column) // WARP
-        owners = np.repeat(rows, spots.shape[1])
-        frame.batch.watch.engine(warp, owners, spots.reshape(-1), size, place, writes=writes)
-
-
-def signalled(frame: Frame, rows: Array, address: Array, count: int, column: int) -> None:
-    """Tell the mbarriers of these CTAs that so many bytes have come."""
-    index = in_shared(frame, rows, address, 8, "the mbarrier of a bulk copy")[:, 0]
-    complete_bytes(frame, rows, index, count, column)
-
-
-def _multiple_of_16(values: Array, what: str) -> None:
-    if (values & 15).any():
-        raise Trouble(f"{what} of a bulk copy is no multiple of 16")
-
-
-def targets(frame: Frame, rows: Array, ranks: Array | None) -> list[tuple[Array, int | None]]:
-    """The CTAs that a copy goes to: its own (None), or each rank of the mask of one CTA."""
-    if ranks is None:
-        return [(np.arange(len(rows)), None)]
-    size = frame.batch.geometry.cluster_size
-    return [
-        (np.nonzero(ranks >> rank & 1)[0], rank)
-        for rank in range(size)
-        if (ranks >> rank & 1).any()
-    ]
+def _by_size(target: Array, source: Array, sizes: Array) -> Iterator[tuple[int, Array]]:
+    """The sizes of bulk copies, each with those that have it."""
+    for each in (target, source, sizes):
+        if (each & 15).any():
+            raise Trouble("an address or the size of a bulk copy is no multiple of 16")
+    for size in np.unique(sizes).tolist():
+        yield size, sizes == size
 
 
 def at_rank(address: Array, rank: int | None) -> Array:
     """A shared address in its own CTA, or the same place in the CTA of a rank."""
-    return address if rank is None else (address & _RANK) | (rank + 1 << CLUSTER_SHIFT)
+    return address if rank is None else (address & RANK) | (rank + 1 << CLUSTER_SHIFT)
 
 
 @opcode(
@@ -361,54 +352,38 @@ def _bulk_load(line: Binder) -> Step:
         line.address(0), line.address(1), line.read(2, "u32"), line.address(3),
     )  # fmt: skip
     ranks = line.read(4, "u16") if line.parts.get("multicast") else None
-    from_global, place = line.parts["source"] == "global", line.line.place
+    space, place = line.parts["source"].split("::")[0], line.line.place
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
+        asynchrony = registers[0].batch.asynchrony
         values = [to(registers), origin(registers), count(registers), barrier(registers)]
         mask = None if ranks is None else ranks(registers)
-        for column, rows in issuers(frame):
-            target, source, sizes, signal = (taken_by(each, frame, rows, column) for each in values)
-            chosen = None if mask is None else taken_by(mask, frame, rows, column)
-            for each in (target, source, sizes):
-                _multiple_of_16(each, "an address or the size")
-            for size in np.unique(sizes).tolist():
-                same = sizes == size
-                wanted = None if chosen is None else chosen[same]
-
-                def effect(
-                    _: Array | None,
-                    rows: Array = rows[same],
-                    target: Array = target[same],
-                    source: Array = source[same],
-                    signal: Array = signal[same],
-                    size: int = size,
-                    wanted: Array | None = wanted,
-                    column: int = column,
-                ) -> None:
-                    memory = frame.batch.memories["global" if from_global else "shared"]
-                    for members, rank in targets(frame, rows, wanted):
-                        own = rows[members]
-                        where = (
-                            in_global(frame, source[members], size, "a bulk copy")
-                            if from_global
-                            else in_shared(frame, own, source[members], size, "a bulk copy")
-                        )
-                        spot = at_rank(target[members], rank)
-                        index = in_shared(frame, own, spot, size, "a bulk copy")
-                        copied(frame.batch.memories["shared"], index, memory, where)
-                        watched(frame, column, index[:, ::4], 4, place, writes=True)
-                        if from_global:
-                            each = where[:, ::4]
-                            watched_in_global(frame, column, own, each, 4, place, writes=False)
-                        else:
-                            watched(frame, column, where[:, ::4], 4, place, writes=False)
-                        signalled(frame, own, at_rank(signal[members], rank), size, column)
-
-                slot = int(signal[same][0]) & _RANK
-                frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
+        for issue in issues(registers, place):
+            target, source, sizes, signal = map(issue.taken, values)
+            wanted = None if mask is None else issue.taken(mask)
+            for size, same in _by_size(target, source, sizes):
+                taken = (target[same], source[same], signal[same])
+                chosen = None if wanted is None else wanted[same]
+                effect = partial(_load_bytes, issue.of(same), taken, size, chosen, space)
+                slot = int(signal[same][0]) & RANK
+                asynchrony.launch(registers[0], effect, place, slot=slot)
 
     return Step(run)
+
+
+def _load_bytes(
+    issue: Issue, taken: Sequence[Array], size: int, ranks: Array | None, space: str, _: object
+) -> None:
+    memories, what = issue.frame.batch.memories, "a bulk copy"
+    target, source, signal = taken
+    for own, members, rank in issue.targets(ranks):
+        locate = own.in_global if space == "global" else own.in_shared
+        where = locate(source[members], size, what)
+        index = own.in_shared(at_rank(target[members], rank), size, what)
+        copied(memories["shared"], index, memories[space], where)
+        own.watched("shared", index[:, ::4], 4, writes=True)
+        own.watched(space, where[:, ::4], 4, writes=False)
+        own.signalled(at_rank(signal[members], rank), size)
 
 
 @opcode(
@@ -429,60 +404,39 @@ def _bulk_store(line: Binder) -> Step:
     unit, place = BITS[kind] // 8 if kind else 1, line.line.place
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
         values = [to(registers), origin(registers), count(registers)]
-        for column, rows in issuers(frame):
-            target, source, sizes = (taken_by(each, frame, rows, column) for each in values)
-            for each in (target, source, sizes):
-                _multiple_of_16(each, "an address or the size")
-            for size in np.unique(sizes).tolist():
-                same = sizes == size
-                where = (rows[same], source[same], target[same])
-                stored(
-                    frame, partial(_read_bytes, frame, column, *where[:2], size, unit, place),
-                    partial(
-                        _write_bytes, frame, column, where[0], where[2], size, unit, change, place
-                    ),
-                    place,
-                )  # fmt: skip
+        for issue in issues(registers, place):
+            target, source, sizes = map(issue.taken, values)
+            for size, same in _by_size(target, source, sizes):
+                own = issue.of(same)
+                read = partial(_read_bytes, own, source[same], size, unit)
+                stored(own, read, partial(_write_bytes, own, target[same], size, unit, change))
 
     return Step(run)
 
 
-def _read_bytes(
-    frame: Frame, column: int, rows: Array, source: Array, size: int, unit: int, place: Place
-) -> Array:
-    index = in_shared(frame, rows, source, size, "a bulk store")
-    watched(frame, column, index[:, ::4], 4, place, writes=False)
-    return frame.batch.memories["shared"].load(index[:, ::unit], unit)
+def _read_bytes(issue: Issue, source: Array, size: int, unit: int) -> Array:
+    index = issue.in_shared(source, size, "a bulk store")
+    issue.watched("shared", index[:, ::4], 4, writes=False)
+    return issue.frame.batch.memories["shared"].load(index[:, ::unit], unit)
 
 
 def _write_bytes(
-    frame: Frame,
-    column: int,
-    rows: Array,
-    target: Array,
-    size: int,
-    unit: int,
-    change: Callable[..., Array] | None,
-    place: Place,
-    values: Array,
+    issue: Issue, target: Array, size: int, unit: int, change: Change | None, values: Array
 ) -> None:
-    memory = frame.batch.memories["global"]
-    whole = in_global(frame, target, size, "a bulk store")
+    memory = issue.frame.batch.memories["global"]
+    whole = issue.in_global(target, size, "a bulk store")
     if change is None:
-        watched_in_global(frame, column, rows, whole[:, ::4], 4, place, writes=True)
+        issue.watched("global", whole[:, ::4], 4, writes=True)
     index = whole[:, ::unit]
     for row, data in zip(index, values, strict=True):
         memory.store(row, data if change is None else change(memory.load(row, unit), data), unit)
 
 
-def stored(
-    frame: Frame, read: Callable[[], Array], write: Callable[[Array], None], place: Place
-) -> None:
+def stored(issue: Issue, read: Callable[[], Array], write: Callable[[Array], None]) -> None:
     """A store in its two halves: what waits for the first lets the source be overwritten."""
     taken: list[Array] = []
-    asynchrony = frame.batch.asynchrony
+    asynchrony = issue.frame.batch.asynchrony
 
     def source(_: Array | None) -> None:
         taken.append(read())
@@ -492,8 +446,8 @@ def stored(
             source(None)
         write(taken[0])
 
-    asynchrony.groups(frame, _READ).issue(source, place)
-    asynchrony.groups(frame, _SEEN).issue(visible, place)
+    asynchrony.groups(issue.frame, _READ).issue(source, issue.place)
+    asynchrony.groups(issue.frame, _SEEN).issue(visible, issue.place)
 
 
 commits("cp.async.bulk.commit_group", _READ, _SEEN)

@@ -9,6 +9,7 @@ Movement and Conversion Instructions: tensormap.replace, tensormap.cp_fenceproxy
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -24,25 +25,12 @@ from gpu_emulator.engines.tiles import (
     tile_bytes,
     tile_elements,
 )
-from gpu_emulator.ptx.instructions.copies import (
-    at_rank,
-    copied,
-    in_global,
-    in_shared,
-    signalled,
-    stored,
-    taken_by,
-    targets,
-    watched,
-    watched_in_global,
-)
+from gpu_emulator.ptx.instructions.copies import RANK, Issue, at_rank, copied, issues, stored
 from gpu_emulator.ptx.program.binder import Binder, opcode
-from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble, issuers
+from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble
 from gpu_emulator.steps import MASK, Array, Reader, Registers, Step
-from gpu_emulator.values import Place
 
 _HINT = "?{hint:L2::cache_hint}"
-_RANK = (1 << CLUSTER_SHIFT) - 1
 
 _DIM = "{dim:1d|2d|3d|4d|5d}"
 _MODE = "?{mode:tile|tile::gather4}"
@@ -69,9 +57,12 @@ class _Tensor:
         return where, [each(registers) for each in self._coordinates]
 
 
-def _decoded(frame: Frame, addresses: Array) -> list[TileMap]:
+def _by_tile(frame: Frame, addresses: Array) -> Iterator[tuple[TileMap, Array]]:
+    """The maps at generic addresses, each with those that have it."""
     found = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
-    return [found[each] for each in addresses.tolist()]
+    tiles = [found[each] for each in addresses.tolist()]
+    for tile in dict.fromkeys(tiles):
+        yield tile, np.array([each == tile for each in tiles])
 
 
 def _map_at(frame: Frame, address: int) -> TileMap:
@@ -107,42 +98,46 @@ def _tensor_load(line: Binder) -> Step:
         where, coordinates = tensor.read(registers)
         values = [to(registers), barrier(registers), where, *coordinates]
         mask = None if ranks is None else ranks(registers)
-        for column, rows in issuers(frame):
-            target, signal, maps, *corner = (taken_by(each, frame, rows, column) for each in values)
-            chosen = None if mask is None else taken_by(mask, frame, rows, column)
-            corners = np.stack(corner, axis=1)
-            tiles = _decoded(frame, maps)
-            for tile in dict.fromkeys(tiles):
-                same = np.array([each == tile for each in tiles])
-
-                def effect(
-                    _: Array | None,
-                    tile: TileMap = tile,
-                    rows: Array = rows[same],
-                    target: Array = target[same],
-                    signal: Array = signal[same],
-                    corners: Array = corners[same],
-                    column: int = column,
-                    wanted: Array | None = None if chosen is None else chosen[same],
-                ) -> None:
-                    data = _tile_read(
-                        frame, tile, corners, rows, column, place, is_gather=is_gather
-                    )
-                    for members, rank in targets(frame, rows, wanted):
-                        spot = at_rank(target[members], rank)
-                        own = data[members]
-                        index = _tile_places(frame, tile, rows[members], spot, own.shape[1])
-                        watched(frame, column, index, tile.element_bytes, place, writes=True)
-                        frame.batch.memories["shared"].store(index, own, tile.element_bytes)
-                        signalled(
-                            frame, rows[members], at_rank(signal[members], rank),
-                            tile_bytes(tile, rows=4 if is_gather else 1), column,
-                        )  # fmt: skip
-
-                slot = int(signal[same][0]) & _RANK
+        for issue in issues(registers, place):
+            target, signal, maps, *axes = map(issue.taken, values)
+            wanted = None if mask is None else issue.taken(mask)
+            corners = np.stack(axes, axis=1)
+            for tile, same in _by_tile(frame, maps):
+                effect = partial(
+                    _load_tile, issue.of(same), tile, (corners[same], target[same], signal[same]),
+                    None if wanted is None else wanted[same], is_gather=is_gather,
+                )  # fmt: skip
+                slot = int(signal[same][0]) & RANK
                 frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
 
     return Step(run)
+
+
+def _load_tile(
+    issue: Issue,
+    tile: TileMap,
+    taken: Sequence[Array],
+    ranks: Array | None,
+    _: object,
+    *,
+    is_gather: bool,
+) -> None:
+    corners, target, signal = taken
+    memories, size = issue.frame.batch.memories, tile.element_bytes
+    address, inside = _elements(tile, corners, is_gather=is_gather)
+    offset = address - memories["global"].base
+    if inside.any():
+        memories["global"].check(offset[inside], size, "a tensor copy")
+        for number, (spots, here) in enumerate(zip(offset, inside, strict=True)):
+            issue.of(np.array([number])).watched("global", spots[here][None], size, writes=False)
+    found = memories["global"].load(np.where(inside, offset, 0), size)
+    data = loaded(tile, found, inside)
+    for own, members, rank in issue.targets(ranks):
+        index = _tile_places(own, tile, at_rank(target[members], rank), data.shape[1])
+        own.watched("shared", index, size, writes=True)
+        memories["shared"].store(index, data[members], size)
+        count = tile_bytes(tile, rows=4 if is_gather else 1)
+        own.signalled(at_rank(signal[members], rank), count)
 
 
 def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array, Array]:
@@ -156,35 +151,11 @@ def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array,
         raise Trouble(f"a tensor copy: {error}") from None
 
 
-def _tile_read(
-    frame: Frame,
-    tile: TileMap,
-    corners: Array,
-    rows: Array,
-    column: int,
-    place: Place,
-    *,
-    is_gather: bool,
-) -> Array:
-    """Elements of tiles of global memory, (n, elements)."""
-    memory: Memory = frame.batch.memories["global"]
-    address, inside = _elements(tile, corners, is_gather=is_gather)
-    offset = address - memory.base
-    size = tile.element_bytes
-    if inside.any():
-        memory.check(offset[inside], size, "a tensor copy")
-        for row, spots, here in zip(rows, offset, inside, strict=True):
-            each = spots[here][None]
-            watched_in_global(frame, column, row[None], each, size, place, writes=False)
-    found = memory.load(np.where(inside, offset, 0), size)
-    return loaded(tile, found, inside)
-
-
-def _tile_places(frame: Frame, tile: TileMap, rows: Array, start: Array, count: int) -> Array:
+def _tile_places(issue: Issue, tile: TileMap, start: Array, count: int) -> Array:
     """Offsets of the elements of tiles in shared memory, (n, elements)."""
-    memory: Memory = frame.batch.memories["shared"]
+    memory: Memory = issue.frame.batch.memories["shared"]
     size = tile.element_bytes
-    first = in_shared(frame, rows, start, count * size, "a tensor copy")[:, 0]
+    first = issue.in_shared(start, count * size, "a tensor copy")[:, 0]
     many = count * size // tile_bytes(tile)
     if (first % 128).any() and not tile.swizzle and (first % 16).any():
         raise Trouble("the shared address of a tensor copy is no multiple of 16")
@@ -212,54 +183,33 @@ def _tensor_store(line: Binder) -> Step:
         frame: Frame = registers[0]
         where, coordinates = tensor.read(registers)
         values = [origin(registers), where, *coordinates]
-        for column, rows in issuers(frame):
-            source, maps, *axes = (taken_by(each, frame, rows, column) for each in values)
+        for issue in issues(registers, place):
+            source, maps, *axes = map(issue.taken, values)
             corners = np.stack(axes, axis=1)
-            tiles = _decoded(frame, maps)
-            for tile in dict.fromkeys(tiles):
-                same = np.array([each == tile for each in tiles])
-                own, start, corner = rows[same], source[same], corners[same]
-                read = partial(
-                    _tile_from_shared, frame, column, tile, own, start, place, is_scatter
-                )
-                write = partial(_tile_write, frame, tile, corner, operation, own, column, place)
-                stored(frame, read, partial(write, is_scatter=is_scatter), place)
+            for tile, same in _by_tile(frame, maps):
+                own = issue.of(same)
+                read = partial(_read_tile, own, tile, source[same], 4 if is_scatter else 1)
+                write = partial(_write_tile, own, tile, corners[same], operation)
+                stored(own, read, partial(write, is_scatter=is_scatter))
 
     return Step(run)
 
 
-def _tile_from_shared(
-    frame: Frame,
-    column: int,
-    tile: TileMap,
-    rows: Array,
-    start: Array,
-    place: Place,
-    is_scatter: bool,  # noqa: FBT001
-) -> Array:
-    count = tile_bytes(tile, rows=4 if is_scatter else 1) // tile.element_bytes
-    places = _tile_places(frame, tile, rows, start, count)
-    watched(frame, column, places, tile.element_bytes, place, writes=False)
-    return frame.batch.memories["shared"].load(places, tile.element_bytes)
+def _read_tile(issue: Issue, tile: TileMap, start: Array, rows: int) -> Array:
+    count = tile_bytes(tile, rows=rows) // tile.element_bytes
+    places = _tile_places(issue, tile, start, count)
+    issue.watched("shared", places, tile.element_bytes, writes=False)
+    return issue.frame.batch.memories["shared"].load(places, tile.element_bytes)
 
 
-def _tile_write(
-    frame: Frame,
-    tile: TileMap,
-    corners: Array,
-    operation: str,
-    rows: Array,
-    column: int,
-    place: Place,
-    data: Array,
-    *,
-    is_scatter: bool,
+def _write_tile(
+    issue: Issue, tile: TileMap, corners: Array, operation: str, data: Array, *, is_scatter: bool
 ) -> None:
-    memory: Memory = frame.batch.memories["global"]
+    memory: Memory = issue.frame.batch.memories["global"]
     address, inside = _elements(tile, corners, is_gather=is_scatter)
     size = tile.element_bytes
     offset = address - memory.base
-    for row, where, valid, values in zip(rows, offset, inside, data, strict=True):
+    for number, (where, valid, values) in enumerate(zip(offset, inside, data, strict=True)):
         if not valid.any():
             continue
         places = where[valid]
@@ -268,8 +218,7 @@ def _tile_write(
         if operation:
             new = reduced(tile, operation, memory.load(places, size), new)
         else:
-            each = places[None]
-            watched_in_global(frame, column, row[None], each, size, place, writes=True)
+            issue.of(np.array([number])).watched("global", places[None], size, writes=True)
         memory.store(places, new, size)
 
 
@@ -290,12 +239,11 @@ def _replace(line: Binder) -> Step:
     space = line.parts["space"].split("::")[0] or "generic"
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
         where, number = address(registers), value(registers)
-        for column, rows in issuers(frame):
-            places, values = (taken_by(each, frame, rows, column) for each in (where, number))
-            for row, place, new in zip(rows, places, values, strict=True):
-                memory, start = _bytes_of_map(frame, space, row, int(place))
+        for issue in issues(registers, line.line.place):
+            places, values = map(issue.taken, (where, number))
+            for each, new in enumerate(values):
+                memory, start = _bytes_of_map(issue.of(np.array([each])), space, places[[each]])
                 raw = memory.data[start : start + MAP_BYTES].tobytes()
                 try:
                     changed = replace(raw, field, int(new) % (1 << 64), ordinal or 0)
@@ -308,16 +256,15 @@ def _replace(line: Binder) -> Step:
     return Step(run)
 
 
-def _bytes_of_map(frame: Frame, space: str, row: int, place: int) -> tuple[Memory, int]:
-    """The memory and the offset of a tensor map that is changed in place."""
-    windows = frame.batch.windows
+def _bytes_of_map(issue: Issue, space: str, address: Array) -> tuple[Memory, int]:
+    """The memory and the offset of a tensor map that is changed in place, of one CTA."""
+    windows = issue.frame.batch.windows
     if space == "generic":
-        space = "shared" if windows["shared"] <= place < windows["local"] else "global"
-    if space == "shared":
-        index = in_shared(frame, np.array([row]), np.array([place]), MAP_BYTES, "a tensor map")
-        return frame.batch.memories["shared"], int(index[0, 0])
-    index = in_global(frame, np.array([place]), MAP_BYTES, "a tensor map")
-    return frame.batch.memories["global"], int(index[0, 0])
+        is_shared = windows["shared"] <= int(address[0]) < windows["local"]
+        space = "shared" if is_shared else "global"
+    locate = issue.in_shared if space == "shared" else issue.in_global
+    index = locate(address, MAP_BYTES, "a tensor map")
+    return issue.frame.batch.memories[space], int(index[0, 0])
 
 
 @opcode(
@@ -334,10 +281,10 @@ def _copy_map(line: Binder) -> Step:
         lead = frame.active() & (frame.threads % 32 == 0)
         outer = registers[MASK]
         registers[MASK] = lead
-        for column, rows in list(issuers(frame)):
-            target, source = (taken_by(each, frame, rows, column) for each in values)
-            index = in_shared(frame, rows, source, MAP_BYTES, "a tensor map")
-            place = in_global(frame, target, MAP_BYTES, "a tensor map")
+        for issue in issues(registers, line.line.place):
+            target, source = map(issue.taken, values)
+            index = issue.in_shared(source, MAP_BYTES, "a tensor map")
+            place = issue.in_global(target, MAP_BYTES, "a tensor map")
             copied(frame.batch.memories["global"], place, frame.batch.memories["shared"], index)
         registers[MASK] = outer
 
@@ -355,7 +302,7 @@ def _map_address(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         window = 0 if is_shared else frame.batch.windows["shared"]
-        offset = (address(registers) - window) & _RANK
+        offset = (address(registers) - window) & RANK
         ranks = rank(registers).astype(np.int64)
         beyond = frame.full(ranks >= frame.batch.geometry.cluster_size) & frame.active()
         if beyond.any():
