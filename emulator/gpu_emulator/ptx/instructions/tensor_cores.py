@@ -12,7 +12,9 @@ column each register is, is in `gpu_emulator.engines`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -48,28 +50,48 @@ from gpu_emulator.values import Place
 _GROUP = "{group:cta_group::1|cta_group::2}"
 
 
-def note_cells(
-    frame: Frame,
-    warp: int,
-    rows: Array,
-    lanes: Array,
-    columns: Array,
-    place: Place,
-    *,
-    writes: bool,
-) -> None:
-    """Tell the checks of cells of CTAs in rows (n, 1) that a task of a warp accesses."""
-    batch = frame.batch
-    if batch.watch is None and not batch.tensor_memories.is_tracked:
-        return
-    spots = (rows * ROWS + lanes.reshape(1, -1)) * COLUMNS + columns.reshape(1, -1)
-    spots = spots.reshape(-1)
-    if batch.watch is not None:
-        batch.watch.tensor(warp, spots, place, writes=writes)
-    if writes:
-        batch.tensor_memories.mark(spots)
-    else:
-        batch.note_unwritten_cells(spots, place)
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """CTAs, (n, 1) or pairs (n, 2), for which a warp issues an operation."""
+
+    frame: Frame
+    members: Array
+    warp: int
+    place: Place
+
+    def note(self, cells: Sequence[Array], *, writes: bool) -> None:
+        """Tell the checks of cells: their CTA of the group, lane and column."""
+        batch = self.frame.batch
+        if batch.watch is None and not batch.tensor_memories.is_tracked:
+            return
+        cta, lanes, columns = np.broadcast_arrays(*cells)
+        for member in range(self.members.shape[1]):
+            own = cta == member
+            spots = (self.members[:, [member]] * ROWS + lanes[own]) * COLUMNS + columns[own]
+            spots = spots.reshape(-1)
+            if batch.watch is not None:
+                batch.watch.tensor(self.warp, spots, self.place, writes=writes)
+            if writes:
+                batch.tensor_memories.mark(spots)
+            else:
+                batch.note_unwritten_cells(spots, self.place)
+
+    def watch(self, descriptor: MatrixDescriptor, what: MatrixInstruction, which: str) -> None:
+        """Tell the checks which 16 bytes of shared memory a product reads."""
+        batch = self.frame.batch
+        memory = batch.memories["shared"]
+        if batch.watch is None and memory.written is None:
+            return
+        name, rows = (what.a_type, what.m) if which == "a" else (what.b_type, what.n)
+        where = pieces(
+            descriptor, rows=rows // self.members.shape[1], k_bytes=32,
+            width={"tf32": 32, "f16": 16, "bf16": 16}.get(name, 8),
+            mn_major=what.a_mn_major if which == "a" else what.b_mn_major,
+        )  # fmt: skip
+        spots = (self.members.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
+        batch.note_unwritten(memory, spots, 16, None, self.place)
+        if batch.watch is not None:
+            batch.watch.block(self.warp, spots, 16, self.place, writes=False)
 
 
 def memories_of(frame: Frame) -> TensorMemories:
@@ -169,7 +191,7 @@ def _load(line: Binder) -> Step:
     slots = [line.target(each, "b32")[0] for each in line.parts_of(0)]
     # They are written at the wait, in another place.
     line.slots.late.update(slots)
-    address = line.bracketed(1)
+    address, place = line.bracketed(1), line.line.place
     move = _Move(line, len(slots), line.constant(2) or 0)
 
     def run(registers: Registers) -> None:
@@ -181,14 +203,14 @@ def _load(line: Binder) -> Step:
             values = np.zeros((frame.ctas, frame.lanes // WARP, WARP, len(slots)), dtype=np.uint32)
             for rows, warp, lane, column in move.warps(frame, where):
                 words = memories_of(frame).words[rows]
-                move.note(frame, rows, warp, lane, column, line.line.place, writes=False)
-                values[rows, warp] = load(words, move.cells, lane, column)
+                move.note(_Group(frame, rows[:, None], warp, place), lane, column, writes=False)
+                values[rows, warp - frame.first // WARP] = load(words, move.cells, lane, column)
             flat = values.reshape(*frame.shape, len(slots))
             for number, slot in enumerate(slots):
                 frame.write(slot, np.ascontiguousarray(flat[..., number]))
 
-        frame.loaded_late(slots, line.line.place)
-        frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect, line.line.place)
+        frame.loaded_late(slots, place)
+        frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect, place)
 
     return Step(run, tuple(slots), reads_old=True)
 
@@ -200,7 +222,7 @@ def _load(line: Binder) -> Step:
 def _store(line: Binder) -> Step:
     is_split = line.parts["shape"] == "16x32bx2"
     readers = [line.source(each, "b32") for each in line.parts_of(2 if is_split else 1)]
-    address = line.bracketed(0)
+    address, place = line.bracketed(0), line.line.place
     move = _Move(line, len(readers), (line.constant(1) or 0) if is_split else 0)
 
     def run(registers: Registers) -> None:
@@ -213,11 +235,11 @@ def _store(line: Binder) -> Step:
             for rows, warp, lane, column in move.warps(frame, where):
                 words = memories_of(frame).words
                 part = words[rows]
-                move.note(frame, rows, warp, lane, column, line.line.place, writes=True)
-                store(part, move.cells, lane, column, values[rows, warp])
+                move.note(_Group(frame, rows[:, None], warp, place), lane, column, writes=True)
+                store(part, move.cells, lane, column, values[rows, warp - frame.first // WARP])
                 words[rows] = part
 
-        frame.batch.asynchrony.groups(frame, "tcgen05.st").issue(effect, line.line.place)
+        frame.batch.asynchrony.groups(frame, "tcgen05.st").issue(effect, place)
 
     return Step(run)
 
@@ -234,43 +256,31 @@ class _Move:
             raise line.refuse(f"has {registers} registers, not {self.cells.lane.shape[1]}")
         self._rows = int(self.cells.lane.max()) + 1
 
-    def note(
-        self,
-        frame: Frame,
-        rows: Array,
-        warp: int,
-        lane: int,
-        column: int,
-        place: Place,
-        *,
-        writes: bool,
-    ) -> None:
-        """Tell the checks which cells of CTAs in rows are accessed."""
+    def note(self, group: _Group, lane: int, column: int, *, writes: bool) -> None:
+        """Tell the checks which cells are accessed."""
         columns = column + self.cells.column
         if self.cells.packed:
             columns = np.stack([columns, columns + 1])
-        lanes = np.broadcast_to(lane + self.cells.lane, columns.shape)
-        number = frame.first // WARP + warp
-        note_cells(frame, number, rows[:, None], lanes, columns, place, writes=writes)
+        group.note((np.zeros(1, np.int64), lane + self.cells.lane, columns), writes=writes)
 
     def warps(self, frame: Frame, address: Array) -> list[tuple[Array, int, int, int]]:
-        """Rows of CTAs, the warp of the frame, and lane and column of its address."""
+        """Rows of CTAs, the number of the warp, and lane and column of its address."""
         active = frame.active()
         found = []
-        for warp in range(frame.lanes // WARP):
-            rows = np.nonzero(active[:, warp * WARP])[0]
+        for first in range(0, frame.lanes, WARP):
+            rows = np.nonzero(active[:, first])[0]
             if not len(rows):
                 continue
-            for same, (where,) in alike(frame, warp * WARP, rows, [address]):
+            for same, (where,) in alike(frame, first, rows, [address]):
                 lane, column = address_parts(where)
-                number = frame.first // WARP + warp
+                number = (frame.first + first) // WARP
                 if not may_access(lane, number, self._rows):
                     raise Trouble(
                         f"warp {number} accesses lane {lane} of tensor memory, not one of its own"
                     )
                 if column + int(self.cells.column.max()) >= COLUMNS:
                     raise Trouble(f"column {column} of tensor memory and more")
-                found.append((same, warp, lane, column))
+                found.append((same, number, lane, column))
         return found
 
 
@@ -288,14 +298,6 @@ def _wait(line: Binder) -> Step:
 
 
 _QUEUE = "tcgen05"
-
-
-def _troubled(action: Callable[[], None]) -> None:
-    """What the engines refuse is a fault of the program."""
-    try:
-        action()
-    except (ValueError, IndexError) as error:
-        raise Trouble(f"tensor memory: {error}") from None
 
 
 without_effect("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")
@@ -321,18 +323,16 @@ def _multiply(line: Binder) -> Step:
         line.bracketed(0), line.bracketed(1) if in_tensor else line.read(1, "b64"),
         line.read(2, "b64"), line.read(3, "b32"), line.read(enable_at, "pred"), *disabled,
     ]  # fmt: skip
-    kind, place = line.parts["kind"].removeprefix("kind::"), line.line.place
-    ctas = int(line.parts["group"][-1])
+    kind = line.parts["kind"].removeprefix("kind::")
 
-    def one(frame: Frame, rows: Array, values: Sequence[int], warp: int) -> None:
+    def one(group: _Group, values: Sequence[int]) -> None:
         d, a, b, instruction, enable, *off = values
-        what = decode_instruction(kind, instruction)
         _multiplied(
-            frame, rows, ctas, d, a, b, what, in_tensor=in_tensor, enable=bool(enable),
-            ws=is_ws, shift=shift, off=off or None, warp=warp, place=place,
+            group, (d, a, b), decode_instruction(kind, instruction), in_tensor=in_tensor,
+            ws=is_ws, accumulate=bool(enable), scale_input=shift, disabled=off or None,
         )  # fmt: skip
 
-    return _issued(readers, one, ctas, line.line.place)
+    return _issued(line, readers, one)
 
 
 @opcode(
@@ -349,35 +349,38 @@ def _multiply_scaled(line: Binder) -> Step:
         line.read(2, "b64"), line.read(3, "b32"), line.read(6, "pred"), line.bracketed(4),
         line.bracketed(5),
     ]  # fmt: skip
-    kind, place = line.parts["kind"].removeprefix("kind::"), line.line.place
-    ctas = int(line.parts["group"][-1])
+    kind = line.parts["kind"].removeprefix("kind::")
     default = {"mxf8f6f4": 1, "mxf4": 2}.get(kind, 4)
     named = {"scale_vec::1X": 1, "scale_vec::2X": 2, "scale_vec::4X": 4, "block16": 4}
     blocks = named.get(
         line.parts["vec"], 2 if kind == "mxf4nvf4" and line.parts["vec"] else default
     )
 
-    def one(frame: Frame, rows: Array, values: Sequence[int], warp: int) -> None:
+    def one(group: _Group, values: Sequence[int]) -> None:
         d, a, b, instruction, enable, scale_a, scale_b = values
         scales = tcgen05.Scales(
             a_column=address_parts(scale_a)[1], b_column=address_parts(scale_b)[1], blocks=blocks
         )
-        what = decode_instruction(kind, instruction)
         _multiplied(
-            frame, rows, ctas, d, a, b, what, in_tensor=in_tensor, enable=bool(enable),
-            ws=False, shift=0, off=None, scales=scales, warp=warp, place=place,
+            group, (d, a, b), decode_instruction(kind, instruction), in_tensor=in_tensor,
+            ws=False, accumulate=bool(enable), scales=scales,
         )  # fmt: skip
 
-    return _issued(readers, one, ctas, line.line.place)
+    return _issued(line, readers, one)
 
 
 def _issued(
-    readers: Sequence[Reader],
-    one: Callable[[Frame, Array, Sequence[int], int], None],
-    ctas: int,
-    place: Place,
+    line: Binder, readers: Sequence[Reader], one: Callable[[_Group, Sequence[int]], None]
 ) -> Step:
     """A step that has each active thread issue an operation of its CTA, or of its pair."""
+    ctas, place = int(line.parts["group"][-1]), line.line.place
+
+    def effect(group: _Group, numbers: Sequence[int], _: object) -> None:
+        try:
+            one(group, numbers)
+        except (ValueError, IndexError) as error:
+            # What the engines refuse is a fault of the program.
+            raise Trouble(f"tensor memory: {error}") from None
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -386,105 +389,49 @@ def _issued(
         for column, rows in issuers(frame):
             for same, numbers in alike(frame, column, rows, values):
                 lead = same if ctas == 1 else same // 2 * 2
-
-                def effect(
-                    _: Array | None,
-                    lead: Array = lead,
-                    numbers: Sequence[int] = tuple(numbers),
-                    warp: int = (frame.first + column) // WARP,
-                ) -> None:
-                    _troubled(partial(one, frame, lead, numbers, warp))
-
-                frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
+                members = lead[:, None] + np.arange(ctas)
+                group = _Group(frame, members, (frame.first + column) // WARP, place)
+                flight = partial(effect, group, tuple(numbers))
+                frame.batch.asynchrony.launch(frame, flight, place, queue=_QUEUE)
 
     return Step(run)
 
 
 def _multiplied(
-    frame: Frame,
-    rows: Array,
-    ctas: int,
-    d: int,
-    a: int,
-    b: int,
+    group: _Group,
+    addresses: tuple[int, int, int],
     what: MatrixInstruction,
     *,
     in_tensor: bool,
-    enable: bool,
     ws: bool,
-    shift: int,
-    off: list[int] | None,
-    warp: int,
-    place: Place,
-    scales: tcgen05.Scales | None = None,
+    accumulate: bool,
+    **options: Any,  # noqa: ANN401
 ) -> None:
-    memory = frame.batch.memories["shared"]
-    members = rows[:, None] + np.arange(ctas)[None, :]
+    """The product at addresses: of D, of A or its descriptor, the descriptor of B."""
+    memory, members = group.frame.batch.memories["shared"], group.members
     shared = memory.data.reshape(-1, memory.stride)[members]
-    words = memories_of(frame).words
+    words = memories_of(group.frame).words
     tensor = words[members]
+    d, a, b = addresses
     if in_tensor:
         lane, column = address_parts(a)
         left = tcgen05.operand_from_tensor_memory(tensor, lane, column, what, ws=ws)
-        cells = tcgen05.operand_cells(lane, column, what, ctas=ctas, ws=ws)
-        _note(frame, members, cells, warp, place, writes=False)
+        cells = tcgen05.operand_cells(lane, column, what, ctas=members.shape[1], ws=ws)
+        group.note(cells, writes=False)
     else:
         left = tcgen05.operand_from_shared(shared, tcgen05_descriptor(a), what, "a")
-        _watch(frame, members, tcgen05_descriptor(a), what, "a", warp, place)
+        group.watch(tcgen05_descriptor(a), what, "a")
     right = tcgen05.operand_from_shared(shared, tcgen05_descriptor(b), what, "b")
-    _watch(frame, members, tcgen05_descriptor(b), what, "b", warp, place)
+    group.watch(tcgen05_descriptor(b), what, "b")
     lane, column = address_parts(d)
-    (cta, lanes, columns), result = tcgen05.multiply(
-        tensor, left, right, what, lane, column, accumulate=enable, ws=ws, scales=scales,
-        scale_input=shift, disabled=off,
-    )  # fmt: skip
-    if enable:
-        _note(frame, members, (cta, lanes, columns), warp, place, writes=False)
-    _note(frame, members, (cta, lanes, columns), warp, place, writes=True)
-    tensor[:, cta, lanes, columns] = result
+    cells, result = tcgen05.multiply(
+        tensor, left, right, what, lane, column, ws=ws, accumulate=accumulate, **options
+    )
+    if accumulate:
+        group.note(cells, writes=False)
+    group.note(cells, writes=True)
+    tensor[:, *cells] = result
     words[members] = tensor
-
-
-def _note(
-    frame: Frame,
-    members: Array,
-    cells: tuple[Array, Array, Array],
-    warp: int,
-    place: Place,
-    *,
-    writes: bool,
-) -> None:
-    """Tell the checks of cells (CTA of the group, lane, column) of groups of CTAs (n, ctas)."""
-    cta, lanes, columns = cells
-    for member in range(members.shape[1]):
-        own = cta == member
-        rows = members[:, [member]]
-        note_cells(frame, warp, rows, lanes[own], columns[own], place, writes=writes)
-
-
-def _watch(
-    frame: Frame,
-    members: Array,
-    descriptor: MatrixDescriptor,
-    what: MatrixInstruction,
-    which: str,
-    warp: int,
-    place: Place,
-) -> None:
-    """Tell the checks which 16 bytes of shared memory a product reads."""
-    watch, memory = frame.batch.watch, frame.batch.memories["shared"]
-    if watch is None and memory.written is None:
-        return
-    name, rows = (what.a_type, what.m) if which == "a" else (what.b_type, what.n)
-    where = pieces(
-        descriptor, rows=rows // members.shape[1], k_bytes=32,
-        width={"tf32": 32, "f16": 16, "bf16": 16}.get(name, 8),
-        mn_major=what.a_mn_major if which == "a" else what.b_mn_major,
-    )  # fmt: skip
-    spots = (members.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
-    frame.batch.note_unwritten(memory, spots, 16, None, place)
-    if watch is not None:
-        watch.block(warp, spots, 16, place, writes=False)
 
 
 @opcode(
@@ -538,36 +485,33 @@ def _copy(line: Binder) -> Step:
     shape = line.line.opcode.split(f"cta_group::{ctas}.", 1)[1]
     readers = [line.bracketed(0), line.read(1, "b64")]
 
-    def one(frame: Frame, rows: Array, values: Sequence[int], warp: int) -> None:
-        memory = frame.batch.memories["shared"]
-        words = memories_of(frame).words
+    def one(group: _Group, values: Sequence[int]) -> None:
+        memory = group.frame.batch.memories["shared"]
+        words = memories_of(group.frame).words
         lane, column = address_parts(values[0])
-        for member in range(ctas):
-            own = rows + member
+        for own in group.members.T:
             shared = memory.data.reshape(-1, memory.stride)[own]
             lanes, data = tcgen05.copy(shared, tcgen05_descriptor(values[1]), shape)
             part = words[own]
             columns = (column + np.arange(data.shape[-1]))[None, :]
             for each in lanes:
-                there, across = np.broadcast_arrays((lane + each)[:, None], columns)
-                place = line.line.place
-                note_cells(frame, warp, own[:, None], there, across, place, writes=True)
-                part[:, there, across] = data
+                there = (lane + each)[:, None]
+                cells = (np.zeros(1, np.int64), there, columns)
+                replace(group, members=own[:, None]).note(cells, writes=True)
+                part[:, there, columns] = data
             words[own] = part
 
-    return _issued(readers, one, ctas, line.line.place)
+    return _issued(line, readers, one)
 
 
 @opcode(f"tcgen05.shift.{_GROUP}.down")
 def _shift(line: Binder) -> Step:
-    ctas = int(line.parts["group"][-1])
-
-    def one(frame: Frame, rows: Array, values: Sequence[int], _: int) -> None:
-        words = memories_of(frame).words
+    def one(group: _Group, values: Sequence[int]) -> None:
+        words = memories_of(group.frame).words
         lane, column = address_parts(values[0])
-        for member in range(ctas):
-            part = words[rows + member]
+        for own in group.members.T:
+            part = words[own]
             shift_down(part, lane, column)
-            words[rows + member] = part
+            words[own] = part
 
-    return _issued([line.bracketed(0)], one, ctas, line.line.place)
+    return _issued(line, [line.bracketed(0)], one)
