@@ -286,7 +286,19 @@ class Frame:
         return bool(np.all(np.asarray(self.at) == self.end))
 
 
-Located = tuple[Memory, Array]
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """The active threads of a frame access `size` bytes each at offsets into a memory's data."""
+
+    frame: Frame
+    memory: Memory
+    index: Array
+    size: int
+    active: Array | None
+    place: Place
+    how: Semantics = WEAK
+
+
 _RANK_MASK = (1 << CLUSTER_SHIFT) - 1
 
 
@@ -368,8 +380,9 @@ def gather(
         if memory.written is not None:
             frame.batch.note_unwritten(memory, index, size, active, place)
         if frame.batch.watch is not None:
-            frame.batch.watch.read(frame, memory, index, size, active, place, how)
-            frame.batch.watch.acquire(frame, memory, index, active, how)
+            touch = Touch(frame, memory, index, size, active, place, how)
+            frame.batch.watch.read(touch)
+            frame.batch.watch.acquire(touch)
         value = loaded if value is None or active is None else np.where(active, loaded, value)
     if value is None:
         return np.zeros((1, 1), dtype="c16" if size == 16 else f"u{size}"), mask
@@ -391,8 +404,9 @@ def scatter(
         if memory.stride and frame.ctas > 1:
             values = np.broadcast_to(values, np.broadcast_shapes(values.shape, (frame.ctas, 1)))
         if frame.batch.watch is not None:
-            frame.batch.watch.release(frame, memory, index, active, how)
-            frame.batch.watch.write(frame, memory, index, size, active, place, values, how)
+            touch = Touch(frame, memory, index, size, active, place, how)
+            frame.batch.watch.release(touch)
+            frame.batch.watch.write(touch, values)
         if active is not None:
             shape = np.broadcast_shapes(index.shape, values.shape, active.shape)
             which = np.broadcast_to(active, shape)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_emulator.state.frame import WITHIN_GPU, Frame, Memory, Semantics
+from gpu_emulator.state.frame import WITHIN_GPU, Frame, Memory, Semantics, Touch
 from gpu_emulator.steps import MASK, WARP, Array
 from gpu_emulator.values import Place, Race, RaceKind, RaceSpace
 
@@ -373,13 +373,12 @@ class HappensBefore:
 
     # Atomic operations, flags and fences.
 
-    def release(
-        self, frame: Frame, memory: Memory, index: Array, active: Array | None, how: Semantics
-    ) -> None:
-        """The active threads are about to write to locations by a strong operation."""
+    def release(self, touch: Touch) -> None:
+        """Threads are about to write to locations by a strong operation."""
+        frame, how = touch.frame, touch.how
         if not how.strength:
             return
-        for warp, spots, kept in by_warp(frame, index, active):
+        for warp, spots, kept in by_warp(frame, touch.index, touch.active):
             number = frame.first // WARP + warp
             rows = rows_of(frame, kept, len(spots))
             for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
@@ -387,22 +386,21 @@ class HappensBefore:
                 clocks = known if how.releases else self._fenced_off[row, number]
                 if not clocks.any():
                     continue
-                for key in _keys(memory, line, row, how, self._first):
+                for key in _keys(touch.memory, line, row, how, self._first):
                     self._releases.publish(key, self._first + row, clocks)
             if how.releases:
                 self._both[0, np.unique(rows), number, number] += 1
 
-    def acquire(
-        self, frame: Frame, memory: Memory, index: Array, active: Array | None, how: Semantics
-    ) -> None:
-        """The active threads have read locations by a strong operation."""
+    def acquire(self, touch: Touch) -> None:
+        """Threads have read locations by a strong operation."""
+        frame, how = touch.frame, touch.how
         if not how.strength:
             return
-        for warp, spots, kept in by_warp(frame, index, active):
+        for warp, spots, kept in by_warp(frame, touch.index, touch.active):
             number = frame.first // WARP + warp
             rows = rows_of(frame, kept, len(spots))
             for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
-                keys = _keys(memory, line, row, how, self._first)
+                keys = _keys(touch.memory, line, row, how, self._first)
                 if how.acquires:
                     self._learn_from(keys, row, number)
                 else:

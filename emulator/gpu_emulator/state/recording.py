@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.state.frame import WEAK, Frame, Memory, Semantics
+from gpu_emulator.state.frame import Frame, Memory, Touch
 from gpu_emulator.state.happens_before import Task
 from gpu_emulator.state.watching import RaceWatch, Watched
 from gpu_emulator.steps import WARP, Array, NotExecutable, Region
@@ -148,31 +148,21 @@ class Recording:
         if self._current is not None:
             self._tasks[id(task)] = (task, self._number)
 
-    def by_threads(
-        self,
-        frame: Frame,
-        memory: Memory,
-        index: Array,
-        size: int,
-        active: Array | None,
-        task: Task | None,
-        *,
-        writes: bool,
-    ) -> None:
-        """Threads access `size` bytes each at offsets into the data of a memory."""
+    def by_threads(self, touch: Touch, task: Task | None, *, writes: bool) -> None:
+        frame, memory = touch.frame, touch.memory
         if memory.name == "param":
             return
-        spots = np.broadcast_to(index, frame.shape)
-        mask = np.ones(frame.shape, np.bool_) if active is None else active
+        spots = np.broadcast_to(touch.index, frame.shape)
+        mask = np.ones(frame.shape, np.bool_) if touch.active is None else touch.active
         mask = np.broadcast_to(mask, frame.shape)
         if memory.name == "global" and writes:
             for row in range(frame.ctas):
                 if row != self._row and mask[row].any():
-                    self._mark(memory, spots[row][mask[row]], size, ANOTHER, row)
+                    self._mark(memory, spots[row][mask[row]], touch.size, ANOTHER, row)
         if self._row is None:
             return
         lanes = np.nonzero(mask[self._row])[0]
-        self._access(memory, spots[self._row][lanes], size, lanes, task, writes=writes)
+        self._access(memory, spots[self._row][lanes], touch.size, lanes, task, writes=writes)
 
     def by_engine(
         self, space: str, rows: Array, spots: Array, size: int, task: Task | None, *, writes: bool
@@ -277,32 +267,12 @@ class TraceWatch(RaceWatch):
         self._recording.issued(task)
         return task
 
-    def read(
-        self,
-        frame: Frame,
-        memory: Memory,
-        index: Array,
-        size: int,
-        active: Array | None,
-        place: Place,
-        how: Semantics = WEAK,
-    ) -> None:
-        del place, how
-        self._recording.by_threads(frame, memory, index, size, active, self.task, writes=False)
+    def read(self, touch: Touch) -> None:
+        self._recording.by_threads(touch, self.task, writes=False)
 
-    def write(
-        self,
-        frame: Frame,
-        memory: Memory,
-        index: Array,
-        size: int,
-        active: Array | None,
-        place: Place,
-        values: Array | None,
-        how: Semantics = WEAK,
-    ) -> None:
-        del place, values, how
-        self._recording.by_threads(frame, memory, index, size, active, self.task, writes=True)
+    def write(self, touch: Touch, values: Array | None) -> None:
+        del values
+        self._recording.by_threads(touch, self.task, writes=True)
 
     def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:
         del warp, place

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gpu_emulator.state.frame import WEAK, Frame, Memory, Semantics
+from gpu_emulator.state.frame import Frame, Memory, Touch
 from gpu_emulator.state.happens_before import Agents, HappensBefore, Races, Releases, Task
 from gpu_emulator.state.shadows import Access, GlobalShadow, Shadow, in_pieces
 from gpu_emulator.steps import WARP, Array
@@ -109,54 +109,37 @@ class RaceWatch(HappensBefore):
         # By frame: of each thread the row of its CTA, and its warp in the frame.
         self._threads: dict[int, tuple[Array, Array]] = {}
 
-    def read(
-        self,
-        frame: Frame,
-        memory: Memory,
-        index: Array,
-        size: int,
-        active: Array | None,
-        place: Place,
-        how: Semantics = WEAK,
-    ) -> None:
-        """The active threads read `size` bytes at offsets into the data of a memory."""
-        is_shared = memory is self._shared
-        if not self._is_watched(memory, how):
+    def _is_watched(self, touch: Touch) -> bool:
+        """Of shared memory atomic operations are left out."""
+        if touch.memory is self._shared:
+            return not touch.how.strength
+        return touch.memory.name == "global"
+
+    def read(self, touch: Touch) -> None:
+        if not self._is_watched(touch):
             return
-        spots, lanes = _chosen(frame, index, active)
+        spots, lanes = _chosen(touch.frame, touch.index, touch.active)
         if not len(spots):
             return
-        access, rows = self._access(frame, spots if is_shared else None, lanes, place)
-        if is_shared:
-            pieces, times = in_pieces(spots, size, self._grain)
+        access, rows = self._access(touch, spots, lanes)
+        if touch.memory is self._shared:
+            pieces, times = in_pieces(spots, touch.size, self._grain)
             self._shadow.read(pieces, access.repeated(times))
             return
-        self._watched.everywhere.read(spots, size, rows + self._first, access, how.strength)
+        everywhere, ctas = self._watched.everywhere, rows + self._first
+        everywhere.read(spots, touch.size, ctas, access, touch.how.strength)
 
-    def _is_watched(self, memory: Memory, how: Semantics) -> bool:
-        """Of shared memory atomic operations are left out."""
-        return not how.strength if memory is self._shared else memory.name == "global"
-
-    def write(
-        self,
-        frame: Frame,
-        memory: Memory,
-        index: Array,
-        size: int,
-        active: Array | None,
-        place: Place,
-        values: Array | None,
-        how: Semantics = WEAK,
-    ) -> None:
-        """The active threads are about to write values; None: whatever they are."""
-        if not self._is_watched(memory, how):
+    def write(self, touch: Touch, values: Array | None) -> None:
+        """Threads are about to write values; None: whatever they are."""
+        if not self._is_watched(touch):
             return
-        spots, lanes = _chosen(frame, index, active)
+        frame, strength = touch.frame, touch.how.strength
+        spots, lanes = _chosen(frame, touch.index, touch.active)
         if not len(spots):
             return
-        is_shared = memory is self._shared
-        access, rows = self._access(frame, spots if is_shared else None, lanes, place)
-        write = Write(memory, spots, size, rows, how.strength)
+        is_shared = touch.memory is self._shared
+        access, rows = self._access(touch, spots, lanes)
+        write = Write(touch.memory, spots, touch.size, rows, strength)
         if values is None:
             self._write(write, access, None)
             return
@@ -179,7 +162,7 @@ class RaceWatch(HappensBefore):
             part = write.at(own)
             done = part.done(new[own], grain)
             self._write(part, access.at(own), done.changes)
-            if done.lost.any() and not how.strength:
+            if done.lost.any() and not strength:
                 self._among_lanes(part, new[own], threads[own], done.lost, access.place)
 
     def _among_lanes(
@@ -280,19 +263,16 @@ class RaceWatch(HappensBefore):
         else:
             self._shadow.read(pieces, access)
 
-    def _access(
-        self, frame: Frame, spots: Array | None, lanes: Array | slice, place: Place
-    ) -> tuple[Access, Array]:
-        """The access of threads, or of the tasks that they issued, and the rows of their CTAs.
-
-        `spots` are offsets into shared memory.
-        """
+    def _access(self, touch: Touch, spots: Array, lanes: Array | slice) -> tuple[Access, Array]:
+        """The access of threads, or of the tasks that they issued, and the rows of their CTAs."""
+        frame, place = touch.frame, touch.place
         if frame.first not in self._threads:
             rows = np.repeat(np.arange(frame.ctas), frame.lanes)
             self._threads[frame.first] = rows, np.tile(np.arange(frame.lanes) // WARP, frame.ctas)
         rows, warps = (each[lanes] for each in self._threads[frame.first])
         # In the memory of another CTA of the cluster its warps stand for those that access it.
-        owners = rows if spots is None or not self._has_clusters else spots // self._stride
+        is_abroad = self._has_clusters and touch.memory is self._shared
+        owners = spots // self._stride if is_abroad else rows
         task, generic = self.task, self._numbers.generic
         if task is None:
             agents = warps + frame.first // WARP

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.barriers import arrive, initialised, parity, still_to_come
-from gpu_emulator.state.frame import Frame, Memory, Trouble, locate
+from gpu_emulator.state.frame import Frame, Memory, Touch, Trouble, locate
 from gpu_emulator.state.happens_before import HappensBefore
 from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
 
@@ -216,7 +216,7 @@ def _init(line: Binder) -> Step:
         if count is not None:
             states = initialised(frame.full(count(registers))[mask])
         if frame.batch.watch is not None:
-            frame.batch.watch.write(frame, memory, index, 8, mask, place, None)
+            frame.batch.watch.write(Touch(frame, memory, index, 8, mask, place), None)
         memory.store(index[mask], states, 8)
 
     return Step(run)
@@ -327,7 +327,7 @@ def _wait(line: Binder) -> Step:
         frame: Frame = registers[0]
         memory, index, mask = _objects(registers, space, address(registers))
         if frame.batch.watch is not None:
-            frame.batch.watch.read(frame, memory, index, 8, mask, at)
+            frame.batch.watch.read(Touch(frame, memory, index, 8, mask, at))
         value = wanted(registers)
         phase = (value & 1).astype(np.uint64) if is_parity else parity(value)
         over = _over(memory, index, phase)

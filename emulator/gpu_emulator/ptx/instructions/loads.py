@@ -16,6 +16,7 @@ from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     Frame,
     Semantics,
+    Touch,
     Trouble,
     gather,
     locate,
@@ -302,9 +303,10 @@ def apply_to_memory(
             frame.batch.note_unwritten(memory, frame.full(index), size, mask, place)
         watch = frame.batch.watch
         if watch is not None:
-            watch.release(frame, memory, index, active, how)
-            watch.read(frame, memory, index, size, active, place, how)
-            watch.write(frame, memory, index, size, active, place, None, how)
+            touch = Touch(frame, memory, index, size, active, place, how)
+            watch.release(touch)
+            watch.read(touch)
+            watch.write(touch, None)
         chosen = [each[mask] for each in values]
         found = np.zeros(len(places), dtype=before.dtype)
         for turn in _turns(places):
@@ -313,7 +315,7 @@ def apply_to_memory(
             memory.store(places[turn], change(old, *[each[turn] for each in chosen]), size)
         before[mask] = found
         if watch is not None:
-            watch.acquire(frame, memory, index, active, how)
+            watch.acquire(touch)
     return before
 
 
