@@ -358,28 +358,19 @@ class Program:
         odd one each register has a value of its own in each thread, from the thread `first` on. So
         a result that depends on two of them shows too: whether they are equal, or their difference.
         """
-        if garbage % 2:
-            return self._uneven(garbage, first, lanes)
         random = np.random.default_rng(garbage)
-        fill: dict[int, Array] = {}
-        for bits in (1, 8, 16, 32, 64):
+        fill: dict[int, Array] = _garbage(garbage) if garbage % 2 else {}
+        for bits in (1, 8, 16, 32, 64) if not fill else ():
             value = random.integers(0, 1 << bits, (1, 1), dtype=np.uint64)
             fill[bits] = value.astype(CANONICAL[bits])
-        fill[128] = np.full((1, 1), complex(float(random.random()), 0.0))
-        registers: list[Array] = [fill[32]] * self.slots.count
-        for slot, bits in self.slots.bits.items():
-            registers[slot] = fill[bits]
-        for slot, value in self.slots.constants.items():
-            registers[slot] = value
-        return registers
-
-    def _uneven(self, garbage: int, first: int, lanes: int) -> list[Array]:
-        fill, registers = _garbage(garbage), list[Array]()
+        fill.setdefault(128, np.full((1, 1), complex(float(random.random()), 0.0)))
+        registers = []
         for slot in range(self.slots.count):
-            at = (slot * _APART + first) % _GARBAGE
-            registers.append(fill[self.slots.bits.get(slot, 32)][None, at : at + lanes])
-        for slot, value in self.slots.constants.items():
-            registers[slot] = value
+            value = fill[self.slots.bits.get(slot, 32)]
+            if garbage % 2:
+                at = (slot * _APART + first) % _GARBAGE
+                value = value[None, at : at + lanes]
+            registers.append(self.slots.constants.get(slot, value))
         return registers
 
 
@@ -627,13 +618,16 @@ def _section(
         leaves=bool(branch and _base(branch) in _LEAVES),
         meeting=draft.meeting, number=number, meets_at=meets_at,
         branch=branch.place if branch else None,
-        aligned=next((each.place for each in block.lines if _is_aligned(each.opcode)), None),
+        # Instructions that all threads of a warp execute together (PTX ISA: `.aligned`, `bar`).
+        aligned=next(
+            (
+                each.place for each in block.lines
+                if ".aligned" in each.opcode
+                or each.opcode.startswith(("bar.sync", "bar.red", "bar.cta"))
+            ),
+            None,
+        ),
     )  # fmt: skip
-
-
-def _is_aligned(opcode: str) -> bool:
-    """Whether all threads of the warp must execute it together (PTX ISA: `.aligned`, `bar`)."""
-    return ".aligned" in opcode or opcode.startswith(("bar.sync", "bar.red", "bar.cta"))
 
 
 def _merging(step: Step) -> Run:

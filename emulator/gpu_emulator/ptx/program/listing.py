@@ -179,6 +179,16 @@ _CODE, _CODE_STEP = 0x1000, 0x100
 _BUILT_IN = {"__assertfail": (8, 8, 4, 8, 8), "vprintf": (8, 8)}
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call: its line, what it is given and gives, the prefix of names of what replaces it."""
+
+    line: PtxLine
+    results: Sequence[str]
+    arguments: Sequence[str]
+    prefix: str
+
+
 class Calls:
     """Puts functions in place of their calls, in the listing of one entry.
 
@@ -215,13 +225,13 @@ class Calls:
         after = f"{prefix}$after"
         if line.guard:
             self._jump(after, line, line.guard, is_negated=not line.is_negated)
+        call = _Call(line, results, arguments, prefix)
         if name in self._functions:
-            self._inline(name, results, arguments, prefix, line)
+            self._inline(name, call)
         elif name in _BUILT_IN:
-            self._built_in(name, results, arguments, prefix, line)
+            self._built_in(name, call)
         elif name in self._result.registers:
-            among = self._meant(operands, len(arguments), len(results))
-            self._choose(name, among, results, arguments, prefix, line)
+            self._choose(name, operands, call)
         else:
             raise NotExecutable(f"calls {name}, which the PTX does not define", (line.opcode,))
         self._result.labels[after] = len(self._result.lines)
@@ -229,14 +239,8 @@ class Calls:
     def _jump(self, to: str, line: PtxLine, guard: str = "", *, is_negated: bool = False) -> None:
         self._result.lines.append(PtxLine("bra", (to,), line.place, guard, is_negated))
 
-    def _inline(
-        self,
-        name: str,
-        results: Sequence[str],
-        arguments: Sequence[str],
-        prefix: str,
-        line: PtxLine,
-    ) -> None:
+    def _inline(self, name: str, call: _Call) -> None:
+        line, prefix = call.line, call.prefix
         if self._deepest is None:
             self._deepest = self._depth_of(self._result.name)
         if self._depth >= self._deepest:
@@ -244,12 +248,13 @@ class Calls:
             self._result.lines.append(words)
             return
         head, function = self._functions[name]
-        outs = [each for text in split_operands(head.results.strip("()")) if (each := text)]
+        outs = split_operands(head.results.strip("()"))
         ins = [each.text for each in head.parameters]
-        if len(ins) != len(arguments) or len(outs) != len(results):
+        given = (len(call.arguments), len(call.results))
+        if given != (len(ins), len(outs)):
             raise NotExecutable(
-                f"PTX line {line.place.ptx_line}: {line.place.instruction} has {len(arguments)}"
-                f" arguments and {len(results)} results, and {name} {len(ins)} and {len(outs)}"
+                f"PTX line {line.place.ptx_line}: {line.place.instruction} has {given[0]}"
+                f" arguments and {given[1]} results, and {name} {len(ins)} and {len(outs)}"
             )
         has_stack = any(
             one.instruction and one.instruction.base == "alloca"
@@ -258,7 +263,7 @@ class Calls:
         if has_stack:
             self._result.registers[f"{prefix}$stack"] = "b64"
             self._result.lines.append(PtxLine("stacksave.u64", (f"{prefix}$stack",), line.place))
-        for text, actual in zip(ins, arguments, strict=True):
+        for text, actual in zip(ins, call.arguments, strict=True):
             self._pass(text, actual, prefix, line, is_result=False)
         for text in outs:
             self._own(text, prefix)
@@ -266,45 +271,36 @@ class Calls:
         self._read_body(function, prefix)
         self._depth -= 1
         self._result.labels[f"{prefix}$return"] = len(self._result.lines)
-        for text, actual in zip(outs, results, strict=True):
+        for text, actual in zip(outs, call.results, strict=True):
             self._pass(text, actual, prefix, line, is_result=True)
         if has_stack:
             back = PtxLine("stackrestore.u64", (f"{prefix}$stack",), line.place)
             self._result.lines.append(back)
 
-    def _choose(
-        self,
-        name: str,
-        among: Sequence[str],
-        results: Sequence[str],
-        arguments: Sequence[str],
-        prefix: str,
-        line: PtxLine,
-    ) -> None:
-        """Compare an address with those of functions, one after the other."""
+    def _choose(self, name: str, rest: Sequence[str], call: _Call) -> None:
+        """Compare an address with those of functions that it may mean, one after the other."""
+        line, prefix = call.line, call.prefix
         differs, kind = f"{prefix}$differs", self._result.registers[name]
         self._result.registers[differs] = "pred"
-        for number, each in enumerate(among):
+        listed = self._result.tables.get(rest[0]) if rest else None
+        for number, each in enumerate(self._named() if listed is None else listed):
+            if not self._fits(each, call):
+                continue
             address = str(self._result.functions[each])
             opcode = f"setp.ne.b{kind[1:]}"
             self._result.lines.append(PtxLine(opcode, (differs, name, address), line.place))
             self._jump(f"{prefix}$other{number}", line, differs)
-            self._inline(each, results, arguments, f"{prefix}{number}$", line)
+            self._inline(each, replace(call, prefix=f"{prefix}{number}$"))
             self._jump(f"{prefix}$after", line)
             self._result.labels[f"{prefix}$other{number}"] = len(self._result.lines)
         self._result.lines.append(PtxLine("%no_function", (name,), line.place))
 
-    def _meant(self, rest: Sequence[str], arguments: int, results: int) -> list[str]:
-        """The functions that a call through a register may mean: its list, or all that fit."""
-        listed = self._result.tables.get(rest[0]) if rest else None
-        found = self._named() if listed is None else list(listed)
-        return [
-            each
-            for each in found
-            if each in self._functions
-            and len(self._functions[each][0].parameters) == arguments
-            and len(split_operands(self._functions[each][0].results.strip("()"))) == results
-        ]
+    def _fits(self, name: str, call: _Call) -> bool:
+        if name not in self._functions:
+            return False
+        head, _ = self._functions[name]
+        sizes = (len(head.parameters), len(split_operands(head.results.strip("()"))))
+        return sizes == (len(call.arguments), len(call.results))
 
     def _named(self) -> list[str]:
         """Functions whose address is taken: named by what is not a call."""
@@ -322,15 +318,9 @@ class Calls:
             ]  # fmt: skip
         return self._taken
 
-    def _built_in(
-        self,
-        name: str,
-        results: Sequence[str],
-        arguments: Sequence[str],
-        prefix: str,
-        line: PtxLine,
-    ) -> None:
+    def _built_in(self, name: str, call: _Call) -> None:
         """`__assertfail` and `vprintf`: read the arguments, then an instruction of our own."""
+        line, prefix, arguments = call.line, call.prefix, call.arguments
         sizes = _BUILT_IN[name]
         if len(arguments) != len(sizes):
             raise NotExecutable(f"calls {name} with {len(arguments)} arguments")
@@ -349,7 +339,7 @@ class Calls:
             self._result.registers[register] = "b32"
             registers.insert(0, register)
         self._result.lines.append(PtxLine(f"%{name.lstrip('_')}", tuple(registers), line.place))
-        for actual in results[: int(name == "vprintf")]:
+        for actual in call.results[: int(name == "vprintf")]:
             is_register = actual in self._result.registers
             opcode, to = ("mov.b32", actual) if is_register else ("st.local.b32", f"[{actual}]")
             self._result.lines.append(PtxLine(opcode, (to, registers[0]), line.place))
