@@ -11,6 +11,7 @@ rows of A and D, and runs for itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,23 @@ def _warpgroups_multiply(line: Binder) -> Step:
     return Step(run, tuple(slots), reads_old=True)
 
 
+@dataclass(frozen=True, slots=True)
+class _Warpgroup:
+    """Warps `start` to `start + 3` of CTAs in some rows; `members` are those in the frame."""
+
+    frame: Frame
+    rows: Array
+    members: Array
+    start: int
+
+    def taken(self, registers: Array) -> Array:
+        """The registers (CTAs, warps, 32, n) of its threads, (rows, 128, n)."""
+        shape = (len(self.rows), _GROUP, WARP, registers.shape[-1])
+        whole = np.zeros(shape, dtype=np.uint32)
+        whole[:, self.members - self.start] = registers[np.ix_(self.rows, self.members)]
+        return whole.reshape(len(self.rows), _GROUP * WARP, -1)
+
+
 class _Product:
     def __init__(
         self, line: Binder, slots: list[int], turns: list[bool], negate: list[bool]
@@ -313,81 +331,57 @@ class _Product:
                 continue
             values = [b, adds, *([] if from_registers else a)]
             for same, (descriptor, adding, *left) in alike(frame, lead, rows, values):
-                self._group(
-                    frame, same, members, start, wgmma_descriptor(descriptor), bool(adding),
-                    wgmma_descriptor(left[0]) if left else None, a, old, new,
-                )  # fmt: skip
-        flat = new.reshape(*frame.shape, len(self._slots))
-        for number, slot in enumerate(self._slots):
-            frame.write(slot, np.ascontiguousarray(flat[..., number]))
+                right = wgmma_descriptor(descriptor)
+                operand = wgmma_descriptor(left[0]) if left else a
+                group = _Warpgroup(frame, same, np.array(members), start)
+                self._multiply(group, operand, right, old, new, adds=bool(adding))
+        _write(frame, self._slots, new)
 
-    def _group(
+    def _multiply(
         self,
-        frame: Frame,
-        rows: Array,
-        members: list[int],
-        start: int,
-        b: MatrixDescriptor,
-        adding: bool,  # noqa: FBT001
-        left: MatrixDescriptor | None,
-        a: list[Array],
+        group: _Warpgroup,
+        left: MatrixDescriptor | list[Array],
+        right: MatrixDescriptor,
         old: Array,
         new: Array,
+        *,
+        adds: bool,
     ) -> None:
-        """One warpgroup of some CTAs; of its warps those that are in the frame."""
-        memory = frame.batch.memories["shared"]
-        shared = memory.data.reshape(-1, memory.stride)[rows]
-        parts = self._parts
-        places = [each - start for each in members]
+        """The product for one warpgroup of some CTAs."""
+        memory, parts = group.frame.batch.memories["shared"], self._parts
+        shared = memory.data.reshape(-1, memory.stride)[group.rows]
         try:
-            right = shared_operand(shared, b, parts["b"], rows=self._n, mn_major=self._turns[1])
-            if left is not None:
-                codes = shared_operand(shared, left, parts["a"], rows=64, mn_major=self._turns[0])
-            self._watch(frame, rows, members, b, left)
+            b = shared_operand(shared, right, parts["b"], rows=self._n, mn_major=self._turns[1])
+            self._watch(group, right, "b", self._n, mn_major=self._turns[1])
+            if isinstance(left, MatrixDescriptor):
+                a = shared_operand(shared, left, parts["a"], rows=64, mn_major=self._turns[0])
+                self._watch(group, left, "a", 64, mn_major=self._turns[0])
         except IndexError:
             raise Trouble("a matrix descriptor reaches beyond shared memory") from None
-        if left is None:
-            operand = held(frame, a)
-            whole = np.zeros((len(rows), _GROUP, WARP, operand.shape[-1]), dtype=np.uint32)
-            whole[:, places] = operand[np.ix_(rows, np.array(members))]
-            codes = register_operand(whole.reshape(len(rows), _GROUP * WARP, -1), parts["a"])
-        before = np.zeros((len(rows), _GROUP, WARP, old.shape[-1]), dtype=np.uint32)
-        before[:, places] = old[np.ix_(rows, np.array(members))]
+        if not isinstance(left, MatrixDescriptor):
+            a = register_operand(group.taken(held(group.frame, left)), parts["a"])
         result = wgmma(
-            codes, right, before.reshape(len(rows), _GROUP * WARP, -1), a_type=parts["a"],
-            b_type=parts["b"], d_type=parts["d"],
-            accumulate=np.full(len(rows), adding), negate_a=self._negate[0],
+            a, b, group.taken(old), a_type=parts["a"], b_type=parts["b"], d_type=parts["d"],
+            accumulate=np.full(len(group.rows), adds), negate_a=self._negate[0],
             negate_b=self._negate[1], saturate=bool(parts.get("sat")),
         )  # fmt: skip
-        grouped = result.reshape(len(rows), _GROUP, WARP, -1)
-        new[np.ix_(rows, np.array(members))] = grouped[:, places]
+        grouped = result.reshape(len(group.rows), _GROUP, WARP, -1)
+        new[np.ix_(group.rows, group.members)] = grouped[:, group.members - group.start]
 
     def _watch(
-        self,
-        frame: Frame,
-        rows: Array,
-        members: list[int],
-        b: MatrixDescriptor,
-        left: MatrixDescriptor | None,
+        self, group: _Warpgroup, matrix: MatrixDescriptor, name: str, rows: int, *, mn_major: bool
     ) -> None:
         """Tell the checks which 16 bytes of shared memory are read."""
-        watch, memory = frame.batch.watch, frame.batch.memories["shared"]
+        watch, memory = group.frame.batch.watch, group.frame.batch.memories["shared"]
         if watch is None and memory.written is None:
             return
-        stride = memory.stride
-        read = [(b, "b", self._n, self._turns[1])]
-        if left is not None:
-            read.append((left, "a", 64, self._turns[0]))
-        for descriptor, name, count, is_turned in read:
-            where = pieces(
-                descriptor, rows=count, k_bytes=32, width=_WIDTHS.get(self._parts[name], 8),
-                mn_major=is_turned,
-            )  # fmt: skip
-            spots = (rows[:, None] * stride + where.reshape(1, -1)).reshape(-1)
-            frame.batch.note_unwritten(memory, spots, 16, None, self._place)
-            for member in members if watch is not None else ():
-                warp = frame.first // WARP + member
-                watch.block(warp, spots, 16, self._place, writes=False)
+        width = _WIDTHS.get(self._parts[name], 8)
+        where = pieces(matrix, rows=rows, k_bytes=32, width=width, mn_major=mn_major)
+        spots = (group.rows[:, None] * memory.stride + where.reshape(1, -1)).reshape(-1)
+        group.frame.batch.note_unwritten(memory, spots, 16, None, self._place)
+        for warp in group.members.tolist() if watch is not None else ():
+            number = group.frame.first // WARP + warp
+            watch.block(number, spots, 16, self._place, writes=False)
 
 
 without_effect("wgmma.fence.sync.aligned")
