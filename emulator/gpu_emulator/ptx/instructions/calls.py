@@ -16,9 +16,7 @@ import numpy as np
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.ptx.program.listing import STACK, STACK_BYTES
 from gpu_emulator.state.frame import Frame, Memory, Trouble
-from gpu_emulator.steps import Array, Registers, Step
-
-__all__: list[str] = []
+from gpu_emulator.steps import DTYPES, Array, Registers, Step
 
 _LONGEST = 4096
 _FORMAT = re.compile(
@@ -163,26 +161,14 @@ def _no_function(line: Binder) -> Step:
 
 @opcode("stacksave.{type:u32|u64}", pure=True)
 def _save(line: Binder) -> Step:
-    stack = line.source(STACK, "b64")
-    slot, convert = line.target(line.operand(0), line.parts["type"])
-    dtype = np.dtype(f"u{int(line.parts['type'][1:]) // 8}")
-
-    def run(registers: Registers) -> None:
-        value = stack(registers).astype(dtype)
-        registers[slot] = value if convert is None else convert(value)
-
-    return Step(run, (slot,), is_pure=True)
+    stack, dtype = line.source(STACK, "b64"), DTYPES[line.parts["type"]]
+    return line.gives(line.parts["type"], lambda registers: stack(registers).astype(dtype))
 
 
 @opcode("stackrestore.{type:u32|u64}", pure=True)
 def _restore(line: Binder) -> Step:
-    slot, _ = line.target(STACK, "b64")
     saved = line.read(0, line.parts["type"])
-
-    def run(registers: Registers) -> None:
-        registers[slot] = saved(registers).astype(np.uint64)
-
-    return Step(run, (slot,), is_pure=True)
+    return line.gives("b64", lambda registers: saved(registers).astype(np.uint64), STACK)
 
 
 @opcode("alloca.{type:u32|u64}")
@@ -194,7 +180,7 @@ def _allocate(line: Binder) -> Step:
     size, align = line.read(1, line.parts["type"]), max(line.constant(2) or 8, 8)
     if align & (align - 1) or align > 1 << 23:
         raise line.refuse(f"has the alignment {align}, which is no power of 2 up to 2^23")
-    dtype = np.dtype(f"u{int(line.parts['type'][1:]) // 8}")
+    dtype = DTYPES[line.parts["type"]]
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]

@@ -409,15 +409,13 @@ def _address(line: Binder) -> Step:
     space, is_back = line.parts["space"].split("::")[0], bool(line.parts["to"])
     if line.parts["type"] == "u32":
         raise line.refuse("converts an address of 32 bits")
-    slot, _ = line.target(line.operand(0), "b64")
-    reader = line.read(1, "b64")
+    value = line.read(1, "b64")
 
-    def run(registers: Registers) -> None:
+    def read(registers: Registers) -> Array:
         window = np.uint64(registers[0].batch.windows[space])
-        value = reader(registers)
-        registers[slot] = value - window if is_back else value + window
+        return value(registers) - window if is_back else value(registers) + window
 
-    return Step(run, (slot,), is_pure=True)
+    return line.gives("b64", read)
 
 
 @opcode(
@@ -426,10 +424,5 @@ def _address(line: Binder) -> Step:
 )  # fmt: skip
 def _is_in_space(line: Binder) -> Step:
     space = line.parts["space"].split("::")[0]
-    slot, _ = line.target(line.operand(0), "pred")
-    reader = line.read(1, "b64")
-
-    def run(registers: Registers) -> None:
-        registers[slot] = registers[0].batch.is_in(space, reader(registers))
-
-    return Step(run, (slot,), is_pure=True)
+    address = line.read(1, "b64")
+    return line.gives("pred", lambda registers: registers[0].batch.is_in(space, address(registers)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -128,20 +129,13 @@ _same("mad.hi" + _TYPE, lambda a, b, c: high_product(a, b) + c, 3)
 _same("mad.hi.sat.{type:s32}", lambda a, b, c: _add_saturated(high_product(a, b), c), 3)
 
 
-@opcode("mul.wide.{type:u16|s16|u32|s32}", pure=True)
+@opcode("mul.wide.{type:u16|s16|u32|s32}", "mad.wide.{type:u16|s16|u32|s32}", pure=True)
 def _multiply_wide(line: Binder) -> Step:
-    kind = line.parts["type"]
-    wide = DTYPES[_WIDE[kind]]
-    return line.computed(lambda a, b: np.multiply(a, b, dtype=wide), [kind, kind], _WIDE[kind])
-
-
-@opcode("mad.wide.{type:u16|s16|u32|s32}", pure=True)
-def _multiply_add_wide(line: Binder) -> Step:
-    kind = line.parts["type"]
-    wide = DTYPES[_WIDE[kind]]
-    return line.computed(
-        lambda a, b, c: np.multiply(a, b, dtype=wide) + c, [kind, kind, _WIDE[kind]], _WIDE[kind]
-    )
+    kind, wide = line.parts["type"], _WIDE[line.parts["type"]]
+    product = partial(np.multiply, dtype=DTYPES[wide])
+    if line.line.opcode.startswith("mul"):
+        return line.computed(product, [kind, kind], wide)
+    return line.computed(lambda a, b, c: product(a, b) + c, [kind, kind, wide], wide)
 
 
 @computed("mul24.{half:lo|hi}.{type:u32|s32}", takes="type type", by_parts=True)
@@ -277,20 +271,12 @@ def shifted_right(a: Array, amount: Array) -> Array:
     return np.where(inside, a >> np.where(inside, amount, 0).astype(a.dtype), a.dtype.type(0))
 
 
-@opcode("dp4a.{a:u32|s32}.{b:u32|s32}", pure=True)
-def _dot4(line: Binder) -> Step:
-    a, b = line.parts["a"], line.parts["b"]
-    return line.computed(
-        partial(dp4a, a_signed=a[0] == "s", b_signed=b[0] == "s"), ["b32"] * 3, "b32"
-    )
-
-
-@opcode("dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}", pure=True)
-def _dot2(line: Binder) -> Step:
-    a, b, high = line.parts["a"], line.parts["b"], line.parts["half"] == "hi"
-    return line.computed(
-        partial(dp2a, a_signed=a[0] == "s", b_signed=b[0] == "s", high=high), ["b32"] * 3, "b32"
-    )
+@opcode("dp4a.{a:u32|s32}.{b:u32|s32}", "dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}", pure=True)
+def _dot_product(line: Binder) -> Step:
+    half = line.parts.get("half")
+    function = partial(dp2a, high=half == "hi") if half else dp4a
+    signs: dict[str, Any] = {f"{name}_signed": line.parts[name][0] == "s" for name in "ab"}
+    return line.computed(partial(function, **signs), ["b32"] * 3, "b32")
 
 
 _CARRY_TYPE = ".{type:u32|s32|u64|s64|b32|b64}"
@@ -417,7 +403,6 @@ def _clamped(value: Array, width: int, *, is_signed: bool) -> Array:
 def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, third: int) -> Step:
     """Saturate, then apply a second operation or put the result into a part of the last operand."""
     _, name, width, place = _one(line, line.operand(0))
-    slot, convert = line.target(name, "b32")
     second, has_part = line.parts["second"], name != line.operand(0).strip()
     if line.count != third + bool(second or has_part):
         raise line.refuse(f"has {line.count} operands")
@@ -425,7 +410,7 @@ def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, th
     mask = ((1 << width) - 1) << (width * place)
     is_signed = kind == "s32"
 
-    def run(registers: Registers) -> None:
+    def read(registers: Registers) -> Array:
         value = _signed(compute(registers), _BETWEEN, is_signed=True)
         if line.parts.get("sat"):
             value = _clamped(value, width, is_signed=is_signed)
@@ -433,10 +418,9 @@ def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, th
             value = _BINARY[second](value, _signed(c(registers), 32, is_signed=is_signed))
         elif c is not None:
             value = ((value << (width * place)) & mask) | (c(registers).astype(np.int64) & ~mask)
-        bits = (value & _WORD).astype(np.uint32)
-        registers[slot] = bits if convert is None else convert(bits)
+        return (value & _WORD).astype(np.uint32)
 
-    return Step(run, (slot,), is_pure=True)
+    return line.gives("b32", read, name)
 
 
 @opcode(
@@ -486,9 +470,8 @@ def _video_multiply_add(line: Binder) -> Step:
     c, is_minus = line.source(name, "b32"), minus_a != minus_b
     shift = int((line.parts["scale"] or "shr0")[3:])
     is_signed = "s32" in (line.parts["a"], line.parts["b"]) or is_minus or minus_c
-    slot, convert = line.target(line.operand(0), "b32")
 
-    def run(registers: Registers) -> None:
+    def read(registers: Registers) -> Array:
         product = a(registers).astype(object) * b(registers).astype(object)
         addend = c(registers)
         if not is_minus and minus_c:
@@ -500,10 +483,9 @@ def _video_multiply_add(line: Binder) -> Step:
         whole = np.asarray(whole >> shift)
         if line.parts["sat"]:
             whole = _clamped(whole, 32, is_signed=is_signed)
-        bits = np.asarray(whole & _WORD).astype(np.uint32)
-        registers[slot] = bits if convert is None else convert(bits)
+        return np.asarray(whole & _WORD).astype(np.uint32)
 
-    return Step(run, (slot,), is_pure=True)
+    return line.gives("b32", read)
 
 
 @opcode(
@@ -527,10 +509,9 @@ def _parts(line: Binder) -> Step:
     a, b = _lanes(line, 1, width, 0), _lanes(line, 2, width, many)
     _, target, _, mask = _selected(line, line.operand(0))
     chosen = mask if target != line.operand(0).strip() else list(range(many))
-    slot, convert = line.target(target, "b32")
     c, is_sum = line.read(3, "b32"), bool(line.parts.get("second"))
 
-    def run(registers: Registers) -> None:
+    def read(registers: Registers) -> Array:
         third = c(registers).astype(np.int64)
         result = third
         for place in range(many):
@@ -544,10 +525,9 @@ def _parts(line: Binder) -> Step:
                 continue
             field = ((1 << width) - 1) << (width * place)
             result = (result & ~field) | ((value << (width * place)) & field)
-        bits = (result & _WORD).astype(np.uint32)
-        registers[slot] = bits if convert is None else convert(bits)
+        return (result & _WORD).astype(np.uint32)
 
-    return Step(run, (slot,), is_pure=True)
+    return line.gives("b32", read, target)
 
 
 def _lanes(line: Binder, number: int, width: int, first: int) -> Callable[[Registers, int], Array]:

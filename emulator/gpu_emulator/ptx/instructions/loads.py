@@ -168,12 +168,7 @@ without_effect(
 )  # fmt: skip
 def _policy(line: Binder) -> Step:
     """A policy changes no value: any number will do."""
-    slot, _ = line.target(line.operand(0), "b64")
-
-    def run(registers: Registers) -> None:
-        registers[slot] = np.ones((1, 1), dtype=np.uint64)
-
-    return Step(run, (slot,), is_pure=True)
+    return line.gives("b64", lambda _: np.ones((1, 1), dtype=np.uint64))
 
 
 _SEM = "{sem:relaxed|acquire|release|acq_rel}"

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpu_emulator.ptx.instructions.integers import shifted_left, shifted_right
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
-from gpu_emulator.steps import BITS, DTYPES, Array, Registers, Step
+from gpu_emulator.steps import BITS, DTYPES, Array, Reader, Registers, Step
 
 _UNTYPED = "pred|b16|b32|b64"
 _INTEGERS = "u16|u32|u64|s16|s32|s64"
@@ -35,44 +35,40 @@ def _logical_not(a: Array) -> Array:
 
 @opcode("lop3.b32", pure=True)
 def _lookup(line: Binder) -> Step:
+    return line.gives("b32", _three_inputs(line))
+
+
+def _three_inputs(line: Binder) -> Reader:
+    """Bit by bit, bit 4a + 2b + c of a table."""
     table = line.constant(4)
     if table is None:
         raise line.refuse("has a table that is no number")
-    slot, _ = line.target(line.operand(0), "b32")
-    a, b, c = (line.read(number, "b32") for number in (1, 2, 3))
+    readers = [line.read(number, "b32") for number in (1, 2, 3)]
 
-    def run(registers: Registers) -> None:
-        registers[slot] = _three_inputs(table, a(registers), b(registers), c(registers))
+    def read(registers: Registers) -> Array:
+        a, b, c = np.broadcast_arrays(*(each(registers) for each in readers))
+        result = np.zeros(a.shape, dtype=a.dtype)
+        for row in range(8):
+            if table >> row & 1:
+                x = a if row & 4 else ~a
+                y = b if row & 2 else ~b
+                z = c if row & 1 else ~c
+                result |= x & y & z
+        return result
 
-    return Step(run, (slot,), is_pure=True)
-
-
-def _three_inputs(table: int, a: Array, b: Array, c: Array) -> Array:
-    """Bit by bit, bit 4a + 2b + c of the table."""
-    result = np.zeros(np.broadcast_shapes(a.shape, b.shape, c.shape), dtype=a.dtype)
-    for row in range(8):
-        if table >> row & 1:
-            x = a if row & 4 else ~a
-            y = b if row & 2 else ~b
-            z = c if row & 1 else ~c
-            result |= x & y & z
-    return result
+    return read
 
 
 @opcode("lop3.{bool:or|and}.b32")
 def _lookup_and_test(line: Binder) -> Step:
-    table = line.constant(4)
-    if table is None:
-        raise line.refuse("has a table that is no number")
     both = [each.strip() for each in line.operand(0).split("|")]
     slot, _ = line.target(both[0], "b32")
     flag, _ = line.target(both[1], "pred")
-    a, b, c = (line.read(number, "b32") for number in (1, 2, 3))
-    other = line.read(5, "pred")
+    read, other = _three_inputs(line), line.read(5, "pred")
     join = np.logical_or if line.parts["bool"] == "or" else np.logical_and
 
     def run(registers: Registers) -> None:
-        value = _three_inputs(table, a(registers), b(registers), c(registers))
+        value = read(registers)
         holds = join(value != 0, other(registers))
         registers[0].write(slot, value)
         registers[0].write(flag, holds)
@@ -94,15 +90,8 @@ def _shift(line: Binder, general: Callable[..., Array], quick: Callable[..., Arr
     kind = line.parts["type"]
     amount = line.constant(2)
     if amount is not None and 0 <= amount < BITS[kind]:
-        fixed = DTYPES[kind].type(amount)
-        slot, convert = line.target(line.operand(0), kind)
-        value = line.read(1, kind)
-
-        def run(registers: Registers) -> None:
-            result = quick(value(registers), fixed)
-            registers[slot] = result if convert is None else convert(result)
-
-        return Step(run, (slot,), is_pure=True)
+        fixed, value = DTYPES[kind].type(amount), line.read(1, kind)
+        return line.gives(kind, lambda registers: quick(value(registers), fixed))
     return line.computed(general, [kind, "u32"], kind)
 
 
@@ -154,14 +143,7 @@ def _move(line: Binder) -> Step:
         return Step(copy, (whole,), is_pure=True)
     if kind == "pred":
         return line.computed(lambda a: a, ["pred"], "pred")
-    reader = line.slot_reader(1, kind)
-    slot, convert = line.target(line.operand(0), f"b{BITS[kind]}")
-
-    def run(registers: Registers) -> None:
-        value = reader(registers)
-        registers[slot] = value if convert is None else convert(value)
-
-    return Step(run, (slot,), is_pure=True)
+    return line.gives(f"b{BITS[kind]}", line.slot_reader(1, kind))
 
 
 def _pack(line: Binder, bits: int) -> Step:
@@ -341,18 +323,9 @@ def _truths(result: str) -> tuple[Array, Array]:
 
 @opcode(f"selp.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}", pure=True)
 def _select(line: Binder) -> Step:
-    kind = line.parts["type"]
-    bits = f"b{BITS[kind]}"
-    slot, convert = line.target(line.operand(0), bits)
-    yes, no, which = (
-        line.slot_reader(1, kind), line.slot_reader(2, kind), line.read(3, "pred"),
-    )  # fmt: skip
-
-    def run(registers: Registers) -> None:
-        value = np.where(which(registers), yes(registers), no(registers))
-        registers[slot] = value if convert is None else convert(value)
-
-    return Step(run, (slot,), is_pure=True)
+    kind, which = line.parts["type"], line.read(3, "pred")
+    yes, no = line.slot_reader(1, kind), line.slot_reader(2, kind)
+    return line.gives(f"b{BITS[kind]}", lambda r: np.where(which(r), yes(r), no(r)))
 
 
 @opcode(f"slct?{{ftz:ftz}}.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}.{{sign:s32|f32}}", pure=True)

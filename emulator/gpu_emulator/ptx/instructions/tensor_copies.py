@@ -28,7 +28,7 @@ from gpu_emulator.engines.tiles import (
 from gpu_emulator.ptx.instructions.copies import RANK, Issue, at_rank, copied, issues, stored
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble
-from gpu_emulator.steps import MASK, Array, Reader, Registers, Step
+from gpu_emulator.steps import DTYPES, MASK, Array, Reader, Registers, Step
 
 _HINT = "?{hint:L2::cache_hint}"
 
@@ -295,11 +295,10 @@ def _copy_map(line: Binder) -> Step:
 def _map_address(line: Binder) -> Step:
     """The address of the same place in another CTA of the cluster."""
     kind, is_shared = line.parts["type"], bool(line.parts["space"])
-    slot, convert = line.target(line.operand(0), kind)
     address = line.address_of(f"[{line.operand(1).strip('[]')}]")
     rank = line.read(2, "u32")
 
-    def run(registers: Registers) -> None:
+    def read(registers: Registers) -> Array:
         frame: Frame = registers[0]
         window = 0 if is_shared else frame.batch.windows["shared"]
         offset = (address(registers) - window) & RANK
@@ -311,24 +310,22 @@ def _map_address(line: Binder) -> Step:
                 f" {frame.batch.geometry.cluster_size}: there is no such CTA"
             )
         mapped = (offset | (ranks + 1 << CLUSTER_SHIFT)) + window
-        value = mapped.astype(np.uint32 if kind == "u32" else np.uint64)
-        registers[slot] = value if convert is None else convert(value)
+        return mapped.astype(DTYPES[kind])
 
-    return Step(run, (slot,), is_pure=True)
+    return line.gives(kind, read)
 
 
 @opcode("getctarank?{space:shared::cluster}.{type:u32|u64}", pure=True)
 def _rank_of(line: Binder) -> Step:
-    slot, _ = line.target(line.operand(0), "u32")
     address = line.address_of(f"[{line.operand(1).strip('[]')}]")
 
-    def run(registers: Registers) -> None:
+    def read(registers: Registers) -> Array:
         frame: Frame = registers[0]
         window = frame.batch.windows["shared"]
         at = address(registers)
         at = np.where(at >= window, at - window, at)
         own = frame.rows % frame.batch.geometry.cluster_size
         rank = np.where(at >> CLUSTER_SHIFT > 0, (at >> CLUSTER_SHIFT) - 1, own)
-        registers[slot] = rank.astype(np.uint32)
+        return rank.astype(np.uint32)
 
-    return Step(run, (slot,), is_pure=True)
+    return line.gives("u32", read)

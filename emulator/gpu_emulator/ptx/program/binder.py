@@ -272,6 +272,18 @@ class Binder:
             function = lambda *values: convert(plain(*values))  # noqa: E731
         return Step(_applied(function, slot, readers), (slot,), is_pure=True)
 
+    def gives(self, kind: str, read: Reader, text: str | None = None) -> Step:
+        """A pure step that writes what is read to operand 0, or to the register `text`."""
+        slot, convert = self.target(self.operand(0) if text is None else text, kind)
+
+        def run(registers: Registers) -> None:
+            registers[slot] = read(registers)
+
+        def converting(registers: Registers) -> None:
+            registers[slot] = convert(read(registers)) if convert else read(registers)
+
+        return Step(run if convert is None else converting, (slot,), is_pure=True)
+
     def names_a_variable(self, number: int) -> bool:
         """Whether the address of an operand is that of a variable, not of a parameter."""
         found = _ADDRESS.match(self.operand(number))
