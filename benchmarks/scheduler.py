@@ -35,7 +35,7 @@ from distributed import LocalCluster
 
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of
-from harness.io.machines.dask_cluster import open_machines
+from harness.io.processes.cluster import open_machines
 from harness.store.merge import open_parcel, pack
 from harness.store.store import Store
 from harness.values.cell import CellId

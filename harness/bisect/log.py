@@ -16,7 +16,7 @@ from harness.bisect.ir_difference import StageStory
 from harness.bisect.search import Probe, Tally
 from harness.bisect.words import ProbeEvidence
 from harness.io.files.locations import storage_error
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.judging.conditions import parse_condition, spell
 from harness.judging.followed import Followed
 from harness.values.errors import ConfigurationError

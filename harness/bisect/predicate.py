@@ -10,7 +10,7 @@ import msgspec
 
 from harness.bisect.search import Probe
 from harness.frontends.bench.bench import Workbench
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.judging.answers import VerdictAnswer
 from harness.values.errors import UsageError
 from harness.values.row import Row

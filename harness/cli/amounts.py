@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from harness.io.files.regular_files import open_regular
+from harness.io.files.reading import open_regular
 
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 """The units of a time."""

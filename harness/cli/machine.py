@@ -37,9 +37,8 @@ from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.io.files.locations import cache_dir, cache_path, home_path, offline
 from harness.io.processes import machine
-from harness.io.processes.confinement import confinement_words
 from harness.io.processes.hub import run_tool
-from harness.io.toolchains.bundled import installed_triton
+from harness.io.processes.machine import confinement_words
 from harness.io.toolchains.install import (
     available_nvdisasm,
     available_ptxas,
@@ -47,16 +46,17 @@ from harness.io.toolchains.install import (
     find_nvdisasm,
     install_nvdisasm,
     install_ptxas,
+    installed_triton,
     select_ptxas,
+    verify,
 )
 from harness.io.toolchains.installed import (
+    Toolchain,
     list_damaged,
     list_installed,
     remove,
     require_installed,
-    verify,
 )
-from harness.io.toolchains.marker import Toolchain
 from harness.store.store import Store
 from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.errors import EmptySelectionError, StorageError, TriageError, UsageError

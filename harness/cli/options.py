@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from harness.cli.amounts import FiniteRange, Words, once
 from harness.io.packages.versions import LATEST
-from harness.io.processes.confinement import (
+from harness.io.processes.machine import (
     CONFINE,
     MODES,
     PASS_ENV,

@@ -13,10 +13,9 @@ import click
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
 from harness.cli.output import command_line, print_remarks
-from harness.io.machines.dask_cluster import local_workers, open_machines
-from harness.io.machines.seam import MachinesGoneError
-from harness.io.processes.confinement import is_confined, passed_names
+from harness.io.processes.cluster import MachinesGoneError, local_workers, open_machines
 from harness.io.processes.hub import Hub
+from harness.io.processes.machine import is_confined, passed_names
 from harness.values.errors import InfrastructureError, UsageError
 
 T = TypeVar("T")

@@ -28,9 +28,9 @@ from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.readings import PtxReading
 from harness.io.packages.versions import LATEST
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.bundled import describe_ptxas
 from harness.io.toolchains.install import (
     available_ptxas,
+    describe_ptxas,
     find_nvdisasm,
     install_ptxas,
     installed_nvdisasm,

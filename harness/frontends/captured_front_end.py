@@ -45,11 +45,10 @@ from harness.frontends.sessions import (
 )
 from harness.frontends.source_form import Lowered
 from harness.io.files.own_code import code_sha256
-from harness.io.files.regular_files import read_regular
-from harness.io.files.whole_folders import scratch_disk
-from harness.io.processes.confinement import is_confined
+from harness.io.files.reading import read_regular
+from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.processes.machine import plain_environment
+from harness.io.processes.machine import is_confined, plain_environment
 from harness.io.toolchains.environments import is_installed
 from harness.judging.judge import died, failed, stopped
 from harness.values.errors import ConfigurationError, InfrastructureError, UsageError

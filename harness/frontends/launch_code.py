@@ -20,9 +20,9 @@ from harness.io.children.read_facts import (
     module_origin,
     value_fact,
 )
-from harness.io.files.regular_files import read_regular
-from harness.io.files.whole_folders import scratch_disk
-from harness.io.packages.sdists import fetch_sdist, fetch_wheel, is_fetched
+from harness.io.files.reading import read_regular
+from harness.io.files.writing import scratch_disk
+from harness.io.packages.archives import fetch_sdist, fetch_wheel, is_fetched
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchSpec, Repro
 from harness.values.limits import Limits, limits_of

@@ -23,12 +23,18 @@ from typing import Any
 import msgspec
 
 from harness.frontends.bench.bench import Kept, Workbench
-from harness.io.files.regular_files import read_regular
-from harness.io.files.whole_folders import scratch_disk
-from harness.io.processes.confinement import is_confined, require_confinement
-from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
-from harness.io.processes.machine import plain_environment
-from harness.io.processes.peers import JobEnd, Peer, PeerGoneError, is_lost
+from harness.io.files.reading import read_regular
+from harness.io.files.writing import scratch_disk
+from harness.io.processes.hub import (
+    FILE_SIZE,
+    Hub,
+    JobEnd,
+    Peer,
+    PeerGoneError,
+    ResourceLimits,
+    is_lost,
+)
+from harness.io.processes.machine import is_confined, plain_environment, require_confinement
 from harness.values.errors import CaptureError, ConfigurationError, InfrastructureError
 from harness.values.kernel import Scalar
 from harness.values.limits import Limits

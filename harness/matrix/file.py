@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 import harness
-from harness.io.files.yaml_files import FieldError, read_located
+from harness.io.files.reading import FieldError, read_located
 from harness.io.packages.versions import LATEST
 from harness.matrix.rules import make_selector, parse_selector, read_specifiers, read_tool
 from harness.values.errors import UsageError

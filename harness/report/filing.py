@@ -28,7 +28,7 @@ from harness.frontends.registry import front_end
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.files.locations import cache_dir, home_dir, offline
 from harness.io.files.own_code import import_path
-from harness.io.packages.tarballs import pack, unpack
+from harness.io.packages.archives import pack_bundle, unpack_bundle
 from harness.io.processes.hub import ResourceLimits, ToolResult, run_tool
 from harness.matrix.bugs.rekey import row_of_evidence
 from harness.minimize.levels import source_format
@@ -312,8 +312,8 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
 
 def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
     files = {file.name: file.data for file in dossier.attachments}
-    pack(filing.bundle, files, folder=filing.folder)
-    unpack(filing.bundle, place)
+    pack_bundle(filing.bundle, files, folder=filing.folder)
+    unpack_bundle(filing.bundle, place)
     return place / filing.folder
 
 

@@ -41,7 +41,7 @@ from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.io.files.locations import home_dir
-from harness.io.packages.sdists import package_license
+from harness.io.packages.archives import package_license
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import install_ptxas
 from harness.judging.answers import VerdictAnswer

@@ -17,9 +17,8 @@ import msgspec
 from gpu_emulator.values import Element, Trace
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.io.files.own_code import code_sha256, import_path
-from harness.io.files.whole_folders import scratch_disk
-from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
-from harness.io.processes.peers import Peer, PeerGoneError, is_lost
+from harness.io.files.writing import scratch_disk
+from harness.io.processes.hub import FILE_SIZE, Hub, Peer, PeerGoneError, ResourceLimits, is_lost
 from harness.run.jobs import (
     BESIDE,
     EMULATE,

@@ -21,7 +21,7 @@ from harness.cells.places import CompileOptions, work
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench, content_key
 from harness.frontends.texts.ir_inputs import read_file, spelling
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.run.comparing import ELEMENTS, as_tensor, pack_float, pack_integer
 from harness.run.emulating import emulate
 from harness.run.executing import Follow, executed_of, keep_execution

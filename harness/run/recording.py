@@ -23,9 +23,9 @@ from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits
-from harness.io.toolchains.bundled import describe_ptxas
+from harness.io.toolchains.install import describe_ptxas
 from harness.judging.judge import judge_lowering
 from harness.run.emulating import emulate, emulator_sha256
 from harness.run.jobs import RunTrial

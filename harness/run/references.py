@@ -29,7 +29,7 @@ from harness.frontends.bench.bench import Workbench, content_key
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.run.emulating import emulate
 from harness.run.jobs import Emulated, Emulation, RunTrial
 from harness.run.launch import Launch, Trusted

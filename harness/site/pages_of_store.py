@@ -18,7 +18,7 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.bench.assemble import count_live
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import stages_of
-from harness.io.files.output import write_output_folder
+from harness.io.files.writing import write_output_folder
 from harness.io.toolchains.install import every_nvdisasm
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of

@@ -28,8 +28,7 @@ from harness.frontends.registry import plan_launch
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
-from harness.io.toolchains.bundled import installed_triton
-from harness.io.toolchains.install import install_triton
+from harness.io.toolchains.install import install_triton, installed_triton
 from harness.minimize.levels import export_source
 from harness.minimize.reduction.interest import CompilerOracle
 from harness.store.store import Store

@@ -9,20 +9,21 @@ import pytest
 from packaging.version import Version
 
 from harness.frontends.triton.front_end import llvm_of
-from harness.io.packages.sdists import fetch_sdist, fetch_wheel
+from harness.io.packages.archives import fetch_sdist, fetch_wheel
 from harness.io.packages.versions import parse_banner
 from harness.io.processes.hub import run_tool
-from harness.io.toolchains.bundled import describe_ptxas, installed_triton
 from harness.io.toolchains.install import (
     available_nvdisasm,
     available_ptxas,
     available_triton,
+    describe_ptxas,
     install_nvdisasm,
     install_ptxas,
     install_triton,
+    installed_triton,
     select_ptxas,
+    verify,
 )
-from harness.io.toolchains.installed import verify
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:

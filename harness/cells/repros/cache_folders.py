@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from harness.frontends.texts.ir_inputs import SUFFIXES, read_file
-from harness.io.files.regular_files import read_regular
-from harness.io.files.whole_folders import ensure_folder
+from harness.io.files.reading import read_regular
+from harness.io.files.writing import ensure_folder
 from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.kernel import Scalar

@@ -30,7 +30,7 @@ from harness.cells.repros.schema import (
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, kinds, takes
 from harness.frontends.texts.ir_inputs import SUFFIXES, launch_from, read_file, spelling
-from harness.io.files.yaml_files import FieldError, read_yaml
+from harness.io.files.reading import FieldError, read_yaml
 from harness.values.errors import TriageError, UsageError
 from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro
 from harness.values.target import Target

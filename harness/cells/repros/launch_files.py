@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec
 

@@ -8,7 +8,7 @@ import msgspec
 
 from harness.frontends.registry import kinds, takes
 from harness.frontends.texts.ir_inputs import SUFFIXES
-from harness.io.files.yaml_files import FieldError
+from harness.io.files.reading import FieldError
 from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError
 from harness.values.target import Target

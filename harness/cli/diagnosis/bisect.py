@@ -50,8 +50,8 @@ from harness.cli.running import (
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end
 from harness.io.files.locations import home_dir
-from harness.io.machines.dask_cluster import local_workers, open_machines
 from harness.io.packages.versions import require_supported_triton
+from harness.io.processes.cluster import local_workers, open_machines
 from harness.judging.followed import read_while
 from harness.store.store import Store
 from harness.values.errors import ConfigurationError, UsageError

@@ -32,7 +32,7 @@ from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
 from harness.frontends.registry import front_end, kinds
 from harness.io.files.locations import create_folder
-from harness.io.files.whole_folders import write_atomically
+from harness.io.files.writing import write_atomically
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while
 from harness.matrix.bugs.list import find_bug, list_bugs

@@ -36,7 +36,7 @@ from harness.cli.running import (
     surroundings,
 )
 from harness.frontends.base import Selection
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.values.errors import StorageError, UsageError
 from harness.workaround.executed import EXECUTED_KINDS, import_workarounds
 from harness.workaround.finding import WorkaroundOptions, find_workarounds

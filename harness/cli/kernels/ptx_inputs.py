@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harness.cli.amounts import FilePath, Words
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
 

@@ -30,7 +30,7 @@ from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end
-from harness.io.machines.dask_cluster import local_workers, open_machines
+from harness.io.processes.cluster import local_workers, open_machines
 from harness.matrix.diff.words import changes_said
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.matrix.nights.listing import (

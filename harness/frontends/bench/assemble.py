@@ -16,9 +16,9 @@ import msgspec
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.damage import check_ptxas
+from harness.io.toolchains.installed import check_ptxas
 from harness.judging.ptxas.cubin import Cubin, CubinError, read_cubin
 from harness.judging.ptxas.sass import (
     InstructionMix,

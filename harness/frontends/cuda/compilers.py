@@ -16,7 +16,7 @@ from harness.frontends.cuda import nvrtc_child
 from harness.frontends.cuda.source import sources_sha256
 from harness.frontends.sessions import run_program
 from harness.io.files.own_code import code_sha256
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits, run_tool
 from harness.io.processes.machine import plain_environment
 from harness.judging.judge import failed, stopped

@@ -39,7 +39,7 @@ from harness.frontends.planning import cells_of
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered, Written
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.kernel import Config, Repro, Scalar

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Scalar
 

@@ -19,7 +19,7 @@ from harness.frontends.file_front_end import (
 from harness.frontends.planning import cells_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import Repro
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd

@@ -33,7 +33,6 @@ from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.pins import PINS
 from harness.io.packages.versions import LATEST, exact_version, select
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.damage import check_in_wheel, check_ptxas
 from harness.io.toolchains.environments import (
     compiler_in,
     environments_of,
@@ -41,6 +40,7 @@ from harness.io.toolchains.environments import (
     planned_environment,
 )
 from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.installed import check_in_wheel, check_ptxas
 from harness.judging.judge import CellEvidence, after, death_signal, failed, judge_assembly, stopped
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.resources import combine

@@ -12,8 +12,8 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.file_front_end import PassedOnFrontEnd
 from harness.frontends.readings import read_stored
 from harness.frontends.texts.ir_inputs import repro_of
-from harness.io.files.regular_files import read_regular
-from harness.io.toolchains.bundled import bundled_nvdisasm
+from harness.io.files.reading import read_regular
+from harness.io.toolchains.install import bundled_nvdisasm
 from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro, Scalar

@@ -11,7 +11,7 @@ import msgspec
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, PtxFacts, read_ptx
 from harness.frontends.texts.ir_text import IrError, IrFacts, read_triton_ir
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec, Repro, Scalar
 from harness.values.target import Target

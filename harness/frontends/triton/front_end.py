@@ -42,20 +42,17 @@ from harness.frontends.triton.source import (
     promises,
     stage_file,
 )
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON
-from harness.io.processes.confinement import is_confined, require_confinement
 from harness.io.processes.hub import ResourceLimits
-from harness.io.processes.machine import plain_environment
-from harness.io.toolchains.bundled import (
+from harness.io.processes.machine import is_confined, plain_environment, require_confinement
+from harness.io.toolchains.install import (
+    available_triton,
     bundled_nvdisasm,
+    install_triton,
     installed_package,
     installed_triton,
     package_of,
-)
-from harness.io.toolchains.install import (
-    available_triton,
-    install_triton,
     planned_triton,
     select_triton,
 )

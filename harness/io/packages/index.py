@@ -34,7 +34,7 @@ from packaging.utils import (
 from packaging.version import InvalidVersion, Version
 
 from harness.io.files.locations import cache_dir, offline, storage_error
-from harness.io.files.whole_folders import write_atomically
+from harness.io.files.writing import write_atomically
 from harness.io.packages.versions import select
 from harness.values.errors import (
     ConfigurationError,

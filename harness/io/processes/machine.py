@@ -1,11 +1,107 @@
-"""What this machine, or the container that we run in, lets us use."""
+"""What this machine lets us use, and how launch code is confined on it.
+
+Environment: `TRIAGE_CONFINE` (auto, require or off), and `TRIAGE_PASS_ENV` (names of variables).
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import re
 from pathlib import Path
 
-from harness.io.processes.confinement import passed_names
+import msgspec
+
+from harness.io.processes.hub import bare_python, run_tool
+from harness.values.errors import InfrastructureError, UsageError
+
+CONFINE = "TRIAGE_CONFINE"
+PASS_ENV = "TRIAGE_PASS_ENV"  # noqa: S105 - to pass on, no password
+MODES = ("auto", "require", "off")
+_PROBE_SECONDS = 60.0
+# What launch code does where a part does not hold.
+_ELSE = {
+    "files": "may write wherever you may and, where this machine lets programs of one user trace "
+    "each other, into the memory of your other programs, and so use their network",
+    "network": "has the network",
+    "signals": "may end your other processes",
+}
+_NEEDED = ("files", "network")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def _mode() -> str:
+    chosen = os.environ.get(CONFINE) or MODES[0]
+    if chosen not in MODES:
+        raise UsageError(f"{CONFINE}={chosen}: expected one of {', '.join(MODES)}")
+    return chosen
+
+
+def is_confined() -> bool:
+    """Whether launch code is confined, as far as this machine is able to.
+
+    Raises:
+        UsageError: the environment asks for something else than `MODES`.
+    """
+    return _mode() != "off"
+
+
+def passed_names() -> frozenset[str]:
+    """The variables that launch code gets beside those that everything gets.
+
+    Raises:
+        UsageError: one of them cannot be the name of a variable.
+    """
+    listed = os.environ.get(PASS_ENV, "").split(",")
+    names = frozenset(name.strip() for name in listed if name.strip())
+    for name in sorted(names):
+        if not is_variable(name):
+            raise UsageError(f"{PASS_ENV}: {name!r} is not the name of a variable")
+    return names
+
+
+def is_variable(name: str) -> bool:
+    """Whether a shell can set a variable of this name."""
+    return _VARIABLE.fullmatch(name) is not None
+
+
+@functools.cache
+def held_parts() -> tuple[str, ...]:
+    """The parts of the confinement that hold on this machine, tried in a process of its own."""
+    result = run_tool(bare_python("confine"), timeout=_PROBE_SECONDS)
+    try:
+        return msgspec.json.decode(result.stdout, type=tuple[str, ...])
+    except msgspec.MsgspecError:
+        return ()
+
+
+def require_confinement() -> None:
+    """Refuse to run launch code where it has to be confined and cannot be.
+
+    Raises:
+        InfrastructureError: that is so here.
+    """
+    if _mode() == "require" and not set(_NEEDED) <= set(held_parts()):
+        raise InfrastructureError(
+            f"launch code cannot be confined here: it {_lacks()}; "
+            "use another machine or kernel (Linux 6.2 or newer with Landlock), or --confine=auto"
+        )
+
+
+def confinement_words() -> tuple[bool, str]:
+    """Whether launch code is confined in full, and how it is, as half a sentence."""
+    if not is_confined():
+        return False, "not confined: --confine=off gives launch code all your rights"
+    missing = _lacks()
+    if missing:
+        return False, f"confined in part: launch code {missing}"
+    return True, "writes only in folders of its own, no network, no signals to other processes"
+
+
+def _lacks() -> str:
+    held = held_parts()
+    return " and ".join(words for part, words in _ELSE.items() if part not in held)
+
 
 # The environment of programs that are not ours: the user's variables that any program needs.
 

@@ -21,8 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.io.files.locations import storage_error
-from harness.io.files.whole_folders import ensure_folder, sha256_of
+from harness.io.files.writing import ensure_folder, sha256_of
 from harness.io.packages.wheels import (
     SharedPackage,
     create_environment,
@@ -32,11 +31,14 @@ from harness.io.packages.wheels import (
 )
 from harness.io.processes.hub import run_tool
 from harness.io.processes.machine import plain_environment
-from harness.io.toolchains.marker import (
+from harness.io.toolchains.installed import (
     MARKER,
+    VENV,
     Toolchain,
     list_folders,
+    lost_package,
     read_toolchain,
+    site_of,
     toolchain_folder,
 )
 from harness.values.errors import InfrastructureError, StorageError
@@ -44,7 +46,6 @@ from harness.values.toolchain import Compiler, Environment
 
 # Goes up when the same declaration comes to another folder.
 _RULE = 1
-_VENV = "venv"
 _PROBE_SECONDS = 600.0
 _PROBE = (
     "import importlib, json, platform, sys\n"
@@ -86,7 +87,7 @@ def planned_environment(declared: Environment) -> Compiler:
         version=declared.version,
         origin=own.name,
         sha256=_digest(declared, shared),
-        python=toolchain_folder(_folder_name(declared, shared)) / _VENV / "bin" / "python",
+        python=toolchain_folder(_folder_name(declared, shared)) / VENV / "bin" / "python",
         partners=tuple(map(str, (*partners, *shared))),
     )
 
@@ -112,23 +113,6 @@ def environments_of(kind: str) -> list[Toolchain]:
             if lost_package(each) is None:
                 found.append(each)
     return found
-
-
-def lost_package(found: Toolchain) -> Path | None:
-    """A package that an environment shares with a triage that is not there any more.
-
-    Several installs of triage have one cache, and each links its own packages.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
-    if not found.shared:
-        return None
-    try:
-        links = sorted(each for each in site_of(found).iterdir() if each.is_symlink())
-    except OSError as error:
-        raise storage_error(error, found.path, "read") from error
-    return next((each for each in links if not each.exists()), None)
 
 
 def compiler_in(found: Toolchain) -> Compiler:
@@ -166,11 +150,11 @@ def _fill(
 ) -> bytes:
     scratch = partial_folder / "scratch"
     scratch.mkdir()
-    venv = partial_folder / _VENV
+    venv = partial_folder / VENV
     create_environment(venv, python=declared.python or sys.executable, scratch=scratch)
     python = venv / "bin" / "python"
     install_pins(declared.pins, python, scratch=scratch)
-    link_packages(shared, _site(venv))
+    link_packages(shared, site_of(venv))
     shutil.rmtree(scratch)
     own, *partners = declared.pins
     marker = Toolchain(
@@ -209,19 +193,3 @@ def probe_environment(found: Toolchain, folder: Path) -> str:
             "another version"
         )
     return f"Python {json.loads(result.stdout.splitlines()[-1])}"
-
-
-def site_of(found: Toolchain) -> Path:
-    """The folder of an environment that holds its packages.
-
-    Raises:
-        OSError: there is none.
-    """
-    return _site(found.path / _VENV)
-
-
-def _site(venv: Path) -> Path:
-    found = next(iter(sorted(venv.glob("lib/python*/site-packages"))), None)
-    if found is None:
-        raise FileNotFoundError(2, "no site-packages", str(venv))
-    return found

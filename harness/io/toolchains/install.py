@@ -1,13 +1,37 @@
-"""Toolchains by version: which ones a specifier names, and each of them installed."""
+"""Toolchains by version: which ones a specifier names, each of them installed, and checked again.
+
+A Triton is a site folder with its wheel and what that needs at import; ptxas and nvdisasm are one
+executable each, which must say that it is the version that its wheel promises. Nothing is kept that
+does not run here.
+"""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import csv
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import NoReturn
 
+import msgspec
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from harness.io.files.whole_folders import ensure_folder
+from harness.io.files.locations import cache_dir, storage_error
+from harness.io.files.writing import ensure_folder, sha256_of, write_atomically
 from harness.io.packages.index import Release, wheels
 from harness.io.packages.versions import (
     OLDEST_TRITON,
@@ -17,21 +41,355 @@ from harness.io.packages.versions import (
     require_supported_triton,
     select,
 )
-from harness.io.toolchains.bundled import bundled_nvdisasm
-from harness.io.toolchains.contents import SITE, fill
-from harness.io.toolchains.installed import find_installed, list_installed
-from harness.io.toolchains.marker import (
+from harness.io.packages.wheels import install_wheels
+from harness.io.processes.hub import run_tool
+from harness.io.toolchains.environments import probe_environment
+from harness.io.toolchains.installed import (
     MARKER,
     NVDISASM,
     PTXAS,
     TRITON,
+    VENV,
     Toolchain,
+    digest_of,
+    find_installed,
     folder_name,
+    list_damaged,
+    list_installed,
     read_toolchain,
+    require_installed,
+    site_of,
     toolchain_folder,
+    toolchains_root,
 )
-from harness.values.errors import UsageError
-from harness.values.toolchain import Assembler, Compiler, Tool
+from harness.values.errors import InfrastructureError, IntegrityError, StorageError, UsageError
+from harness.values.toolchain import INSTALLED, Assembler, Compiler, Tool
+
+SITE = "site"
+"""Where a Triton lies in its folder: what goes on the module path."""
+_NOT_NEEDED = frozenset({"torch", "cmake", "lit"})
+"""What Triton 2.0 asks for and a compile does not need, or has from triage's own environment."""
+_BANNER_SECONDS = 60.0
+_IMPORT_SECONDS = 600.0
+_PROBE = "import json, triton; print(); print(json.dumps([triton.__version__, triton.__file__]))"
+
+
+def fill(kind: str, release: Release, partial_folder: Path) -> bytes:
+    """Put that release of a Triton or a tool into an empty folder; what its marker is to say.
+
+    Raises:
+        InfrastructureError: the wheel does not hold it, or it does not run here, or it says that
+            it is another version.
+        OfflineError, IntegrityError, StorageError: as `harness.io.packages.wheels`.
+    """
+    if kind == TRITON:
+        scratch, site = partial_folder / "scratch", partial_folder / SITE
+        scratch.mkdir()
+        install_wheels([release], site, scratch=scratch)
+        needed = _dependencies(site)
+        if needed:
+            install_wheels(needed, site, scratch=scratch)
+        shutil.rmtree(scratch)
+        library = next(site.glob("triton/_C/libtriton*"), site / "triton" / "__init__.py")
+        return _marker(
+            TRITON,
+            release,
+            library.relative_to(partial_folder),
+            sha256_of(library),
+            _import_triton(site, release.version),
+            dependencies=tuple(f"{each.name}=={each.version}" for each in needed),
+        )
+    # Keep one executable, and the licence, of a wheel that holds a whole toolkit.
+    scratch = partial_folder / "scratch"
+    scratch.mkdir()
+    # uv's own cache would keep the whole toolkit of every version.
+    install_wheels([release], scratch / SITE, scratch=scratch, cache=scratch / "cache")
+    unpacked = next((scratch / SITE).glob(f"**/bin/{kind}"), None)
+    if unpacked is None:
+        raise InfrastructureError(f"{release.filename} holds no {kind}; choose another version")
+    executable = partial_folder / "bin" / kind
+    executable.parent.mkdir()
+    unpacked.rename(executable)
+    executable.chmod(0o755)
+    for licence in (scratch / SITE).glob("*.dist-info/**/[Ll]icense*.txt"):
+        licence.rename(partial_folder / "LICENSE.txt")
+    shutil.rmtree(scratch)
+    banner = _checked_banner(executable, f"{kind}-{release.version}", str(release.version))
+    where = executable.relative_to(partial_folder)
+    return _marker(kind, release, where, sha256_of(executable), banner)
+
+
+def verify(name: str) -> Toolchain:
+    """Hash an installed toolchain again and run it again.
+
+    Raises:
+        UsageError: as `require_installed`.
+        IntegrityError: a file is missing or was changed since the install.
+        StorageError: its marker is damaged, or what it shares is gone.
+        InfrastructureError: it no longer runs, or says that it is another version.
+    """
+    toolchain = require_installed(name)
+    if toolchain is None:
+        raise list_damaged()[name]
+    executable, site = toolchain.path / toolchain.executable, toolchain.path / SITE
+    try:
+        damaged = executable if sha256_of(executable) != toolchain.executable_sha256 else None
+        if toolchain.environment:
+            site = site_of(toolchain.path / VENV)
+        damaged = damaged or _damaged_file(site)
+    except OSError as error:
+        damaged = Path(error.filename or executable)
+    if damaged is not None:
+        raise IntegrityError(
+            f"{toolchain.name} was changed since it was installed ({damaged.name}); "
+            "remove it and install it again"
+        )
+    if toolchain.environment:
+        banner = probe_environment(toolchain, toolchain.path)
+    elif toolchain.kind == TRITON:
+        banner = _import_triton(site, Version(toolchain.version))
+    else:
+        banner = _checked_banner(executable, toolchain.name, toolchain.version)
+    if banner != toolchain.banner:
+        raise InfrastructureError(
+            f"{toolchain.name} no longer says what it said at the install; "
+            "remove it and install again"
+        )
+    return toolchain
+
+
+def banner_of(executable: Path) -> str:
+    """What its `--version` prints.
+
+    Raises:
+        InfrastructureError: it does not run.
+    """
+    result = run_tool([executable, "--version"], timeout=_BANNER_SECONDS)
+    if not result.end.ok:
+        raise InfrastructureError(
+            f"{executable.name} --version fails on this machine ({result.end.words}): {executable}"
+        )
+    return result.stdout.strip()
+
+
+def _marker(
+    kind: str,
+    release: Release,
+    executable: Path,
+    digest: str,
+    banner: str,
+    *,
+    dependencies: tuple[str, ...] = (),
+) -> bytes:
+    toolchain = Toolchain(
+        kind=kind,
+        version=str(release.version),
+        distribution=release.name,
+        filename=release.filename,
+        sha256=release.sha256,
+        executable=executable.as_posix(),
+        executable_sha256=digest,
+        banner=banner,
+        dependencies=dependencies,
+        installed=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return msgspec.json.format(msgspec.json.encode(toolchain))
+
+
+def _dependencies(site: Path) -> list[Release]:
+    """The newest wheels of what the Triton in `site` needs at import, except torch."""
+    requirements = {
+        canonicalize_name(requirement.name): requirement
+        for text in importlib.metadata.Distribution.at(
+            next(site.glob("triton-*.dist-info"), site)
+        ).requires
+        or ()
+        if (requirement := Requirement(text)).marker is None
+        or requirement.marker.evaluate({"extra": ""})
+    }
+    package = site / "triton"
+    pattern = re.compile(rb"^\s*(?:import|from)\s+setuptools\b", re.MULTILINE)
+    if any(pattern.search(path.read_bytes()) for path in package.glob("**/*.py")):
+        # Triton 2.0 to 3.2 import it and do not say so.
+        requirements.setdefault(canonicalize_name("setuptools"), Requirement("setuptools"))
+    found: list[Release] = []
+    for name in sorted(requirements.keys() - _NOT_NEEDED):
+        fitting = [
+            release
+            for release in wheels(name)
+            if requirements[name].specifier.contains(release.version, prereleases=False)
+        ]
+        if not fitting:
+            raise InfrastructureError(
+                f"the package index has no {requirements[name]}, which this Triton needs; "
+                "choose another Triton"
+            )
+        found.append(fitting[-1])
+    return found
+
+
+def _import_triton(site: Path, version: Version) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    result = run_tool(
+        [sys.executable, "-s", "-c", _PROBE], timeout=_IMPORT_SECONDS, env=environment, cwd=site
+    )
+    if not result.end.ok:
+        last = (result.stderr.strip().splitlines() or [result.end.words])[-1]
+        raise InfrastructureError(
+            f"{TRITON}-{version} cannot be imported by this Python ({last}); choose another one"
+        )
+    said, where = json.loads(result.stdout.splitlines()[-1])
+    if not Path(where).resolve().is_relative_to(site.resolve()):
+        raise InfrastructureError(
+            f"importing {TRITON}-{version} finds another Triton; unset PYTHONPATH and try again"
+        )
+    return str(said)
+
+
+def _checked_banner(executable: Path, name: str, version: str) -> str:
+    """What `--version` prints, which must name the version that the wheel promises."""
+    banner = banner_of(executable)
+    release = parse_banner(banner)
+    if release is None or Version(release[0]) != Version(version):
+        raise InfrastructureError(
+            f"the executable of {name} reports {release[0] if release else 'an unknown version'}"
+            "; choose another version"
+        )
+    return banner
+
+
+def _damaged_file(site: Path) -> Path | None:
+    """The first file that is not what the wheels' RECORD says (absent for a lone executable)."""
+    for record in sorted(site.glob("*.dist-info/RECORD")):
+        if record.parent.is_symlink():
+            continue  # of triage's own environment
+        with record.open(encoding="utf-8", newline="") as stream:
+            rows: Iterable[list[str]] = list(csv.reader(stream))
+        for relative, algorithm, *_ in rows:
+            kind, _, expected = algorithm.partition("=")
+            if kind != "sha256":
+                continue
+            digest = bytes.fromhex(sha256_of(site / relative))
+            if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != expected:
+                return site / relative
+    return None
+
+
+# What a ptxas is that we did not install, such as the one inside a Triton. Asking it takes a
+# process, so the answer is remembered as long as the file stays the same.
+
+
+class _Description(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a ptxas that we did not install, while its file stays the same."""
+
+    path: str
+    mtime_ns: int
+    size: int
+    sha256: str
+    version: str
+    build: str
+
+
+def describe_ptxas(path: Path, origin: str) -> Assembler:
+    """What the ptxas at `path` is; its `--version` is run once as long as the file is the same.
+
+    Raises:
+        StorageError: it cannot be read.
+        InfrastructureError: it cannot be run, or is not ptxas.
+    """
+    path = path.absolute()
+    try:
+        facts = path.stat()
+    except OSError as error:
+        raise storage_error(error, path, "read") from error
+    memo = cache_dir() / "described" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
+    known = _read_description(memo)
+    stat = (str(path), facts.st_mtime_ns, facts.st_size)
+    if known is None or (known.path, known.mtime_ns, known.size) != stat:
+        try:
+            digest = sha256_of(path)
+        except OSError as error:
+            raise storage_error(error, path, "read") from error
+        if known is not None and known.sha256 == digest:
+            release: tuple[str, str] | None = (known.version, known.build)
+        else:
+            release = parse_banner(banner_of(path))
+        if release is None:
+            raise InfrastructureError(
+                f"{path} is not ptxas: its --version prints no version of ptxas"
+            )
+        known = _Description(
+            path=str(path),
+            mtime_ns=facts.st_mtime_ns,
+            size=facts.st_size,
+            sha256=digest,
+            version=release[0],
+            build=release[1],
+        )
+        # On a read-only cache the question is asked again next time.
+        with contextlib.suppress(StorageError):
+            write_atomically(memo, msgspec.json.encode(known))
+    return Assembler(
+        version=known.version, origin=origin, path=path, sha256=known.sha256, build=known.build
+    )
+
+
+def _read_description(memo: Path) -> _Description | None:
+    try:
+        return msgspec.json.decode(memo.read_bytes(), type=_Description)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def package_of(triton: Compiler | None) -> Path | None:
+    """The folder of a Triton's package (the installed one for None); None where there is none."""
+    if triton is not None and triton.path is not None:
+        return triton.path / TRITON
+    return installed_package()
+
+
+def bundled_nvdisasm(triton: Compiler | None) -> Tool | None:
+    """The nvdisasm inside a Triton (the installed one for None); None where it carries none."""
+    package = package_of(triton)
+    path = package / "backends" / "nvidia" / "bin" / NVDISASM if package else None
+    if path is None or not path.is_file():
+        return None
+    facts = path.stat()
+    return Tool(name=NVDISASM, version=f"bundled {facts.st_size} {facts.st_mtime_ns}", path=path)
+
+
+def _fingerprint() -> str | None:
+    package = installed_package()
+    if package is None:
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*")):
+        if path.suffix in (".py", ".so"):
+            facts = path.stat()
+            digest.update(f"{path}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def installed_package() -> Path | None:
+    """The folder of the Triton beside triage; it is not imported."""
+    found = importlib.util.find_spec(TRITON)
+    return Path(found.origin).parent if found and found.origin else None
+
+
+def installed_triton() -> Compiler:
+    """The Triton that lies beside triage in its own environment; it is not imported.
+
+    Raises:
+        InfrastructureError: there is none.
+    """
+    try:
+        version = importlib.metadata.version(TRITON)
+    except importlib.metadata.PackageNotFoundError as error:
+        raise InfrastructureError(
+            "no Triton is installed beside triage; install one there, or name a version"
+        ) from error
+    return Compiler(version=version, origin=INSTALLED, fingerprint=_fingerprint())
+
 
 # What the package index offers of Triton, ptxas and nvdisasm: versions, and their files.
 
@@ -301,3 +659,73 @@ def _install(kind: str, release: Release) -> Toolchain:
     found = read_toolchain(name)
     assert found is not None, "its folder was just made"
     return found
+
+
+_INSTALL: Mapping[str, Callable[[str], object]] = {
+    PTXAS: install_ptxas,
+    NVDISASM: install_nvdisasm,
+    TRITON: install_triton,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTool:
+    """A `file` in the folder of a toolchain, and the sha256 that it has.
+
+    `kind` is `installed` for the Triton beside triage; the file is then in its package.
+    """
+
+    kind: str
+    version: str
+    file: str
+    sha256: str
+
+    @property
+    def words(self) -> str:
+        """For people: `ptxas 13.1.115`, or `ptxas of triton 3.6.0`."""
+        name = Path(self.file).name
+        own = TRITON if self.kind == INSTALLED else self.kind
+        return f"{name} {self.version}" if name == own else f"{name} of {own} {self.version}"
+
+
+def name_tool(path: Path) -> NamedTool | None:
+    """The names of an executable; None where another machine could not find it by them.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    root, package = toolchains_root(), installed_package()
+    if path.is_relative_to(root):
+        folder = path.relative_to(root).parts[0]
+        found = read_toolchain(folder)
+        if found is None or found.kind not in _INSTALL:
+            return None
+        kind, version, file = found.kind, found.version, path.relative_to(root / folder)
+    elif package is not None and path.is_relative_to(package):
+        kind, version = INSTALLED, installed_triton().version
+        file = path.relative_to(package)
+    else:
+        return None
+    try:
+        return NamedTool(kind=kind, version=version, file=str(file), sha256=digest_of(path))
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def find_tool(name: NamedTool) -> Path:
+    """The executable on this machine; its toolchain is installed if it is not yet.
+
+    Raises:
+        UsageError, InfrastructureError: there is none, it cannot be installed, or is another file.
+    """
+    if name.kind == INSTALLED:
+        folder = installed_package()
+    else:
+        _INSTALL[name.kind](name.version)
+        found = find_installed(name.kind, Version(name.version))
+        folder = found.path if found else None
+    if folder is None or not (folder / name.file).is_file():
+        raise InfrastructureError(f"there is no {name.words}")
+    if digest_of(folder / name.file) != name.sha256:
+        raise InfrastructureError(f"{name.words} is another file than where this was started")
+    return folder / name.file

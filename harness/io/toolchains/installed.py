@@ -8,24 +8,216 @@ marker: no network, no process, no lock.
 
 from __future__ import annotations
 
+import base64
+import csv
+import functools
+import re
+import sysconfig
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from harness.io.files.whole_folders import remove_folder
-from harness.io.toolchains.contents import check
-from harness.io.toolchains.environments import lost_package
-from harness.io.toolchains.marker import (
-    MARKER,
-    NAME,
-    NVDISASM,
-    PTXAS,
-    TRITON,
-    Toolchain,
-    list_folders,
-    read_toolchain,
-    this_python,
-    toolchain_folder,
-)
-from harness.values.errors import StorageError, UsageError
+from harness.io.files.locations import cache_dir, storage_error
+from harness.io.files.writing import remove_folder, sha256_of
+from harness.values.errors import InfrastructureError, StorageError, UsageError
+from harness.values.toolchain import Assembler
+
+VENV = "venv"
+"""Where a virtual environment lies in the folder of its toolchain."""
+MARKER = ".triage-toolchain.json"
+TRITON, PTXAS, NVDISASM = "triton", "ptxas", "nvdisasm"
+"""The kinds of toolchains, beside those of compilers with an environment of their own."""
+NAME = re.compile(r"([a-z][a-z0-9_]*)-(.+?)(?:-([a-z]\w*))?")
+"""A toolchain's name: kind, version, and the Python or the environment where one is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """What the marker of one installed toolchain says.
+
+    `distribution`, `filename` and `sha256` are those of the wheel; `executable` is relative to the
+    folder and `executable_sha256` its hash (for Triton: its compiled library); `banner` is what
+    `--version` printed, or the `__version__` that Triton gives; `dependencies` are wheels that
+    were installed beside it; `installed` is a time in ISO 8601, UTC. `folder` is the name of its
+    folder, which is not part of the marker. Of a compiler in a virtual environment of its own,
+    `environment` tells it from others of the same version, `shared` are packages of triage's own
+    environment that are linked into it, and `imports` the modules that it must be able to import.
+    """
+
+    kind: str
+    version: str
+    distribution: str
+    filename: str
+    sha256: str
+    executable: str
+    executable_sha256: str
+    banner: str
+    dependencies: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()
+    imports: tuple[str, ...] = ()
+    environment: str = ""
+    installed: str
+    folder: str = ""
+
+    @property
+    def name(self) -> str:
+        """How users spell it: `ptxas-13.1.115`."""
+        own = f"{self.kind}-{self.version}"
+        return f"{own}-{self.environment}" if self.environment else own
+
+    @property
+    def python(self) -> str:
+        """The ABI of the Python that its compiled modules are for (`cp312`); empty for any."""
+        return _abi_of(self.filename)
+
+    @property
+    def fits(self) -> bool:
+        """Whether this Python can import it."""
+        return self.python in ("", this_python())
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return toolchain_folder(self.folder or self.name)
+
+
+def folder_name(kind: str, version: object, filename: str) -> str:
+    """The folder of what a wheel holds: one for each Python where it holds compiled modules."""
+    abi = _abi_of(filename)
+    return f"{kind}-{version}-{abi}" if abi else f"{kind}-{version}"
+
+
+@functools.cache
+def this_python() -> str:
+    """The ABI of the running Python, as wheels spell it: `cp312`, `cp313t`."""
+    implementation, version, *_ = str(sysconfig.get_config_var("SOABI")).split("-")
+    return f"cp{version}" if implementation == "cpython" else f"{implementation}_{version}"
+
+
+@functools.cache
+def _abi_of(filename: str) -> str:
+    """Empty where any Python will do (`none`, `abi3`)."""
+    try:
+        abis = {tag.abi for tag in parse_wheel_filename(filename)[3]} - {"none", "abi3"}
+    except InvalidWheelFilename:
+        return ""  # of a marker that was written by hand: nothing is known of it
+    return min(abis, default="")
+
+
+def toolchains_root() -> Path:
+    """The folder that holds them all; it need not exist."""
+    return cache_dir() / "toolchains"
+
+
+def list_folders() -> list[str]:
+    """The names of all folders there that may be a toolchain's.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    root = toolchains_root()
+    try:
+        names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
+    except OSError as error:
+        raise storage_error(error, root, "read") from error
+    return [name for name in names if NAME.fullmatch(name)]
+
+
+def toolchain_folder(name: str) -> Path:
+    """The folder of the toolchain of that name (`ptxas-13.1.115`), installed or not."""
+    return toolchains_root() / name
+
+
+def read_toolchain(name: str) -> Toolchain | None:
+    """What is installed in the folder of that name; None if nothing is.
+
+    Raises:
+        StorageError: its marker is damaged or cannot be read.
+    """
+    path = toolchain_folder(name) / MARKER
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Toolchain)
+        Version(found.version)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise storage_error(error, path, "read") from error
+    except ValueError as error:
+        raise StorageError(
+            f"the marker of {name} is damaged ({path}); remove {name} and install it again"
+        ) from error
+    return replace(found, folder=name)
+
+
+def check_ptxas(ptxas: Assembler) -> None:
+    """Compare a ptxas with its hash, and with that of the wheel of Triton that it came in.
+
+    Raises:
+        InfrastructureError: it is not what was installed.
+    """
+    try:
+        digest = digest_of(ptxas.path)
+        expected = _in_record(ptxas.path)
+    except OSError as error:
+        raise InfrastructureError(f"{ptxas.path} cannot be read: {error.strerror}") from error
+    if digest != ptxas.sha256 or expected not in (None, digest):
+        raise InfrastructureError(
+            f"ptxas {ptxas.version} is damaged: {ptxas.path} is not the file that was installed; "
+            "remove its toolchain (triage toolchain list, triage toolchain remove) and run again"
+        )
+
+
+def check_in_wheel(path: Path, name: str) -> None:
+    """Compare an executable, `name` for people, with what the wheel that it came in says of it.
+
+    Raises:
+        InfrastructureError: it is not what was installed.
+    """
+    try:
+        digest = digest_of(path)
+        expected = _in_record(path, f"*{name}*")
+    except OSError as error:
+        raise InfrastructureError(f"{path} cannot be read: {error.strerror}") from error
+    if expected != digest:
+        raise InfrastructureError(
+            f"{name} is damaged: {path} is not the file that was installed; remove its toolchain "
+            "(triage toolchain list, triage toolchain remove) and run again"
+        )
+
+
+def digest_of(path: Path) -> str:
+    """The sha256 of a file, computed once as long as it stays the same.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    facts = path.stat()
+    return _digest(path, facts.st_mtime_ns, facts.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _digest(path: Path, mtime_ns: int, size: int) -> str:
+    del mtime_ns, size  # a part of the key only
+    return sha256_of(path)
+
+
+@functools.lru_cache(maxsize=256)
+def _in_record(path: Path, wheel: str = "triton-*") -> str | None:
+    for folder in path.parents:
+        for record in folder.glob(f"{wheel}.dist-info/RECORD"):
+            relative = path.relative_to(folder).as_posix()
+            with record.open(newline="", encoding="utf-8") as lines:
+                hashes = (row[1] for row in csv.reader(lines) if row and row[0] == relative)
+                found = next(hashes, "")
+            if found.startswith("sha256="):
+                padded = found.removeprefix("sha256=") + "="
+                return base64.urlsafe_b64decode(padded).hex()
+        if folder.name == "site":
+            return None
+    return None
 
 
 def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
@@ -75,35 +267,21 @@ def _look_through() -> tuple[list[Toolchain], dict[str, StorageError]]:
     return sorted(sound, key=lambda each: (each.kind, Version(each.version), each.python)), damaged
 
 
-def require_installed(name: str) -> None:
-    """Complain where nothing of that name can be verified; what is installed may be damaged.
+def require_installed(name: str) -> Toolchain | None:
+    """What `verify` looks at; None for one of `list_damaged`.
 
     Raises:
         UsageError: it is not installed, is for another Python only, or is not a toolchain's name.
     """
     if name in list_damaged():
-        return
-    found = _require(name)
-    if not found.fits:
+        return None
+    toolchain = _require(name)
+    if not toolchain.fits:
         raise UsageError(
-            f"{found.name} is for another Python ({found.python}; this one is {this_python()}); "
-            "verify it with the triage of that Python"
+            f"{toolchain.name} is for another Python ({toolchain.python}; this one is "
+            f"{this_python()}); verify it with the triage of that Python"
         )
-
-
-def verify(name: str) -> Toolchain:
-    """Hash an installed toolchain again and run it again.
-
-    Raises:
-        UsageError: as `require_installed`.
-        IntegrityError: a file is missing or was changed since the install.
-        StorageError: its marker is damaged.
-        InfrastructureError: it no longer runs, or says that it is another version.
-    """
-    require_installed(name)
-    found = _require(name)
-    check(found)
-    return found
+    return toolchain
 
 
 def remove(name: str) -> None:
@@ -183,3 +361,32 @@ def _require(name: str) -> Toolchain:
         names = ", ".join(dict.fromkeys(each.name for each in every)) or "nothing"
         raise UsageError(f"{name} is not installed; installed: {names}")
     return found
+
+
+def lost_package(found: Toolchain) -> Path | None:
+    """A package that an environment shares with a triage that is not there any more.
+
+    Several installs of triage have one cache, and each links its own packages.
+
+    Raises:
+        StorageError: the cache cannot be read.
+    """
+    if not found.shared:
+        return None
+    try:
+        links = sorted(each for each in site_of(found.path / VENV).iterdir() if each.is_symlink())
+    except OSError as error:
+        raise storage_error(error, found.path, "read") from error
+    return next((each for each in links if not each.exists()), None)
+
+
+def site_of(venv: Path) -> Path:
+    """The folder of a virtual environment that holds its packages.
+
+    Raises:
+        OSError: there is none.
+    """
+    site = min(venv.glob("lib/python*/site-packages"), default=None)
+    if site is None:
+        raise FileNotFoundError(2, "no site-packages", str(venv))
+    return site

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from harness.io.files.locations import cache_dir
-from harness.io.files.whole_folders import write_atomically
+from harness.io.files.writing import write_atomically
 from harness.io.processes.hub import run_tool
 from harness.judging.ptxas.options import OPTIONS, known_options, usable
 from harness.values.errors import InfrastructureError, StorageError

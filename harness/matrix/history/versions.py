@@ -13,7 +13,7 @@ from typing import IO
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from harness.io.files.output import write_output
+from harness.io.files.writing import write_output
 from harness.io.packages.versions import toolchain_order
 from harness.matrix.rules import coordinates_of_row, read_tool
 from harness.store.export import BINARY_FORMATS, TEXT_FORMATS

@@ -28,11 +28,11 @@ from harness.cells.places import (
 from harness.frontends.base import CapturePlace, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.io.files.own_code import program_sha256
-from harness.io.files.whole_folders import scratch_disk
-from harness.io.machines.seam import LostWorkersError, Machines, MachinesGoneError
+from harness.io.files.writing import scratch_disk
+from harness.io.processes.cluster import LostWorkersError, Machines, MachinesGoneError
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.processes.machine import cores
-from harness.io.toolchains.by_name import NamedTool, name_tool
+from harness.io.toolchains.install import NamedTool, name_tool
 from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.nights.steering import MatrixSteering
 from harness.matrix.nights.workers import (

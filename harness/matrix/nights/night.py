@@ -26,8 +26,8 @@ from harness.cells.places import (
 from harness.cells.repros.find import list_repros
 from harness.cells.repros.releases import is_of
 from harness.frontends.bench.bench import Workbench
-from harness.io.machines.seam import Machines, MachinesGoneError
 from harness.io.packages.versions import LATEST, check_spec
+from harness.io.processes.cluster import Machines, MachinesGoneError
 from harness.matrix.bugs.reproducers import try_reproducers
 from harness.matrix.diff.between_runs import compare_runs, previous_run
 from harness.matrix.nights.plan import MatrixPlan, plan_matrix

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness.cells.spelling import show_command
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
 from harness.matrix.bugs.list import list_bugs, set_state
 from harness.matrix.bugs.words import bug_title
 from harness.matrix.diff.between_runs import last_night

@@ -30,9 +30,9 @@ from harness.frontends.bench.bench import Workbench, content_key
 from harness.frontends.launch_code import launch_sha256
 from harness.frontends.registry import OpenSessions, back_end, front_end
 from harness.io.files.own_code import program_sha256
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.by_name import NamedTool, find_tool
+from harness.io.toolchains.install import NamedTool, find_tool
 from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.nights.steering import MatrixSteering
 from harness.matrix.rules import Rules

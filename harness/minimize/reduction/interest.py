@@ -23,8 +23,7 @@ from harness.io.files.locations import offline
 from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import available_ptxas, install_ptxas
-from harness.io.toolchains.installed import installed_versions
-from harness.io.toolchains.marker import PTXAS
+from harness.io.toolchains.installed import PTXAS, installed_versions
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import template
 from harness.minimize.reduction.fingerprint import (

@@ -21,9 +21,9 @@ from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.one_file import StandaloneError
 from harness.io.files.locations import create_folder, storage_error
-from harness.io.files.regular_files import read_regular
-from harness.io.files.whole_folders import write_atomically
-from harness.io.machines.seam import MachinesGoneError
+from harness.io.files.reading import read_regular
+from harness.io.files.writing import write_atomically
+from harness.io.processes.cluster import MachinesGoneError
 from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.driver import Effort, PassCount, ReduceText, ReductionProgress, Size
 from harness.minimize.reduction.fingerprint import Fingerprint, Reaction, drifted

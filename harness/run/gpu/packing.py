@@ -22,7 +22,7 @@ import msgspec
 import harness
 from harness.frontends.bench.bench import Workbench
 from harness.io.files.locations import storage_error
-from harness.io.files.regular_files import open_regular
+from harness.io.files.reading import open_regular
 from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.machine import memory
 from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name

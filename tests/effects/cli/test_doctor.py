@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from harness.cli import machine as doctor
 from harness.frontends.registry import front_end, kinds
-from harness.io.toolchains.marker import MARKER
+from harness.io.toolchains.installed import MARKER
 from harness.values.toolchain import PTX, TRITON
 
 

@@ -21,7 +21,7 @@ from harness.cells.spelling import (
     words_of,
 )
 from harness.cli.running import selection_words
-from harness.io.processes.confinement import PASS_ENV
+from harness.io.processes.machine import PASS_ENV
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 

@@ -10,7 +10,7 @@ import pytest
 from gpu_emulator.ptx.text.facts import MAX_BYTES
 from harness.cells.repros.find import find_kernel, find_kernels, list_repros
 from harness.cells.repros.launch_files import launches_of_repro, launches_of_script
-from harness.io.files.yaml_files import FieldError, read_yaml
+from harness.io.files.reading import FieldError, read_yaml
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchParameter
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.frontends.triton.front_end import NO_KNOBS, TRITON_FRONT_END, is_knob, listed_knobs
-from harness.io.toolchains.bundled import installed_package, installed_triton
+from harness.io.toolchains.install import installed_package, installed_triton
 from harness.values.toolchain import Compiler
 
 knobs = TRITON_FRONT_END.user_settings

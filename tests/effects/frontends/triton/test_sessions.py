@@ -19,7 +19,7 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.sessions import CaptureRequest, LaunchSessions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.bundled import describe_ptxas, installed_triton
+from harness.io.toolchains.install import describe_ptxas, installed_triton
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError
 from harness.values.limits import limits_of

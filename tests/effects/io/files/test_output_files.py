@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.io.files.output import write_output
-from harness.io.files.regular_files import read_regular
+from harness.io.files.reading import read_regular
+from harness.io.files.writing import write_output
 from harness.values.errors import ConfigurationError, StorageError, UsageError
 
 TEXT = b"results\n"

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.io.files.output import write_output_folder
-from harness.io.files.whole_folders import Scratch, sweep_scratch
+from harness.io.files.writing import Scratch, sweep_scratch, write_output_folder
 
 MAKE = """
 import os, signal, sys
-from harness.io.files.whole_folders import Scratch
+from harness.io.files.writing import Scratch
 print(Scratch(sys.argv[1]).folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -108,8 +107,8 @@ def test_a_scratch_folder_can_be_made_where_nothing_can_be_swept(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from harness.io.files.output import write_output
-from harness.io.files.output import write_output_folder
+from harness.io.files.writing import write_output
+from harness.io.files.writing import write_output_folder
 def end(path):
     (path / "page" if path.is_dir() else path).write_text("half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -135,7 +134,7 @@ def test_a_draft_of_a_killed_run_goes_with_the_next_one(tmp_path: Path, kind: st
 
 KILLED_MACHINES = """
 import asyncio, os, signal, sys, tempfile
-from harness.io.machines.dask_cluster import open_machines
+from harness.io.processes.cluster import open_machines
 tempfile.tempdir = sys.argv[1]
 async def run():
     async with open_machines("local:1"):

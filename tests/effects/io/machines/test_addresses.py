@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from harness.io.machines import dask_cluster
-from harness.io.machines.dask_cluster import open_machines
+from harness.io.processes import cluster as dask_cluster
+from harness.io.processes.cluster import open_machines
 from harness.values.errors import InfrastructureError, UsageError
 
 

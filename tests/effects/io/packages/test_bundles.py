@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from harness.io.packages.tarballs import pack, unpack
+from harness.io.packages.archives import pack_bundle, unpack_bundle
 from harness.values.errors import IntegrityError
 
 FILES = {"min.ptx": b".version 8.0\n", "repro.sh": b"#!/bin/sh\n"}
 
 
 def test_a_bundle_comes_out_as_it_went_in(tmp_path: Path) -> None:
-    pack(tmp_path / "b.tar.gz", FILES, folder="case")
-    unpack(tmp_path / "b.tar.gz", tmp_path / "out")
+    pack_bundle(tmp_path / "b.tar.gz", FILES, folder="case")
+    unpack_bundle(tmp_path / "b.tar.gz", tmp_path / "out")
     found = {path.name: path.read_bytes() for path in (tmp_path / "out" / "case").iterdir()}
     assert found == FILES
     assert (tmp_path / "out" / "case" / "repro.sh").stat().st_mode & 0o100
@@ -32,8 +32,8 @@ def test_unpacking_needs_no_filter_of_tarfile(
         raise AssertionError((path, members))
 
     monkeypatch.setattr(tarfile.TarFile, "extractall", old)
-    pack(tmp_path / "b.tar.gz", FILES, folder="case")
-    unpack(tmp_path / "b.tar.gz", tmp_path / "out")
+    pack_bundle(tmp_path / "b.tar.gz", FILES, folder="case")
+    unpack_bundle(tmp_path / "b.tar.gz", tmp_path / "out")
     assert (tmp_path / "out" / "case" / "min.ptx").read_bytes() == FILES["min.ptx"]
 
 
@@ -44,5 +44,5 @@ def test_a_member_that_leads_out_is_refused(tmp_path: Path, name: str) -> None:
         member.size = 2
         archive.addfile(member, io.BytesIO(b"no"))
     with pytest.raises(IntegrityError):
-        unpack(tmp_path / "b.tar.gz", tmp_path / "out")
+        unpack_bundle(tmp_path / "b.tar.gz", tmp_path / "out")
     assert not (tmp_path / "evil").exists()

@@ -194,7 +194,7 @@ def test_import_brings_no_network_library() -> None:
     import subprocess
     import sys
 
-    code = "import harness.io.toolchains.install, harness.io.packages.sdists, sys; "
+    code = "import harness.io.toolchains.install, harness.io.packages.archives, sys; "
     code += "assert not {'requests', 'pypi_simple', 'torch'} & sys.modules.keys()"
     started = time.monotonic()
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

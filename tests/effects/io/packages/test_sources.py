@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from local_index import LocalIndex, Served, link, tar, wheel
 
-from harness.io.packages import sdists as sources
-from harness.io.packages.sdists import ArchiveLimits, fetch_sdist, fetch_wheel, unpack
+from harness.io.packages import archives as sources
+from harness.io.packages.archives import ArchiveLimits, fetch_sdist, fetch_wheel, unpack
 from harness.values.errors import InfrastructureError, IntegrityError, OfflineError, UsageError
 
 if TYPE_CHECKING:

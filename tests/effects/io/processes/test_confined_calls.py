@@ -17,8 +17,8 @@ import pytest
 
 import harness
 from harness.io.children import jobs
-from harness.io.processes.confinement import confinement_words
 from harness.io.processes.hub import ResourceLimits, ToolResult, run_tool
+from harness.io.processes.machine import confinement_words
 
 ROOT = str(Path(harness.__file__).parent.parent)
 LIMITS = ResourceLimits(timeout=60, memory=8 << 30, file_size=1 << 22)
@@ -185,7 +185,7 @@ def test_without_landlock_what_runs_a_confined_program_is_out_of_its_reach(how: 
 
 
 def test_words_without_landlock_say_what_is_within_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.io.processes.confinement.held_parts", lambda: ("network",))
+    monkeypatch.setattr("harness.io.processes.machine.held_parts", lambda: ("network",))
     monkeypatch.delenv("TRIAGE_CONFINE", raising=False)
     is_whole, words = confinement_words()
     assert not is_whole

@@ -21,9 +21,9 @@ import pytest
 from test_sessions import KERNELS, ROOMY, Children
 
 from harness.frontends.triton.front_end import TRITON_FRONT_END
-from harness.io.processes.confinement import confinement_words, held_parts
 from harness.io.processes.hub import Hub, run_tool
-from harness.io.toolchains.bundled import installed_triton
+from harness.io.processes.machine import confinement_words, held_parts
+from harness.io.toolchains.install import installed_triton
 from harness.values.errors import CaptureError
 
 pytestmark = pytest.mark.tools

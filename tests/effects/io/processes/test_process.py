@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.io.files.whole_folders import scratch_disk
+from harness.io.files.writing import scratch_disk
 from harness.io.processes import hub
-from harness.io.processes.hub import Hub, ResourceLimits, ToolResult, run_tool
-from harness.io.processes.peers import PeerGoneError
+from harness.io.processes.hub import Hub, PeerGoneError, ResourceLimits, ToolResult, run_tool
 from harness.values.errors import InfrastructureError
 
 if TYPE_CHECKING:

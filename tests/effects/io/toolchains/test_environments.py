@@ -26,9 +26,9 @@ from harness.io.toolchains.environments import (
     environments_of,
     install_environment,
     planned_environment,
-    site_of,
 )
-from harness.io.toolchains.installed import list_damaged, list_installed, remove, verify
+from harness.io.toolchains.install import verify
+from harness.io.toolchains.installed import VENV, list_damaged, list_installed, remove, site_of
 from harness.store.store import Store
 from harness.values.errors import (
     InfrastructureError,
@@ -122,7 +122,7 @@ def test_partners_are_part_of_what_it_is(served: LocalIndex, empty_cache: Path) 
     remove(next(each.name for each in environments_of("brew") if "3.0" in each.dependencies[0]))
     (left,) = list_installed()
     assert verify("brew-1.0").name == left.name == entries(empty_cache)[0]
-    (site_of(left) / "beans" / "__init__.py").write_text("KIND = 'tea'\n")
+    (site_of(left.path / VENV) / "beans" / "__init__.py").write_text("KIND = 'tea'\n")
     with pytest.raises(IntegrityError, match="was changed since it was installed"):
         verify(left.name)
 

@@ -18,24 +18,31 @@ from local_index import LINUX, LocalIndex, Served, tool_wheel, triton_wheel, whe
 from packaging.version import Version
 
 from harness.io.files import locations
-from harness.io.files import whole_folders as folders
+from harness.io.files import writing as folders
 from harness.io.packages import wheels as wheel_install
-from harness.io.toolchains import contents as toolchain_contents
-from harness.io.toolchains.bundled import describe_ptxas, installed_triton
+from harness.io.toolchains import install as toolchain_contents
 from harness.io.toolchains.install import (
     available_nvdisasm,
     available_ptxas,
     available_triton,
+    describe_ptxas,
     find_nvdisasm,
     install_nvdisasm,
     install_ptxas,
     install_triton,
+    installed_triton,
     planned_ptxas,
     planned_triton,
     select_ptxas,
+    verify,
 )
-from harness.io.toolchains.installed import list_damaged, list_installed, remove, verify
-from harness.io.toolchains.marker import MARKER, this_python
+from harness.io.toolchains.installed import (
+    MARKER,
+    list_damaged,
+    list_installed,
+    remove,
+    this_python,
+)
 from harness.values.errors import (
     InfrastructureError,
     IntegrityError,
@@ -540,13 +547,14 @@ def test_damaged_marker(served: LocalIndex, empty_cache: Path) -> None:
     assert "marker of ptxas-13.1.115 is damaged" in str(error)
     with pytest.raises(StorageError, match="is damaged"):
         install_ptxas("13.1.115")
+    with pytest.raises(StorageError, match="is damaged"):
+        verify("ptxas-13.1.115")
     remove("ptxas-13.1.115")
     assert install_ptxas("13.1.115").version == "13.1.115"
 
 
 READ_ONLY = """
-from harness.io.toolchains.bundled import describe_ptxas
-from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.install import describe_ptxas, install_ptxas
 from harness.io.toolchains.installed import list_installed
 from harness.io.toolchains.install import available_ptxas
 from harness.values.errors import StorageError

@@ -18,7 +18,7 @@ from acted_front_end import Stage
 from acted_machines import Threads, Work
 
 from harness.cells.places import RunProgress
-from harness.io.machines.seam import LostWorkersError
+from harness.io.processes.cluster import LostWorkersError
 from harness.matrix.file import read_matrix
 from harness.matrix.nights import elsewhere as handing_out
 from harness.matrix.nights import workers as at_worker

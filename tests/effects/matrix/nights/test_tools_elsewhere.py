@@ -18,10 +18,9 @@ from gpu_emulator.values import Budget, Pointer
 from harness.cells.places import open_bench
 from harness.cli.diagnosis.minimize import command as minimize_command
 from harness.cli.diagnosis.workaround import workaround_command
-from harness.io.machines.seam import LostWorkersError, MachinesGoneError
+from harness.io.processes.cluster import LostWorkersError, MachinesGoneError
 from harness.io.processes.hub import Hub
-from harness.io.toolchains.bundled import bundled_nvdisasm
-from harness.io.toolchains.by_name import find_tool, name_tool
+from harness.io.toolchains.install import bundled_nvdisasm, find_tool, name_tool
 from harness.matrix.nights.elsewhere import ToolsElsewhere
 from harness.matrix.nights.workers import ToolAnswer, encode, worker_loop
 from harness.minimize.minimizing import minimize

@@ -1,6 +1,7 @@
-"""Dask's scheduler and its workers as machines: those at an address, or processes of this machine.
+"""Other machines: pieces of work are sent there, and what they answer comes back.
 
-`distributed` is an extra, and takes half a second to import: only what is asked for here does.
+They are the workers of Dask's scheduler at an address, or processes of this machine. `distributed`
+is an extra, and takes half a second to import: only what is asked for here does.
 """
 
 from __future__ import annotations
@@ -13,14 +14,57 @@ import secrets
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from harness.io.files.whole_folders import Scratch
-from harness.io.machines.seam import LostWorkersError, Machines
+from harness.io.files.writing import Scratch
 from harness.values.errors import InfrastructureError, UsageError
 
 if TYPE_CHECKING:
     from distributed import Client, LocalCluster
+
+
+class LostWorkersError(InfrastructureError):
+    """The machines at work on one piece were lost, again and again: perhaps the piece did that."""
+
+
+class MachinesGoneError(Exception):
+    """A command cannot go on without the machines that it was started with.
+
+    Not of the error tree: what catches that goes on with the next thing, which is in vain here.
+    """
+
+
+class Machines(Protocol):
+    """Machines that have this program and the package index, and nothing else of this one.
+
+    `words` say which they are, `at_once` how many pieces of work they take side by side.
+    `are_here`: they are processes of this machine, with as many compilers as it may have at once.
+    """
+
+    @property
+    def words(self) -> str:
+        """As above."""
+
+    @property
+    def at_once(self) -> int:
+        """As above."""
+
+    @property
+    def are_here(self) -> bool:
+        """As above."""
+
+    async def run(
+        self, work: Callable[[bytes], bytes], message: bytes, *, name: str, rank: int
+    ) -> bytes:
+        """What one of our module-level functions answers to a message, on one of the machines.
+
+        Work that was lost with its machine is done again on another. `name` is shown to who looks
+        at the machines; of what waits, the least `rank` begins first.
+
+        Raises:
+            LostWorkersError: every machine that was at work on it was lost.
+            InfrastructureError: what hands out the work cannot be reached any more.
+        """
 
 
 _LOCAL = re.compile(r"local:([1-9]\d{0,2})")

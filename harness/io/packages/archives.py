@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import os
 import re
 import shutil
@@ -15,7 +16,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import Parser
 from functools import partial
@@ -27,7 +28,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from harness.io.files.locations import cache_dir, storage_error
-from harness.io.files.whole_folders import ensure_folder
+from harness.io.files.writing import ensure_folder, write_atomically
 from harness.io.packages.index import download, pick_file
 from harness.values.errors import IntegrityError, UsageError
 
@@ -306,3 +307,39 @@ def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> Non
 
 def _refused(name: str, entry: _Entry, why: str) -> IntegrityError:
     return IntegrityError(f"{name} is refused at {entry.name!r}: {why}; pin another file")
+
+
+# Bundles: `.tar.gz` files whose bytes depend on their content, and on nothing of the machine.
+
+
+def pack_bundle(path: Path, files: Mapping[str, bytes], *, folder: str) -> None:
+    """Write a bundle; equal files give equal bytes. Scripts (`.sh`) can be run.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in sorted(files.items()):
+            member = tarfile.TarInfo(f"{folder}/{name}")
+            member.size = len(data)
+            member.mode = 0o755 if name.endswith(".sh") else 0o644
+            archive.addfile(member, io.BytesIO(data))
+    packed = io.BytesIO()
+    # No name and no time in the header.
+    with gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=0) as file:
+        file.write(plain.getvalue())
+    write_atomically(path, packed.getvalue())
+
+
+def unpack_bundle(path: Path, target: Path) -> None:
+    """Unpack a bundle that `pack_bundle` made into a folder, which must be new.
+
+    Raises:
+        IntegrityError: it is damaged, hostile or too large.
+        StorageError: it cannot be read, or written there.
+    """
+    try:
+        unpack(path, target)
+    except OSError as error:
+        raise storage_error(error, path, "unpack", option="--out") from error
