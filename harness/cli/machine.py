@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -73,8 +73,8 @@ class Check:
     People read `brief` in place of `found`, where that is long.
     """
 
-    name: str
-    ok: bool | None
+    name: str = ""
+    ok: bool | None = None
     found: str
     advice: str = ""
     brief: str = ""
@@ -82,16 +82,16 @@ class Check:
 
 def examine() -> list[Check]:
     """Try everything that a compile needs, really; nothing raises, and nothing is left behind."""
-    checks: list[tuple[str, Callable[[], Check]]] = [
+    languages: list[tuple[str, Callable[[], Check]]] = [
         (kind, partial(_language, kind)) for kind in kinds() if kind != TRITON and _lowers(kind)
     ]
     at = 1 + [name for name, _ in _CHECKS].index("package index")
-    return [_try(name, check) for name, check in (*_CHECKS[:at], *checks, *_CHECKS[at:])]
+    return [_try(name, check) for name, check in (*_CHECKS[:at], *languages, *_CHECKS[at:])]
 
 
 def _try(name: str, check: Callable[[], Check]) -> Check:
     try:
-        return check()
+        return replace(check(), name=name)
     except Exception as error:  # noqa: BLE001 - a check must not end the report
         return Check(name=name, ok=False, found=_words_of(error), advice=_ADVICE.get(name, ""))
 
@@ -105,73 +105,46 @@ def _words_of(error: Exception) -> str:
 
 def _machine() -> Check:
     fits = platform.system() == "Linux" and platform.machine() == "x86_64"
-    cores = machine.cores()
-    memory = machine.memory() / _GIB
-    return Check(
-        name="machine",
-        ok=fits,
-        found=f"{platform.system()} {platform.machine()}, {cores} cores, {memory:.0f} GiB",
-        advice="" if fits else "Triton and ptxas wheels exist for Linux x86-64 only",
-    )
-
-
-def _python() -> Check:
-    return Check(
-        name="python", ok=True, found=f"{platform.python_version()}, triage {harness.__version__}"
-    )
+    found = f"{platform.system()} {platform.machine()}, {machine.cores()} cores"
+    advice = "" if fits else "Triton and ptxas wheels exist for Linux x86-64 only"
+    return Check(ok=fits, found=f"{found}, {machine.memory() / _GIB:.0f} GiB", advice=advice)
 
 
 def _torch() -> Check:
     try:
-        version = metadata.version("torch")
+        return Check(ok=True, found=f"{metadata.version('torch')} (a CPU build is enough)")
     except metadata.PackageNotFoundError:
-        return Check(
-            name="torch", ok=False, found="not installed", advice="install a CPU build of torch"
-        )
-    return Check(name="torch", ok=True, found=f"{version} (a CPU build is enough)")
-
-
-def _triton() -> Check:
-    triton = installed_triton()
-    return Check(name="triton", ok=True, found=f"{triton.version} installed beside triage")
+        return Check(ok=False, found="not installed", advice="install a CPU build of torch")
 
 
 def _uv() -> Check:
-    path = uv.find_uv_bin()
-    result = run_tool([path, "--version"], timeout=30)
-    return Check(name="uv", ok=result.end.ok, found=result.stdout.strip() or result.stderr.strip())
+    result = run_tool([uv.find_uv_bin(), "--version"], timeout=30)
+    return Check(ok=result.end.ok, found=result.stdout.strip() or result.stderr.strip())
 
 
 def _index() -> Check:
     if offline():
-        return Check(name="package index", ok=None, found="not asked: TRIAGE_OFFLINE is set")
+        return Check(found="not asked: TRIAGE_OFFLINE is set")
     tritons = available_triton()
-    ptxas = available_ptxas()
-    return Check(
-        name="package index",
-        ok=bool(tritons and ptxas),
-        found=f"{_span('Tritons', tritons)}, "
-        f"{_span('ptxas', [version for version, _ in ptxas])} for this machine",
-        advice="" if tritons and ptxas else "this Python may be too new or too old for the wheels",
-    )
+    ptxas = [version for version, _ in available_ptxas()]
+    found = f"{_span('Tritons', tritons)}, {_span('ptxas', ptxas)} for this machine"
+    is_whole = bool(tritons and ptxas)
+    advice = "" if is_whole else "this Python may be too new or too old for the wheels"
+    return Check(ok=is_whole, found=found, advice=advice)
 
 
 def _lowers(kind: str) -> bool:
     """Whether there is a compiler: what an assembler takes as it is needs none."""
-    end = front_end(kind)
-    return end.stages[0] not in {back.takes for back in end.back_ends}
+    front = front_end(kind)
+    return front.stages[0] not in {back.takes for back in front.back_ends}
 
 
 def _language(kind: str) -> Check:
-    end = front_end(kind)
-    versions = sorted({Version(each.version) for each in end.installed()})
-    return Check(
-        name=kind,
-        ok=None,
-        found=f"{end.title} {', '.join(map(str, versions))}"
-        if versions
-        else f"no {end.title} is installed; it is when a kernel needs it",
-    )
+    front = front_end(kind)
+    versions = sorted({Version(each.version) for each in front.installed()})
+    if not versions:
+        return Check(found=f"no {front.title} is installed; it is when a kernel needs it")
+    return Check(found=f"{front.title} {', '.join(map(str, versions))}")
 
 
 def _span(what: str, versions: Sequence[Version]) -> str:
@@ -191,7 +164,6 @@ def _installed() -> Check:
     counts = Counter(each.kind for each in every)
     said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     return Check(
-        name="toolchains",
         ok=False if damaged else None,
         found=(", ".join(names) or "none installed yet") + lost,
         advice=f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else "",
@@ -206,31 +178,20 @@ def _beside(found: Toolchain) -> str:
     return f" ({', '.join((found.banner, *found.dependencies, *found.shared))})"
 
 
-def _disassembler() -> Check:
-    tool = find_nvdisasm()
-    return Check(name="disassembler", ok=True, found=tool.label)
-
-
 def _cache() -> Check:
     path = cache_path()
     place = _existing(path)
     free = shutil.disk_usage(place).free
+    advice = "" if free > _ROOM else "a Triton takes 0.9 GB: free some space"
     with tempfile.TemporaryFile(dir=place):
-        return Check(
-            name="cache",
-            ok=free > _ROOM,
-            found=f"{path}, {free / _GIB:.0f} GiB free",
-            advice="" if free > _ROOM else "a Triton takes 0.9 GB: free some space",
-        )
+        return Check(ok=free > _ROOM, found=f"{path}, {free / _GIB:.0f} GiB free", advice=advice)
 
 
 def _results() -> Check:
     home = home_path()
     with tempfile.TemporaryFile(dir=_existing(home)), Store.for_reading(home) as store:
         stats = store.stats()
-    return Check(
-        name="results", ok=True, found=f"{home}: {stats.runs} runs, {stats.results.rows} results"
-    )
+    return Check(ok=True, found=f"{home}: {stats.runs} runs, {stats.results.rows} results")
 
 
 def _existing(path: Path) -> Path:
@@ -240,34 +201,36 @@ def _existing(path: Path) -> Path:
 
 def _confinement() -> Check:
     is_whole, words = confinement_words()
+    if is_whole:
+        return Check(ok=True, found=words)
     advice = "launch code is somebody else's program: run only what you trust"
-    return Check(
-        name="launch code",
-        ok=True if is_whole else None,
-        found=words,
-        advice="" if is_whole else advice,
-    )
+    return Check(found=words, advice=advice)
 
 
 def _gpu() -> Check:
     there = Path("/proc/driver/nvidia/version").exists()
-    found = "an NVIDIA driver is loaded (not used)" if there else "none; none is needed"
-    return Check(name="gpu", ok=None, found=found)
+    return Check(found="an NVIDIA driver is loaded (not used)" if there else "none; none is needed")
 
 
 def _overrides() -> Check:
     names = sorted(name for name in os.environ if name.startswith(("TRITON_", "TRIAGE_", "UV_")))
-    return Check(name="environment", ok=None, found=", ".join(names) or "no settings that matter")
+    return Check(found=", ".join(names) or "no settings that matter")
 
 
 _CHECKS: tuple[tuple[str, Callable[[], Check]], ...] = (
     ("machine", _machine),
-    ("python", _python),
+    (
+        "python",
+        lambda: Check(ok=True, found=f"{platform.python_version()}, triage {harness.__version__}"),
+    ),
     ("torch", _torch),
-    ("triton", _triton),
+    (
+        "triton",
+        lambda: Check(ok=True, found=f"{installed_triton().version} installed beside triage"),
+    ),
     ("uv", _uv),
     ("package index", _index),
-    ("disassembler", _disassembler),
+    ("disassembler", lambda: Check(ok=True, found=find_nvdisasm().label)),
     ("toolchains", _installed),
     ("cache", _cache),
     ("results", _results),

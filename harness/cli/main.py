@@ -18,88 +18,57 @@ from harness.matrix.diff.compare import silence_with
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 
-# Name -> where it is, and what `triage --help` says. Loading none of them keeps the help instant.
+# What `triage --help` says of each command. Loading none of them keeps the help instant.
 _COMMANDS = {
-    "compile": (
-        "harness.cli.kernels.compile:command",
-        "Compile every config of a kernel and report the result of each.",
-    ),
-    "package": (
-        "harness.cli.diagnosis.workaround:package_command",
-        "Find the kernels of a package that a target leaves without configs.",
-    ),
-    "run": (
-        "harness.cli.kernels.run:command",
-        "Execute what was compiled, without a GPU, and say what came out.",
-    ),
-    "bisect": (
-        "harness.cli.diagnosis.bisect:command",
-        "Find the version in which a failure began, and ended.",
-    ),
-    "blame": (
-        "harness.cli.diagnosis.blame:command",
-        "Determine who is responsible: ptxas, Triton, the kernel, a combination.",
-    ),
-    "minimize": (
-        "harness.cli.diagnosis.minimize:command",
-        "Reduce a failure to the smallest input that shows it.",
-    ),
-    "report": (
-        "harness.cli.diagnosis.report:command",
-        "Write an issue that upstream can act on, and check it.",
-    ),
-    "workaround": (
-        "harness.cli.diagnosis.workaround:workaround_command",
-        "Find what can be done today, and prove it.",
-    ),
-    "rank": (
-        "harness.cli.diagnosis.workaround:rank_command",
-        "Order the configs of a kernel by their expected time.",
-    ),
-    "check": (
-        "harness.cli.kernels.check:command",
-        "Find configs that compute something else than the others.",
-    ),
-    "matrix": ("harness.cli.nights.matrix:command", "Run a whole matrix, and say what changed."),
-    "show": (
-        "harness.cli.kernels.kernels:show_command",
-        "Print an artifact of a cell: IR, PTX, SASS, logs.",
-    ),
-    "diff": ("harness.cli.nights.diff:command", "Say what changed between two runs."),
-    "history": (
-        "harness.cli.nights.history:command",
-        "One row for each version: verdict, registers, spills.",
-    ),
-    "bugs": (
-        "harness.cli.nights.bugs:command",
-        "Failures by signature: versions, states, and who knows of them.",
-    ),
-    "site": (
-        "harness.cli.nights.site:command",
-        "Write what is stored as static pages, to look at.",
-    ),
-    "watch": ("harness.cli.nights.watch:command", "Send what a night changed, one message each."),
-    "export": (
-        "harness.cli.nights.export:command",
-        "Write results as JSON lines, CSV, Parquet, ...",
-    ),
-    "kernels": (
-        "harness.cli.kernels.kernels:kernels_command",
-        "List the kernels that have a repro.",
-    ),
-    "import": (
-        "harness.cli.kernels.kernels:import_command",
-        "Write repros from a Triton cache or dump folder.",
-    ),
-    "toolchain": (
-        "harness.cli.machine:toolchain",
-        "List, install, verify, remove Tritons and ptxas.",
-    ),
-    "cache": ("harness.cli.machine:cache_command", "Show and trim what is stored."),
-    "doctor": (
-        "harness.cli.machine:doctor_command",
-        "Check this machine, and say what to do about what does not work.",
-    ),
+    "compile": "Compile every config of a kernel and report the result of each.",
+    "package": "Find the kernels of a package that a target leaves without configs.",
+    "run": "Execute what was compiled, without a GPU, and say what came out.",
+    "bisect": "Find the version in which a failure began, and ended.",
+    "blame": "Determine who is responsible: ptxas, Triton, the kernel, a combination.",
+    "minimize": "Reduce a failure to the smallest input that shows it.",
+    "report": "Write an issue that upstream can act on, and check it.",
+    "workaround": "Find what can be done today, and prove it.",
+    "rank": "Order the configs of a kernel by their expected time.",
+    "check": "Find configs that compute something else than the others.",
+    "matrix": "Run a whole matrix, and say what changed.",
+    "show": "Print an artifact of a cell: IR, PTX, SASS, logs.",
+    "diff": "Say what changed between two runs.",
+    "history": "One row for each version: verdict, registers, spills.",
+    "bugs": "Failures by signature: versions, states, and who knows of them.",
+    "site": "Write what is stored as static pages, to look at.",
+    "watch": "Send what a night changed, one message each.",
+    "export": "Write results as JSON lines, CSV, Parquet, ...",
+    "kernels": "List the kernels that have a repro.",
+    "import": "Write repros from a Triton cache or dump folder.",
+    "toolchain": "List, install, verify, remove Tritons and ptxas.",
+    "cache": "Show and trim what is stored.",
+    "doctor": "Check this machine, and say what to do about what does not work.",
+}
+# Where each is.
+_PLACES = {
+    "compile": "harness.cli.kernels.compile:command",
+    "package": "harness.cli.diagnosis.workaround:package_command",
+    "run": "harness.cli.kernels.run:command",
+    "bisect": "harness.cli.diagnosis.bisect:command",
+    "blame": "harness.cli.diagnosis.blame:command",
+    "minimize": "harness.cli.diagnosis.minimize:command",
+    "report": "harness.cli.diagnosis.report:command",
+    "workaround": "harness.cli.diagnosis.workaround:workaround_command",
+    "rank": "harness.cli.diagnosis.workaround:rank_command",
+    "check": "harness.cli.kernels.check:command",
+    "matrix": "harness.cli.nights.matrix:command",
+    "show": "harness.cli.kernels.kernels:show_command",
+    "diff": "harness.cli.nights.diff:command",
+    "history": "harness.cli.nights.history:command",
+    "bugs": "harness.cli.nights.bugs:command",
+    "site": "harness.cli.nights.site:command",
+    "watch": "harness.cli.nights.watch:command",
+    "export": "harness.cli.nights.export:command",
+    "kernels": "harness.cli.kernels.kernels:kernels_command",
+    "import": "harness.cli.kernels.kernels:import_command",
+    "toolchain": "harness.cli.machine:toolchain",
+    "cache": "harness.cli.machine:cache_command",
+    "doctor": "harness.cli.machine:doctor_command",
 }
 
 _WORDS = Words()
@@ -121,10 +90,9 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        found = _COMMANDS.get(cmd_name)
-        if found is None:
+        if cmd_name not in _PLACES:
             return None
-        module, _, name = found[0].partition(":")
+        module, _, name = _PLACES[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(module), name)
         _type_texts(command)
         return command
@@ -139,7 +107,7 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+            formatter.write_dl(list(_COMMANDS.items()))
 
 
 def _type_texts(command: click.Command) -> None:
