@@ -35,6 +35,23 @@ def read_amount(text: str, units: Mapping[str, float]) -> float | None:
     return float(match[1]) * units[match[2]]
 
 
+class Seconds(click.ParamType[float]):
+    """A time, as `90s` or `4m`; it is not nothing."""
+
+    name = "time"
+
+    def convert(  # noqa: D102 - click's
+        self,
+        value: Any,  # noqa: ANN401 - click's signature
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        seconds = value if isinstance(value, float) else read_amount(str(value), SECONDS)
+        if not seconds:
+            self.fail(f"{value!r}: write a time, for example 90s or 4m.", param, ctx)
+        return seconds
+
+
 class FiniteRange(click.FloatRange):
     """A number within bounds; `nan` and `inf` are none."""
 

@@ -22,20 +22,14 @@ T = TypeVar("T")
 
 
 def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
-    """The values of `selection_options`."""
+    """The values of `selection_options`, or of those of them that a command has."""
+    names = ("sm", "triton", "compiler", "ptxas", "assembler", "launch", "freeze_ptx", "formal")
     return SelectionOptions(
         kernel=options["kernel"],
-        sm=options["sm"],
-        triton=options["triton"],
-        compiler=options["compiler"],
-        ptxas=options["ptxas"],
-        assembler=options["assembler"],
-        launch=options["launch"],
-        set=options["overrides"],
-        config=options["config"] or "",
-        freeze_ptx=options["freeze_ptx"],
-        formal=options.get("formal", False),
+        set=options.get("overrides", ()),
+        config=options.get("config") or "",
         surroundings=surroundings(),
+        **{name: options[name] for name in names if name in options},
     )
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from harness.cells.selection import select, select_all, select_repros
 from harness.cells.spelling import SelectionOptions
-from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
+from harness.cli.amounts import FilePath, Seconds, Words
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
@@ -33,29 +33,17 @@ from harness.cli.running import (
     hubs_of,
     run_to_the_end,
     selection_words,
-    surroundings,
 )
 from harness.frontends.base import Selection
 from harness.io.files.reading import read_regular
 from harness.values.errors import StorageError, UsageError
 from harness.workaround.executed import EXECUTED_KINDS, import_workarounds
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
-from harness.workaround.package import (
-    PackageReport,
-    package_document,
-    package_said,
-    reach,
-    survey_package,
-)
-from harness.workaround.rank.order import RankReport, rank_document, ranks_as_markdown, ranks_said
+from harness.workaround.package import package_document, package_said, reach, survey_package
+from harness.workaround.rank.order import rank_document, ranks_as_markdown, ranks_said
 from harness.workaround.rank.ranking import MeasuredError, rank, rank_again
 from harness.workaround.result import WorkaroundReport, workaround_document, workarounds_said
 from harness.workaround.settings import SettingKind
-
-if TYPE_CHECKING:
-    from harness.cells.places import CompileOptions
-    from harness.store.store import Store
-
 
 _WORKAROUND_EPILOG = """\b
 Example:
@@ -76,9 +64,9 @@ a toolchain that is not available."""
 @selection_options
 @click.option(
     "--budget",
+    type=Seconds(),
     default="4m",
     show_default=True,
-    metavar="TIME",
     help="For the search, the proofs and the patch together: 90s, 4m, 1h.",
 )
 @click.option(
@@ -114,7 +102,17 @@ a toolchain that is not available."""
 @scheduler_option("Have ptxas run")
 @execution_options
 @json_option
-def workaround_command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def workaround_command(
+    *,
+    budget: float,
+    kinds: Sequence[str],
+    run: bool,
+    patch: Path | None,
+    most: int,
+    scheduler: str | None,
+    as_json: bool,
+    **shared: Any,  # noqa: ANN401 - those of `selection_options` and its like
+) -> None:
     """Find what can be done today where a config fails, spills or is a stub.
 
     Tries other configs, parameters of the launch, ptxas' flags, other ptxas and Tritons, and what
@@ -123,51 +121,54 @@ def workaround_command(**options: Any) -> None:  # noqa: ANN401 - click's option
     of it is compiled again from nothing; what is known of the numerics is said, and what to paste.
     """
     asked = WorkaroundOptions(
-        budget=_budget(options["budget"]),
-        at_most=options["most"],
-        kinds=tuple(SettingKind(word) for word in options["kinds"]) or tuple(SettingKind),
-        run=options["run"],
-        gpu=gpu_way(options),
+        budget=budget,
+        at_most=most,
+        kinds=tuple(map(SettingKind, kinds)) or tuple(SettingKind),
+        run=run,
+        gpu=gpu_way(shared),
     )
-    _check_run(options)
-    check_scheduler(options)
-    _check_folder(options["patch"])
-    selection = _selected(options)
+    unseen = [kind for kind in asked.kinds if run and kinds and kind not in EXECUTED_KINDS]
+    if unseen:
+        raise UsageError(
+            f"--change {unseen[0]} does not apply to --run: PTX has not seen ptxas yet"
+        )
+    check_scheduler({"scheduler": scheduler})
+    # Before minutes are spent on what could not be written.
+    if patch is not None and not patch.parent.is_dir():
+        raise UsageError(f"--patch {patch}: there is no folder {patch.parent}")
+    selection = _selected(selection_words(shared))
     status = status_console()
-    how = compile_options(options)
+    how = compile_options(shared)
+
+    async def find() -> WorkaroundReport:
+        async with hubs_of(scheduler, how, tell) as (mine, open_hub):
+            return await find_workarounds(selection, store, mine, asked, tell, open_hub)
+
     with open_results() as store, narrating(status, "looking for what helps", who="") as tell:
-        if options["results"]:
-            report = import_workarounds(options["results"], selection, store)
+        if shared["results"]:
+            report = import_workarounds(shared["results"], selection, store)
         else:
-            where = options["scheduler"]
-            report = run_to_the_end(_found(selection, store, how, asked, tell, where))
+            report = run_to_the_end(find())
     print_remarks(report.notes)
     if report.is_time_up:
         status.print("triage: the time was up before everything was tried (--budget)")
-    _write(report, options["patch"])
-    if options["as_json"]:
+    if patch and report.patch:
+        try:
+            patch.write_bytes(report.patch.diff.encode())
+        except OSError as error:
+            raise StorageError(f"{patch}: cannot be written: {error.strerror}") from error
+    elif patch:
+        status.print(f"triage: there is no patch to write to {patch}", markup=False)
+    if as_json:
         print_json(workaround_document(report))
     else:
         print_said(workarounds_said(report))
     raise click.exceptions.Exit(0 if report.candidates or not report.is_needed else 1)
 
 
-async def _found(
-    selection: Selection,
-    store: Store,
-    how: CompileOptions,
-    asked: WorkaroundOptions,
-    tell: Callable[[str], None],
-    where: str | None,
-) -> WorkaroundReport:
-    """On this machine, or with the help of those that are found there."""
-    async with hubs_of(where, how, tell) as (how, open_hub):
-        return await find_workarounds(selection, store, how, asked, tell, open_hub)
-
-
-def _selected(options: dict[str, Any]) -> Selection:
+def _selected(words: SelectionOptions) -> Selection:
     with preparing(status_console()):
-        selection = select(selection_words(options))
+        selection = select(words)
     for name, values in (
         ("--sm", selection.targets),
         ("--launch", selection.launches),
@@ -177,41 +178,6 @@ def _selected(options: dict[str, Any]) -> Selection:
         if len(values) > 1:
             raise UsageError(f"{name}: {len(values)} are meant; a workaround is for one")
     return selection
-
-
-def _check_run(options: dict[str, Any]) -> None:
-    if not options["run"]:
-        return
-    unseen = [word for word in options["kinds"] if SettingKind(word) not in EXECUTED_KINDS]
-    if unseen:
-        raise UsageError(
-            f"--change {unseen[0]} does not apply to --run: PTX has not seen ptxas yet"
-        )
-
-
-def _budget(text: str) -> float:
-    seconds = read_amount(text, SECONDS)
-    if not seconds:
-        raise UsageError(f"--budget {text}: write a time, for example 90s or 4m")
-    return seconds
-
-
-def _check_folder(path: Path | None) -> None:
-    """Before minutes are spent on what could not be written."""
-    if path is not None and not path.parent.is_dir():
-        raise UsageError(f"--patch {path}: there is no folder {path.parent}")
-
-
-def _write(report: WorkaroundReport, path: Path | None) -> None:
-    if path is None:
-        return
-    if report.patch is None:
-        status_console().print(f"triage: there is no patch to write to {path}", markup=False)
-        return
-    try:
-        path.write_bytes(report.patch.diff.encode())
-    except OSError as error:
-        raise StorageError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 _LARGEST = 1 << 28
@@ -246,41 +212,48 @@ that cannot be reached."""
 )
 @execution_options
 @json_option
-def rank_command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def rank_command(
+    *,
+    measure: bool,
+    documents: Sequence[Path],
+    as_markdown: bool,
+    as_json: bool,
+    **shared: Any,  # noqa: ANN401 - those of `selection_options` and its like
+) -> None:
     """Order the configs of a kernel by what compilers tell of their time, without running them.
 
     It says how sure the order is, and where it cannot tell. With --measure a GPU says how good it
     is: the correlation of ranks, and how much slower the first choices are than the best.
     """
-    if options["documents"]:
-        _show(_again(options["documents"]), options)
-        return
-    if not options["kernel"]:
+    if documents:
+        try:
+            report = rank_again([_unpacked(path) for path in documents])
+        except MeasuredError as error:
+            raise UsageError(f"--again: no document of `triage rank --json`: {error}") from error
+    elif shared["kernel"]:
+        way = gpu_way({**shared, "on": shared["on"] or ("gpu" if measure else None)})
+        with preparing(status_console()):
+            selections = select_all(selection_words(shared))
+        how = compile_options(shared)
+        with open_results() as store, narrating(status_console(), "compiling") as tell:
+            report = run_to_the_end(rank(selections, store, how, way, tell))
+        print_remarks(report.notes)
+    else:
         raise UsageError("name a kernel: `triage rank FILE.py`, or --kernel NAME")
-    way = gpu_way({**options, "on": options["on"] or ("gpu" if options["measure"] else None)})
-    with preparing(status_console()):
-        selections = select_all(selection_words(options))
-    how = compile_options(options)
-    with open_results() as store, narrating(status_console(), "compiling") as tell:
-        report = run_to_the_end(rank(selections, store, how, way, tell))
-    print_remarks(report.notes)
-    _show(report, options)
+    if as_json:
+        print_json(rank_document(report))
+    elif not as_markdown:
+        print_said(ranks_said(report))
+    elif any(launch.quality for launch in report.launches):
+        print_text(ranks_as_markdown(report))
+    else:
+        raise UsageError("--markdown says how good orders are: nothing was measured")
 
 
-def _again(paths: Sequence[Path]) -> RankReport:
-    texts = []
-    for path in paths:
-        data = read_regular(path, _LARGEST)
-        if path.suffix == ".xz":
-            data = _unpacked(data, path)
-        texts.append(data)
-    try:
-        return rank_again(texts)
-    except MeasuredError as error:
-        raise UsageError(f"--again: no document of `triage rank --json`: {error}") from error
-
-
-def _unpacked(data: bytes, path: Path) -> bytes:
+def _unpacked(path: Path) -> bytes:
+    data = read_regular(path, _LARGEST)
+    if path.suffix != ".xz":
+        return data
     archive = lzma.LZMADecompressor()
     try:
         text = archive.decompress(data, _LARGEST + 1)
@@ -291,17 +264,6 @@ def _unpacked(data: bytes, path: Path) -> bytes:
     if not archive.eof:
         raise UsageError(f"--again {path}: it is cut off")
     return text
-
-
-def _show(report: RankReport, options: dict[str, Any]) -> None:
-    if options["as_json"]:
-        print_json(rank_document(report))
-    elif options["as_markdown"]:
-        if not any(each.quality for each in report.launches):
-            raise UsageError("--markdown says how good orders are: nothing was measured")
-        print_text(ranks_as_markdown(report))
-    else:
-        print_said(ranks_said(report))
 
 
 _PACKAGE_EPILOG = """\b
@@ -337,7 +299,13 @@ and no --launch is given. 4: some launches or configs could not be determined.""
 @toolchain_options
 @execution_options
 @json_option
-def package_command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def package_command(
+    *,
+    package: str,
+    files: Sequence[Path],
+    as_json: bool,
+    **shared: Any,  # noqa: ANN401 - those of `toolchain_options` and its like
+) -> None:
     """Find the kernels of a package that a target leaves without configs.
 
     Compiles every config of every kernel that the launches of repros reach in this release of the
@@ -347,32 +315,14 @@ def package_command(**options: Any) -> None:  # noqa: ANN401 - click's options, 
     """
     status = status_console()
     with preparing(status):
-        reached = reach(options["package"], [str(file) for file in options["files"]])
-        selections = select_repros(_package_words(options), reached.launches)
-    how = compile_options(options)
+        reached = reach(package, list(map(str, files)))
+        selections = select_repros(selection_words({**shared, "kernel": package}), reached.launches)
+    how = compile_options(shared)
     with open_results() as store, show_progress(status) as progress:
         report = run_to_the_end(survey_package(reached, selections, store, how, progress))
     print_remarks((*reached.complaints, *report.compiled.notes, *report.compiled.failures))
-    if options["as_json"]:
+    if as_json:
         print_json(package_document(report))
     else:
         print_said(package_said(report))
-    raise click.exceptions.Exit(_exit_code(report))
-
-
-def _package_words(options: dict[str, Any]) -> SelectionOptions:
-    return SelectionOptions(
-        kernel=options["package"],
-        sm=options["sm"],
-        triton=options["triton"],
-        compiler=options["compiler"],
-        ptxas=options["ptxas"],
-        assembler=options["assembler"],
-        surroundings=surroundings(),
-    )
-
-
-def _exit_code(report: PackageReport) -> int:
-    if report.losing:
-        return 1
-    return 4 if report.is_incomplete else 0
+    raise click.exceptions.Exit(1 if report.losing else 4 if report.is_incomplete else 0)
