@@ -90,32 +90,19 @@ def broken(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
 
     What counts is the newest toolchain that could tell, as for `expired`.
     """
-    by_index: dict[int, list[Facts]] = {}
-    for fact in facts:
-        for index, each in enumerate(kept):
-            if each.setting and each.proof and _is_of(each.proof, fact):
-                by_index.setdefault(index, []).append(fact)
-    found = (_broken(kept[index], mine) for index, mine in sorted(by_index.items()))
-    return [words for words in found if words]
-
-
-def _is_of(proof: Row, fact: Facts) -> bool:
-    mine, theirs = ((each.kernel, each.launch, each.target) for each in (proof, fact))
-    is_same = mine == theirs and _key(proof.config) == _key(fact.config)
-    return is_same and _options(proof.cell) == _options(fact.cell)
-
-
-def _options(cell: str) -> str:
-    """What ptxas is given besides, as the last part of a cell's name has it."""
-    return cell.rpartition("/")[2].partition(",")[2]
+    facts = list(facts)
+    return [words for each in kept if (words := _broken(each, facts))]
 
 
 def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
-    conclusive = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
-    newest = _newest_toolchain(conclusive, [dict(fact.config) for fact in conclusive[:1]])
-    if newest is None or kept.proof is None:
+    was = kept.proof
+    if not kept.setting or was is None:
         return None
-    now, was = newest[0], kept.proof
+    own = [fact for fact in facts if _tells(fact) and _place(fact) == _place(was)]
+    newest = _newest_toolchain(own, [dict(was.config)])
+    if newest is None:
+        return None
+    now = newest[0]
     before, after = (was.spill_stores or 0), (now.spill_stores or 0)
     is_worse = VerdictKind(was.verdict) is VerdictKind.OK and now.verdict != was.verdict
     if VerdictKind(now.verdict).compiles and not is_worse and after <= _WORSE * before:
@@ -126,6 +113,16 @@ def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
         f"with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, "
         f"{was.tool}, {before:,} B of spill stores)"
     )
+
+
+def _place(of: Facts | Row) -> tuple[object, ...]:
+    """Kernel, launch, target, config, and what ptxas is given besides, as a cell's name ends."""
+    options = of.cell.rpartition("/")[2].partition(",")[2]
+    return of.kernel, of.launch, of.target, _key(of.config), options
+
+
+def _tells(fact: Facts) -> bool:
+    return not VerdictKind(fact.verdict).tells_nothing
 
 
 def is_known(kept: Iterable[KeptWorkaround], facts: Facts) -> bool:
@@ -140,19 +137,13 @@ def is_known(kept: Iterable[KeptWorkaround], facts: Facts) -> bool:
 
 def expired(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[Expired]:
     """Those that are no longer needed, in their order; `facts` are the results of one run."""
-    by_index: dict[int, list[Facts]] = {}
-    for fact in facts:
-        for index, each in enumerate(kept):
-            if is_about(each, fact):
-                by_index.setdefault(index, []).append(fact)
-    found = (_expired(kept[index], mine) for index, mine in sorted(by_index.items()))
-    return [each for each in found if each]
+    facts = list(facts)
+    return [found for each in kept if (found := _expired(each, facts))]
 
 
 def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
-    conclusive = [fact for fact in facts if not VerdictKind(fact.verdict).tells_nothing]
-    configs = [kept.baseline.config, *kept.left_out]
-    newest = _newest_toolchain(conclusive, configs)
+    own = [fact for fact in facts if _tells(fact) and is_about(kept, fact)]
+    newest = _newest_toolchain(own, [kept.baseline.config, *kept.left_out])
     if newest is None:
         return None
     by_config = {_key(fact.config): fact for fact in newest}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from harness.bisect.axes import plan_cells
-from harness.cells.evaluate import Evaluate, Evaluated, evaluate
+from harness.cells.evaluate import Evaluate, evaluate
 from harness.cells.places import CompileOptions, record_of, work
 from harness.frontends.base import Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
@@ -19,7 +20,6 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import follow
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
-from harness.values.kernel import Config, Scalar
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
@@ -33,7 +33,7 @@ from harness.workaround.executed import (
 )
 from harness.workaround.expected import in_order_of_time
 from harness.workaround.numerics import Judge
-from harness.workaround.result import Candidate, Equivalence, Patch, WorkaroundReport
+from harness.workaround.result import Candidate, Equivalence, WorkaroundReport
 from harness.workaround.search import explore
 from harness.workaround.settings import (
     Setting,
@@ -58,7 +58,6 @@ _SEARCH, _REFINE, _PROVE, _ASK = 0.56, 0.61, 0.74, 0.83
 # What takes a compiler so many times as long as the slowest of the list is not waited for; what is
 # quick may take some seconds.
 _PATIENCE, _LEAST_PATIENCE = 2.0, 15.0
-_Begun: TypeAlias = "tuple[Trials, list[Attempt], Plan]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,99 +101,31 @@ async def find_workarounds(
         if options.run:
             how_it_is = Executions(bench=bench, selection=selection, tell=tell).evaluate
         begun = _begin(bench, selection, run, how_it_is, tell)
-        trials, listed, plan = await _in_time(begun, started, options.budget)
-        rows = [each.row for each in listed]
+        try:
+            trials, listed, plan = await until(started + options.budget, begun)
+        except TimeIsUpError:
+            raise InfrastructureError(
+                f"{options.budget:.0f} s (--budget) are over, and your configs are not compiled yet"
+            ) from None
+        trials.end = started + options.budget
         home = trials.done[trials.origin.setting.key]
-        notes = list(plan.notes)
-        if not _is_trouble(home.row):
-            return _nothing_to_do(home.row, rows, started)
-        candidates, more, is_complete = await _found(trials, plan, listed, options, started)
-        notes += more
-        baseline, pack = home.row, None
-        if options.gpu:
-            bench.deadline = None
-            cells = [
-                (trials.done[candidate.setting.key].cell, candidate) for candidate in candidates
-            ]
-            found = await measure_candidates(
-                bench, options.gpu, (home.cell, home.row), cells, how.command, tell
-            )
-            if isinstance(found, str):
-                pack = found
-            else:
-                baseline, candidates, more = found
-                notes += more
         survivor = best_of(trials.origin, _pairs(listed))
-        patch = None
-        if not options.run:
-            patch, more = await _patch(trials, plan, candidates, survivor, options, started)
-            notes += more
-    report = WorkaroundReport(
-        baseline=baseline,
-        survivor=survivor[1] if survivor else None,
-        listed=tuple(rows),
-        candidates=tuple(candidates),
-        patch=patch,
-        tried=len(trials.done),
-        seconds=time.monotonic() - started,
-        is_time_up=not is_complete,
-        notes=tuple(dict.fromkeys(notes)),
-    )
+        report = WorkaroundReport(
+            baseline=home.row,
+            survivor=survivor[1] if survivor else None,
+            listed=tuple(attempt.row for attempt in listed),
+            is_needed=_is_trouble(home.row),
+        )
+        if report.is_needed:
+            search = _Search(trials, plan, listed, options, started)
+            report, pack = await search.improved(report, how.command)
+    report = replace(report, tried=len(trials.done), seconds=time.monotonic() - started)
+    if not report.is_needed:
+        return replace(report, survivor=home.row)
     if not options.run:
         # A night compiles again what is kept, and executes nothing.
         keep(store, report, selection)
     return keep_packed(store, pack, selection, report) if pack else report
-
-
-async def _found(
-    trials: Trials,
-    plan: Plan,
-    listed: Sequence[Attempt],
-    options: WorkaroundOptions,
-    started: float,
-) -> tuple[list[Candidate], list[str], bool]:
-    until = started + _SEARCH * options.budget
-    settings = [each.setting for each in listed]
-    is_complete = await explore(trials, settings, plan.configs, kinds=_kinds(options), until=until)
-    trials.bench.deadline = started + _REFINE * options.budget
-    chosen = await _refined(trials, listed, options)
-    trials.bench.deadline = started + _PROVE * options.budget
-    trials.tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
-    judge = Judge(trials=trials, until=started + _ASK * options.budget)
-    own = {*plan.configs, *(each.setting.config for each in listed)}
-    candidates, notes = await _proved(trials, chosen, own, judge)
-    return candidates, notes, is_complete
-
-
-async def _patch(
-    trials: Trials,
-    plan: Plan,
-    candidates: Sequence[Candidate],
-    survivor: Tried | None,
-    options: WorkaroundOptions,
-    started: float,
-) -> tuple[Patch | None, list[str]]:
-    from harness.workaround.patch import Times, make_patch  # noqa: PLC0415 - libcst: 0.3 s
-
-    limits = Times(ask=started + _ASK * options.budget, end=started + options.budget)
-    on_tritons = SettingKind.TRITON in options.kinds
-    return await make_patch(trials, plan, candidates, survivor, limits, on_tritons=on_tritons)
-
-
-def _kinds(options: WorkaroundOptions) -> tuple[SettingKind, ...]:
-    if not options.run:
-        return options.kinds
-    return tuple(kind for kind in options.kinds if kind in EXECUTED_KINDS)
-
-
-async def _in_time(begun: Awaitable[_Begun], started: float, budget: float) -> _Begun:
-    try:
-        begun_trials = await until(started + budget, begun)
-    except TimeIsUpError:
-        message = f"{budget:.0f} s (--budget) are over, and your configs are not compiled yet"
-        raise InfrastructureError(message) from None
-    begun_trials[0].end = started + budget
-    return begun_trials
 
 
 async def _begin(
@@ -203,7 +134,7 @@ async def _begin(
     run: int,
     how_it_is: Evaluate,
     tell: Callable[[str], None],
-) -> _Begun:
+) -> tuple[Trials, list[Attempt], Plan]:
     """The configs that were selected, compiled; the first that is in trouble is the origin."""
     plan = await plan_cells(bench, selection, None)
     kernels = {cell.cell.kernel for cell in plan.cells}
@@ -224,15 +155,20 @@ async def _begin(
             f"no config could be tested: {rows[0].reason}"
         )
     home = _home(plan.cells, rows)
-    setting = Setting(config=home.cell.config)
+    launch = selection.launches[0]
     trials = Trials(
         bench=bench,
         selection=selection,
         run=run,
         home=home,
         origin=UserSetting(
-            setting=setting,
-            defaults=_defaults(selection, home),
+            setting=Setting(config=home.cell.config),
+            defaults={
+                **{parameter.name: parameter.default for parameter in launch.spec.parameters},
+                **launch.overrides,
+                "ptxas": home.ptxas.version,
+                "triton": home.compiler.version or None,
+            },
             row=rows[plan.cells.index(home)],
             kind=home.compiler.kind,
             assembler=home.ptxas.kind,
@@ -243,9 +179,13 @@ async def _begin(
         how_it_is=how_it_is,
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
     )
-    listed = _attempts(plan.cells, evaluated)
-    trials.done.update({each.setting.key: each for each in listed})
-    tell(f"the list as it is: {_counts([each.row for each in listed])}")
+    for cell, result in zip(plan.cells, evaluated, strict=True):
+        attempt = Attempt(setting=Setting(config=cell.cell.config), cell=cell, done=result)
+        trials.done.setdefault(attempt.setting.key, attempt)
+    listed = list(trials.done.values())
+    counts = Counter(attempt.row.verdict for attempt in listed)
+    words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    tell(f"the list as it is: {words}")
     return trials, listed, plan
 
 
@@ -269,123 +209,154 @@ def _is_fine(kind: VerdictKind) -> bool:
     return kind is VerdictKind.OK or kind.is_fine_run
 
 
-def _attempts(cells: Sequence[PlannedCell], evaluated: Sequence[Evaluated]) -> list[Attempt]:
-    found: dict[object, Attempt] = {}
-    for cell, each in zip(cells, evaluated, strict=True):
-        setting = Setting(config=cell.cell.config)
-        found.setdefault(setting.key, Attempt(setting=setting, cell=cell, done=each))
-    return list(found.values())
-
-
-def _defaults(selection: Selection, home: PlannedCell) -> dict[str, Scalar | None]:
-    launch = selection.launches[0]
-    values: dict[str, Scalar | None] = {p.name: p.default for p in launch.spec.parameters}
-    values.update(launch.overrides)
-    return {**values, "ptxas": home.ptxas.version, "triton": home.compiler.version or None}
-
-
-def _counts(rows: Sequence[Row]) -> str:
-    verdicts = [row.verdict for row in rows]
-    return ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
-
-
 def _pairs(attempts: Sequence[Attempt]) -> list[Tried]:
     return [(attempt.setting, attempt.row) for attempt in attempts]
 
 
-def _nothing_to_do(home: Row, rows: Sequence[Row], started: float) -> WorkaroundReport:
-    return WorkaroundReport(
-        baseline=home,
-        survivor=home,
-        listed=tuple(rows),
-        candidates=(),
-        patch=None,
-        tried=len(rows),
-        seconds=time.monotonic() - started,
-        is_needed=False,
-    )
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What is looked for, from when on (by `time.monotonic`)."""
 
+    trials: Trials
+    plan: Plan
+    listed: Sequence[Attempt]
+    options: WorkaroundOptions
+    started: float
 
-async def _refined(
-    trials: Trials, listed: Sequence[Attempt], options: WorkaroundOptions
-) -> list[Attempt]:
-    """The settings worth showing, each without the steps that gain it nothing."""
-    trials.is_time_up = False
-    own, at_most = _pairs(listed), options.at_most
-    chosen = choose(trials.origin, trials.pairs(), own, at_most=at_most)
-    steps = [(setting, trials.steps(setting)) for setting, _ in chosen]
-    await trials.attempt(
-        without(setting, step, trials.origin.setting)
-        for setting, several in steps
-        for step in several
-        if len(several) > 1
-    )
-    again = choose(trials.origin, trials.pairs(), own, at_most=at_most)
-    shown = [trials.done[setting.key] for setting, _ in again]
-    if options.gpu:
-        # Figures do not tell what options of ptxas alone cost; a GPU does.
-        shown += [
-            attempt
-            for attempt in trials.done.values()
-            if attempt not in shown
-            and {step.kind for step in trials.steps(attempt.setting)} == {SettingKind.FLAGS}
-            and VerdictKind(attempt.row.verdict).compiles
-        ]
-    return shown
+    def _at(self, share: float) -> float:
+        return self.started + share * self.options.budget
 
-
-async def _proved(
-    trials: Trials, chosen: Sequence[Attempt], own: Collection[Config], judge: Judge
-) -> tuple[list[Candidate], list[str]]:
-    home = trials.done[trials.origin.setting.key]
-    notes: list[str] = []
-    candidates: list[tuple[Candidate, Attempt]] = []
-    proofs: list[Attempt | str] = []
-    # The best first: where time is short, it is not the best that stays without a proof.
-    for at in range(0, len(chosen), trials.bench.jobs):
-        several = chosen[at : at + trials.bench.jobs]
-        proofs += await asyncio.gather(*(_prove(trials, each) for each in several))
-    for each, proof in zip(chosen, proofs, strict=True):
-        words = ", ".join(step.words for step in trials.steps(each.setting))
-        if isinstance(proof, str):
-            notes.append(f"{words}: not shown, for it is not proved: {proof}")
-            continue
-        gain = is_gain(trials.origin, (each.setting, proof.row), (home.setting, home.row))
-        if not VerdictKind(proof.row.verdict).compiles or not gain:
-            notes.append(f"{words}: did not come out again: {proof.row.verdict}")
-            continue
-        if home.row.ptxas != EMULATOR:
-            numerics = await judge.numerics(each.setting)
-        elif follow(home.row).of(proof.row) is VerdictAnswer.OK:
-            numerics = emulated_numerics(proof.row)
-        else:
-            notes.append(
-                f"{words}: not shown, for nothing says that it is right: {proof.row.reason}"
-            )
-            continue
-        if numerics.known is Equivalence.DIFFERS:
-            notes.append(f"{words}: computes something else: {numerics.reason}")
-            continue
-        steps = trials.steps(each.setting)
-        candidate = Candidate(
-            setting=each.setting,
-            steps=steps,
-            row=proof.row,
-            is_listed=each.setting.config in own,
-            explanation=explained(trials, proof),
-            numerics=numerics,
-            paste=paste_lines(steps, proof),
+    async def improved(
+        self, report: WorkaroundReport, command: str
+    ) -> tuple[WorkaroundReport, str | None]:
+        """The report with what was found; and the name of the pack, where one was written."""
+        trials, options = self.trials, self.options
+        home = trials.done[trials.origin.setting.key]
+        kinds = [kind for kind in options.kinds if not options.run or kind in EXECUTED_KINDS]
+        settings = [attempt.setting for attempt in self.listed]
+        is_complete = await explore(
+            trials, settings, self.plan.configs, kinds=kinds, until=self._at(_SEARCH)
         )
-        candidates.append((candidate, proof))
-    candidates.sort(key=lambda one: rank_key(trials.origin, one[0].setting, one[0].row))
-    return in_order_of_time(trials.bench, home, candidates), notes
+        trials.bench.deadline = self._at(_REFINE)
+        chosen = await self._refined()
+        trials.bench.deadline = self._at(_PROVE)
+        trials.tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
+        candidates, notes = await self._proved(chosen)
+        notes = [*self.plan.notes, *notes]
+        pack = None
+        if options.gpu:
+            trials.bench.deadline = None
+            cells = [
+                (trials.done[candidate.setting.key].cell, candidate) for candidate in candidates
+            ]
+            measured = await measure_candidates(
+                trials.bench, options.gpu, (home.cell, home.row), cells, command, trials.tell
+            )
+            if isinstance(measured, str):
+                pack = measured
+            else:
+                baseline, candidates, more = measured
+                report = replace(report, baseline=baseline)
+                notes += more
+        patch = None
+        if not options.run:
+            from harness.workaround.patch import make_patch  # noqa: PLC0415 - libcst: 0.3 s
 
+            patch, more = await make_patch(
+                trials,
+                self.plan,
+                candidates,
+                best_of(trials.origin, _pairs(self.listed)),
+                ask_until=self._at(_ASK),
+                on_tritons=SettingKind.TRITON in options.kinds,
+            )
+            notes += more
+        return replace(
+            report,
+            candidates=tuple(candidates),
+            patch=patch,
+            is_time_up=not is_complete,
+            notes=tuple(dict.fromkeys(notes)),
+        ), pack
 
-async def _prove(trials: Trials, each: Attempt) -> Attempt | str:
-    try:
-        proof = await trials.prove(each.setting)
-    except TimeIsUpError:
-        return "the time is up (--budget)"
-    except TriageError as error:
-        return str(error)
-    return proof or "the launch does not make this config"
+    async def _refined(self) -> list[Attempt]:
+        """The settings worth showing, each without the steps that gain it nothing."""
+        trials, at_most = self.trials, self.options.at_most
+        trials.is_time_up = False
+        own = _pairs(self.listed)
+        chosen = choose(trials.origin, trials.pairs(), own, at_most=at_most)
+        steps = [(setting, trials.steps(setting)) for setting, _ in chosen]
+        await trials.attempt(
+            without(setting, step, trials.origin.setting)
+            for setting, several in steps
+            for step in several
+            if len(several) > 1
+        )
+        again = choose(trials.origin, trials.pairs(), own, at_most=at_most)
+        shown = [trials.done[setting.key] for setting, _ in again]
+        if self.options.gpu:
+            # Figures do not tell what options of ptxas alone cost; a GPU does.
+            shown += [
+                attempt
+                for attempt in trials.done.values()
+                if attempt not in shown
+                and {step.kind for step in trials.steps(attempt.setting)} == {SettingKind.FLAGS}
+                and VerdictKind(attempt.row.verdict).compiles
+            ]
+        return shown
+
+    async def _proved(self, chosen: Sequence[Attempt]) -> tuple[list[Candidate], list[str]]:
+        trials = self.trials
+        judge = Judge(trials=trials, until=self._at(_ASK))
+        home = trials.done[trials.origin.setting.key]
+        own = {*self.plan.configs, *(attempt.setting.config for attempt in self.listed)}
+        notes: list[str] = []
+        candidates: list[tuple[Candidate, Attempt]] = []
+        proofs: list[Attempt | str] = []
+        # The best first: where time is short, it is not the best that stays without a proof.
+        for at in range(0, len(chosen), trials.bench.jobs):
+            several = chosen[at : at + trials.bench.jobs]
+            proofs += await asyncio.gather(*(self._prove(attempt.setting) for attempt in several))
+        for attempt, proof in zip(chosen, proofs, strict=True):
+            setting, steps = attempt.setting, trials.steps(attempt.setting)
+            words = ", ".join(step.words for step in steps)
+            if isinstance(proof, str):
+                notes.append(f"{words}: not shown, for it is not proved: {proof}")
+                continue
+            gain = is_gain(trials.origin, (setting, proof.row), (home.setting, home.row))
+            if not VerdictKind(proof.row.verdict).compiles or not gain:
+                notes.append(f"{words}: did not come out again: {proof.row.verdict}")
+                continue
+            if home.row.ptxas != EMULATOR:
+                numerics = await judge.numerics(setting)
+            elif follow(home.row).of(proof.row) is VerdictAnswer.OK:
+                numerics = emulated_numerics(proof.row)
+            else:
+                notes.append(
+                    f"{words}: not shown, for nothing says that it is right: {proof.row.reason}"
+                )
+                continue
+            if numerics.known is Equivalence.DIFFERS:
+                notes.append(f"{words}: computes something else: {numerics.reason}")
+                continue
+            candidate = Candidate(
+                setting=setting,
+                steps=steps,
+                row=proof.row,
+                is_listed=setting.config in own,
+                explanation=explained(trials, proof),
+                numerics=numerics,
+                paste=paste_lines(steps, proof),
+            )
+            candidates.append((candidate, proof))
+        candidates.sort(key=lambda one: rank_key(trials.origin, one[0].setting, one[0].row))
+        return in_order_of_time(trials.bench, home, candidates), notes
+
+    async def _prove(self, setting: Setting) -> Attempt | str:
+        try:
+            proof = await self.trials.prove(setting)
+        except TimeIsUpError:
+            return "the time is up (--budget)"
+        except TriageError as error:
+            return str(error)
+        return proof or "the launch does not make this config"

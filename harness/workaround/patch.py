@@ -103,6 +103,33 @@ PRUNING = "_drop_broken_configs"
 """The name of the function, where it is free."""
 
 
+_PRUNES = """
+    if torch.cuda.get_device_capability() != {capability!r}:
+        return configs
+    version = triton.__version__.partition("+")[0]
+
+    def is_broken(config):
+        values = config.all_kwargs()
+{clauses}
+        return False
+
+    return [config for config in configs if not is_broken(config)] or configs
+"""
+_JOINED = '''
+
+def _and{name}(pruning):
+    """What the kernel prunes by itself, and what does not compile."""
+    pruning = pruning or {{}}
+    own = pruning.get("early_config_prune")
+
+    def prune(configs, named_args, **kwargs):
+        kept = own(configs, named_args, **kwargs) if own else configs
+        return {name}(kept, named_args, **kwargs)
+
+    return {{**pruning, "early_config_prune": prune}}
+'''
+
+
 def pruning_source(
     name: str, guard: Guard, because: str, *, imported: Collection[str], wraps: bool
 ) -> str:
@@ -120,44 +147,9 @@ def pruning_source(
             "    if any(arguments.get(name) != value for name, value in compiled.items()):",
             "        return configs",
         ]
-    lines += [
-        f"    if torch.cuda.get_device_capability() != {guard.capability!r}:",
-        "        return configs",
-        '    version = triton.__version__.partition("+")[0]',
-        "",
-        "    def is_broken(config):",
-        "        values = config.all_kwargs()",
-        *(line for clause in guard.clauses for line in _clause(clause)),
-        "        return False",
-        "",
-        "    return [config for config in configs if not is_broken(config)] or configs",
-    ]
-    return (
-        "\n".join(
-            [
-                *lines,
-                *(
-                    [
-                        "",
-                        "",
-                        f"def _and{name}(pruning):",
-                        '    """What the kernel prunes by itself, and what does not compile."""',
-                        "    pruning = pruning or {}",
-                        '    own = pruning.get("early_config_prune")',
-                        "",
-                        "    def prune(configs, named_args, **kwargs):",
-                        "        kept = own(configs, named_args, **kwargs) if own else configs",
-                        f"        return {name}(kept, named_args, **kwargs)",
-                        "",
-                        '    return {**pruning, "early_config_prune": prune}',
-                    ]
-                    if wraps
-                    else []
-                ),
-            ]
-        )
-        + "\n"
-    )
+    clauses = "\n".join(line for clause in guard.clauses for line in _clause(clause))
+    source = "\n".join(lines) + _PRUNES.format(capability=guard.capability, clauses=clauses)
+    return source + (_JOINED.format(name=name) if wraps else "")
 
 
 def _docstring(guard: Guard, because: str) -> list[str]:
@@ -520,14 +512,6 @@ def has_failed(row: Row) -> bool:
 _AT_PTXAS = (Stage.CUBIN.value, Stage.LAUNCH.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
-    """By `time.monotonic`: until when other Tritons are asked, and when all has to end."""
-
-    ask: float
-    end: float
-
-
 _NOTHING_LEFT_OUT = (
     "the patch leaves nothing out: it is ptxas {} that fails, which a tuner cannot distinguish "
     "from the one that its Triton bundles"
@@ -539,14 +523,14 @@ async def make_patch(
     plan: Plan,
     candidates: Sequence[Candidate],
     survivor: Tried | None,
-    times: Times,
     *,
+    ask_until: float,
     on_tritons: bool,
 ) -> tuple[Patch | None, list[str]]:
     """A patch that leaves out what fails and adds what is better; and why there is none, or less.
 
     `survivor` is the best of the list. `on_tritons` says whether other Tritons are asked which
-    configs they fail on.
+    configs they fail on; it is until `ask_until` (by `time.monotonic`).
 
     Raises:
         TriageError: results cannot be kept.
@@ -556,7 +540,7 @@ async def make_patch(
     if record is None or trials.home.launch is None or not patches:
         return None, []
     trials.is_time_up = False
-    trials.bench.deadline = times.end
+    trials.bench.deadline = trials.end
     file = Path(record.file).resolve()
     try:
         text = read_source(file)
@@ -571,7 +555,7 @@ async def make_patch(
     if failing and _is_own_ptxas(trials, failing):
         notes.append(_NOTHING_LEFT_OUT.format(trials.home.ptxas.version))
     elif failing:
-        trials.bench.deadline = times.ask
+        trials.bench.deadline = ask_until
         guard = make_guard(
             await _on_tritons(trials, everything, others=on_tritons),
             capability=trials.target.capability,
@@ -584,7 +568,7 @@ async def make_patch(
         patched = patch_tuner(text, record.kernel, guard=guard, because=because, add=add)
     except PatchError as error:
         return None, [*notes, f"no patch: {file.name}: {error}"]
-    trials.bench.deadline = times.end
+    trials.bench.deadline = trials.end
     trials.tell(f"compiling a copy of {file.name} with the patch")
     proof = await prove_patch(trials, file, patched, add)
     if proof.is_broken:

@@ -19,6 +19,7 @@ from harness.tables.said import (
     say,
     verdict_said,
 )
+from harness.tables.summary import plural
 from harness.tables.survivors import survivors
 from harness.values.kernel import Config, Scalar
 from harness.values.row import SCHEMA, Row
@@ -168,10 +169,10 @@ class WorkaroundReport:
     baseline: Row
     survivor: Row | None
     listed: tuple[Row, ...]
-    candidates: tuple[Candidate, ...]
-    patch: Patch | None
-    tried: int
-    seconds: float
+    candidates: tuple[Candidate, ...] = ()
+    patch: Patch | None = None
+    tried: int = 0
+    seconds: float = 0.0
     is_needed: bool = True
     is_time_up: bool = False
     notes: tuple[str, ...] = ()
@@ -223,7 +224,8 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     if report.candidates:
         parts.append(say(_MEASURED if _timed(report) else _RANKING, Tone.FAINT))
     else:
-        parts.append(say("Nothing better was found.", Tone.HEAD))
+        ended = " in the time there was (--budget)" if report.is_time_up else ""
+        parts.append(say(f"Nothing better was found{ended}.", Tone.HEAD))
     for number, candidate in numbered:
         known = candidate.numerics
         parts += [
@@ -316,7 +318,9 @@ def _expected(candidate: Candidate) -> list[str]:
 
 
 def _patch(patch: Patch) -> list[Block]:
-    does = [f"leaves out {_configs(len(patch.left_out))} that fail"] if patch.left_out else []
+    does = (
+        [f"leaves out {plural(len(patch.left_out), 'config')} that fail"] if patch.left_out else []
+    )
     does += [f"adds {each}" for each in patch.added]
     state = "proved" if patch.is_proved else "NOT proved"
     return [
@@ -326,10 +330,6 @@ def _patch(patch: Patch) -> list[Block]:
         BLANK,
         say(patch.diff),
     ]
-
-
-def _configs(count: int) -> str:
-    return "1 config" if count == 1 else f"{count:,} configs"
 
 
 def workaround_document(report: WorkaroundReport) -> dict[str, Any]:

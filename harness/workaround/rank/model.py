@@ -60,17 +60,12 @@ class LoopFacts:
     @classmethod
     def of(cls, loop: Loop) -> LoopFacts:
         """Those of a loop."""
-        mix = loop.mix
+        names = ("total", "tensor", "memory", "local", "special", "control")
         return cls(
             depth=loop.depth,
-            total=mix.total,
-            tensor=mix.tensor,
-            memory=mix.memory,
-            local=mix.local,
-            special=mix.special,
-            control=mix.control,
             tensor_work=loop.tensor_work,
             global_bytes=loop.global_bytes,
+            **{name: getattr(loop.mix, name) for name in names},
         )
 
 
