@@ -186,15 +186,19 @@ def chance_of_faster(cost: float, other: float, errors: Sequence[float]) -> floa
 class RankedConfig:
     """One config; `cost` is what it is expected to cost, None where that is not known.
 
-    `time` is what it takes, of `samples` in milliseconds; `untimed` is why that is not known.
+    `untimed` is why its time is not known; else it is of `samples`, in milliseconds.
     """
 
     row: Row
     features: Features | None = None
     cost: float | None = None
-    time: TimeMs | None = None
     untimed: str | None = None
     samples: tuple[float, ...] = ()
+
+    @property
+    def time(self) -> TimeMs | None:
+        """What it takes."""
+        return self.row.time_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +213,13 @@ class RankedLaunch:
     target: str
     configs: tuple[RankedConfig, ...]
     doubt: str = ""
+
+    @classmethod
+    def ordered(cls, place: tuple[str, str, str], configs: Sequence[RankedConfig]) -> RankedLaunch:
+        """These configs of a kernel, launch and target, in their order."""
+        kernel, launch, target = place
+        order, doubt = order_of(configs)
+        return cls(kernel=kernel, launch=launch, target=target, configs=tuple(order), doubt=doubt)
 
     @property
     def quality(self) -> Quality | None:

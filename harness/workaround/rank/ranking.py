@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -27,7 +27,6 @@ from harness.workaround.rank.order import (
     RankedConfig,
     RankedLaunch,
     RankReport,
-    order_of,
 )
 
 if TYPE_CHECKING:
@@ -81,15 +80,8 @@ def _ranked(launch: _Launch) -> RankedLaunch:
     for raw in launch.configs:
         row = msgspec.json.decode(raw, type=Row)
         features = msgspec.json.decode(raw, type=_Config).features
-        configs.append(RankedConfig(row=row, features=features, time=row.time_ms))
-    ordered, doubt = order_of(configs)
-    return RankedLaunch(
-        kernel=launch.kernel,
-        launch=launch.launch,
-        target=launch.target,
-        configs=tuple(ordered),
-        doubt=doubt,
-    )
+        configs.append(RankedConfig(row=row, features=features))
+    return RankedLaunch.ordered((launch.kernel, launch.launch, launch.target), configs)
 
 
 # Orders of configs as they are kept, for the page of their kernel.
@@ -157,9 +149,8 @@ def _read(store: Store, keys: Sequence[str]) -> dict[str, KeptRank]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compiled:
-    cells: tuple[tuple[PlannedCell, Row, Features | None], ...]
+_Place: TypeAlias = tuple[str, str, str]
+_Compiled: TypeAlias = tuple[PlannedCell, Row, Features | None]
 
 
 async def rank(
@@ -177,7 +168,7 @@ async def rank(
         TriageError: the only launch cannot be captured.
     """
     notes: list[str] = []
-    groups: list[_Compiled] = []
+    groups: list[tuple[_Place, list[_Compiled]]] = []
     async with work(store, how) as (bench, run):
         for selection in selections:
             try:
@@ -190,7 +181,7 @@ async def rank(
             raise EmptySelectionError("--config matches none of the configs")
         timed: Mapping[str, TimedLaunch] = {}
         if way:
-            wanted = [[(cell, row) for cell, row, _ in group.cells] for group in groups]
+            wanted = [[(cell, row) for cell, row, _ in group] for _, group in groups]
             from harness.run.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
 
             found = await time_by(bench, way, wanted, how.command, "windows", tell)
@@ -198,7 +189,10 @@ async def rank(
                 notes.append(f"{way.pack}: nothing is measured yet")
             else:
                 timed = found
-    launches = [_rank_launch(group, timed) for group in groups]
+    launches = [
+        RankedLaunch.ordered(place, [_timed(each, timed) for each in group])
+        for place, group in groups
+    ]
     devices = {each.device for each in timed.values()}
     report = RankReport(
         launches=launches, device=", ".join(sorted(devices)) or None, notes=tuple(notes)
@@ -209,8 +203,8 @@ async def rank(
 
 async def _compiled(
     bench: Workbench, selection: Selection, run: int, tell: Callable[[str], None]
-) -> list[_Compiled]:
-    groups: dict[tuple[str, str, str], list[tuple[PlannedCell, Row, Features | None]]] = {}
+) -> list[tuple[_Place, list[_Compiled]]]:
+    groups: dict[_Place, list[_Compiled]] = {}
     for launch in selection.launches:
         for target in selection.targets:
             for compiler in selection.compilers:
@@ -225,7 +219,7 @@ async def _compiled(
                         place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
                         features = features_of_cell(bench, cell, each)
                         groups.setdefault(place, []).append((cell, each.row, features))
-    return [_Compiled(cells=tuple(cells)) for cells in groups.values()]
+    return list(groups.items())
 
 
 def features_of_cell(bench: Workbench, cell: PlannedCell, evaluated: Evaluated) -> Features | None:
@@ -246,26 +240,12 @@ def features_of_cell(bench: Workbench, cell: PlannedCell, evaluated: Evaluated) 
     return features_of(evaluated.row, cell.record.grid, cell.record.storages, loops, cell.limits)
 
 
-def _rank_launch(group: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedLaunch:
-    first = group.cells[0][0].cell
-    configs = []
-    for _, row, features in group.cells:
-        is_alive = VerdictKind(row.verdict).compiles
-        found = timed.get(row.cubin_sha256 or "")
-        configs.append(
-            RankedConfig(
-                row=replace(row, time_ms=found.time if found else None),
-                features=features if is_alive else None,
-                time=found.time if found else None,
-                untimed=found.problem if found else None,
-                samples=found.samples if found else (),
-            )
-        )
-    ordered, doubt = order_of(configs)
-    return RankedLaunch(
-        kernel=first.kernel,
-        launch=first.launch,
-        target=str(first.target),
-        configs=tuple(ordered),
-        doubt=doubt,
+def _timed(compiled: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedConfig:
+    _, row, features = compiled
+    measured = timed.get(row.cubin_sha256 or "")
+    return RankedConfig(
+        row=replace(row, time_ms=measured.time if measured else None),
+        features=features if VerdictKind(row.verdict).compiles else None,
+        untimed=measured.problem if measured else None,
+        samples=measured.samples if measured else (),
     )
