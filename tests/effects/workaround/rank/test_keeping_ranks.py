@@ -24,7 +24,8 @@ def report() -> RankReport:
 def test_an_order_is_kept_as_it_was_measured(tmp_path: Path, report: RankReport) -> None:
     first = report.launches[0]
     untimed: RankedLaunch = replace(
-        first, configs=tuple(replace(each, time=None) for each in first.configs)
+        first,
+        configs=tuple(replace(each, row=replace(each.row, time_ms=None)) for each in first.configs),
     )
     with Store.open(tmp_path) as store:
 
