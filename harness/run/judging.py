@@ -246,33 +246,35 @@ def _outputs(
         was = before.tobytes()
         if after.tobytes() == was and expected.tobytes() == was:
             continue
-        facts = OutputFacts(
-            name=tensor.name,
-            dtype=tensor.dtype,
-            elements=after.size,
-            sha256=hashlib.sha256(after.tobytes()).hexdigest(),
-        )
+        sha256 = hashlib.sha256(after.tobytes()).hexdigest()
         if must is None:
-            yield facts
+            yield OutputFacts(
+                name=tensor.name, dtype=tensor.dtype, elements=after.size, sha256=sha256
+            )
             continue
         most = evidence.allowed(tensor) if allowed is None else allowed
         found = compare(after, expected, most)
         if found.differing:
             # That it is wrong is beyond doubt: then what no rounding explains is what differs.
             found = compare(after, expected, min(most, evidence.rounding))
-        yield _measured(facts, found)
+        yield output_facts(tensor.name, tensor.dtype, found, sha256)
 
 
-def _measured(facts: OutputFacts, found: Difference) -> OutputFacts:
+def output_facts(name: str, dtype: str, found: Difference, sha256: str = "") -> OutputFacts:
+    """A tensor that was compared; where it differs, the first element that does."""
+    is_apart = bool(found.differing)
     where = "[" + ", ".join(map(str, found.first)) + "]" if found.first is not None else None
-    return replace(
-        facts,
+    return OutputFacts(
+        name=name,
+        dtype=dtype,
+        elements=found.elements,
         differing=found.differing,
         max_abs=found.max_abs,
         rel_err=found.rel_err,
-        where=where if found.differing else None,
-        expected=found.expected if found.differing else None,
-        actual=found.actual if found.differing else None,
+        sha256=sha256,
+        where=where if is_apart else None,
+        expected=found.expected if is_apart else None,
+        actual=found.actual if is_apart else None,
     )
 
 

@@ -205,20 +205,16 @@ class RecordedLaunch(LaunchSource):
         Raises:
             TriageError: the launch code cannot be run with values.
         """
-        assert cell.record is not None, "only a launch is executed"
-        references = await self.references(cell)
-        variant = await self.variant(like or cell.record, cell.cell.target)
-        return await references.hold(launch, cell.cell.target, cell.record, variant)
+        references, record, variant = await self._known(cell, like)
+        return await references.hold(launch, cell.cell.target, record, variant)
 
     async def held_to_others(
         self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None, *, is_wrong: bool
     ) -> Launch:
         """The launch of a cell, held to other interpreters besides: see `References`."""
-        assert cell.record is not None, "only a launch is executed"
-        variant = await self.variant(like or cell.record, cell.cell.target)
-        references = await self.references(cell)
+        references, record, variant = await self._known(cell, like)
         others = await references.other_interpreters(
-            cell.compiler, cell.record, variant, is_wrong=is_wrong
+            cell.compiler, record, variant, is_wrong=is_wrong
         )
         return replace(launch, trusted=(*launch.trusted, *others))
 
@@ -230,18 +226,22 @@ class RecordedLaunch(LaunchSource):
         Raises:
             NotRunError: it cannot be compiled, or not launched so.
         """
-        assert cell.record is not None, "only a launch is executed"
-        variant = await self.variant(like or cell.record, cell.cell.target)
-        references = await self.references(cell)
-        return await references.beside(cell.cell.target, cell.record, variant, another)
+        references, record, variant = await self._known(cell, like)
+        return await references.beside(cell.cell.target, record, variant, another)
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: held to what the repro's own reference says, if it has one."""
-        assert cell.record is not None, "only a launch is executed"
         launch = await self.launch_of(cell, await lower_cell(bench, cell))
-        variant = await self.variant(cell.record, cell.cell.target)
-        author = await (await self.references(cell)).author(variant)
-        return replace(launch, trusted=tuple(author))
+        references, _, variant = await self._known(cell, None)
+        return replace(launch, trusted=tuple(await references.author(variant)))
+
+    async def _known(
+        self, cell: PlannedCell, like: LaunchFacts | None
+    ) -> tuple[References, LaunchFacts, LaunchVariant]:
+        """What a cell is compared with, and its record and inputs."""
+        assert cell.record is not None, "only a launch is executed"
+        variant = await self.variant(like or cell.record, cell.cell.target)
+        return await self.references(cell), cell.record, variant
 
     async def references(self, cell: PlannedCell) -> References:
         """What a cell is compared with.

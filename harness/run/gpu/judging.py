@@ -22,7 +22,14 @@ from gpu_emulator.ptx.text.registers import read_registers, undefined_reads, wit
 from harness.run.comparing import ELEMENTS, Difference, as_tensor, compare, near, tolerance_of
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.jobs import JobBuffer
-from harness.run.judging import BY_VALUE, EMULATOR_WORDS, Judgement, schedule_words, signature_of
+from harness.run.judging import (
+    BY_VALUE,
+    EMULATOR_WORDS,
+    Judgement,
+    output_facts,
+    schedule_words,
+    signature_of,
+)
 from harness.run.launch import RunEvidence, Trusted, tensors_of
 from harness.values.execution import Argument, OutputFacts, RunVerdict
 
@@ -315,7 +322,8 @@ class Referee:
             after, must = buffers[tensor.buffer], expected[tensor.buffer]
             was = self.evidence.launch.before[tensor.buffer]
             if must is not None and not after == must == was:
-                found.append(_facts(tensor, after, self._compared(tensor, after, must)))
+                difference = self._compared(tensor, after, must)
+                found.append(output_facts(tensor.name, tensor.dtype, difference, after))
         return tuple(found)
 
     def stable_differences(self, buffers: Sequence[str]) -> int:
@@ -360,22 +368,6 @@ def _are_nan(bits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     size = bits.dtype.itemsize
     magnitude = bits.view(f"u{size}") & np.array((1 << (8 * size - 1)) - 1, f"u{size}")
     return np.asarray(magnitude > _INFINITY[size])
-
-
-def _facts(tensor: Argument, sha256: str, found: Difference) -> OutputFacts:
-    where = "[" + ", ".join(map(str, found.first)) + "]" if found.first is not None else None
-    return OutputFacts(
-        name=tensor.name,
-        dtype=tensor.dtype,
-        elements=found.elements,
-        differing=found.differing,
-        max_abs=found.max_abs,
-        rel_err=found.rel_err,
-        sha256=sha256,
-        where=where if found.differing else None,
-        expected=found.expected if found.differing else None,
-        actual=found.actual if found.differing else None,
-    )
 
 
 # CUDA driver API, CUresult: what a kernel that was started may end with.
@@ -830,18 +822,7 @@ def _apart(one: Glimpsed, other: Glimpsed, outputs: frozenset[str]) -> tuple[Out
         kind, allowed = ELEMENTS[dtype], tolerance_of({dtype, *one.types, *other.types})
         difference = compare(left[finite].astype(kind), right[finite].astype(kind), allowed)
         if difference.differing:
-            found.append(
-                OutputFacts(
-                    name=name,
-                    dtype=dtype,
-                    elements=difference.elements,
-                    differing=difference.differing,
-                    max_abs=difference.max_abs,
-                    rel_err=difference.rel_err,
-                    expected=difference.expected,
-                    actual=difference.actual,
-                )
-            )
+            found.append(replace(output_facts(name, dtype, difference), where=None))
     return tuple(found)
 
 

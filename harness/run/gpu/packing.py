@@ -208,17 +208,29 @@ def read_answers(
     Raises:
         AnswersError: they are not of this pack, or not as a runner writes them.
     """
-    reader = _Reader(trip=trip, pack=pack, known=known)
+    reader: _Reader | None = None
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):
             break
         try:
-            reader.take(line)
+            if reader is None:
+                reader = _Reader(trip=trip, known=known, answers=_begun(line, trip, pack))
+            else:
+                reader.take(line)
         except (AnswersError, msgspec.MsgspecError, binascii.Error, zlib.error) as error:
             raise AnswersError(f"line {number}: {error}") from error
-    if reader.answers is None:
+    if reader is None:
         raise AnswersError("no results: the first line must say which pack and GPU they are of")
     return reader.answers
+
+
+def _begun(line: bytes, trip: Trip, pack: str) -> Answers:
+    if head_of(line) != pack:
+        raise AnswersError("the results are of another pack")
+    head = msgspec.json.decode(line, type=_Head)
+    if head.cases != len(trip.carried):
+        raise AnswersError(f"{head.cases} cases; the pack has {len(trip.carried)}")
+    return Answers(gpu=head.gpu)
 
 
 def head_of(line: bytes) -> str:
@@ -239,14 +251,10 @@ def head_of(line: bytes) -> str:
 @dataclass(slots=True, kw_only=True)
 class _Reader:
     trip: Trip
-    pack: str
     known: Mapping[str, int]
-    answers: Answers | None = None
+    answers: Answers
 
     def take(self, line: bytes) -> None:
-        if self.answers is None:
-            self._head(line)
-            return
         kind = msgspec.json.decode(line, type=_Line)
         if self.answers.is_whole:
             raise AnswersError("something follows the last line")
@@ -263,16 +271,7 @@ class _Reader:
         else:
             raise AnswersError("neither bytes nor a run")
 
-    def _head(self, line: bytes) -> None:
-        if head_of(line) != self.pack:
-            raise AnswersError("the results are of another pack")
-        head = msgspec.json.decode(line, type=_Head)
-        if head.cases != len(self.trip.carried):
-            raise AnswersError(f"{head.cases} cases; the pack has {len(self.trip.carried)}")
-        self.answers = Answers(gpu=head.gpu)
-
     def _blob(self, blob: _Blob) -> None:
-        assert self.answers is not None
         most = max((n for each in self.trip.launches for n in _sent_sizes(each)), default=0)
         if not 0 <= blob.size <= most:
             raise AnswersError(f"{blob.size} bytes; the largest buffer has {most}")
@@ -283,7 +282,6 @@ class _Reader:
         self.answers.blobs[blob.blob] = data
 
     def _time(self, times: GpuTimes) -> None:
-        assert self.answers is not None
         case = times.case
         if not 0 <= case < len(self.trip.carried):
             raise AnswersError(f"no case {case}")
@@ -296,7 +294,6 @@ class _Reader:
         self.answers.times[case] = times
 
     def _checked(self, check: GpuCheck) -> None:
-        assert self.answers is not None
         if not 0 <= check.case < len(self.trip.carried):
             raise AnswersError(f"no case {check.case}")
         before = self.answers.checks.setdefault(check.case, [])
@@ -307,7 +304,6 @@ class _Reader:
         before.append(check)
 
     def _run(self, run: GpuRun) -> None:
-        assert self.answers is not None
         if not 0 <= run.case < len(self.trip.carried):
             raise AnswersError(f"no case {run.case}")
         launch = self.trip.launches[self.trip.carried[run.case].launch or 0]
@@ -321,7 +317,6 @@ class _Reader:
         before.append(run)
 
     def _check(self, run: GpuRun, launch: Launch) -> None:
-        assert self.answers is not None
         sizes = _returned_sizes(launch)
         if run.run is None or not 0 <= run.run < self.trip.repeats:
             raise AnswersError(f"case {run.case} has no run {run.run}")
