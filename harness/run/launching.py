@@ -134,16 +134,14 @@ def _block(directives: str) -> tuple[int, int, int] | None:
 # Which arguments become parameters differs by version of Triton (its NVIDIA driver's launcher):
 #
 # - A `constexpr` never does; an integer that is 1, and None, do not where Triton specialises on
-# them.
-#   Until 3.2 they are in the signature and among the constants, from 3.3 on the signature says so.
+#   them. Until 3.2 they are in the signature and among the constants, from 3.3 on the signature
+#   says so.
 # - A tensor descriptor (3.4 on) that Triton lowers to TMA is a tensor map of 128 bytes with shape
 #   (32 bits each) and strides (64). One that it does not lower to TMA is base, shape and strides
-# (64
-#   bits), flags (none in 3.4, NaN padding from 3.5, rounding to TF32 from 3.7), shape, strides
-# again.
+#   (64 bits), flags (none in 3.4, NaN padding from 3.5, rounding to TF32 from 3.7), shape, strides
+#   again.
 # - Behind the arguments come pointers to scratch memory: none in 3.2, the kernel's own from 3.3,
-# the
-#   profiler's too from 3.5.
+#   the profiler's too from 3.5.
 #
 # The parameters of the entry are what is true: what does not fit them is refused, never guessed.
 

@@ -47,8 +47,7 @@ from harness.values.target import Target
 #
 # `--buffer NAME=DTYPE[N]` with `:VALUE`, `:random` or `:FILE.npy` behind it; `--scalar NAME=VALUE`.
 # NAME is a parameter of the entry, or its number; any other name takes the next parameter of its
-# kind
-# that has no name yet.
+# kind that has no name yet.
 
 _BUFFER = re.compile(
     r"(?P<name>[\w$%.]+)=(?P<type>\w+)\[(?P<count>\d*)\](?::(?P<fill>.+))?", re.DOTALL

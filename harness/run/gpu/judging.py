@@ -36,14 +36,12 @@ from harness.values.execution import Argument, OutputFacts, RunVerdict
 # What the PTX ISA leaves open in a program, and the same program with other choices.
 #
 # Two right compilers may differ in what is left open: how far an approximate instruction is from
-# the
-# exact value, whether a product is rounded before it is added (contraction), what a register holds
-# that nothing wrote. A program whose result depends on one of these accuses no cubin. So the
-# emulator
-# executes it with other choices too, written into its text: results moved by what is allowed, and
-# registers filled. Sources: PTX ISA, "Floating Point Instructions" (bounds of the approximations;
-# "an
-# add with no rounding modifier may be contracted"), `emulator/gpu_emulator/numbers/arithmetic.py`.
+# the exact value, whether a product is rounded before it is added (contraction), what a register
+# holds that nothing wrote. A program whose result depends on one of these accuses no cubin. So the
+# emulator executes it with other choices too, written into its text: results moved by what is
+# allowed, and registers filled. Sources: PTX ISA, "Floating Point Instructions" (bounds of the
+# approximations; "an add with no rounding modifier may be contracted"),
+# `emulator/gpu_emulator/numbers/arithmetic.py`.
 
 _ALWAYS_APPROXIMATE = frozenset({"ex2", "lg2", "sin", "cos", "tanh"})
 _CONTRACTED = frozenset({"mul", "add", "sub"})
@@ -685,11 +683,10 @@ def _names(outputs: Sequence[OutputFacts]) -> str:
 # What can be said of cubins whose buffers did not come back: how they ended, and who agrees.
 #
 # Nothing is emulated at such sizes: values are judged at small ones. A cubin is accused here of
-# what
-# its machine saw (a fault, a refusal, a hang), and where it stands alone: cubins whose configs
-# differ
-# only in what leaves the kernel's meaning alone (warps, stages) are given the same memory, and have
-# to leave the same numbers in it, as far as their arithmetic explains. Few of these are looked at.
+# what its machine saw (a fault, a refusal, a hang), and where it stands alone: cubins whose configs
+# differ only in what leaves the kernel's meaning alone (warps, stages) are given the same memory,
+# and have to leave the same numbers in it, as far as their arithmetic explains. Few of these are
+# looked at.
 
 _ATOMICS = re.compile(r"\b(?:atom|red|multimem)\.")
 # One that stands alone is wrong where at least two others agree: as `prevailing` has it.

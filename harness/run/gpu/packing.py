@@ -145,8 +145,7 @@ def _sizes(sizes: list[int]) -> str:
 # Results that a GPU's machine gave, read from their lines. Anyone may have written them.
 #
 # What is not as a runner writes it is refused with the line's number: a file that lies says
-# nothing.
-# A last line that is cut off is what a killed run leaves, and is passed over.
+# nothing. A last line that is cut off is what a killed run leaves, and is passed over.
 
 _VERSION = 1
 _TIMES = ("timed", "untimed")

@@ -259,8 +259,7 @@ def leveled(
 # What fills the buffers of a launch that is too large for its values to be computed.
 #
 # The time of a kernel depends on where it reads and writes, and how long its loops are: on shapes
-# and
-# integers, not on floating-point values. So these are a pattern, and integers are not made up.
+# and integers, not on floating-point values. So these are a pattern, and integers are not made up.
 
 # A prime: rows of a tensor hold different values, whatever their length.
 _ELEMENTS = 262_139
