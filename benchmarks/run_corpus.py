@@ -35,9 +35,9 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.io.files.locations import home_dir
 from harness.run.emulating import emulator_sha256
+from harness.run.executors import run_selections
 from harness.run.judging import as_document
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
-from harness.run.selections import run_selections
 from harness.store.store import Store
 from harness.values.errors import TriageError
 from harness.values.execution import RunRow

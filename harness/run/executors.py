@@ -1,20 +1,31 @@
-"""What executes the cells of a selection, by the name that `--on` gives it."""
+"""`triage run`: every selected cell is executed and judged; and what executes it, by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_emulator.values import Budget
+from harness.cells.places import CompileOptions, places_of, work
+from harness.cells.selection import small_launch
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
-from harness.run.executing import Executor, OnEmulator
+from harness.frontends.planning import raised_words
+from harness.frontends.registry import plan_launch
+from harness.run.executing import Executor, Follow, OnEmulator, keep_execution
 from harness.run.gpu.evaluating import OnGpu
 from harness.run.gpu.packing import place_of
+from harness.run.jobs import RunTrial
 from harness.run.launching import LaunchSource
 from harness.run.raw_ptx import RawInputs, inputs_of, raw_launch
-from harness.run.recorded_launch import RecordedLaunch, default_trials, small_selection
-from harness.run.schedules import INSTRUCTIONS
+from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
+from harness.run.recording import PLAIN_TARGET
+from harness.run.schedules import INSTRUCTIONS, default_trials
+from harness.store.store import Store
+from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.execution import RunRow
 from harness.values.toolchain import EMULATOR, GPU
 
 
@@ -60,3 +71,84 @@ def executor_of(
         )
     destination = place_of(runner)
     return OnGpu(bench=bench, source=source, destination=destination, tell=tell, command=command)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunReport:
+    """A row for each cell, in the order of the selection; `failures` could not be captured."""
+
+    rows: tuple[RunRow, ...]
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+async def run_selections(
+    selections: Sequence[Selection],
+    store: Store,
+    options: CompileOptions,
+    trials: tuple[RunTrial, ...],
+    budget: Budget,
+    tell: Callable[[str], None],
+    heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
+    follow: Follow | None = None,
+) -> RunReport:
+    """Execute every cell of the selections on the emulator, on small real inputs.
+
+    `tell` hears what is done next, in words; `heard` each row as soon as it is known. `follow`
+    follows a value of each.
+
+    Raises:
+        EmptySelectionError: no config matches the filter.
+        TriageError: nothing could be captured.
+    """
+    rows: list[RunRow] = []
+    failures: list[TriageError] = []
+    notes: list[str] = []
+    # Kernels of one launch file are interpreted in one run of it.
+    together: dict[object, list[str]] = {}
+    for selection in selections:
+        require_values(selection)
+        names = together.setdefault(selection.repro.file, [])
+        names.append(selection.repro.kernel or "*")
+    async with work(store, options) as (bench, number):
+        for selection in selections:
+            for launch in selection.launches:
+                source = RecordedLaunch(
+                    bench=bench,
+                    selection=replace(selection, launches=(small_launch(selection, launch),)),
+                    tell=tell,
+                    is_voted=True,
+                    kernels=together[selection.repro.file],
+                    trials=trials,
+                    budget=budget,
+                )
+                executor = OnEmulator(source=source, follow=follow)
+                for place in places_of(source.selection):
+                    session = None
+                    try:
+                        plan = await plan_launch(bench, place)
+                        session = plan.session
+                        notes += (*plan.notes, *plan.warnings)
+                        await source.inputs(PLAIN_TARGET, place.target)
+                        jobs = [executor.execute(bench, cell) for cell in plan.cells]
+                        for executed in await asyncio.gather(*jobs):
+                            keep_execution(store, number, executed)
+                            rows.append(executed.row)
+                            heard(executed.row)
+                    except TriageError as error:
+                        failures.append(error)
+                    finally:
+                        for opened in filter(None, {session, *source.sessions()}):
+                            await bench.sessions.close(opened)
+                for inputs in source.recordings:
+                    if inputs.error and inputs.launches:
+                        said = raised_words(selection.repro, inputs.error)
+                        where = f"{selection.repro.name}, launch {launch.label}, with values"
+                        notes.append(f"{said}, after the launches that are executed ({where})")
+    if not rows:
+        raise failures[0] if failures else EmptySelectionError("--config matches no config")
+    return RunReport(
+        rows=tuple(rows),
+        failures=tuple(dict.fromkeys(str(error) for error in failures)),
+        notes=tuple(dict.fromkeys(notes)),
+    )

@@ -26,7 +26,7 @@ from harness.run.launch import Launch
 from harness.run.launching import LaunchSource, NotRunError, launch_of
 from harness.run.recording import PLAIN_TARGET, find_variant, recorded
 from harness.run.references import Another, References, reference_of
-from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
+from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.errors import TriageError, UsageError
 from harness.values.execution import Inputs, LaunchVariant
 from harness.values.kernel import ConfigFilter
@@ -85,11 +85,6 @@ async def lower_cell(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
         )
         raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason}")
     return lowering
-
-
-def default_trials() -> tuple[RunTrial, ...]:
-    """The schedules that find the known bugs, with a look for races."""
-    return trials_of(read_schedules(DEFAULT), races=True)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -70,3 +70,8 @@ def trials_of(schedules: Sequence[Schedule], *, races: bool) -> tuple[RunTrial, 
     ]
     repeated = replace(schedules[0], garbage=1)
     return (*runs, RunTrial(schedule=repeated, checks=Checks(validity=True)))
+
+
+def default_trials() -> tuple[RunTrial, ...]:
+    """The schedules that find the known bugs, with a look for races."""
+    return trials_of(read_schedules(DEFAULT), races=True)

@@ -30,6 +30,7 @@ from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.run.executing import Follow
+from harness.run.executors import run_selections
 from harness.run.following import follow_value, read_another, read_element
 from harness.run.gpu.device.contents import MOST_RUNS
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
@@ -38,7 +39,6 @@ from harness.run.gpu.trip import LIMIT, REPEATS
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
-from harness.run.selections import run_selections
 from harness.run.table import (
     measured_said,
     runs_document,

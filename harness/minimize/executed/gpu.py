@@ -38,8 +38,7 @@ from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, evidence_of
 from harness.run.launching import LaunchSource
 from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs, raw_launch
-from harness.run.recorded_launch import default_trials
-from harness.run.schedules import INSTRUCTIONS
+from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict

@@ -45,8 +45,8 @@ from harness.run.raw_ptx import (
     RawLaunch,
     raw_launch,
 )
-from harness.run.recorded_launch import RecordedLaunch, default_trials, lower_cell
-from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
+from harness.run.recorded_launch import RecordedLaunch, lower_cell
+from harness.run.schedules import DEFAULT, INSTRUCTIONS, default_trials, read_schedules
 from harness.values.errors import UsageError
 from harness.values.execution import Argument, RunVerdict
 from harness.values.toolchain import EMULATOR
@@ -184,7 +184,7 @@ class EmulatedPtx:
         Raises:
             InfrastructureError: the emulator cannot be started.
         """
-        trials = trials_of(read_schedules(DEFAULT), races=True)
+        trials = default_trials()
         once = await self._run(text, trials)
         judgement = self._judge(once)
         faults: tuple[str, ...] = ()

@@ -437,7 +437,11 @@ class _Bench:
     def _not_ended(self, case: Measured) -> Judgement | None:
         """What went wrong before there were values."""
         found = judge_end(case, self.referee.evidence.launch.emulation.buffers, self.gpu)
-        if found is None or found.verdict is RunVerdict.NOT_RUN or _is_refused(case):
+        if (
+            found is None
+            or found.verdict is RunVerdict.NOT_RUN
+            or case.runs[-1].status == "refused"
+        ):
             return found
         return self._accused(case, found)
 
@@ -518,8 +522,12 @@ class _Bench:
                     reference=author.words,
                     outputs=outputs,
                 )
+        found = self.referee.judgement
         if emulated is None:
-            return self._faulty_ptx() or self._without_referee(case, run)
+            if found.verdict in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
+                # It is wrong all the same. Not where it took too long there: a GPU is faster.
+                return replace(found, reason=f"it came to an end; {self._fault_of_ptx()}")
+            return self._without_referee(case, run)
         outputs = self.referee.outputs(run.buffers, emulated.buffers)
         if any(each.differing for each in outputs):
             return self._differs(case, outputs, author)
@@ -533,16 +541,6 @@ class _Bench:
             )
         said = f"agrees with the emulator, which says of the PTX: {found.reason}"
         return replace(found, reason=f"measured: {said}")
-
-    def _faulty_ptx(self) -> Judgement | None:
-        """The PTX faults in the emulator and came to an end here: it is wrong all the same.
-
-        Not where it took too long there: a GPU is faster.
-        """
-        found = self.referee.judgement
-        if found.verdict not in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
-            return None
-        return replace(found, reason=f"it came to an end; {self._fault_of_ptx()}")
 
     def _differs(
         self, case: Measured, outputs: tuple[OutputFacts, ...], author: Trusted | None
@@ -594,7 +592,11 @@ class _Bench:
     def _without_referee(self, case: Measured, run: GpuRun) -> Judgement:
         """Nothing says what the PTX computes: all that can be said is whether cubins agree."""
         why = self.referee.judgement.reason
-        others = [each for each in self._others(case) if each.ended and not _went_wrong(each)]
+        others = [
+            each
+            for each in self._others(case)
+            if each.ended and not any(run.status != "ended" or run.guards for run in each.runs)
+        ]
         apart = [
             each.words
             for each in others
@@ -620,14 +622,6 @@ class _Bench:
             verdict=RunVerdict.RAN,
             reason=f"measured: {alike}; there is nothing to compare it with: {why}",
         )
-
-
-def _is_refused(case: Measured) -> bool:
-    return case.runs[-1].status == "refused"
-
-
-def _went_wrong(case: Measured) -> bool:
-    return any(run.status != "ended" or run.guards for run in case.runs)
 
 
 def _end_of(run: GpuRun) -> tuple[RunVerdict | None, str]:
