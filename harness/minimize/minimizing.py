@@ -208,11 +208,7 @@ def _levels_of(end: FrontEnd, target: Target) -> tuple[str, ...]:
 
 
 def _check_level(options: MinimizeOptions, selection: Selection) -> None:
-    """See early whether there is such a level.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """See early whether there is such a level."""
     end = front_end(selection.repro.front_end)
     known = _levels_of(end, selection.targets[0])
     if selection.repro.ptx is not None or options.run:

@@ -112,10 +112,6 @@ async def _minimize_source(
     """Reduce the subject's source, whose candidates are executed on the subject's inputs.
 
     What is left is a launch file too, which `triage run` executes.
-
-    Raises:
-        UsageError: the source cannot be written as one file, or the folder is taken.
-        TriageError: the machine failed before the reduction began.
     """
     bench, cell = task.bench, task.subject.cell
     folder, form = task.folder(".py"), form_of(cell.compiler.kind)
@@ -271,7 +267,7 @@ async def _try_launch(
 ) -> RunRow | str:
     """Write a launch file and run it; what it shows, or why that is not what it should be."""
     for name, data in files.items():
-        folder.write_bytes(name, data)
+        folder.write(name, data)
     asked = SelectionOptions(
         kernel=str(folder.path / LAUNCH_FILE),
         sm=(found.target,),
@@ -325,10 +321,6 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
     """Reduce the lowest IR of the subject that goes wrong, beside something that is right.
 
     What its PTX is launched with goes with what is left.
-
-    Raises:
-        UsageError: it never was IR, or the folder is taken.
-        TriageError: the machine failed before the reduction began.
     """
     bench, cell, reason = task.bench, task.subject.cell, task.subject.row.reason
     seen: list[str] = []

@@ -215,11 +215,7 @@ class ExecutedOracle(Oracle[Compiler]):
         return lowered
 
     def _launch(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Launch:
-        """Its launch on the inputs of the variant.
-
-        Raises:
-            NotRunError: arguments and PTX do not fit.
-        """
+        """Its launch on the inputs of the variant."""
         metadata = self.form.described(lowered.lowering.metadata)
         return launch_of_text(
             lowered.ptx or "", metadata, self.variant, trials, self.budget, formal=self.formal
@@ -234,11 +230,7 @@ class ExecutedOracle(Oracle[Compiler]):
     async def _trusted(
         self, text: str, tool: Compiler, limits: ResourceLimits
     ) -> tuple[tuple[Trusted, ...], Mapping[str, bytes]]:
-        """What the file computes for the other target, or by the other compiler; bytes by sha256.
-
-        Raises:
-            NotRunError: it cannot be determined there, or depends on garbage.
-        """
+        """What the file computes for the other target or by the other compiler; bytes by sha256."""
         if self.beside is None:
             return self.trusted, {}
         launch = replace(self.beside, compiler=self.beside_compiler or tool)

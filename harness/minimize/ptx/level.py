@@ -290,11 +290,7 @@ async def _look_around(
     fingerprint: Fingerprint,
     tell: Callable[[str], None],
 ) -> VersionReactions[Assembler]:
-    """Try every installed ptxas on the original, and more of the index until both sides accept.
-
-    Raises:
-        InfrastructureError: this ptxas cannot be started.
-    """
+    """Try every installed ptxas on the original, and more of the index until both sides accept."""
     versions = ptxas_versions()
     tried = await ask_installed(oracle, versions, text, ptxas, oracle.limits)
     if fingerprint.condition is None and fingerprint.shows(tried.reactions[ptxas.version]):

@@ -689,14 +689,7 @@ async def _reduce_defined(work: _Work) -> Reduction[str]:
 def _result(
     reducer: Reducer[Document], best: Document, *, is_minimal: bool, spent: int = 0
 ) -> Reduction[str]:
-    done = reducer.reduction(is_minimal=is_minimal)
-    return Reduction(
-        document=str(best),
-        tests=spent + done.tests,
-        is_finished=done.is_finished,
-        is_minimal=done.is_minimal,
-        ledger=done.ledger,
-    )
+    return reducer.reduction(is_minimal=is_minimal).mapped(lambda _: str(best), spent=spent)
 
 
 class _Strategy:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.frontends.one_file import without_argument
 from harness.minimize.python.tree import (
@@ -26,8 +26,7 @@ from harness.minimize.python.tree import (
 )
 from harness.minimize.reduction.driver import (
     Edit,
-    MarkedByEdit,
-    MarkedPass,
+    FoundPass,
     Reducer,
     TextFormat,
     reduce_patiently,
@@ -39,87 +38,61 @@ T = TypeVar("T")
 Change = Callable[[ast.AST], Replacement]
 
 
-def _position(edit: Edit) -> int:
-    assert isinstance(edit, int)
-    return edit
-
-
 def nothing(node: ast.AST) -> Replacement:  # noqa: ARG001
     """Leaves a node out."""
     return None
 
 
-class _MarkedByWords:
-    """Passes whose edits are positions."""
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        return document.words(_position(edit))
+Pass = FoundPass[PythonFile]
 
 
-@dataclass(frozen=True, slots=True)
-class Statements:
-    """Statements, each with all that needs what it sets: what is left still makes sense."""
-
-    name: str = "statements"
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        positions = document.positions
-        return [
-            positions[id(statement)]
-            for function in document.functions.values()
-            for statement in function.statements
-        ]
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        statement = document.nodes[_position(edit)]
-        assert isinstance(statement, ast.stmt)
-        function = document.function_of(statement)
-        gone = function.closure([statement])
-        return tuple(ast.unparse(each) for each in function.statements if id(each) in gone)
-
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        gone = {id(document.nodes[_position(position)]) for position in chosen}
-        positions = document.positions
-        changes: dict[int, Change] = {}
-        for function in document.functions.values():
-            mine = [each for each in function.statements if id(each) in gone]
-            changes |= {positions[lost]: nothing for lost in function.closure(mine)}
-        return document.rewrite(changes)
+def _without(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
+    return document.rewrite(dict.fromkeys(chosen, nothing))
 
 
-@dataclass(frozen=True, slots=True)
-class Methods:
-    """Methods of classes as a whole."""
-
-    name: str = "methods"
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        positions = document.positions
-        found = document.functions.items()
-        return [positions[id(each.node)] for name, each in found if "." in name]
-
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        return ast.unparse(document.nodes[_position(edit)])
-
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        return document.rewrite({_position(position): nothing for position in chosen})
+def _statements(document: PythonFile) -> list[int]:
+    return [
+        document.positions[id(statement)]
+        for function in document.functions.values()
+        for statement in function.statements
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class Unused(_MarkedByWords):
+def _words_of_closure(document: PythonFile, position: int) -> Hashable:
+    """All that goes with a statement, in words."""
+    statement = document.nodes[position]
+    assert isinstance(statement, ast.stmt)
+    function = document.function_of(statement)
+    gone = function.closure([statement])
+    return tuple(ast.unparse(each) for each in function.statements if id(each) in gone)
+
+
+def _without_closure(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
+    gone = {id(document.nodes[position]) for position in chosen}
+    changes: dict[int, Change] = {}
+    for function in document.functions.values():
+        mine = [each for each in function.statements if id(each) in gone]
+        changes |= {document.positions[lost]: nothing for lost in function.closure(mine)}
+    return document.rewrite(changes)
+
+
+def _methods(document: PythonFile) -> list[int]:
+    functions = document.functions.items()
+    return [document.positions[id(each.node)] for name, each in functions if "." in name]
+
+
+def _unused(document: PythonFile) -> list[int]:
     """What is never read: variables, helpers, imports, constants, empty loops."""
+    unused = _unused_globals(document)
+    for function in document.functions.values():
+        unused += _unused_statements(function)
+    return sorted(document.positions[id(statement)] for statement in unused)
 
-    name: str = "unused"
 
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        positions = document.positions
-        found = [*_unused_globals(document)]
-        for function in document.functions.values():
-            found += _unused_statements(function)
-        return sorted(positions[id(statement)] for statement in found)
-
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        return document.rewrite({_position(position): nothing for position in chosen})
+# Each with all that needs what it sets: what is left still makes sense.
+STATEMENTS = Pass("statements", _statements, _without_closure, _words_of_closure)
+METHODS = Pass("methods", _methods, _without, lambda document, at: ast.unparse(document.nodes[at]))
+UNUSED = Pass("unused", _unused, _without, PythonFile.words)
 
 
 def _unused_statements(function: PythonFunction) -> list[ast.stmt]:
@@ -170,28 +143,23 @@ def _global_names(statement: ast.stmt) -> set[str]:
     return stores(statement)
 
 
-@dataclass(frozen=True, slots=True)
-class Rewrites(_MarkedByWords):
+def rewrites(name: str, offer: Callable[[PythonFile, ast.AST], Change | None]) -> Pass:
     """Nodes that can be written in a simpler way; `offer` says how, for those that it knows."""
 
-    name: str
-    offer: Callable[[PythonFile, ast.AST], Change | None]
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        found = [
+    def find(document: PythonFile) -> list[int]:
+        """Within functions; like beside like, since they tend to share their fate."""
+        offered = [
             position
             for position, node in enumerate(document.nodes)
-            if id(node) in document.inside and self.offer(document, node)
+            if id(node) in document.inside and offer(document, node)
         ]
-        return sorted(found, key=lambda position: (_kind(document.nodes[position]), position))
+        return sorted(offered, key=lambda position: (_kind(document.nodes[position]), position))
 
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        changes = {}
-        for position in map(_position, chosen):
-            change = self.offer(document, document.nodes[position])
-            if change:
-                changes[position] = change
-        return document.rewrite(changes)
+    def make(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
+        offered = {position: offer(document, document.nodes[position]) for position in chosen}
+        return document.rewrite({at: change for at, change in offered.items() if change})
+
+    return Pass(name, find, make, PythonFile.words)
 
 
 def _kind(node: ast.AST) -> str:
@@ -202,16 +170,16 @@ def _kind(node: ast.AST) -> str:
     return type(node).__name__
 
 
-def of_nodes(name: str, kind: type[ast.AST], change: Change) -> Rewrites:
+def of_nodes(name: str, kind: type[ast.AST], change: Change) -> Pass:
     """The same change for every node of a kind."""
-    return Rewrites(name, lambda _, node: change if isinstance(node, kind) else None)
+    return rewrites(name, lambda _, node: change if isinstance(node, kind) else None)
 
 
-def branches(which: str) -> Rewrites:
+def branches(which: str) -> Pass:
     """The body, or the `else`, in place of a whole `if` or loop; a loop runs once."""
     offered = (ast.If, ast.For, ast.While)
     change = partial(_arm, which=which)
-    return Rewrites(
+    return rewrites(
         f"{which} of branches", lambda _, node: change if isinstance(node, offered) else None
     )
 
@@ -231,14 +199,14 @@ def _arm(node: ast.AST, which: str) -> Replacement:
     return [*first, *node.body]
 
 
-def operands(index: int) -> Rewrites:
+def operands(index: int) -> Pass:
     """One operand of an expression in place of the whole."""
 
     def offer(source: PythonFile, node: ast.AST) -> Change | None:
         found = list(_operands(source, node))
         return (lambda new: list(_operands(source, new))[index]) if index < len(found) else None
 
-    return Rewrites(f"operand {index + 1}", offer)
+    return rewrites(f"operand {index + 1}", offer)
 
 
 def _operands(source: PythonFile, node: ast.AST) -> Iterator[ast.expr]:
@@ -264,7 +232,7 @@ def _operands(source: PythonFile, node: ast.AST) -> Iterator[ast.expr]:
         yield from (each for each in node.args if not isinstance(each, ast.Starred))
 
 
-def constants(value: float) -> Rewrites:
+def constants(value: float) -> Pass:
     """A number in place of an expression."""
 
     def offer(source: PythonFile, node: ast.AST) -> Change | None:
@@ -272,7 +240,7 @@ def constants(value: float) -> Rewrites:
             return None
         return (lambda _: ast.Constant(value)) if id(node) in source.values else None
 
-    return Rewrites(f"{value} for an expression", offer)
+    return rewrites(f"{value} for an expression", offer)
 
 
 def _bare(node: ast.AST) -> Replacement:
@@ -297,17 +265,17 @@ def _shorter(node: ast.AST) -> Replacement:
 # Masks, what is loaded beyond them, dtypes.
 KEYWORDS = of_nodes("keywords", ast.keyword, nothing)
 PLAIN_ASSIGNMENTS = of_nodes("plain assignments", ast.AugAssign, _plain)
-BARE_EXPRESSIONS = Rewrites(
+BARE_EXPRESSIONS = rewrites(
     "bare expressions",
     lambda _, node: (
         _bare if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) else None
     ),
 )
 # Of functions within functions, where nothing reads them.
-PARAMETERS = Rewrites(
+PARAMETERS = rewrites(
     "parameters", lambda source, node: nothing if id(node) in source.unread else None
 )
-TRAILING_ARGUMENTS = Rewrites(
+TRAILING_ARGUMENTS = rewrites(
     "trailing arguments",
     lambda _, node: _shorter if isinstance(node, ast.Call) and node.args else None,
 )
@@ -316,31 +284,23 @@ TRAILING_ARGUMENTS = Rewrites(
 # What may go from the launch of a standalone file, and from the code with it.
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments(MarkedByEdit):
-    """Arguments of the kernel that are not read, and those that a constant can stand in for.
+def arguments(*, is_inlining: bool) -> Pass:
+    """Arguments of the kernel that are not read, or those that a constant can stand in for.
 
     They leave the launch too. A number at run time may be any number: 1 will do.
     """
 
-    is_inlining: bool
-
-    @property
-    def name(self) -> str:
-        """What the ledger calls it."""
-        return "inlined arguments" if self.is_inlining else "unused arguments"
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+    def find(document: PythonFile) -> list[str]:
         kernel = document.kernel
         read = names_in(kernel.node.body)
-        if not self.is_inlining:
+        if not is_inlining:
             return [name for name in kernel.parameters if name not in read]
         values = {name: _value(document, name) for name in kernel.parameters if name in read}
         changed = {name for each in kernel.statements for name in stores(each)}
         return [name for name, value in values.items() if value and name not in changed]
 
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        names = {str(name) for name in chosen}
+    def make(document: PythonFile, chosen: Sequence[str]) -> PythonFile | None:
+        names = set(chosen)
         launch = document.launch
         for name in names:
             launch = without_argument(launch, name)
@@ -351,10 +311,12 @@ class Arguments(MarkedByEdit):
                 continue
             if isinstance(node, ast.arguments):
                 changes[position] = lambda old: _without_parameters(old, names)
-            elif isinstance(node, ast.Name) and node.id in names and self.is_inlining:
+            elif isinstance(node, ast.Name) and node.id in names and is_inlining:
                 text = _value(document, node.id)
                 changes[position] = lambda _, text=text: expression(text)  # type: ignore[misc]
         return document.rewrite(changes, launch)
+
+    return Pass("inlined arguments" if is_inlining else "unused arguments", find, make)
 
 
 def _value(source: PythonFile, name: str) -> str | None:
@@ -382,67 +344,57 @@ def _without_parameters(node: ast.AST, names: set[str]) -> ast.AST:
     return node
 
 
-@dataclass(frozen=True, slots=True)
-class Options(MarkedByEdit):
-    """Options and attributes of the launch, each back to what Triton takes by itself."""
-
-    name: str = "launch"
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        launch = document.launch
-        return [("attribute", path) for path in launch.attributes] + [
-            ("option", name) for name in launch.options
-        ]
-
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        gone = set(chosen)
-        launch = document.launch
-        options = {n: v for n, v in launch.options.items() if ("option", n) not in gone}
-        attributes = {p: v for p, v in launch.attributes.items() if ("attribute", p) not in gone}
-        return document.rewrite({}, replace(launch, options=options, attributes=attributes))
+def _options(document: PythonFile) -> Sequence[Edit]:
+    """Options and attributes of the launch, each back to what the compiler takes by itself."""
+    launch = document.launch
+    return [("attribute", path) for path in launch.attributes] + [
+        ("option", name) for name in launch.options
+    ]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Whole numbers, halved wherever they stand: a block size has the same value in many places."""
+def _without_options(document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+    gone = set(chosen)
+    launch = document.launch
+    options = {n: v for n, v in launch.options.items() if ("option", n) not in gone}
+    attributes = {p: v for p, v in launch.attributes.items() if ("attribute", p) not in gone}
+    return document.rewrite({}, replace(launch, options=options, attributes=attributes))
 
-    name: str = "halved numbers"
 
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        values = {
-            node.value
-            for node in document.nodes
-            if isinstance(node, ast.Constant) and _is_large(node.value)
-        }
-        launch = document.launch
-        return (
-            [("value", value) for value in sorted(values, key=str)]
-            + [("constant", p) for p, text in launch.constants.items() if _number(text)]
-            + [("option", n) for n, text in launch.options.items() if _number(text)]
-        )
+def _numbers(document: PythonFile) -> Sequence[Edit]:
+    """Whole numbers, wherever they stand: a block size has the same value in many places."""
+    nodes = (node for node in document.nodes if isinstance(node, ast.Constant))
+    values = {node.value for node in nodes if _is_large(node.value)}
+    launch = document.launch
+    return (
+        [("value", value) for value in sorted(values, key=str)]
+        + [("constant", p) for p, text in launch.constants.items() if _number(text)]
+        + [("option", n) for n, text in launch.options.items() if _number(text)]
+    )
 
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        assert isinstance(edit, tuple)
-        kind, name = edit
-        launch = document.launch
-        numbers = {"constant": launch.constants.get(name), "option": launch.options.get(name)}
-        return edit, numbers.get(kind)
 
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        picked = set(chosen)
-        launch = replace(
-            document.launch,
-            constants=_halved("constant", document.launch.constants, picked),
-            options=_halved("option", document.launch.options, picked),
-        )
-        changes: dict[int, Change] = {
-            position: lambda _, value=node.value: ast.Constant(value // 2)  # type: ignore[misc]
-            for position, node in enumerate(document.nodes)
-            if isinstance(node, ast.Constant)
-            and _is_large(node.value)
-            and ("value", node.value) in picked
-        }
-        return document.rewrite(changes, launch)
+def _number_now(document: PythonFile, edit: tuple[str, Any]) -> Hashable:
+    """What the edit names, and the number that it is now."""
+    kind, name = edit
+    launch = document.launch
+    numbers = {"constant": launch.constants.get(name), "option": launch.options.get(name)}
+    return edit, numbers.get(kind)
+
+
+def _with_halves(document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
+    picked = set(chosen)
+    launch = replace(
+        document.launch,
+        constants=_halved("constant", document.launch.constants, picked),
+        options=_halved("option", document.launch.options, picked),
+    )
+    changes: dict[int, Change] = {
+        position: lambda _, value=node.value: ast.Constant(value // 2)  # type: ignore[misc]
+        for position, node in enumerate(document.nodes)
+        if isinstance(node, ast.Constant)
+        and _is_large(node.value)
+        and ("value", node.value) in picked
+    }
+    return document.rewrite(changes, launch)
 
 
 def _is_large(value: object) -> bool:
@@ -462,18 +414,10 @@ def _halved(kind: str, texts: Mapping[T, str], picked: Collection[Edit]) -> dict
 _SHORT = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Variables:
+def variables(value: float) -> Pass:
     """A number in place of a variable, wherever it is read; what sets it goes."""
 
-    value: float
-
-    @property
-    def name(self) -> str:
-        """What the ledger calls it."""
-        return f"{self.value} for a variable"
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
+    def find(document: PythonFile) -> list[Edit]:
         return [
             (place, name)
             for place, function in document.functions.items()
@@ -482,25 +426,26 @@ class Variables:
             )
         ]
 
-    def mark(self, document: PythonFile, edit: Edit) -> Hashable:
-        assert isinstance(edit, tuple)
+    def words(document: PythonFile, edit: tuple[str, str]) -> Hashable:
+        """All that sets it, in words."""
         function = document.functions[edit[0]]
-        found = (each for each in function.statements if edit[1] in stores(each))
-        return edit, tuple(ast.unparse(each).partition("\n")[0] for each in found)
+        setting = (each for each in function.statements if edit[1] in stores(each))
+        return edit, tuple(ast.unparse(each).partition("\n")[0] for each in setting)
 
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        positions = document.positions
+    def make(document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         changes: dict[int, Change] = {}
         for place, function in document.functions.items():
             local = {name for statement in function.statements for name in stores(statement)}
             names = {name for name in local if (place, name) in chosen}
             for statement in function.statements:
                 if _only_sets(statement) & names:
-                    changes[positions[id(statement)]] = nothing
+                    changes[document.positions[id(statement)]] = nothing
             for node in _reads(function):
                 if node.id in names:
-                    changes[positions[id(node)]] = lambda _: ast.Constant(self.value)
+                    changes[document.positions[id(node)]] = lambda _: ast.Constant(value)
         return document.rewrite(changes)
+
+    return Pass(f"{value} for a variable", find, make, words)
 
 
 def _only_sets(statement: ast.stmt) -> set[str]:
@@ -514,36 +459,34 @@ def _reads(function: PythonFunction) -> Iterator[ast.Name]:
             yield node
 
 
-@dataclass(frozen=True, slots=True)
-class Twins(_MarkedByWords):
-    """A variable that was set before, in the same way but from others, in place of one."""
+def _substitution(
+    name: str, pairs: Callable[[PythonFunction], Iterator[tuple[ast.Assign, str]]]
+) -> Pass:
+    """Assignments that go, each with the expression that stands in for its variable."""
 
-    name: str = "twins"
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        positions = document.positions
+    def find(document: PythonFile) -> list[int]:
         return [
-            positions[id(later)]
+            document.positions[id(statement)]
             for function in document.functions.values()
-            for later, _ in _twins(function)
+            for statement, _ in pairs(function)
         ]
 
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        gone = {id(document.nodes[_position(edit)]) for edit in chosen}
-        positions = document.positions
-        changes: dict[int, Change] = dict.fromkeys(map(_position, chosen), nothing)
+    def make(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
+        gone = {id(document.nodes[position]) for position in chosen}
+        changes: dict[int, Change] = dict.fromkeys(chosen, nothing)
         for function in document.functions.values():
-            texts = {
-                _target(later): _target(earlier)
-                for later, earlier in _twins(function)
-                if id(later) in gone
-            }
-            changes |= _in_place(function, texts, positions)
+            texts = {_target(each): text for each, text in pairs(function) if id(each) in gone}
+            for node in _reads(function):
+                if node.id in texts:
+                    text = _resolved(node.id, texts)
+                    changes[document.positions[id(node)]] = lambda _, text=text: expression(text)  # type: ignore[misc]
         return document.rewrite(changes)
 
+    return Pass(name, find, make, PythonFile.words)
 
-def _twins(function: PythonFunction) -> Iterator[tuple[ast.Assign, ast.Assign]]:
-    """Assignments, and the nearest one before that looks the same but for the names in it."""
+
+def _twins(function: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
+    """Assignments, and what the nearest one sets that looks the same but for the names in it."""
     counts = Counter(name for each in function.statements for name in stores(each))
     before: dict[str, ast.Assign] = {}
     for each in function.statements:
@@ -555,7 +498,7 @@ def _twins(function: PythonFunction) -> Iterator[tuple[ast.Assign, ast.Assign]]:
             continue
         look = _nameless(each.value)
         if look in before:
-            yield each, before[look]
+            yield each, _target(before[look])
         before[look] = each
 
 
@@ -572,50 +515,8 @@ def _nameless(node: ast.expr) -> str:
     return " ".join(parts)
 
 
-def _in_place(
-    function: PythonFunction, texts: Mapping[str, str], positions: Mapping[int, int]
-) -> dict[int, Change]:
-    """Changes that write expressions in place of variables."""
-    changes: dict[int, Change] = {}
-    for node in _reads(function):
-        if node.id in texts:
-            text = _resolved(node.id, texts)
-            changes[positions[id(node)]] = lambda _, text=text: expression(text)  # type: ignore[misc]
-    return changes
-
-
-@dataclass(frozen=True, slots=True)
-class Propagations(_MarkedByWords):
-    """What a variable was set to, in place of the variable: names and numbers, short expressions.
-
-    Only where it is set once, and an expression only where it is read once.
-    """
-
-    name: str = "propagations"
-
-    def opportunities(self, document: PythonFile) -> Sequence[Edit]:
-        positions = document.positions
-        return [
-            positions[id(statement)]
-            for function in document.functions.values()
-            for statement in _set_once(function)
-        ]
-
-    def apply(self, document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-        gone = {id(document.nodes[_position(position)]) for position in chosen}
-        positions = document.positions
-        changes: dict[int, Change] = {positions[statement]: nothing for statement in gone}
-        for function in document.functions.values():
-            texts = {
-                _target(each): ast.unparse(each.value)
-                for each in _set_once(function)
-                if id(each) in gone
-            }
-            changes |= _in_place(function, texts, positions)
-        return document.rewrite(changes)
-
-
-def _set_once(function: PythonFunction) -> Iterator[ast.Assign]:
+def _set_once(function: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
+    """Variables that are set once to a name, a number or, read once, to a short expression."""
     counts = Counter(name for each in function.statements for name in stores(each))
     reads = Counter(node.id for node in _reads(function))
     for each in function.statements:
@@ -629,7 +530,7 @@ def _set_once(function: PythonFunction) -> Iterator[ast.Assign]:
         is_plain = isinstance(value, ast.Name | ast.Constant)
         is_short = reads[name] == 1 and len(ast.unparse(value)) <= _SHORT
         if is_plain or is_short:
-            yield each
+            yield each, ast.unparse(value)
 
 
 def _target(statement: ast.Assign) -> str:
@@ -659,35 +560,33 @@ def _resolved(name: str, texts: Mapping[str, str]) -> str:
 # Statements go with all that depends on them, so that candidates fail for a reason, not for a name
 # that is missing. Expressions are looked at once the statements are few.
 
-_STRUCTURE: tuple[MarkedPass[PythonFile], ...] = (
-    Unused(),
-    Methods(),
-    Statements(),
-    branches("body"),
-    branches("else"),
-)
-PASSES: tuple[MarkedPass[PythonFile], ...] = (
-    Arguments(is_inlining=False),
+_STRUCTURE: tuple[Pass, ...] = (UNUSED, METHODS, STATEMENTS, branches("body"), branches("else"))
+OPTIONS = Pass("launch", _options, _without_options)
+NUMBERS = Pass("halved numbers", _numbers, _with_halves, _number_now)
+TWINS = _substitution("twins", _twins)
+PROPAGATIONS = _substitution("propagations", _set_once)
+PASSES: tuple[Pass, ...] = (
+    arguments(is_inlining=False),
     PARAMETERS,
-    Options(),
+    OPTIONS,
     KEYWORDS,
     PLAIN_ASSIGNMENTS,
-    Variables(0),
-    Variables(1.0),
-    Unused(),
+    variables(0),
+    variables(1.0),
+    UNUSED,
     operands(0),
     operands(1),
     operands(2),
     *_STRUCTURE,
-    Twins(),
+    TWINS,
     TRAILING_ARGUMENTS,
     constants(1.0),
     constants(0),
     BARE_EXPRESSIONS,
-    Unused(),
-    Propagations(),
-    Numbers(),
-    Arguments(is_inlining=True),
+    UNUSED,
+    PROPAGATIONS,
+    NUMBERS,
+    arguments(is_inlining=True),
 )
 
 

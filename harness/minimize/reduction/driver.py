@@ -34,6 +34,13 @@ class PassCount:
     accepted: int = 0
     removed: int = 0
 
+    def __add__(self, other: PassCount) -> PassCount:
+        return PassCount(
+            tests=self.tests + other.tests,
+            accepted=self.accepted + other.accepted,
+            removed=self.removed + other.removed,
+        )
+
 
 class ReductionTest:
     """A test that was started. It may be heard more than once."""
@@ -98,7 +105,7 @@ class Tests(Generic[D]):
             if self.is_spent():
                 return None
             self.count += 1
-            self.enter(name, tests=1)
+            self.enter(name, PassCount(tests=1))
             self._known[digest] = ReductionTest(self._is_interesting(document))
         return self._known[digest]
 
@@ -117,14 +124,9 @@ class Tests(Generic[D]):
             self.is_over = (most is not None and self.count >= most) or self._effort.is_time_up()
         return self.is_over
 
-    def enter(self, name: str, *, tests: int = 0, accepted: int = 0, removed: int = 0) -> None:
+    def enter(self, name: str, count: PassCount) -> None:
         """Enter something into the ledger."""
-        before = self.ledger.get(name, PassCount())
-        self.ledger[name] = PassCount(
-            tests=before.tests + tests,
-            accepted=before.accepted + accepted,
-            removed=before.removed + removed,
-        )
+        self.ledger[name] = self.ledger.get(name, PassCount()) + count
 
     def _digest(self, document: D) -> bytes:
         return hashlib.sha256(self._key(document).encode(errors="surrogatepass")).digest()
@@ -185,6 +187,16 @@ class Reduction(Generic[D]):
     is_minimal: bool
     ledger: Mapping[str, PassCount] = field(default_factory=dict)
 
+    def mapped(self, made_of: Callable[[D], E], *, spent: int = 0) -> Reduction[E]:
+        """The same with what is made of the document, after so many more tests."""
+        return Reduction(
+            document=made_of(self.document),
+            tests=spent + self.tests,
+            is_finished=self.is_finished,
+            is_minimal=self.is_minimal,
+            ledger=self.ledger,
+        )
+
 
 class Reducer(Generic[D]):
     """A reduction under way, and the best document so far.
@@ -234,12 +246,9 @@ class Reducer(Generic[D]):
         neither reported as the best document nor counted, until this one adopts it.
         """
         inner = copy(self)
-        inner._set_out(self, document, complete)  # noqa: SLF001 - of the same class
-        return inner
-
-    def _set_out(self, outer: Reducer[D], document: D, complete: Callable[[D], D]) -> None:
-        self.best, self._outer, self._complete, self._reach = document, outer, complete, {}
+        vars(inner).update(best=document, _outer=self, _complete=complete, _reach={})
         self._tests.take_for_granted(complete(document))
+        return inner
 
     def reduction(self, *, is_minimal: bool = False) -> Reduction[D]:
         """What it came to."""
@@ -316,7 +325,7 @@ class Reducer(Generic[D]):
     def adopt(self, name: str, document: D) -> None:
         """Make a document that was found to be interesting the best one."""
         if not self._outer:
-            self._tests.enter(name, accepted=1, removed=-self.growth(document))
+            self._tests.enter(name, PassCount(accepted=1, removed=-self.growth(document)))
         self.best = document
 
     def tell(self, name: str, *, is_accepted: bool = False) -> None:
@@ -406,14 +415,12 @@ class _Round(Generic[D]):
         is_new = not self._reducer.is_known(document)
         answer = self._reducer.begin(self._pass.name, document)
         # What was tested before is taken only where it is smaller: else a pass could go in circles.
-        if answer is None or (not is_new and (answer.said is False or self._is_no_gain(document))):
+        is_gain = self._reducer.growth(document) < 0
+        if answer is None or (not is_new and (answer.said is False or not is_gain)):
             return None
         return _Trial(
             chunk=chunk, document=document, answer=answer, is_new=is_new, taken=len(self._taken)
         )
-
-    def _is_no_gain(self, document: D) -> bool:
-        return self._reducer.growth(document) >= 0
 
     async def _consider(self, trial: _Trial[D], smallest: int) -> None:
         said = await trial.answer.hear()
@@ -629,10 +636,4 @@ class TextFormat(Generic[D]):
             effort=effort,
             watch=lambda progress: watch(progress.mapped(self.text_of)),
         )
-        return Reduction(
-            document=self.text_of(done.document),
-            tests=done.tests,
-            is_finished=done.is_finished,
-            is_minimal=done.is_minimal,
-            ledger=done.ledger,
-        )
+        return done.mapped(self.text_of)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -227,48 +226,6 @@ class Minimization:
             for line in self.versions
             if line.original in self._telling and line.is_same is False
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionSpan:
-    """Neighbouring versions with one answer for the original, and one for the result.
-
-    The words are those of each of them; several where they differ.
-    """
-
-    first: str
-    last: str
-    original: Answer
-    original_words: tuple[str, ...]
-    minimized: Answer | None
-    minimized_words: tuple[str, ...]
-
-    @property
-    def versions(self) -> str:
-        """`3.5.0` or `3.5.0 - 3.7.1`."""
-        return self.first if self.first == self.last else f"{self.first} - {self.last}"
-
-
-def spans_of(found: Minimization) -> list[VersionSpan]:
-    """The table "original against result, version by version", oldest first."""
-    spans = []
-    for (original, minimized), group in itertools.groupby(
-        found.versions, key=lambda line: (line.original, line.minimized)
-    ):
-        part = list(group)
-        spans.append(
-            VersionSpan(
-                first=part[0].version,
-                last=part[-1].version,
-                original=original,
-                original_words=tuple(dict.fromkeys(each.original_words for each in part)),
-                minimized=minimized,
-                minimized_words=tuple(
-                    dict.fromkeys(each.minimized_words for each in part if each.minimized_words)
-                ),
-            )
-        )
-    return spans
 
 
 def versions_document(found: Minimization) -> dict[str, object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import shlex
@@ -24,7 +25,6 @@ from harness.minimize.reduction.result import (
     Ending,
     Minimization,
     NothingToReduce,
-    spans_of,
     versions_document,
 )
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, Tone, say
@@ -73,15 +73,6 @@ class _Probe:
     condition: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Tool:
-    variable: str
-    version: str
-    role: str
-    advice: str
-    must_accept: bool
-
-
 def headline_of(found: Minimization) -> str:
     """What goes wrong, in one line."""
     if found.fingerprint.script is not None:
@@ -115,17 +106,14 @@ def _options_of_guards(found: Minimization) -> dict[str, list[str]]:
         "accepting": asked.accepting,
         "refusing": asked.refusing,
     }
-    return {
-        name: [compile_options(_with(found, version)) for version in each]
-        for name, each in versions.items()
-    }
 
+    def options(version: str | None) -> str:
+        if found.is_of_assemblers and version:
+            packages = {version: found.assembler}
+            return compile_options(replace(found, ptxas=version, packages=packages))
+        return compile_options(replace(found, triton=version))
 
-def _with(found: Minimization, version: str | None) -> Minimization:
-    """The same with another version of the tool whose versions are compared."""
-    if found.is_of_assemblers and version:
-        return replace(found, ptxas=version, packages={version: found.assembler})
-    return replace(found, triton=version)
+    return {role: [options(version) for version in each] for role, each in versions.items()}
 
 
 def compile_options(found: Minimization) -> str:
@@ -236,16 +224,16 @@ def _compile_ir(found: Minimization) -> str:
     )
 
 
-def _tools(found: Minimization) -> list[_Tool]:
+def _tools(found: Minimization) -> list[dict[str, object]]:
     fingerprint = found.fingerprint
     return [
-        _Tool(
-            variable=_variable(found, version),
-            version=version,
-            role="must accept it" if version in fingerprint.accepting else "must show it",
-            advice=_advice(found, version),
-            must_accept=version in fingerprint.accepting,
-        )
+        {
+            "variable": _variable(found, version),
+            "version": version,
+            "role": "must accept it" if version in fingerprint.accepting else "must show it",
+            "advice": _advice(found, version),
+            "must_accept": version in fingerprint.accepting,
+        }
         for version in fingerprint.checks
     ]
 
@@ -453,22 +441,16 @@ def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> st
         original_has_paths=bool(_PATHS.search(found.original_text)),
         original_sha256=_sha256(found.original_text),
         repro=repro,
-        runs_of=_runs_of(found),
+        runs_of=found.compiler if found.fingerprint.script is None else "the script",
         sha256=_sha256(found.text),
         shown_by=_shown_by(found),
         sizes=_sizes(found),
-        spans=_lines(found),
+        spans=spans_of(found),
         suffix=found.suffix,
         test=test,
         text=text,
         verdict_on_versions=pattern_words(found),
     )
-
-
-def _runs_of(found: Minimization) -> str:
-    if found.fingerprint.script is not None:
-        return "the script"
-    return found.compiler
 
 
 def _shown_by(found: Minimization) -> str:
@@ -502,7 +484,12 @@ def _sha256(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Line:
+class VersionSpan:
+    """Neighbouring versions (`3.5.0 - 3.7.1`) with one answer for the original, one for the result.
+
+    The words are those of each of them, each once.
+    """
+
     versions: str
     original: str
     original_words: str
@@ -510,23 +497,26 @@ class _Line:
     minimized_words: str
 
 
-def _lines(found: Minimization) -> list[_Line]:
+def spans_of(found: Minimization) -> list[VersionSpan]:
+    """The table "original against result, version by version", oldest first."""
     words = {**_WORDS, Answer.SAME: "meets it"} if found.fingerprint.condition else _WORDS
-    return [
-        _Line(
-            versions=span.versions,
-            original=words[span.original],
-            original_words=_several(span.original_words),
-            minimized=words[span.minimized],
-            minimized_words=_several(span.minimized_words),
+    spans = []
+    for (original, minimized), group in itertools.groupby(
+        found.versions, key=lambda line: (line.original, line.minimized)
+    ):
+        lines = list(group)
+        ends = dict.fromkeys((lines[0].version, lines[-1].version))
+        said = dict.fromkeys(line.minimized_words for line in lines if line.minimized_words)
+        spans.append(
+            VersionSpan(
+                versions=" - ".join(ends),
+                original=words[original],
+                original_words="; or ".join(dict.fromkeys(line.original_words for line in lines)),
+                minimized=words[minimized],
+                minimized_words="; or ".join(said),
+            )
         )
-        for span in spans_of(found)
-    ]
-
-
-def _several(words: tuple[str, ...]) -> str:
-    """What neighbouring versions say, each once."""
-    return "; or ".join(words)
+    return spans
 
 
 def pattern_words(found: Minimization) -> str:
@@ -557,14 +547,15 @@ def minimization_said(found: Minimization) -> list[Block]:
     """Sizes, what holds it, versions, and where the files are."""
     blocks: list[Block] = [say(headline_of(found), Tone.HEAD)]
     sizes = tuple(
-        tuple(map(say, (name, f"{before:,}", "->", f"{after:,}", _share(before, after))))
+        tuple(map(say, (name, f"{before:,}", "->", f"{after:,}", f"{after / before:.1%}")))
         for name, before, after in _sizes(found)
+        if before
     )
     if sizes:
         columns = (GridColumn(title="", wraps=True),) * len(sizes[0])
         blocks += [SaidGrid(columns=columns, rows=sizes), BLANK]
     best = f"min{found.suffix}"
-    for span in _lines(found):
+    for span in spans_of(found):
         words = f"{span.versions:>20}  {span.original}"
         differs = span.minimized != span.original
         if differs:
@@ -572,10 +563,6 @@ def minimization_said(found: Minimization) -> list[Block]:
             words += f": {span.minimized_words}" if span.minimized_words else ""
         blocks.append(say(words, Tone.BAD if differs else Tone.FAINT))
     return [*blocks, *map(say, _closing(found))]
-
-
-def _share(before: int, after: int) -> str:
-    return f"{after / before:.1%}" if before else ""
 
 
 def _closing(found: Minimization) -> list[str]:

@@ -26,7 +26,7 @@ from harness.io.files.writing import write_atomically
 from harness.io.processes.cluster import MachinesGoneError
 from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.driver import Effort, PassCount, ReduceText, ReductionProgress, Size
-from harness.minimize.reduction.fingerprint import Fingerprint, Reaction, drifted
+from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, drifted
 from harness.minimize.reduction.interest import AnyTool, Interest
 from harness.minimize.reduction.result import Ablation, Ending, Minimization, VersionLine
 from harness.minimize.reduction.subject import Subject
@@ -145,30 +145,19 @@ class MinimizedFolder:
         )
 
     def keep(self, text: str) -> None:
-        """This is the best so far.
-
-        Raises:
-            StorageError: the disk is full or read-only.
-        """
+        """This is the best so far; errors are those of `write`."""
         self.write(self.best.name, text)
 
-    def write(self, name: str, text: str, *, executable: bool = False) -> None:
+    def write(self, name: str, content: str | bytes, *, executable: bool = False) -> None:
         """Write one file whole.
 
         Raises:
             StorageError: the disk is full or read-only.
         """
-        self.write_bytes(name, text.encode())
+        path = self.path / name
+        write_atomically(path, content.encode() if isinstance(content, str) else content)
         if executable:
-            (self.path / name).chmod(0o755)
-
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write one file whole.
-
-        Raises:
-            StorageError: the disk is full or read-only.
-        """
-        write_atomically(self.path / name, data)
+            path.chmod(0o755)
 
     def log(self, record: Mapping[str, object]) -> None:
         """Add a line to the log.
@@ -329,11 +318,13 @@ class Work:
     def effort(self) -> Effort:
         """What this run may still spend."""
         left = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
-        return Effort(jobs=self.jobs, seed=self.seed, max_tests=left, is_time_up=self.is_time_up)
-
-    def is_time_up(self) -> bool:
-        """Whether the time of this run is spent."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+        end = self.deadline
+        return Effort(
+            jobs=self.jobs,
+            seed=self.seed,
+            max_tests=left,
+            is_time_up=lambda: end is not None and time.monotonic() > end,
+        )
 
     def begin(self) -> None:
         """A driver starts to count from nothing."""
@@ -361,12 +352,7 @@ class Work:
         """A driver is done."""
         self.tests = self._before + tests
         for name, count in ledger.items():
-            old = self.passes.get(name, PassCount())
-            self.passes[name] = PassCount(
-                tests=old.tests + count.tests,
-                accepted=old.accepted + count.accepted,
-                removed=old.removed + count.removed,
-            )
+            self.passes[name] = self.passes.get(name, PassCount()) + count
         if not is_finished:
             self.ending = Ending.BUDGET
 
@@ -499,9 +485,14 @@ class LevelReduction(Generic[T]):
                 self._is_minimal = work.folder.is_minimal
             else:
                 await self._reduce()
-            while diverged := self._diverged(now := await self._react_all()):
+            while True:
+                if interest.predicate is None:
+                    work.watch.stage(f"asking every installed {interest.versions.name}")
+                now = await interest.react_all(work.best)
+                diverged = self._diverged(now)
+                # Those that were asked answer differently from run to run.
                 if set(diverged) <= set(interest.fingerprint.checks):
-                    break  # They were asked, and answer differently from run to run.
+                    break
                 await self._go_back(diverged)
                 await self._reduce()
             self.versions = self._lines(now)
@@ -528,12 +519,6 @@ class LevelReduction(Generic[T]):
     def _heard(self, progress: ReductionProgress[str]) -> None:
         self.work.calls = self.interest.calls
         self.work.heard(progress.pass_name, progress.tests, text=progress.document)
-
-    async def _react_all(self) -> dict[str, Reaction]:
-        """What every installed version does; a predicate has none to ask."""
-        if self.interest.predicate is None:
-            self.work.watch.stage(f"asking every installed {self.interest.versions.name}")
-        return await self.interest.react_all(self.work.best)
 
     def _diverged(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
         """Versions that answered otherwise for the original; numbers are asked of one only."""
@@ -567,20 +552,26 @@ class LevelReduction(Generic[T]):
 
     def _lines(self, now: Mapping[str, Reaction]) -> tuple[VersionLine, ...]:
         fingerprint, tried = self.interest.fingerprint, self.interest.versions
-        lines = []
-        for version, answer in tried.answers(fingerprint).items():
+
+        def line(version: str, answer: Answer) -> VersionLine:
+            first = VersionLine(
+                version=version,
+                original=answer,
+                original_words=fingerprint.described(tried.reactions[version]),
+            )
             mine = now.get(version)
-            lines.append(
-                VersionLine(
-                    version=version,
-                    original=answer,
-                    original_words=fingerprint.described(tried.reactions[version]),
-                    minimized=fingerprint.answer(mine) if mine else None,
-                    minimized_words=fingerprint.described(mine) if mine else "",
-                    minimized_kind=mine.verdict if mine else None,
+            return (
+                first
+                if mine is None
+                else replace(
+                    first,
+                    minimized=fingerprint.answer(mine),
+                    minimized_words=fingerprint.described(mine),
+                    minimized_kind=mine.verdict,
                 )
             )
-        return tuple(lines)
+
+        return tuple(line(*item) for item in tried.answers(fingerprint).items())
 
 
 def with_files(found: Minimization, files: Mapping[str, bytes], command: str) -> Minimization:
@@ -591,7 +582,7 @@ def with_files(found: Minimization, files: Mapping[str, bytes], command: str) ->
     """
     folder = MinimizedFolder(path=Path(found.path))
     for name, data in files.items():
-        folder.write_bytes(name, data)
+        folder.write(name, data)
     return replace(found, run_files=files, run_command=command)
 
 

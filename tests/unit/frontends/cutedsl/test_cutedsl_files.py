@@ -10,7 +10,7 @@ from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
 from harness.frontends.cutedsl.source import CuteDslForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
-from harness.minimize.python.passes import Arguments, Numbers
+from harness.minimize.python.passes import NUMBERS, arguments
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export, Standalone
 
@@ -68,14 +68,14 @@ def test_what_is_written_is_read_back(made: Standalone) -> None:
 
 def test_what_may_go(made: Standalone) -> None:
     source = PythonFile.of(made, CUTEDSL_FORM)
-    unread = Arguments(is_inlining=False)
+    unread = arguments(is_inlining=False)
     assert list(unread.opportunities(source)) == ["y"]
     fewer = unread.apply(source, ["y"])
     assert fewer is not None
     assert '"y"' not in fewer.text
     # What stands for data is not a constant that code could have in its place.
-    assert list(Arguments(is_inlining=True).opportunities(fewer)) == ["size"]
-    halved = Numbers().apply(fewer, [("constant", ("size",))])
+    assert list(arguments(is_inlining=True).opportunities(fewer)) == ["size"]
+    halved = NUMBERS.apply(fewer, [("constant", ("size",))])
     assert halved is not None
     assert '"size": 64,' in halved.text
     none = replace(made, launch=replace(made.launch, signature={}, constants={}, options={}))

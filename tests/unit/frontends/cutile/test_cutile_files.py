@@ -10,7 +10,7 @@ from harness.frontends.cutile.front_end import CUTILE_FRONT_END
 from harness.frontends.cutile.source import CuTileForm
 from harness.frontends.inline import inline
 from harness.frontends.one_file import StandaloneError
-from harness.minimize.python.passes import Arguments, Numbers, Options
+from harness.minimize.python.passes import NUMBERS, OPTIONS, arguments
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export, Standalone
 
@@ -82,18 +82,18 @@ def test_what_is_written_is_read_back(made: Standalone) -> None:
 
 def test_what_may_go(made: Standalone) -> None:
     source = PythonFile.of(made, CUTILE_FORM)
-    offered = list(Options().opportunities(source))
-    bare = Options().apply(source, offered)
+    offered = list(OPTIONS.opportunities(source))
+    bare = OPTIONS.apply(source, offered)
     assert bare is not None
     assert "base_addr_divisible_by" not in bare.text
     assert "kernel = scaled\n" in bare.text
     assert "alias_groups=()" in bare.text
-    unread = Arguments(is_inlining=False)
+    unread = arguments(is_inlining=False)
     assert list(unread.opportunities(bare)) == ["alpha"]
     fewer = unread.apply(bare, ["alpha"])
     assert fewer is not None
     assert '"alpha"' not in fewer.text
-    halved = Numbers().apply(fewer, [("constant", ("size",))])
+    halved = NUMBERS.apply(fewer, [("constant", ("size",))])
     assert halved is not None
     assert '"size": 64,' in halved.text
     none = replace(made, launch=replace(made.launch, signature={}, constants={}, attributes={}))

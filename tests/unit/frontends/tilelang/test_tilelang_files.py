@@ -11,7 +11,7 @@ from harness.frontends.one_file import StandaloneError
 from harness.frontends.pins import Pinned
 from harness.frontends.tilelang.front_end import TILELANG_FRONT_END
 from harness.frontends.tilelang.source import TileLangForm
-from harness.minimize.python.passes import PARAMETERS, Statements, branches
+from harness.minimize.python.passes import PARAMETERS, STATEMENTS, branches
 from harness.minimize.python.tree import PythonFile
 from harness.values.standalone import Binding, Constant, Definition, Export
 from harness.values.toolchain import NOTHING
@@ -89,10 +89,10 @@ def test_functions_within_functions_are_reduced_too() -> None:
     # What a statement sets goes with all that needs it: the tile's loop with the tile.
     (tile,) = (
         edit
-        for edit in Statements().opportunities(smaller)
+        for edit in STATEMENTS.opportunities(smaller)
         if isinstance(edit, int) and ast.unparse(smaller.nodes[edit]).startswith("tile =")
     )
-    bare = Statements().apply(smaller, [tile])
+    bare = STATEMENTS.apply(smaller, [tile])
     assert bare is not None
     assert "alloc_shared" not in bare.text
     assert "tile[i, j]" not in bare.text

@@ -15,21 +15,21 @@ from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.minimize.python.passes import (
     KEYWORDS,
+    NUMBERS,
+    OPTIONS,
     PASSES,
     PLAIN_ASSIGNMENTS,
+    PROPAGATIONS,
+    STATEMENTS,
     TRAILING_ARGUMENTS,
-    Arguments,
-    Numbers,
-    Options,
-    Propagations,
-    Statements,
-    Twins,
-    Unused,
-    Variables,
+    TWINS,
+    UNUSED,
+    arguments,
     branches,
     constants,
     operands,
     python_format,
+    variables,
 )
 from harness.minimize.python.tree import PythonFile, undefined
 from harness.minimize.reduction.driver import Effort, MarkedPass, Reduction, ReductionProgress
@@ -141,29 +141,29 @@ def test_comments_and_docstrings_go_at_once() -> None:
 
 def test_a_statement_goes_with_all_that_needs_it() -> None:
     source = source_of("a = y", "b = a + 1", "c = y", "if b:", "    c = 2", "tl.store(x, c)")
-    [first, *_] = Statements().opportunities(source)
-    left = Statements().apply(source, [first])
+    [first, *_] = STATEMENTS.opportunities(source)
+    left = STATEMENTS.apply(source, [first])
     assert left is not None
     assert body(left) == ["c = y", "tl.store(x, c)"]
 
 
 def test_what_is_made_of_its_own_old_value_needs_a_first_one() -> None:
     source = source_of("a = y", "a += 1", "a = a * 2", "tl.store(x, 1)")
-    [first, *_] = Statements().opportunities(source)
-    left = Statements().apply(source, [first])
+    [first, *_] = STATEMENTS.opportunities(source)
+    left = STATEMENTS.apply(source, [first])
     assert left is not None
     assert body(left) == ["tl.store(x, 1)"]
 
 
 def test_unused_is_what_unused_things_use_too() -> None:
     source = source_of("a = y", "b = a", "for i in range(y):", "    c = b", "tl.store(x, y)")
-    left = applied(Unused(), source)
+    left = applied(UNUSED, source)
     assert left is not None
     assert body(left) == ["tl.store(x, y)"]
 
 
 def test_unused_helpers_imports_and_constants_go() -> None:
-    left = applied(Unused(), SOURCE)
+    left = applied(UNUSED, SOURCE)
     assert left is not None
     assert "spare" not in left.code
     assert "SPARE" not in left.code
@@ -181,7 +181,7 @@ def test_what_the_launch_names_is_used() -> None:
         target=("cuda", 90, 32),
     )
     code = "@triton.jit\ndef helper(x):\n    return x\n@triton.jit\ndef kernel(f):\n    f(1)\n"
-    assert not Unused().opportunities(
+    assert not UNUSED.opportunities(
         PythonFile.of(Standalone(code=code, launch=launch), TRITON_FORM)
     )
 
@@ -199,7 +199,7 @@ def test_arms_of_branches() -> None:
 
 
 def test_unread_arguments_leave_the_launch() -> None:
-    left = applied(Arguments(is_inlining=False), source_of("tl.store(x, 1)"))
+    left = applied(arguments(is_inlining=False), source_of("tl.store(x, 1)"))
     assert left is not None
     assert left.kernel.parameters == ["x"]
     assert left.launch.signature == {"x": '"*fp32"'}
@@ -207,26 +207,26 @@ def test_unread_arguments_leave_the_launch() -> None:
 
 
 def test_numbers_stand_in_for_arguments_and_pointers_stay() -> None:
-    left = applied(Arguments(is_inlining=True), source_of("tl.store(x + N, y)"))
+    left = applied(arguments(is_inlining=True), source_of("tl.store(x + N, y)"))
     assert left is not None
     assert body(left) == ["tl.store(x + 64, 1)"]
     assert left.kernel.parameters == ["x"]
 
 
 def test_an_argument_that_is_set_stays() -> None:
-    assert not Arguments(is_inlining=True).opportunities(source_of("y = y + 1", "N = 2"))
+    assert not arguments(is_inlining=True).opportunities(source_of("y = y + 1", "N = 2"))
 
 
 def test_numbers_are_halved_wherever_they_stand() -> None:
     source = source_of("a = tl.zeros([32, 32], tl.float32)", "tl.store(x, a + 4)")
-    left = Numbers().apply(source, [("value", 32), ("constant", ("N",))])
+    left = NUMBERS.apply(source, [("value", 32), ("constant", ("N",))])
     assert left is not None
     assert body(left) == ["a = tl.zeros([16, 16], tl.float32)", "tl.store(x, a + 4)"]
     assert left.launch.constants == {("N",): "32"}
 
 
 def test_options_and_attributes_go() -> None:
-    left = applied(Options(), SOURCE)
+    left = applied(OPTIONS, SOURCE)
     assert left is not None
     assert not left.launch.options
     assert not left.launch.attributes
@@ -253,13 +253,13 @@ def test_expressions(change: MarkedPass[PythonFile], before: str, after: str) ->
 
 def test_what_is_set_once_is_written_in_place() -> None:
     source = source_of("a = y", "b = a", "c = tl.exp(b)", "c2 = 2", "tl.store(x + b + c2, c + c2)")
-    left = applied(Propagations(), source)
+    left = applied(PROPAGATIONS, source)
     assert left is not None
     assert body(left) == ["tl.store(x + y + 2, tl.exp(y) + 2)"]
 
 
 def test_what_is_set_twice_stays() -> None:
-    assert not Propagations().opportunities(source_of("a = y", "a = 1", "b = a", "tl.store(x, b)"))
+    assert not PROPAGATIONS.opportunities(source_of("a = y", "a = 1", "b = a", "tl.store(x, b)"))
 
 
 def test_variables_are_set_apart_from_each_other() -> None:
@@ -273,7 +273,7 @@ def test_a_number_for_a_variable_and_all_that_sets_it() -> None:
     source = source_of(
         "a = y", "a += 1", "b = a", "for i in range(a):", "    tl.store(x, a + b + i)"
     )
-    left = Variables(0).apply(source, [("kernel", "a"), ("kernel", "b")])
+    left = variables(0).apply(source, [("kernel", "a"), ("kernel", "b")])
     assert left is not None
     assert body(left) == ["for i in range(0):\n    tl.store(x, 0 + 0 + i)"]
 
@@ -282,8 +282,8 @@ def test_what_is_set_in_the_same_way_is_one() -> None:
     source = source_of(
         "a = tl.load(x + 1)", "b = tl.load(y + 1)", "c = tl.load(y + 2)", "tl.dot(a, b, c)"
     )
-    assert len(Twins().opportunities(source)) == 1
-    left = applied(Twins(), source)
+    assert len(TWINS.opportunities(source)) == 1
+    left = applied(TWINS, source)
     assert left is not None
     assert body(left) == ["a = tl.load(x + 1)", "c = tl.load(y + 2)", "tl.dot(a, a, c)"]
 
