@@ -469,7 +469,7 @@ class MarkedByEdit:
         return edit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FoundPass(Generic[D]):
     """A pass of three functions: its edits, what comes of some, and one in words."""
 
