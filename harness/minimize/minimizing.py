@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
+from harness.cells.evaluate import Evaluated
 from harness.cells.places import CompileOptions, work
-from harness.frontends.base import FrontEnd, Selection
+from harness.frontends.base import FrontEnd, PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub
@@ -26,13 +27,31 @@ from harness.values.target import Target
 from harness.values.toolchain import PTX, PTXAS, compiler_name
 from harness.values.verdict import Stage
 
-if TYPE_CHECKING:
-    from harness.minimize.executed.gpu import MeasuredCase
-    from harness.minimize.executed.kernel import ExecutedKernel
-    from harness.minimize.executed.ptx import RawCase
-
-
 _LONGEST = 200_000
+
+
+class ExecutedSubject(Protocol):
+    """What is executed to be reduced: a kernel, a file of PTX, or its cubins on a GPU."""
+
+    @property
+    def selection(self) -> Selection:
+        """The kernel, with the launch that is executed."""
+
+    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+        """Compile a cell, execute what comes of it, and judge that.
+
+        Raises:
+            UsageError: the inputs do not fit its parameters.
+            TriageError: it cannot be executed.
+        """
+
+    async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
+        """Reduce it; what it is launched with goes with what is left.
+
+        Raises:
+            UsageError: the folder is taken, or it cannot be reduced at this level.
+            TriageError: the machine failed before the reduction began.
+        """
 
 
 def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
@@ -165,7 +184,9 @@ async def minimize(
             else:
                 level = _level(options.level, subject, selection)
                 if level == "ptx" and subject.text is None:
-                    result = _without_ptx(subject, selection)
+                    known = ", ".join(_levels_of(end, subject.cell.cell.target))
+                    words = f"there is no PTX, and a kernel of {end.title} is reduced at {known}"
+                    result = NothingToReduce(reason=f"{subject.row.reason}: {words}")
                 else:
                     result = await _LEVELS[level](task)
     if isinstance(result, Minimization):
@@ -175,8 +196,12 @@ async def minimize(
 
 def _executing(
     bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
-) -> ExecutedKernel | RawCase | MeasuredCase | None:
-    """What executes candidates, where they are executed."""
+) -> ExecutedSubject | None:
+    """What executes candidates, where they are executed.
+
+    Raises:
+        UsageError: it is not PTX where it has to be, or the inputs do not fit its parameters.
+    """
     if options.on_gpu:
         from harness.minimize.executed.gpu import MeasuredCase  # noqa: PLC0415 - it takes 0.2 s
 
@@ -192,14 +217,6 @@ def _executing(
 
         return ExecutedKernel.of(bench, selection, options, watch)
     return None
-
-
-def _without_ptx(subject: Subject, selection: Selection) -> NothingToReduce:
-    """It fails before there is PTX, and its compiler has no other level."""
-    end = front_end(selection.repro.front_end)
-    known = ", ".join(_levels_of(end, subject.cell.cell.target))
-    reason = f"there is no PTX, and a kernel of {end.title} is reduced at {known}"
-    return NothingToReduce(reason=f"{subject.row.reason}: {reason}")
 
 
 def _levels_of(end: FrontEnd, target: Target) -> tuple[str, ...]:

@@ -30,7 +30,6 @@ from harness.values.cell import LaunchLabel
 from harness.values.errors import CaptureError, UsageError
 from harness.values.kernel import Config, ConfigFilter, LaunchParameter, Scalar
 from harness.values.outcome import ProcessEnd
-from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Compiler
 from harness.values.verdict import Stage, VerdictKind
 
@@ -311,9 +310,14 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         InfrastructureError: this machine failed.
     """
     cell = subject.cell
-    launch = _launch_of(selection, cell)
-    assert cell.launch is not None
-    assert cell.record is not None
+    wanted = LaunchLabel.parse(cell.cell.launch)
+    function = cell.launch.request.function if cell.launch else None
+    launches = [each for each in selection.launches if function and each.label == wanted.call]
+    if not launches or cell.launch is None or cell.record is None:
+        raise UsageError(f"{cell.cell.kernel}: there is no launch function to make smaller")
+    launch = launches[0]
+    # The flags of ptxas, where they can matter.
+    is_late = subject.row.stage in (None, Stage.CUBIN.value, Stage.LAUNCH.value)
     parameters = launch.spec.parameters
     level = LaunchLevel(
         bench=bench,
@@ -321,12 +325,12 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         selection=replace(selection, config=ConfigFilter()),
         launch=launch,
         cell=cell,
-        number=LaunchLabel.parse(cell.cell.launch).number,
+        number=wanted.number,
         begun=Settings(
             parameters=parameters,
             values={each.name: each.default for each in parameters} | dict(launch.overrides),
             config=cell.cell.config if cell.record.autotuned else None,
-            flags=_flags(subject.row, cell),
+            flags=subject.row.ptxas_flags if is_late and cell.change is None else (),
         ),
         names=subject.names,
     )
@@ -348,18 +352,3 @@ def _reaction(done: Evaluated) -> Reaction:
         signature=done.signature,
         fields=row_fields(row),
     )
-
-
-def _launch_of(selection: Selection, cell: PlannedCell) -> PlannedLaunch:
-    if cell.launch is not None and cell.launch.request.function is not None:
-        wanted = LaunchLabel.parse(cell.cell.launch).call
-        for launch in selection.launches:
-            if launch.label == wanted:
-                return launch
-    raise UsageError(f"{cell.cell.kernel}: there is no launch function to make smaller")
-
-
-def _flags(row: Row, cell: PlannedCell) -> tuple[str, ...]:
-    """The flags of ptxas, where they can matter."""
-    is_late = row.stage in (None, Stage.CUBIN.value, Stage.LAUNCH.value)
-    return row.ptxas_flags if is_late and cell.change is None else ()

@@ -102,11 +102,10 @@ class SourceTree:
         return (at for at, node in enumerate(self.nodes) if node.kind in kinds)
 
     @cached_property
-    def items(self) -> Sequence[int]:
-        """What stands in blocks: declarations, statements, directives."""
-        return [
-            child for block in self.of_kind(self.syntax.blocks) for child in self.items_of(block)
-        ]
+    def items(self) -> Collection[int]:
+        """What stands in blocks: declarations, statements, directives; in their order."""
+        blocks = self.of_kind(self.syntax.blocks)
+        return dict.fromkeys(child for block in blocks for child in self.items_of(block))
 
     def items_of(self, block: int) -> list[int]:
         """What stands in one block."""
@@ -149,16 +148,9 @@ class SourceTree:
         last = self.nodes[scope].last
         return [at for at in self.names[self.words(name)] if scope <= at < last and at != name]
 
-    @cached_property
-    def _item_set(self) -> frozenset[int]:
-        return frozenset(self.items)
-
     def item_around(self, position: int) -> int | None:
         """The innermost item that a node is in."""
-        at = position
-        while at >= 0 and at not in self._item_set:
-            at = self.nodes[at].parent
-        return at if at >= 0 else None
+        return next((at for at in self.around(position) if at in self.items), None)
 
     def closure(self, first: Iterable[int]) -> list[int]:
         """Items with all others that name what they define; those inside others are left out."""
@@ -252,7 +244,11 @@ def _spliced(text: str, splices: Iterable[Splice]) -> str:
         at = end
     pieces.append(text[at:])
     found = "".join(pieces)
-    return found if found == text else _without_blank_lines(found, text)
+    if found == text:
+        return text
+    # Without the lines that only a cut has made blank, and blanks at the ends of lines.
+    found = "\n".join(line.rstrip() for line in found.split("\n"))
+    return re.sub(r"\n{2,}", "\n", found).lstrip("\n") if "\n" in text else found
 
 
 def _joined(text: str, start: int, end: int, new: str) -> str:
@@ -262,12 +258,6 @@ def _joined(text: str, start: int, end: int, new: str) -> str:
     before, after = text[start - 1], text[end]
     is_word = (before.isalnum() or before == "_") and (after.isalnum() or after == "_")
     return " " if is_word else ""
-
-
-def _without_blank_lines(text: str, before: str) -> str:
-    """Without the lines that only a cut has made blank, and blanks at the ends of lines."""
-    found = "\n".join(line.rstrip() for line in text.split("\n"))
-    return re.sub(r"\n{2,}", "\n", found).lstrip("\n") if "\n" in before else found
 
 
 # What may go.
@@ -313,7 +303,12 @@ def unwrapped(tree: SourceTree) -> Iterator[SyntaxChange]:
     for at in tree.of_kind(tree.syntax.bodies):
         kind = tree.nodes[at].kind
         for fields in tree.syntax.bodies[kind]:
-            kept = _parts(tree, at, fields)
+            parts: list[int | None]
+            if fields == _EVERY_ITEM:
+                parts = [c for c in tree.items_of(at) if tree.nodes[c].field != "parameters"]
+            else:
+                parts = [tree.field(at, name) for name in fields.split("+")]
+            kept = [part for part in parts if part is not None] if None not in parts else []
             splices = tree.kept(at, kept) if kept else []
             if len(kept) > 1 and fields != _EVERY_ITEM:
                 # What the first part declares may be declared beside it, too.
@@ -321,13 +316,6 @@ def unwrapped(tree: SourceTree) -> Iterator[SyntaxChange]:
             if splices:
                 more = _unqualified(tree, at)
                 yield SyntaxChange(f"{fields} of {tree.words(at)}", (*splices, *more))
-
-
-def _parts(tree: SourceTree, position: int, fields: str) -> list[int]:
-    if fields == _EVERY_ITEM:
-        return [c for c in tree.items_of(position) if tree.nodes[c].field != "parameters"]
-    found = [tree.field(position, name) for name in fields.split("+")]
-    return [each for each in found if each is not None] if None not in found else []
 
 
 def _in_braces(tree: SourceTree, position: int, splices: list[Splice]) -> list[Splice]:
@@ -608,7 +596,13 @@ def _in_place(tree: SourceTree, name: int, scope: int, words: str) -> list[Splic
 def shorter_names(tree: SourceTree) -> Iterator[SyntaxChange]:
     """Names that the text defines, each by a letter that it does not have."""
     taken = set(tree.names) | set(re.findall(r"\w+", tree.text))
-    free = (each for each in _short_names() if each not in taken)
+    # One letter, then two.
+    short = (
+        "".join(letters)
+        for count in (1, 2, 3)
+        for letters in itertools.product(string.ascii_lowercase, repeat=count)
+    )
+    free = (name for name in short if name not in taken)
     defined = [name for item in tree.items for name in tree.defined_by(item)]
     for at in tree.of_kind(tree.syntax.lists):
         for each in tree.named(at):
@@ -621,13 +615,6 @@ def shorter_names(tree: SourceTree) -> Iterator[SyntaxChange]:
             every = tree.names[words]
             splices = tuple((tree.nodes[at].start, tree.nodes[at].end, new) for at in every)
             yield SyntaxChange(words, splices)
-
-
-def _short_names() -> Iterator[str]:
-    """One letter, then two."""
-    for count in (1, 2, 3):
-        for letters in itertools.product(string.ascii_lowercase, repeat=count):
-            yield "".join(letters)
 
 
 # Reduces a text by its syntax: what is large goes first, what is fine last.

@@ -99,20 +99,12 @@ class MeasuredPtx(LaunchSource):
         return said
 
     async def observe(self, bench: Workbench, text: str) -> tuple[Executed, ...]:
-        """What the cubins of one text do; results are kept on `bench`.
-
-        Raises:
-            InfrastructureError: the emulator cannot be started, or no results came back.
-        """
+        """What the cubins of one text do; results are kept on `bench`."""
         [found] = await self._launched(bench, [text])
         return found
 
     async def program(self, text: str, headline: str) -> str | None:
-        """A Python program that shows what a text does; None where none can.
-
-        Raises:
-            InfrastructureError: the emulator cannot be started.
-        """
+        """A Python program that shows what a text does; None where none can."""
         given, get = self._given(text), self.bench.store.artifacts.get
         emulated = await emulate(self.bench, given.emulation)
         found = evidence_of(given, emulated.value, get)
@@ -200,11 +192,6 @@ class MeasuredCase:
 
     @classmethod
     def of(cls, bench: Workbench, selection: Selection, options: MinimizeOptions) -> MeasuredCase:
-        """The file of a selection; its first ptxas is accused.
-
-        Raises:
-            UsageError: it is not PTX.
-        """
         if selection.repro.ptx is None:
             raise UsageError(
                 f"{selection.repro.name}: --on gpu reduces a file of PTX; `triage show --stage "
@@ -221,12 +208,6 @@ class MeasuredCase:
         )
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        """Launch the accused cubin and those that hold it, and judge them.
-
-        Raises:
-            UsageError: the inputs do not fit its parameters.
-            InfrastructureError: there is no GPU, or no results came back.
-        """
         destination = place_of(self.runner)
         repro = self.selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
@@ -257,12 +238,6 @@ class MeasuredCase:
         return self.seen[0].done
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
-        """Reduce the PTX; the launch goes with what is left.
-
-        Raises:
-            UsageError: the folder is taken.
-            TriageError: the machine failed before the reduction began.
-        """
         predicate = self.predicate
         assert predicate is not None, "it was launched to be the subject"
         row = self.seen[0].row

@@ -78,26 +78,14 @@ class ExecutedKernel:
     def of(
         cls, bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
     ) -> ExecutedKernel:
-        """For a selection."""
         selection = small_selection(selection)
         source = RecordedLaunch(bench=bench, selection=selection, tell=watch.tell)
         return cls(selection=selection, executor=OnEmulator(source=source), level=options.level)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        """Compile a cell, and execute what comes of it.
-
-        Raises:
-            TriageError: it cannot be executed.
-        """
         return await self.executor.evaluate(bench, cell)
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
-        """Reduce the subject.
-
-        Raises:
-            UsageError: the folder is taken, or it cannot be reduced at this level.
-            TriageError: the machine failed before the reduction began.
-        """
         if self.level == "ttgir":
             return await _minimize_ir(task, self.executor)
         if self.level == "ptx":
@@ -302,7 +290,6 @@ class IrForm:
 
     @classmethod
     def of(cls, ir: IrText) -> IrForm:
-        """That of a cell's own IR."""
         return cls(
             suffix=ir.suffix,
             options=ir.options,

@@ -139,11 +139,7 @@ class ExecutedOracle(Oracle[Compiler]):
     async def execute(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> ExecutedCase | Reaction:
-        """What comes of executing the PTX of this Triton; a reaction where it cannot be.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
+        """What comes of executing the PTX of this Triton; a reaction where it cannot be."""
         assert self.cell.launch is not None
         limits = limits or self.bench.limits
         launch = replace(self.cell.launch, compiler=tool)
@@ -174,11 +170,7 @@ class ExecutedOracle(Oracle[Compiler]):
         return ExecutedCase(text=ptx, evidence=evidence, judgement=judgement)
 
     async def allocates(self, text: str) -> bool:
-        """Whether what comes of a text asks its launch for memory.
-
-        Raises:
-            InfrastructureError: this machine failed.
-        """
+        """Whether what comes of a text asks its launch for memory."""
         assert self.cell.launch is not None
         lowering = await self._lower(self.cell.launch, text, self.form.options, self.bench.limits)
         if isinstance(lowering, Reaction):

@@ -179,11 +179,7 @@ class EmulatedPtx:
         return compared(found, self.wanted)
 
     async def observe(self, text: str) -> Observed:
-        """All that a text does.
-
-        Raises:
-            InfrastructureError: the emulator cannot be started.
-        """
+        """All that a text does."""
         trials = default_trials()
         once = await self._run(text, trials)
         judgement = self._judge(once)
@@ -314,11 +310,6 @@ class RawCase:
 
     @classmethod
     def of(cls, bench: Workbench, selection: Selection, inputs: RawInputs | None) -> RawCase:
-        """The file of a selection.
-
-        Raises:
-            UsageError: it is not PTX, or the inputs do not fit its parameters.
-        """
         repro = selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
         raw = raw_launch(
@@ -333,12 +324,6 @@ class RawCase:
         return cls(selection=selection, raw=raw, notes=raw.notes)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        """Execute it and judge it.
-
-        Raises:
-            UsageError: the inputs do not fit its parameters.
-            InfrastructureError: the emulator cannot be started.
-        """
         launch, get = self.raw.launch, bench.store.artifacts.get
         emulated = await emulate(bench, launch.emulation)
         evidence = evidence_of(launch, emulated.value, get)
@@ -348,12 +333,6 @@ class RawCase:
         return executed_of(cell.cell, named, judgement, emulated, ptx=ptx).done
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
-        """Reduce the file.
-
-        Raises:
-            UsageError: the folder is taken.
-            TriageError: the machine failed before the reduction began.
-        """
         assert self.case is not None, "it was executed to be the subject"
         found = await minimize_executed_ptx(task, self.case)
         if isinstance(found, Minimization):

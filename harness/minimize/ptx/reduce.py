@@ -119,7 +119,11 @@ def undeclared(document: Document) -> frozenset[str]:
         for name in names_in(text)
     }
     tables = [read_registers(document, function) for function in document.functions]
-    declared = {name for one in document.statements for name in _declared_names(one)}
+    declared = {one.label for one in document.statements if one.label}
+    for one in document.statements:
+        if one.kind in (StatementKind.DECLARATION, StatementKind.HEAD):
+            # All of its names: of a variable or a parameter it is one, and the others do no harm.
+            declared |= set(names_in(one.code))
     return frozenset(
         name
         for name in named - declared
@@ -132,14 +136,6 @@ def count_unwritten(text: str) -> int:
     document = parse(text)
     nameless = [name for name in undeclared(document) if not name.startswith("%")]
     return undefined_registers(document).total() + len(nameless)
-
-
-def _declared_names(one: Statement) -> Iterator[str]:
-    if one.label:
-        yield one.label
-    elif one.kind is StatementKind.DECLARATION or one.kind is StatementKind.HEAD:
-        # All of its names: of a variable or a parameter it is one, and the others do no harm.
-        yield from names_in(one.code)
 
 
 def undefined_registers(document: Document) -> Counter[str]:
@@ -371,11 +367,6 @@ class Ballast:
     instruction: Instruction
     types: Mapping[str, str]
 
-    @property
-    def weight(self) -> int:
-        """How heavy it looks."""
-        return sum(len(NAME.findall(operand)) for operand in self.instruction.operands)
-
 
 @dataclass(frozen=True, slots=True)
 class _Load:
@@ -392,11 +383,6 @@ class _Load:
     def times(self, count: int) -> _Load:
         return replace(self, count=count)
 
-    @property
-    def length(self) -> int:
-        """How much there is to read of it."""
-        return self.count * (len(self.line.code) + 1)
-
 
 def ballasts(document: Document) -> list[Ballast]:
     """What a module offers as ballast, the heaviest looking first, one for each opcode."""
@@ -408,7 +394,11 @@ def ballasts(document: Document) -> list[Ballast]:
                 types = {name: kind for name in names if (kind := registers.type_of(name))}
                 if len(types) == len(names):
                     found.setdefault(one.opcode, Ballast(replace(one, guard=""), types))
-    return sorted(found.values(), key=lambda ballast: ballast.weight, reverse=True)
+
+    def weight(ballast: Ballast) -> int:
+        return sum(len(NAME.findall(operand)) for operand in ballast.instruction.operands)
+
+    return sorted(found.values(), key=weight, reverse=True)
 
 
 def _load(ballast: Ballast, known: Mapping[str, str]) -> _Load:
@@ -450,13 +440,9 @@ def _chains(document: Document, function: Function, known: Mapping[str, str]) ->
         made.difference_update(one.writes)
     for name, kind in list(passing.items())[:_MOST_CHAINS]:
         by = next((known[each] for each in sorted(_CHAINED) if each in known), f"%new{kind[1:]}")
-        first = (
-            ()
-            if by in known.values()
-            else (statement(StatementKind.DECLARATION, f".reg {kind} {by};"),)
-        )
+        first = statement(StatementKind.DECLARATION, f".reg {kind} {by};")
         line = statement(StatementKind.INSTRUCTION, f"{_CHAIN} {name}, {name}, {by};")
-        yield _Load(line, first, 0)
+        yield _Load(line, () if by in known.values() else (first,), 0)
 
 
 async def pump(
@@ -525,7 +511,9 @@ async def _heaviest(
         left = {number: tried[number] for number, yes in zip(tried, said, strict=True) if yes}
         enough |= left
         count //= 2
-    return min(enough.values(), key=lambda load: load.length, default=None)
+    # The least to read.
+    lengths = ((load.count * (len(load.line.code) + 1), n) for n, load in enough.items())
+    return enough[min(lengths)[1]] if enough else None
 
 
 async def _pumped(
@@ -645,7 +633,7 @@ class _Work:
             self.document,
             lambda candidate: self.is_interesting(str(complete(candidate))),
             size=lambda candidate: _size(complete(candidate)),
-            key=lambda candidate: _key(complete(candidate)),
+            key=lambda candidate: "\n".join(one.code for one in complete(candidate).statements),
             effort=replace(self.effort, max_tests=left),
             watch=hear,
         )
@@ -759,10 +747,6 @@ def _size(document: Document) -> int:
     """Instructions first, then what there is to read."""
     length = sum(len(one.code) + 1 for one in document.statements)
     return _PER_INSTRUCTION * len(document.instructions) + length
-
-
-def _key(document: Document) -> str:
-    return "\n".join(one.code for one in document.statements)
 
 
 class _Deletions(Sequence[tuple[str, str]]):

@@ -467,6 +467,12 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
     assembly, needs = evidence.assembly, evidence.resources
     last = assembly or evidence.lowering
     end, occupancy = last.end if last else ProcessEnd(), evidence.occupancy
+    # What a user sees, by the compiler and by the assembler.
+    lowering = evidence.lowering
+    printed = [lowering.log] if lowering else []
+    if lowering and lowering.error:
+        printed += [lowering.error.traceback, lowering.error.message]
+    printed += [assembly.stdout, assembly.stderr] if assembly else []
     fields: dict[str, Scalar | None] = {
         "verdict": verdict.kind.value,
         "stage": verdict.stage.value if verdict.stage else None,
@@ -493,7 +499,7 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
         reason=verdict.reason,
         is_accepted=assembly is not None and end.ok and assembly.has_cubin,
         end=end,
-        printed=_printed(evidence),
+        printed="\n".join(printed),
         stage=verdict.stage,
         code=verdict.code,
         signature=verdict.signature,
@@ -502,16 +508,6 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
         if evidence.log
         else frozenset(),
     )
-
-
-def _printed(evidence: CellEvidence) -> str:
-    """What a user sees of a compilation, by Triton and by ptxas."""
-    lowering, assembly = evidence.lowering, evidence.assembly
-    parts = [lowering.log] if lowering else []
-    if lowering and lowering.error:
-        parts += [lowering.error.traceback, lowering.error.message]
-    parts += [assembly.stdout, assembly.stderr] if assembly else []
-    return "\n".join(parts)
 
 
 _AFTER_PTX = frozenset({Stage.CUBIN, Stage.LAUNCH, Stage.RUN})

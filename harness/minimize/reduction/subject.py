@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -174,18 +175,13 @@ def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:
     if row.ptx_sha256:
         text = bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
         if cell.launch and target.suffix:
-            text = _for_target(text, str(target))
+            # What `bench.assemble` hands to ptxas: Triton may have written another target.
+            with contextlib.suppress(PtxError):
+                is_same = read_ptx(text).target == str(target)
+                text = text if is_same else retarget(text, target=str(target))
     flags = row.ptxas_flags or ("-v", f"--gpu-name={target}")
     question = Question(target=target, flags=flags, entry=cell.entry)
     return Subject(cell=cell, row=replace(row, ptxas_flags=flags), text=text, question=question)
-
-
-def _for_target(text: str, target: str) -> str:
-    """What `bench.assemble` hands to ptxas: Triton may have written another target."""
-    try:
-        return text if read_ptx(text).target == target else retarget(text, target=target)
-    except PtxError:
-        return text
 
 
 def is_before_ptxas(row: Row) -> bool:
