@@ -339,14 +339,15 @@ class _Search:
             if numerics.known is Equivalence.DIFFERS:
                 notes.append(f"{words}: computes something else: {numerics.reason}")
                 continue
+            is_listed = setting.config in own
             candidate = Candidate(
                 setting=setting,
                 steps=steps,
                 row=proof.row,
-                is_listed=setting.config in own,
+                is_listed=is_listed,
                 explanation=explained(trials, proof),
                 numerics=numerics,
-                paste=paste_lines(steps, proof),
+                paste=paste_lines(steps, proof, is_listed=is_listed),
             )
             candidates.append((candidate, proof))
         candidates.sort(key=lambda one: rank_key(trials.origin, one[0].setting, one[0].row))

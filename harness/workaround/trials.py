@@ -410,8 +410,13 @@ _LOCATE = (
 _VARIABLES = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 
 
-def paste_lines(steps: Sequence[SettingStep], proof: Attempt) -> tuple[str, ...]:
-    """Lines for a shell, and for the code that launches, in the order in which they are needed."""
+def paste_lines(
+    steps: Sequence[SettingStep], proof: Attempt, *, is_listed: bool
+) -> tuple[str, ...]:
+    """Lines for a shell, and for the code that launches, in the order in which they are needed.
+
+    `is_listed` says that the tuner has the config already.
+    """
     cell = proof.cell
     kinds = {step.kind for step in steps}
     lines: list[str] = []
@@ -434,7 +439,9 @@ def paste_lines(steps: Sequence[SettingStep], proof: Attempt) -> tuple[str, ...]
     if SettingKind.CONFIG in kinds:
         end, record = front_end(cell.compiler.kind), cell.record
         assert record is not None, "only a launch has a config"
-        lines.append(end.config_line(record.kernel, cell.cell.config, autotuned=record.autotuned))
+        line = end.config_line(record.kernel, cell.cell.config, autotuned=record.autotuned)
+        is_there = is_listed and record.autotuned
+        lines.append(f"{line}  # the tuner's list has it" if is_there else line)
     return tuple(lines)
 
 
