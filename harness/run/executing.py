@@ -140,7 +140,6 @@ class OnEmulator(Executor):
             body = reading.value.body_sha256
         return executed_of(
             cell.cell,
-            cell.cell,
             judgement,
             trail.emulated,
             compiler=cell.compiler,
@@ -193,10 +192,10 @@ class OnEmulator(Executor):
 
 def executed_of(
     cell: CellId,
-    named: CellId,
     judgement: Judgement,
     emulated: Kept[Emulated] | None,
     *,
+    launch: str | None = None,
     compiler: Compiler | None = None,
     lowering: Kept[Lowering] | None = None,
     ptx: str | None,
@@ -205,15 +204,17 @@ def executed_of(
     is_infra: bool = False,
     file: str | None = None,
 ) -> Executed:
-    """What came out of a cell on the emulator, which stands in ptxas' place; `named` as a result.
+    """What came out of a cell on the emulator, which stands in ptxas' place.
 
-    `compiler` is None for raw PTX; `ptx` and `body` are the sha256 of it and of its instructions.
-    `is_infra`: this machine failed, and the row says nothing of the kernel. `file` is as in `Row`.
+    `launch` is what the row calls it, where the cell names its inputs, too. `compiler` is None for
+    raw PTX; `ptx` and `body` are the sha256 of it and of its instructions. `is_infra`: this machine
+    failed, and the row says nothing of the kernel. `file` is as in `Row`.
     """
     runs = emulated.value.runs if emulated else ()
     executed = [ran for ran in runs if not ran.not_run]
+    cell = replace(cell, ptxas=EMULATOR)
     row = run_row(
-        replace(cell, ptxas=EMULATOR),
+        cell,
         judgement,
         on=EMULATOR,
         triton=compiler.version if compiler else None,
@@ -226,12 +227,11 @@ def executed_of(
         trace=trace,
     )
     kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
-    named = replace(named, ptxas=EMULATOR)
     result = Row(
-        cell=str(named),
-        short=named.short,
+        cell=row.cell,
+        short=row.short,
         kernel=row.kernel,
-        launch=named.launch,
+        launch=row.launch,
         config=row.config,
         target=row.target,
         triton=compiler.version if compiler and compiler.kind == TRITON else None,
@@ -251,7 +251,7 @@ def executed_of(
     )
     evidence = {kind: step.key for kind, step in (("lower", lowering), ("run", emulated)) if step}
     done = Evaluated(row=result, evidence=evidence, signature=judgement.signature)
-    return Executed(row=row, done=done)
+    return Executed(row=replace(row, launch=launch or row.launch), done=done)
 
 
 def keep_execution(store: Store, run: int, executed: Executed) -> None:

@@ -483,10 +483,10 @@ async def run_ptx(
         emulated = await emulate(bench, launch.emulation, tell)
         evidence = evidence_of(launch, emulated.value, store.artifacts.get)
         executed = executed_of(
-            raw.cell(entry),
             raw.named(raw.cell(entry)),
             judge(evidence),
             emulated,
+            launch=raw.cell(entry).launch,
             ptx=launch.emulation.ptx,
             trace=await follow(bench, evidence, None) if follow else None,
         )

@@ -239,6 +239,7 @@ def test_bfloat16_goes_in_and_comes_out_as_bits(triage: Triage) -> None:
         (["case.ptx", "--launch", "x"], "--launch does not apply"),
         (["case.ptx", "--set", "n=3"], "--set does not apply"),
         (["case.ptx", "--config", "num_warps=4"], "--config does not apply"),
+        (["case.ptx", "--ptxas", "13.0.88"], "--ptxas does not apply"),
         ([], "name a kernel"),
     ],
 )
@@ -322,3 +323,16 @@ def test_a_pattern_executes_each_file_of_ptx(triage: Triage) -> None:
     refused = triage("run", "--kernel", "fold_s*", "--dump", "out")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert "--dump is for one file of PTX" in refused.stderr
+
+
+def test_a_run_of_ptx_is_shown_by_the_cell_that_json_names(triage: Triage) -> None:
+    (triage.folder / "case.ptx").write_text(PTX)
+    done = triage("run", "case.ptx", *INPUTS, "--scalar", "n=128", *SHAPE, "--json")
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    assert (row["run"], row["launch"]) == ("ran", "ptx"), done.stderr
+    # Other inputs are another cell.
+    assert "/ptx:inputs=" in row["cell"]
+    for name in (row["cell"], row["short"]):
+        shown = triage("show", name)
+        assert shown.returncode == 0, shown.stderr
+        assert msgspec.json.decode(shown.stdout)["cell"] == row["cell"]

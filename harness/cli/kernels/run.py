@@ -137,6 +137,8 @@ _OF_KERNELS = {
     "overrides": "--set",
     "config": "--config",
     "freeze_ptx": "--freeze-ptx",
+    "ptxas": "--ptxas",
+    "assembler": "--assembler",
 }
 _EPILOG = """\b
 Example:

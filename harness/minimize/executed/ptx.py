@@ -330,7 +330,7 @@ class RawCase:
         judgement, ptx = judge(evidence), launch.emulation.ptx
         self.case = ExecutedCase(text=get(ptx).decode(), evidence=evidence, judgement=judgement)
         named = self.raw.named(cell.cell)
-        return executed_of(cell.cell, named, judgement, emulated, ptx=ptx).done
+        return executed_of(named, judgement, emulated, ptx=ptx).done
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         assert self.case is not None, "it was executed to be the subject"

@@ -47,7 +47,6 @@ def result(
     emulated = Kept(value=Emulated(runs=()), key="3" * 64, artifacts={}, cached=cached)
     return executed_of(
         cell,
-        cell,
         judgement,
         emulated,
         compiler=Compiler(version=triton, origin="pypi"),
