@@ -201,23 +201,15 @@ class _Runner:
                 mask = mask.reshape((1, 1))
             meeting = self._sections[block].meeting
             if meeting is not None:
-                mask = self._together(block, mask)
+                # Those whose whole member mask is here.
+                warps = (frame.ctas, frame.lanes // WARP, WARP)
+                here, alive = frame.full(mask).reshape(warps), frame.alive().reshape(warps)
+                wanted = frame.full(meeting(frame.registers)).reshape(warps)
+                missing = ((alive & ~here) * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
+                mask = (here & ((wanted & missing) == 0)).reshape(frame.shape)
             if mask.any():
                 return block, mask
         return None
-
-    def _together(self, block: int, mask: Array) -> Array:
-        """Of the threads in a block, those whose whole member mask is there."""
-        frame = self.frame
-        meeting = self._sections[block].meeting
-        assert meeting is not None
-        warps = (frame.ctas, frame.lanes // WARP, WARP)
-        here = frame.full(mask).reshape(warps)
-        wanted = frame.full(meeting(frame.registers)).reshape(warps)
-        present = (here * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
-        alive = (frame.alive().reshape(warps) * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
-        ready = (wanted & alive & ~present) == 0
-        return (here & ready).reshape(frame.shape)
 
     def _run(self, section: Section, mask: Array | None, threads: int) -> None:
         frame = self.frame
@@ -226,7 +218,16 @@ class _Runner:
         registers[MASK] = mask
         held = len(frame.holds)
         if frame.parted:
-            self._meet(section, mask)
+            # Those that parted before meet in this block, or have not met yet.
+            here = frame.full(frame.alive() if mask is None else mask)
+            for parting in list(frame.parted):
+                if parting.meets_at == section.number:
+                    parting.mask = parting.mask & ~here
+                parting.mask = parting.mask & frame.alive()
+                if not parting.mask.any():
+                    frame.parted.remove(parting)
+                elif section.aligned and frame.batch.watch and (parting.mask & here).any():
+                    frame.batch.watch.unmet(parting.place, section.aligned)
         try:
             recording = frame.batch.recording
             for number, run in enumerate(section.whole if mask is None else section.part):
@@ -267,19 +268,6 @@ class _Runner:
                     place=place,
                 )
             )
-
-    def _meet(self, section: Section, mask: Array | None) -> None:
-        """Threads come to a block: those that parted before meet there, or have not met yet."""
-        frame = self.frame
-        here = frame.full(frame.alive() if mask is None else mask)
-        for one in list(frame.parted):
-            if one.meets_at == section.number:
-                one.mask = one.mask & ~here
-            one.mask = one.mask & frame.alive()
-            if not one.mask.any():
-                frame.parted.remove(one)
-            elif section.aligned and frame.batch.watch and (one.mask & here).any():
-                frame.batch.watch.unmet(one.place, section.aligned)
 
     def _part(self, section: Section, mask: Array | None) -> None:
         """Remember threads of a warp that take different ways, until they meet for certain."""

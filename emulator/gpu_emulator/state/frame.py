@@ -313,7 +313,24 @@ def locate(
     if active is not None and not active.any():
         return []
     if space == "generic":
-        return _by_window(frame, address, size, what, active)
+        found = []
+        rest = np.ones(address.shape, np.bool_) if active is None else frame.full(active)
+        address = np.broadcast_to(address, rest.shape)
+        for space in ("global", "shared", "local", "param"):
+            inside = frame.batch.is_in(space, address.view(np.uint64)) & rest
+            if space == "global":
+                # What is in no window at all is a wrong global address.
+                others = [
+                    frame.batch.is_in(each, address.view(np.uint64))
+                    for each in ("shared", "local", "param")
+                ]
+                inside = rest & ~(others[0] | others[1] | others[2])
+            if not inside.any():
+                continue
+            window = frame.batch.windows[space]
+            mask = None if active is None and inside.all() else inside
+            found += locate(frame, space, address - window, size, what, mask)
+        return found
     if active is not None:
         # A place that some active thread accesses, for those that do not.
         shape = np.broadcast_shapes(address.shape, active.shape)
@@ -341,31 +358,6 @@ def _offsets(
     offset = address - memory.base
     memory.check(offset, size, what)
     return offset
-
-
-def _by_window(
-    frame: Frame, address: Array, size: int, what: str, active: Array | None
-) -> list[tuple[Memory, Array, Array | None]]:
-    """The same for generic addresses, which may lie in several spaces."""
-    found = []
-    shape = frame.shape if active is not None else address.shape
-    rest = np.ones(address.shape, np.bool_) if active is None else np.broadcast_to(active, shape)
-    address = np.broadcast_to(address, rest.shape)
-    for space in ("global", "shared", "local", "param"):
-        inside = frame.batch.is_in(space, address.view(np.uint64)) & rest
-        if space == "global":
-            # What is in no window at all is a wrong global address.
-            others = [
-                frame.batch.is_in(each, address.view(np.uint64))
-                for each in ("shared", "local", "param")
-            ]
-            inside = rest & ~(others[0] | others[1] | others[2])
-        if not inside.any():
-            continue
-        window = frame.batch.windows[space]
-        mask = None if active is None and inside.all() else inside
-        found += locate(frame, space, address - window, size, what, mask)
-    return found
 
 
 def gather(

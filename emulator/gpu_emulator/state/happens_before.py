@@ -442,18 +442,15 @@ class HappensBefore:
             agents = np.full(count, numbers.load(number))
         mask = frame.registers[MASK]
         if kind not in BY_WARP:
-            self._issued(kind, slot, warps[self._with_active(frame, mask).any(axis=0)])
+            # Of what has one agent for all warps, only one of them may issue.
+            issuing = warps[self._with_active(frame, mask).any(axis=0)]
+            if (issuing != self._issuers.setdefault((kind, slot), int(issuing[0]))).any():
+                self._races.doubt(f"several warps issue {kind or 'bulk loads'}")
         known = self._both[:, :, first : first + count].copy()
         self._ticks[:, agents] += 1
         known[0][:, np.arange(count), agents] = self._ticks[:, agents]
         self._both[0][:, warps, warps] += self._with_active(frame, mask)
         return Task(agents, known[0], known[1], first, kind != "cp.async")
-
-    def _issued(self, kind: str, slot: int, warps: Array) -> None:
-        """Of what has one agent for all warps, only one of them may issue."""
-        one = self._issuers.setdefault((kind, slot), int(warps[0]))
-        if (warps != one).any():
-            self._races.doubt(f"several warps issue {kind or 'bulk loads'}")
 
     def _with_active(self, frame: Frame, mask: Array | None) -> Array:
         """Which warps of a frame have active threads, (CTAs, warps)."""

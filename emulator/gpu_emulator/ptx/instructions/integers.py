@@ -314,7 +314,7 @@ def _bits(line: Binder) -> str:
 
 def _carrying(line: Binder, left: Reader, right: Reader, *, takes: bool, subtracts: bool) -> Step:
     slot, _ = line.target(line.operand(0), _bits(line))
-    carry = line.slots.condition_code()
+    carry = line.slots.hidden("%cc", 1)
     sets = bool(line.parts["cc"])
 
     def run(registers: Registers) -> None:

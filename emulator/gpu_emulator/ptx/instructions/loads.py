@@ -75,29 +75,21 @@ def _load(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame = registers[0]
         at = address(registers)
-        pieces = _pieces(registers, space, at, total, size, place, how)
+        wide = min(total, 16)
+        pieces: list[Array] = []
+        for offset in range(0, total, wide):
+            if total > wide and offset == 0:
+                _aligned(at, total)
+            value, _ = gather(registers, space, at + offset if offset else at, wide, place, how)
+            if wide == size:
+                pieces.append(value)
+                continue
+            parts = value[..., None].view("c16" if size == 16 else f"u{size}")
+            pieces += [parts[..., number] for number in range(wide // size)]
         for (slot, convert), value in zip(targets, pieces, strict=True):
             frame.write(slot, value if convert is None else convert(value))
 
     return Step(run, tuple(slot for slot, _ in targets))
-
-
-def _pieces(
-    registers: Registers, space: str, at: Array, total: int, size: int, place: Place, how: Semantics
-) -> list[Array]:
-    """The elements of a vector, each as an unsigned array."""
-    wide = min(total, 16)
-    pieces: list[Array] = []
-    for offset in range(0, total, wide):
-        if total > wide and offset == 0:
-            _aligned(at, total)
-        value, _ = gather(registers, space, at + offset if offset else at, wide, place, how)
-        if wide == size:
-            pieces.append(value)
-            continue
-        parts = value[..., None].view("c16" if size == 16 else f"u{size}")
-        pieces += [parts[..., number] for number in range(wide // size)]
-    return pieces
 
 
 def _aligned(at: Array, total: int) -> None:

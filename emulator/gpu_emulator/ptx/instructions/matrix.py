@@ -16,22 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.engines import matrices
+from gpu_emulator.engines import matrices, products
 from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, wgmma_descriptor
-from gpu_emulator.engines.products import (
-    mma_sync,
-    register_operand,
-    scales_of_a,
-    scales_of_b,
-    shared_operand,
-    wgmma,
-)
 from gpu_emulator.ptx.instructions.copies import commits, waits
 from gpu_emulator.ptx.instructions.warps import warps_of
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import Frame, Trouble, alike, gather, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
-from gpu_emulator.values import Place
 
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
@@ -87,7 +78,15 @@ def _load_matrix(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
-        taken = _rows(registers, space, address(registers), rows, place)
+        outer = registers[MASK]
+        # The other lanes' addresses do not count.
+        if rows < WARP:
+            lanes = frame.threads % WARP < rows
+            registers[MASK] = lanes if outer is None else outer & lanes
+        value, _ = gather(registers, space, address(registers), 16, place)
+        registers[MASK] = outer
+        warps = warps_of(frame, value)[:, :, :rows]
+        taken = np.ascontiguousarray(warps)[..., None].view(np.uint8)
         load = (
             matrices.load_bytes(taken)
             if is_bytes
@@ -96,20 +95,6 @@ def _load_matrix(line: Binder) -> Step:
         _write(frame, slots, load)
 
     return Step(run, tuple(slots))
-
-
-def _rows(registers: Registers, space: str, address: Array, rows: int, place: Place) -> Array:
-    """The 16 bytes at the addresses of the first `rows` lanes: (CTAs, warps, rows, 16)."""
-    frame: Frame = registers[0]
-    outer = registers[MASK]
-    # The other lanes' addresses do not count.
-    if rows < WARP:
-        lanes = frame.threads % WARP < rows
-        registers[MASK] = lanes if outer is None else outer & lanes
-    value, _ = gather(registers, space, address, 16, place)
-    registers[MASK] = outer
-    warps = warps_of(frame, value)[:, :, :rows]
-    return np.ascontiguousarray(warps)[..., None].view(np.uint8)
 
 
 @opcode(
@@ -201,7 +186,7 @@ def _product(line: Binder, *, scaled: bool) -> Step:
         whole_warps(registers)
         a, b, c = (held(frame, [each(registers) for each in some]) for some in operands)
         extra = {} if scales is None else scales(registers)
-        result = mma_sync(
+        result = products.mma_sync(
             parts["shape"], a, b, c, a_type=parts["a"], b_type=parts["b"], c_type=parts["c"],
             d_type=parts["d"], saturate=bool(parts.get("sat")), operation=operation, **extra,
         )  # fmt: skip
@@ -222,7 +207,7 @@ def _scales(line: Binder) -> Callable[[Registers], dict[str, Any]]:
     def read(registers: Registers) -> dict[str, Any]:
         frame: Frame = registers[0]
         found: dict[str, Any] = {"scale_type": line.parts["scale"]}
-        functions = {"scale_a": scales_of_a, "scale_b": scales_of_b}
+        functions = {"scale_a": products.scales_of_a, "scale_b": products.scales_of_b}
         for (name, function), source, (byte, thread) in zip(
             functions.items(), data, where, strict=True
         ):
@@ -351,16 +336,20 @@ class _Product:
         memory, parts = group.frame.batch.memories["shared"], self._parts
         shared = memory.data.reshape(-1, memory.stride)[group.rows]
         try:
-            b = shared_operand(shared, right, parts["b"], rows=self._n, mn_major=self._turns[1])
+            b = products.shared_operand(
+                shared, right, parts["b"], rows=self._n, mn_major=self._turns[1]
+            )
             self._watch(group, right, "b", self._n, mn_major=self._turns[1])
             if isinstance(left, MatrixDescriptor):
-                a = shared_operand(shared, left, parts["a"], rows=64, mn_major=self._turns[0])
+                a = products.shared_operand(
+                    shared, left, parts["a"], rows=64, mn_major=self._turns[0]
+                )
                 self._watch(group, left, "a", 64, mn_major=self._turns[0])
         except IndexError:
             raise Trouble("a matrix descriptor reaches beyond shared memory") from None
         if not isinstance(left, MatrixDescriptor):
-            a = register_operand(group.taken(held(group.frame, left)), parts["a"])
-        result = wgmma(
+            a = products.register_operand(group.taken(held(group.frame, left)), parts["a"])
+        result = products.wgmma(
             a, b, group.taken(old), a_type=parts["a"], b_type=parts["b"], d_type=parts["d"],
             accumulate=np.full(len(group.rows), adds), negate_a=self._negate[0],
             negate_b=self._negate[1], saturate=bool(parts.get("sat")),

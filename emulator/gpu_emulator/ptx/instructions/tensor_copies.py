@@ -14,17 +14,8 @@ from functools import partial
 
 import numpy as np
 
-from gpu_emulator.engines.tiles import (
-    MAP_BYTES,
-    TileMap,
-    gathered,
-    loaded,
-    reduced,
-    replace,
-    shared_addresses,
-    tile_bytes,
-    tile_elements,
-)
+from gpu_emulator.engines import tiles
+from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.ptx.instructions.copies import RANK, Issue, at_rank, copied, issues, stored
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble
@@ -60,9 +51,9 @@ class _Tensor:
 def _by_tile(frame: Frame, addresses: Array) -> Iterator[tuple[TileMap, Array]]:
     """The maps at generic addresses, each with those that have it."""
     found = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
-    tiles = [found[each] for each in addresses.tolist()]
-    for tile in dict.fromkeys(tiles):
-        yield tile, np.array([each == tile for each in tiles])
+    maps = [found[each] for each in addresses.tolist()]
+    for tile in dict.fromkeys(maps):
+        yield tile, np.array([each == tile for each in maps])
 
 
 def _map_at(frame: Frame, address: int) -> TileMap:
@@ -131,22 +122,22 @@ def _load_tile(
         for number, (spots, here) in enumerate(zip(offset, inside, strict=True)):
             issue.of(np.array([number])).watched("global", spots[here][None], size, writes=False)
     found = memories["global"].load(np.where(inside, offset, 0), size)
-    data = loaded(tile, found, inside)
+    data = tiles.loaded(tile, found, inside)
     for own, members, rank in issue.targets(ranks):
         index = _tile_places(own, tile, at_rank(target[members], rank), data.shape[1])
         own.watched("shared", index, size, writes=True)
         memories["shared"].store(index, data[members], size)
-        count = tile_bytes(tile, rows=4 if is_gather else 1)
+        count = tiles.tile_bytes(tile, rows=4 if is_gather else 1)
         own.signalled(at_rank(signal[members], rank), count)
 
 
 def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array, Array]:
     try:
         if is_gather:
-            return gathered(tile, corners[:, 0], corners[:, 1:])
+            return tiles.gathered(tile, corners[:, 0], corners[:, 1:])
         if corners.shape[1] != tile.rank:
             raise ValueError(f"{corners.shape[1]} coordinates for {tile.rank} dimensions")
-        return tile_elements(tile, corners)
+        return tiles.tile_elements(tile, corners)
     except ValueError as error:
         raise Trouble(f"a tensor copy: {error}") from None
 
@@ -156,14 +147,14 @@ def _tile_places(issue: Issue, tile: TileMap, start: Array, count: int) -> Array
     memory: Memory = issue.frame.batch.memories["shared"]
     size = tile.element_bytes
     first = issue.in_shared(start, count * size, "a tensor copy")[:, 0]
-    many = count * size // tile_bytes(tile)
+    many = count * size // tiles.tile_bytes(tile)
     if (first % 128).any() and not tile.swizzle and (first % 16).any():
         raise Trouble("the shared address of a tensor copy is no multiple of 16")
     rowed = first // memory.stride * memory.stride
     places = np.empty((len(first), count), dtype=np.int64)
     for each in np.unique(first - rowed).tolist():
         same = first - rowed == each
-        inside = shared_addresses(tile, each, rows=many)
+        inside = tiles.shared_addresses(tile, each, rows=many)
         memory.check(inside, size, "a tensor copy")
         places[same] = rowed[same, None] + inside[None, :]
     return places
@@ -196,7 +187,7 @@ def _tensor_store(line: Binder) -> Step:
 
 
 def _read_tile(issue: Issue, tile: TileMap, start: Array, rows: int) -> Array:
-    count = tile_bytes(tile, rows=rows) // tile.element_bytes
+    count = tiles.tile_bytes(tile, rows=rows) // tile.element_bytes
     places = _tile_places(issue, tile, start, count)
     issue.watched("shared", places, tile.element_bytes, writes=False)
     return issue.frame.batch.memories["shared"].load(places, tile.element_bytes)
@@ -216,7 +207,7 @@ def _write_tile(
         memory.check(places, size, "a tensor copy")
         new = values[valid]
         if operation:
-            new = reduced(tile, operation, memory.load(places, size), new)
+            new = tiles.reduced(tile, operation, memory.load(places, size), new)
         else:
             issue.of(np.array([number])).watched("global", places[None], size, writes=True)
         memory.store(places, new, size)
@@ -246,7 +237,7 @@ def _replace(line: Binder) -> Step:
                 memory, start = _bytes_of_map(issue.of(np.array([each])), space, places[[each]])
                 raw = memory.data[start : start + MAP_BYTES].tobytes()
                 try:
-                    changed = replace(raw, field, int(new) % (1 << 64), ordinal or 0)
+                    changed = tiles.replace(raw, field, int(new) % (1 << 64), ordinal or 0)
                 except ValueError as error:
                     raise Trouble(str(error)) from None
                 memory.store(

@@ -20,18 +20,7 @@ import numpy as np
 
 from gpu_emulator.engines import tcgen05
 from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, tcgen05_descriptor
-from gpu_emulator.engines.tcgen05 import (
-    COLUMNS,
-    ROWS,
-    MatrixInstruction,
-    address_parts,
-    decode_instruction,
-    load,
-    may_access,
-    shift_down,
-    store,
-    warp_cells,
-)
+from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.ptx.instructions.barriers import signal
 from gpu_emulator.ptx.instructions.matrix import held, whole_warps
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
@@ -76,7 +65,9 @@ class _Group:
             else:
                 batch.note_unwritten_cells(spots, self.place)
 
-    def watch(self, descriptor: MatrixDescriptor, what: MatrixInstruction, which: str) -> None:
+    def watch(
+        self, descriptor: MatrixDescriptor, what: tcgen05.MatrixInstruction, which: str
+    ) -> None:
         """Tell the checks which 16 bytes of shared memory a product reads."""
         batch = self.frame.batch
         memory = batch.memories["shared"]
@@ -204,7 +195,9 @@ def _load(line: Binder) -> Step:
             for rows, warp, lane, column in move.warps(frame, where):
                 words = memories_of(frame).words[rows]
                 move.note(_Group(frame, rows[:, None], warp, place), lane, column, writes=False)
-                values[rows, warp - frame.first // WARP] = load(words, move.cells, lane, column)
+                values[rows, warp - frame.first // WARP] = tcgen05.load(
+                    words, move.cells, lane, column
+                )
             flat = values.reshape(*frame.shape, len(slots))
             for number, slot in enumerate(slots):
                 frame.write(slot, np.ascontiguousarray(flat[..., number]))
@@ -236,7 +229,9 @@ def _store(line: Binder) -> Step:
                 words = memories_of(frame).words
                 part = words[rows]
                 move.note(_Group(frame, rows[:, None], warp, place), lane, column, writes=True)
-                store(part, move.cells, lane, column, values[rows, warp - frame.first // WARP])
+                tcgen05.store(
+                    part, move.cells, lane, column, values[rows, warp - frame.first // WARP]
+                )
                 words[rows] = part
 
         frame.batch.asynchrony.groups(frame, "tcgen05.st").issue(effect, place)
@@ -249,7 +244,7 @@ class _Move:
 
     def __init__(self, line: Binder, registers: int, split: int) -> None:
         parts = line.parts
-        self.cells = warp_cells(
+        self.cells = tcgen05.warp_cells(
             parts["shape"], int(parts["count"][1:]), split=split, packed=bool(parts["pack"])
         )
         if self.cells.lane.shape[1] != registers:
@@ -274,7 +269,7 @@ class _Move:
             for same, (where,) in alike(frame, first, rows, [address]):
                 lane, column = address_parts(where)
                 number = (frame.first + first) // WARP
-                if not may_access(lane, number, self._rows):
+                if not tcgen05.may_access(lane, number, self._rows):
                     raise Trouble(
                         f"warp {number} accesses lane {lane} of tensor memory, not one of its own"
                     )
@@ -328,7 +323,7 @@ def _multiply(line: Binder) -> Step:
     def one(group: _Group, values: Sequence[int]) -> None:
         d, a, b, instruction, enable, *off = values
         _multiplied(
-            group, (d, a, b), decode_instruction(kind, instruction), in_tensor=in_tensor,
+            group, (d, a, b), tcgen05.decode_instruction(kind, instruction), in_tensor=in_tensor,
             ws=is_ws, accumulate=bool(enable), scale_input=shift, disabled=off or None,
         )  # fmt: skip
 
@@ -362,7 +357,7 @@ def _multiply_scaled(line: Binder) -> Step:
             a_column=address_parts(scale_a)[1], b_column=address_parts(scale_b)[1], blocks=blocks
         )
         _multiplied(
-            group, (d, a, b), decode_instruction(kind, instruction), in_tensor=in_tensor,
+            group, (d, a, b), tcgen05.decode_instruction(kind, instruction), in_tensor=in_tensor,
             ws=False, accumulate=bool(enable), scales=scales,
         )  # fmt: skip
 
@@ -400,7 +395,7 @@ def _issued(
 def _multiplied(
     group: _Group,
     addresses: tuple[int, int, int],
-    what: MatrixInstruction,
+    what: tcgen05.MatrixInstruction,
     *,
     in_tensor: bool,
     ws: bool,
@@ -511,7 +506,7 @@ def _shift(line: Binder) -> Step:
         lane, column = address_parts(values[0])
         for own in group.members.T:
             part = words[own]
-            shift_down(part, lane, column)
+            tcgen05.shift_down(part, lane, column)
             words[own] = part
 
     return _issued(line, [line.bracketed(0)], one)

@@ -117,22 +117,10 @@ class Slots:
             self.symbols[name, addend] = self._new(64)
         return self.symbols[name, addend]
 
-    def condition_code(self) -> int:
-        """The slot of the carry of extended-precision arithmetic."""
-        if "%cc" not in self.names:
-            self.names["%cc"] = self._new(1)
-        return self.names["%cc"]
-
     def hidden(self, name: str, bits: int) -> int:
         if name not in self.names:
             self.names[name] = self._new(bits)
         return self.names[name]
-
-    def sink(self, bits: int) -> int:
-        """A slot that nothing reads, for `_`."""
-        if f"_{bits}" not in self.names:
-            self.names[f"_{bits}"] = self._new(bits)
-        return self.names[f"_{bits}"]
 
     def _new(self, bits: int) -> int:
         slot = self.count
@@ -247,7 +235,7 @@ class Binder:
     def target(self, text: str, kind: str) -> tuple[int, Callable[[Array], Array] | None]:
         """The slot of a result, and what makes of it what the slot holds; None: nothing to do."""
         if text == "_":
-            return self.slots.sink(BITS[kind]), None
+            return self.slots.hidden(f"_{BITS[kind]}", BITS[kind]), None
         if not self.is_register(text):
             raise self.refuse(f"writes {text}, which is no register")
         slot = self.slots.register(text)

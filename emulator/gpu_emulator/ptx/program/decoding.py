@@ -63,20 +63,6 @@ class Block:
 
 def read_flow(listing: EntryListing, is_wait: Callable[[str], bool]) -> list[Block]:
     """The reachable blocks; 0 is the entry. A line whose opcode `is_wait` begins a block."""
-    blocks, first_lines = _cut(listing, is_wait)
-    _link(blocks, first_lines, listing)
-    order = _weak_topological_order(blocks)
-    number = {old: new for new, old in enumerate(order)}
-    result = []
-    for old in order:
-        one = blocks[old]
-        one.targets = [number[each] for each in one.targets]
-        one.next = None if one.next is None else number[one.next]
-        result.append(one)
-    return result
-
-
-def _cut(listing: EntryListing, is_wait: Callable[[str], bool]) -> tuple[list[Block], list[int]]:
     targets = {listing.labels[name] for name in _mentioned(listing) if name in listing.labels}
     blocks, first_lines = [Block()], [0]
 
@@ -97,7 +83,16 @@ def _cut(listing: EntryListing, is_wait: Callable[[str], bool]) -> tuple[list[Bl
             if waits:
                 begin(at + 1)
     begin(len(listing.lines))
-    return blocks, first_lines
+    _link(blocks, first_lines, listing)
+    order = _weak_topological_order(blocks)
+    number = {old: new for new, old in enumerate(order)}
+    result = []
+    for old in order:
+        one = blocks[old]
+        one.targets = [number[each] for each in one.targets]
+        one.next = None if one.next is None else number[one.next]
+        result.append(one)
+    return result
 
 
 def _base(line: PtxLine) -> str:
@@ -582,37 +577,24 @@ def _section(
     number: int,
     meets_at: int | None,
 ) -> Section:
-    whole: list[Run] = []
-    part: list[Run] = []
-    places: list[Place] = []
-    reads: list[frozenset[int]] = []
-    writes: list[tuple[int, ...]] = []
+    # For all threads, for some, the place, slots that are read, slots that are written.
+    entries: list[tuple[Run, Run, Place, frozenset[int], tuple[int, ...]]] = []
     dead: list[int] = []
     for at, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
         if step.prelude is not None:
-            whole.append(step.prelude)
-            part.append(step.prelude)
-            places.append(line.place)
-            reads.append(frozenset())
-            writes.append(())
-        whole.append(step.run)
-        part.append(_merging(step) if step.is_pure else step.run)
-        places.append(line.place)
-        reads.append(draft.reads[at])
-        writes.append(step.writes)
+            entries.append((step.prelude, step.prelude, line.place, frozenset(), ()))
+        part = _merging(step) if step.is_pure else step.run
+        entries.append((step.run, part, line.place, draft.reads[at], step.writes))
         dead += free.get(at, [])
         if len(dead) >= _FREE_EVERY:
             release = _freeing(slots, dead)
-            whole.append(release)
-            part.append(release)
-            places.append(line.place)
-            reads.append(frozenset())
-            writes.append(())
+            entries.append((release, release, line.place, frozenset(), ()))
             dead = []
+    whole, parts, places, reads, writes = zip(*entries, strict=True) if entries else [()] * 5
     branch = block.branch
     return Section(
-        whole=tuple(whole), part=tuple(part), places=tuple(places), reads=tuple(reads),
-        writes=tuple(writes), count=len(block.lines) + (branch is not None),
+        whole=whole, part=parts, places=places, reads=reads, writes=writes,
+        count=len(block.lines) + (branch is not None),
         targets=tuple(block.targets), following=block.next, predicate=draft.predicate,
         is_negated=bool(branch and branch.is_negated), table=draft.table,
         leaves=bool(branch and _base(branch) in _LEAVES),

@@ -479,18 +479,14 @@ class _Reader:
             self._result.parameters.append(found)
         self._body(function, "")
         if any(line.opcode.startswith(_STACK_OPCODES) for line in self._result.lines):
-            self._begin_stack()
+            memory = f"{STACK}$memory"
+            result, first = self._result, self._result.lines[0].place
+            result.variables.append(Variable(memory, "local", "b8", STACK_BYTES, 16))
+            result.registers[STACK] = "b64"
+            top = (STACK, f"{memory} + {STACK_BYTES}")
+            result.lines.insert(0, PtxLine("mov.b64", top, first))
+            result.labels = {label: line + 1 for label, line in result.labels.items()}
         return self._result
-
-    def _begin_stack(self) -> None:
-        """Give threads a stack: its pointer begins at its upper end."""
-        memory = f"{STACK}$memory"
-        result, first = self._result, self._result.lines[0].place
-        result.variables.append(Variable(memory, "local", "b8", STACK_BYTES, 16))
-        result.registers[STACK] = "b64"
-        top = (STACK, f"{memory} + {STACK_BYTES}")
-        result.lines.insert(0, PtxLine("mov.b64", top, first))
-        result.labels = {label: line + 1 for label, line in result.labels.items()}
 
     def _body(self, function: Function, prefix: str) -> None:
         known = self._names(function, prefix) if prefix else {}

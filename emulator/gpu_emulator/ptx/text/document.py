@@ -249,25 +249,20 @@ def _piece(clean: str, begin: int) -> tuple[StatementKind, int]:
         if directive := _DIRECTIVE.match(clean, begin):
             return StatementKind.DIRECTIVE, directive.end()
         if head := _DOCUMENT_HEAD.match(clean, begin):
-            return _head(clean, head.end())
+            stop = _STOP.search(clean, head.end())
+            if not stop:
+                return StatementKind.OPAQUE, len(clean)
+            return (
+                (StatementKind.DECLARATION, stop.end())
+                if stop[0] == ";"
+                else (StatementKind.HEAD, stop.start())
+            )
     elif label := _LABEL.match(clean, begin):
         return StatementKind.LABEL, label.end()
     end, is_whole = _end_of_statement(clean, begin)
     if not is_whole:
         return StatementKind.OPAQUE, end
     return (StatementKind.DECLARATION if first == "." else StatementKind.INSTRUCTION), end
-
-
-def _head(clean: str, position: int) -> tuple[StatementKind, int]:
-    """The end of a head; what a semicolon ends has no body and only declares."""
-    stop = _STOP.search(clean, position)
-    if not stop:
-        return StatementKind.OPAQUE, len(clean)
-    return (
-        (StatementKind.DECLARATION, stop.end())
-        if stop[0] == ";"
-        else (StatementKind.HEAD, stop.start())
-    )
 
 
 def _end_of_statement(clean: str, begin: int) -> tuple[int, bool]:

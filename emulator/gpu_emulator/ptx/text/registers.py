@@ -288,7 +288,20 @@ class _Block:
 def undefined_reads(document: Document, function: Function) -> list[UndefinedRead]:
     """Every read of a register, in reachable code, that some way leads to without a write."""
     registers = read_registers(document, function)
-    blocks = _blocks(document, function)
+    blocks = [_Block()]
+    for place in function.body:
+        one = document.statements[place]
+        if one.label:
+            if blocks[-1].lines:
+                blocks.append(_Block())
+            blocks[-1].labels.append(one.label)
+        elif instruction := one.instruction:
+            blocks[-1].lines.append((place, instruction))
+            if instruction.base in ("bra", "brx") or instruction.base in _LEAVES:
+                blocks.append(_Block())
+    starts = {label: number for number, block in enumerate(blocks) for label in block.labels}
+    for number, block in enumerate(blocks):
+        block.next = list(_following(block, number, starts, len(blocks)))
     numbers = _Numbers(registers)
     entering: list[int | None] = [None] * len(blocks)
     if blocks:
@@ -354,24 +367,6 @@ class _Numbers:
                 predicate = guard.lstrip("@!")
                 self._guarded_by[predicate] = self._guarded_by.get(predicate, 0) | self._bits[key]
         return self._bits[key]
-
-
-def _blocks(document: Document, function: Function) -> list[_Block]:
-    blocks = [_Block()]
-    for place in function.body:
-        one = document.statements[place]
-        if one.label:
-            if blocks[-1].lines:
-                blocks.append(_Block())
-            blocks[-1].labels.append(one.label)
-        elif instruction := one.instruction:
-            blocks[-1].lines.append((place, instruction))
-            if instruction.base in ("bra", "brx") or instruction.base in _LEAVES:
-                blocks.append(_Block())
-    starts = {label: number for number, block in enumerate(blocks) for label in block.labels}
-    for number, block in enumerate(blocks):
-        block.next = list(_following(block, number, starts, len(blocks)))
-    return blocks
 
 
 def _following(block: _Block, number: int, starts: dict[str, int], count: int) -> Iterator[int]:
