@@ -161,7 +161,6 @@ class _Runner:
         self._picks = 0
 
     def turn(self) -> bool:
-        """Run until all threads wait or have left, or others must have their turn."""
         frame = self.frame
         progress = False
         for _ in range(_TURN):

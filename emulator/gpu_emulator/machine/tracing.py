@@ -110,7 +110,6 @@ class _Walk:
         self._left, self._right = left, right
 
     def walk(self) -> tuple[list[TraceLink], str]:
-        """The links from the end backwards, and how it begins."""
         spot = self._left.start
         writers = (self._left.writer(spot), self._right.writer(spot))
         links: list[TraceLink] = []

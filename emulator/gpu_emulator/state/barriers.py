@@ -114,7 +114,6 @@ class Barriers:
         return int(self.phase.sum()) > before
 
     def arrive_cluster(self, frame: Frame) -> None:
-        """Let the active threads arrive at the barrier of their cluster."""
         self.cluster_arrived += frame.active().sum(axis=1)
         self.complete_cluster()
 
@@ -142,7 +141,6 @@ _PHASE_SHIFT = 62
 
 
 def initialised(count: Array) -> Array:
-    """Objects that expect so many arrivals."""
     if ((count < 1) | (count > MOST_ARRIVALS)).any():
         raise Trouble("mbarrier.init with a count that is not in 1 to 2^20 - 1")
     wide = count.astype(np.uint64)
@@ -154,7 +152,6 @@ def parity(states: Array) -> Array:
 
 
 def still_to_come(states: Array) -> list[str]:
-    """What the phase of each object lacks."""
     pending, _, tx, _ = _parts(states)
     return [
         f"{arrivals} arrivals and {size} bytes are still to come"
@@ -290,7 +287,6 @@ class Groups:
             self._entries.append(entry)
 
     def commit(self) -> None:
-        """End the current group of the active threads."""
         mask = self._frame.registers[MASK]
         if self._asynchrony.watch is not None:
             self._asynchrony.watch.commit(self._frame, self._kind)
@@ -398,7 +394,6 @@ class Asynchrony:
             self._flights.append(_Flight(frame, effect, mask, queue, place, task))
 
     def complete_some(self) -> bool:
-        """Complete the oldest flight; whether there was one."""
         if not self._flights:
             return False
         flight = self._flights.pop(0)

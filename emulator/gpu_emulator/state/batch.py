@@ -50,7 +50,6 @@ class Findings:
     dropped: int = 0
 
     def printed(self) -> tuple[str, ...]:
-        """What threads printed, and how much more it was."""
         more = (f"and {self.dropped:,} more",) if self.dropped else ()
         return (*self.messages, *more)
 
@@ -61,7 +60,6 @@ class Findings:
         return full
 
     def uninitialised(self) -> tuple[Uninitialised, ...]:
-        """As values, in the order of the PTX."""
         ordered = sorted(self.unwritten.items(), key=lambda one: one[0][1].ptx_line)
         return tuple(
             Uninitialised(space=space, place=place, count=count, what=self.words[space, place])
@@ -128,7 +126,6 @@ class Batch:
         return self._tensor_memories
 
     def is_in(self, space: str, address: Array) -> Array:
-        """Whether generic addresses lie in the window of a space."""
         window = self.windows[space]
         inside: Array = (address >> np.uint64(_WINDOW_BITS)) == np.uint64(window >> _WINDOW_BITS)
         if window == 0:
@@ -148,7 +145,6 @@ class Batch:
         return rows // size * size + np.maximum(rank, 0)
 
     def note_unwritten_cells(self, cells: Array, place: Place) -> None:
-        """Remember a read of cells of tensor memory that nothing wrote."""
         missing = self.tensor_memories.unwritten(cells)
         if len(missing):
             key = ("tensor memory", place)
@@ -158,7 +154,6 @@ class Batch:
             self.findings.words.setdefault(key, words)
 
     def note_open(self, which: Array, lanes: Array, place: Place) -> None:
-        """Remember that threads read lanes whose value the PTX ISA leaves open."""
         key = ("lanes", place)
         self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + int(which.sum())
         words = (

@@ -207,33 +207,27 @@ class Frame:
         self._unwaited: dict[int, tuple[Place, Array]] = {}
 
     def clock(self) -> int:
-        """A clock that never stands still: instructions of threads so far."""
         self.batch.ticks += 1
         return self.batch.executed + self.batch.ticks
 
     def full(self, value: Array) -> Array:
-        """A value for every thread of the frame."""
         return np.broadcast_to(value, self.shape)
 
     def active(self) -> Array:
-        """Which threads are active, for every thread."""
         mask = self.registers[MASK]
         if mask is None:
             return np.ones(self.shape, dtype=np.bool_)
         return np.broadcast_to(mask, self.shape)
 
     def loaded_late(self, slots: Sequence[int], place: Place) -> None:
-        """Active threads wait for these registers by `tcgen05.wait::ld`."""
         self._unwaited.update(dict.fromkeys(slots, (place, self.active())))
 
     def waited_for_loads(self) -> None:
-        """Active threads have waited for all of them."""
         active = self.active()
         left = {slot: (place, mask & ~active) for slot, (place, mask) in self._unwaited.items()}
         self._unwaited = {slot: one for slot, one in left.items() if one[1].any()}
 
     def too_early(self, touched: AbstractSet[int]) -> Place | None:
-        """The load of a register that active threads touch, and have not waited for."""
         for slot in sorted(self._unwaited.keys() & touched):
             place, mask = self._unwaited[slot]
             if (mask & self.active()).any():
@@ -241,11 +235,9 @@ class Frame:
         return None
 
     def alive(self) -> Array:
-        """Which threads have not left, for every thread."""
         return np.broadcast_to(np.asarray(self.at) != self.end, self.shape)
 
     def write(self, slot: int, value: Array) -> None:
-        """Give a register of the active threads a value."""
         mask = self.registers[MASK]
         if mask is not None:
             value = np.where(mask, value, self.registers[slot])

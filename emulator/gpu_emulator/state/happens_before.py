@@ -319,7 +319,6 @@ class HappensBefore:
                 self._both[0, rows, warp, warp] += 1
 
     def signal_at(self, spots: Array, clocks: Array) -> None:
-        """Pass clocks, (2, n, agents), on to mbarriers at n offsets."""
         owners = spots // self._stride
         offsets = spots % self._stride
         for offset in np.unique(offsets).tolist():
@@ -334,7 +333,6 @@ class HappensBefore:
             self.signal_at(spots, np.stack([self.task.known[rows, at], self.task.fenced[rows, at]]))
 
     def phase_complete(self, spots: Array) -> None:
-        """Mbarriers at offsets have completed a phase."""
         for offset in np.unique(spots % self._stride).tolist():
             rows = np.unique(spots[spots % self._stride == offset] // self._stride)
             clocks = self._mbarrier(offset)

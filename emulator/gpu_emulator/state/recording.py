@@ -180,7 +180,6 @@ class Recording:
             self._access(memory, spots[own], size, None, task, writes=writes)
 
     def writer(self, offset: int) -> int:
-        """The event that wrote a byte of global memory last."""
         found = self._writers.get("global")
         return 0 if found is None else int(found[offset])
 

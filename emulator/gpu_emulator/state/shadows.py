@@ -72,7 +72,6 @@ class Accessors:
         return self._last is None
 
     def record(self, pieces: Array, agents: Array, when: Array, place: int) -> None:
-        """Agents (n,) access pieces (n,) at their clocks (n,)."""
         columns = self._column[agents]
         if self._last is None and (columns < 0).any():
             self._widen(np.unique(agents[columns < 0]))
@@ -189,11 +188,9 @@ class Access:
         return _looked_up(self.fenced, self.entries, agents)
 
     def at(self, chosen: Array) -> Access:
-        """The access to some of the pieces: a mask, or numbers of them."""
         return replace(self, agents=self.agents[chosen], entries=self.entries[chosen])
 
     def repeated(self, times: int) -> Access:
-        """The access where each piece is cut into so many."""
         if times == 1:
             return self
         agents, entries = np.repeat(self.agents, times), np.repeat(self.entries, times)

@@ -239,7 +239,6 @@ class RaceWatch(HappensBefore):
     def engine(
         self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
     ) -> None:
-        """The task that is running accesses global memory for CTAs in rows, (n,), at spots."""
         task = self.task
         if task is None or not len(spots):
             return
@@ -252,7 +251,6 @@ class RaceWatch(HappensBefore):
             everywhere.read(spots, size, ctas, access, 0)
 
     def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
-        """The task that is running, issued by a warp, accesses `size` bytes at offsets (n,)."""
         task = self.task
         if task is None:
             return

@@ -102,7 +102,6 @@ class Slots:
         return slot
 
     def special_register(self, name: str) -> int:
-        """The slot of a special register; its width is the manual's."""
         wide = ("%clock64", "%globaltimer", "%current_graph_exec", "%gridid")
         bits = 64 if name in wide or name.endswith("_64") else 32
         if name == "%is_explicit_cluster":
@@ -174,7 +173,6 @@ class Binder:
         return self.slots.listing.registers.get(name) == "pred"
 
     def constant(self, number: int) -> int | None:
-        """The value of an operand that is an integer; None where there is no such operand."""
         return integer(self.operand(number)) if number < self.count else None
 
     def pending(self, number: int) -> int:
@@ -188,7 +186,6 @@ class Binder:
         return found
 
     def slot_of(self, text: str, kind: str) -> int:
-        """The slot that holds what an operand's text stands for."""
         if text in self.slots.listing.registers:
             slot = self.slots.register(text)
             self.touched.add(slot)
@@ -229,7 +226,6 @@ class Binder:
         return lambda registers: cast(registers[slot], dtype)
 
     def read(self, number: int, kind: str) -> Reader:
-        """A closure that reads an operand, by its number, as a type."""
         return self.source(self.operand(number), kind)
 
     def target(self, text: str, kind: str) -> tuple[int, Callable[[Array], Array] | None]:
@@ -250,7 +246,6 @@ class Binder:
         return slot, lambda value: cast(value.view(signed), canonical)
 
     def computed(self, function: Callable[..., Array], kinds: Sequence[str], result: str) -> Step:
-        """A step that writes function(operands 1, 2, ...) to operand 0."""
         slot, convert = self.target(self.operand(0), result)
         readers = [self.read(number, kind) for number, kind in enumerate(kinds, 1)]
         if self.count != len(kinds) + 1:
@@ -278,12 +273,10 @@ class Binder:
         return found is not None and found[1] in self.slots.variables
 
     def bracketed(self, number: int) -> Reader:
-        """A closure that reads an address of tensor memory, 32 bits."""
         reader = self.address(number)
         return lambda registers: reader(registers).astype(np.uint32)
 
     def address(self, number: int) -> Reader:
-        """A closure that reads `[register + offset]` or `[symbol + offset]` as int64."""
         return self.address_of(self.operand(number))
 
     def address_of(self, text: str) -> Reader:

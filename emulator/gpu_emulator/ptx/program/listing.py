@@ -214,7 +214,6 @@ class Calls:
         result.functions = dict(zip(functions, places, strict=True))
 
     def call(self, line: PtxLine) -> None:
-        """Put a function in place of its call, or all that a call through a register may mean."""
         operands = list(line.operands)
         results = _names(operands.pop(0)) if operands and operands[0].startswith("(") else []
         name = operands.pop(0) if operands else ""

@@ -135,7 +135,6 @@ class Statement:
 
 
 def statement(kind: StatementKind, code: str, before: str = "\n") -> Statement:
-    """A new statement that is written as its code."""
     return Statement(kind, code, before, code)
 
 
@@ -182,7 +181,6 @@ class Document:
 
     @cached_property
     def functions(self) -> list[Function]:
-        """Every entry and function that has a body."""
         return [
             Function(head=opening - 1, opening=opening, closing=closing)
             for opening, closing in sorted(self.scopes.items())

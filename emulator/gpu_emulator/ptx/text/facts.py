@@ -61,7 +61,6 @@ class Instruction:
 
     @cached_property
     def modifiers(self) -> list[str]:
-        """What follows the opcode: types, state spaces, roundings, ..."""
         return self.opcode.split(".")[1:]
 
     @cached_property

@@ -45,7 +45,6 @@ class Declared:
 
     @property
     def names(self) -> list[str]:
-        """Every register that it stands for."""
         if self.count is None:
             return [self.name]
         return [f"{self.name}{number}" for number in range(self.count)]
