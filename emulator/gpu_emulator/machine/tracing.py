@@ -27,7 +27,9 @@ _MOST_BYTES = 1 << 29
 _FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 
 
-_Follow = Callable[[tuple[Launch, Launch], tuple[Schedule, Schedule], Budget, Element], Trace]
+_Launches = tuple[Launch, Launch]
+_Schedules = tuple[Schedule, Schedule]
+_Follow = Callable[[_Launches, _Schedules, Budget, Element], Trace]
 
 
 def _answering(follow: _Follow) -> _Follow:
@@ -46,12 +48,7 @@ def _answering(follow: _Follow) -> _Follow:
 
 
 @_answering
-def trace(
-    launches: tuple[Launch, Launch],
-    schedules: tuple[Schedule, Schedule],
-    limits: Budget,
-    element: Element,
-) -> Trace:
+def trace(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
     """Follow an element back to where two runs first differ. Never an exception, as `run`.
 
     The runs differ in their schedule, or in what the launches hold.
@@ -277,12 +274,7 @@ _Node = tuple[int, int | None]
 
 
 @_answering
-def origins(
-    launches: tuple[Launch, Launch],
-    schedules: tuple[Schedule, Schedule],
-    limits: Budget,
-    element: Element,
-) -> Trace:
+def origins(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
     """Which bytes an element is made of in one run and not in the other, and how they get there.
 
     The launches have the same buffers. Never an exception, as `run`.

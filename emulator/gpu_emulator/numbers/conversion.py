@@ -28,13 +28,8 @@ from gpu_emulator.numbers.formats import (
 
 _FLUSHED = ("f32",)
 _PAYLOADS = {
-    ("f64", "f32"),
-    ("f64", "f16"),
-    ("f64", "f64"),
-    ("f32", "f64"),
-    ("f16", "f64"),
-    ("bf16", "f32"),
-}
+    ("f64", "f32"), ("f64", "f16"), ("f64", "f64"), ("f32", "f64"), ("f16", "f64"), ("bf16", "f32"),
+}  # fmt: skip
 """Conversions that keep the payload of a NaN; only bf16 to f32 leaves it signalling."""
 
 

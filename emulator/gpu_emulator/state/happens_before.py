@@ -29,7 +29,7 @@ import numpy as np
 
 from gpu_emulator.state.frame import WITHIN_GPU, Frame, Memory, Semantics, Touch
 from gpu_emulator.steps import MASK, WARP, Array
-from gpu_emulator.values import Place, Race, RaceKind, RaceSpace
+from gpu_emulator.values import Place, Race
 
 LOADS = 8
 """So many mbarriers of bulk loads are distinguished."""
@@ -122,26 +122,13 @@ class Races:
     def place(self, number: int) -> Place:
         return self._places[number]
 
-    def add(
-        self,
-        kind: RaceKind,
-        space: RaceSpace,
-        first: Place,
-        second: Place,
-        what: str,
-        *,
-        formal: bool,
-        within_cta: bool = False,
-    ) -> None:
-        if not formal and kind != "lanes":
+    def add(self, race: Race) -> None:
+        if not race.formal and race.kind != "lanes":
             # Lanes of one instruction write together in each order of warps.
-            self.doubt(what)
-        key = (frozenset((first, second)), formal, within_cta)
-        if key not in self._found and len(self._found) < _MOST_EXAMPLES:
-            self._found[key] = Race(
-                kind=kind, space=space, formal=formal, first=first, second=second, what=what,
-                within_cta=within_cta,
-            )  # fmt: skip
+            self.doubt(race.what)
+        key = (frozenset((race.first, race.second)), race.formal, race.within_cta)
+        if len(self._found) < _MOST_EXAMPLES:
+            self._found.setdefault(key, race)
 
     def all(self) -> tuple[Race, ...]:
         """Those with effect first, then by line. A pair with effect is not listed as formal too."""

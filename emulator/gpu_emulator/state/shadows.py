@@ -26,10 +26,14 @@ import numpy as np
 from gpu_emulator.state.frame import WITHIN_CTA, WITHIN_GPU, Memory
 from gpu_emulator.state.happens_before import NO_AGENT, Agents, Races, Releases
 from gpu_emulator.steps import Array
-from gpu_emulator.values import Place, RaceKind, RaceSpace
+from gpu_emulator.values import Place, Race, RaceKind, RaceSpace
 
 _PLACE, _TIME = np.uint64(8), np.uint64(32)
 _ONE_BYTE, _TWO_BYTES = np.uint64(0xFF), np.uint64(0xFFFF)
+
+
+# Of pieces: agents, their clocks, the numbers of the places.
+_Last = tuple[Array, Array, Array]
 
 
 class Stamps:
@@ -294,7 +298,8 @@ class Shadow:
         for column in np.unique(columns).tolist():
             chosen = where[columns == column]
             by = before.places_of(pieces[chosen], column)
-            self._report(kind, pieces[chosen], by, before.members[column], access.at(chosen))
+            agent = before.members[column]
+            self._report(kind, pieces[chosen], by, agent, access.at(chosen), formal=False)
 
     def _check_writers(self, pieces: Array, access: Access, kind: RaceKind) -> None:
         agents, when, by = self._writers.of(pieces)
@@ -312,7 +317,7 @@ class Shadow:
                 serious = late & ~one
             for agent in np.unique(agents[serious]).tolist():
                 some = serious & (agents == agent)
-                self._report(kind, pieces[some], by[some], agent, access.at(some))
+                self._report(kind, pieces[some], by[some], agent, access.at(some), formal=False)
         if access.fenced is not None:
             unfenced = ~late & (agents < access.generic)
             unfenced &= when > access.fenced_clock_of(agents)
@@ -321,14 +326,7 @@ class Shadow:
                 self._report(kind, pieces[some], by[some], agent, access.at(some), formal=True)
 
     def _report(
-        self,
-        kind: RaceKind,
-        pieces: Array,
-        by: Array,
-        agent: int,
-        access: Access,
-        *,
-        formal: bool = False,
+        self, kind: RaceKind, pieces: Array, by: Array, agent: int, access: Access, *, formal: bool
     ) -> None:
         """Report a pair of places, by the first agent that came to it."""
         for number in np.unique(by).tolist():
@@ -343,7 +341,12 @@ class Shadow:
                 f" {self._names[now]} of {name} ({len(mine) * size} bytes)"
             )
             first = self._races.place(number)
-            self._races.add(kind, self._space, first, access.place, what, formal=formal)
+            self._races.add(
+                Race(
+                    kind=kind, space=self._space, formal=formal, first=first, second=access.place,
+                    what=what,
+                )
+            )  # fmt: skip
 
 
 _MOST_BYTES = 1 << 28
@@ -484,7 +487,7 @@ class GlobalShadow:
         self._check_writers("write-write", pieces, ctas, access, strength)
         if self._has_alike:
             owners = self._alike_cta[pieces] - 1
-            self._check("write-write", pieces, ctas, access, owners, *self._alike.of(pieces))
+            self._check("write-write", pieces, ctas, access, owners, self._alike.of(pieces))
             self._alike_cta[pieces] = 0
             self._again[pieces] = 0
         self._set(pieces, ctas, access, strength, is_known=is_known)
@@ -496,7 +499,7 @@ class GlobalShadow:
         self._check_readers(pieces, ctas, access)
         others = self._other_cta[pieces] - 1
         if (others >= 0).any():
-            self._check("read-write", pieces, ctas, access, others, *self._others.of(pieces))
+            self._check("read-write", pieces, ctas, access, others, self._others.of(pieces))
         self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
         self._writer_cta[pieces] = ctas + 1
         if strength or self._has_strong:
@@ -523,7 +526,7 @@ class GlobalShadow:
         if not (owners >= 0).any():
             return
         if not self._readers.is_whole:
-            self._check("read-write", pieces, ctas, access, owners, *self._readers.one_of(pieces))
+            self._check("read-write", pieces, ctas, access, owners, self._readers.one_of(pieces))
             return
         mine = owners == ctas
         when = self._readers.times(pieces)
@@ -533,8 +536,8 @@ class GlobalShadow:
             some = np.nonzero(asked[:, column])[0]
             agents = np.full(len(some), self._readers.members[column])
             self._check(
-                "read-write", pieces[some], ctas[some], access.at(some), owners[some], agents,
-                when[some, column], self._readers.places_of(pieces[some], column),
+                "read-write", pieces[some], ctas[some], access.at(some), owners[some],
+                (agents, when[some, column], self._readers.places_of(pieces[some], column)),
             )  # fmt: skip
 
     def _check_writers(
@@ -555,30 +558,36 @@ class GlobalShadow:
             return
         before = pieces[chosen]
         last = self._writers.of(before)
-        self._check(kind, before, ctas[chosen], access.at(chosen), owners[chosen], *last)
+        self._check(kind, before, ctas[chosen], access.at(chosen), owners[chosen], last)
 
     def _check(
-        self,
-        kind: RaceKind,
-        pieces: Array,
-        ctas: Array,
-        access: Access,
-        owners: Array,
-        agents: Array,
-        when: Array,
-        by: Array,
+        self, kind: RaceKind, pieces: Array, ctas: Array, access: Access, owners: Array, last: _Last
     ) -> None:
         """Report accesses of before, by agents of owners, that nothing orders with this one."""
+        agents, when, by = last
         late = self._late(ctas, access, owners, agents, when)
         if not late.any():
             return
-        keys = np.stack([agents, by], axis=1)[late]
+        done, keys = kind.split("-"), np.stack([agents, by], axis=1)[late]
         for agent, number in np.unique(keys.astype(np.int64), axis=0).tolist():
             at = np.nonzero(late & (agents == agent) & (by == number))[0]
             # One that accesses now speaks for all.
             at = at[access.agents[at] == access.agents[at].min()]
-            self._report(kind, pieces[at], int(owners[at[0]]), int(ctas[at[0]]), agent,
-                         number, access.at(at))  # fmt: skip
+            owner, cta, accessor = (int(each[at[0]]) for each in (owners, ctas, access.agents))
+            apart, are_warps = owner != cta, max(agent, accessor) < self._warps
+            before, now = (f" of CTA {each}" if apart else "" for each in (owner, cta))
+            what = (
+                f"nothing orders the {done[0]} by {self._names[agent]}{before} and the {done[1]} by"
+                f" {self._names[accessor]}{now} of"
+                f" {self._memory.where(int(pieces[at[0]]) * self.grain)}"
+                f" ({len(at) * self.grain} bytes)"
+            )
+            race = Race(
+                kind=kind, space="global", formal=False, first=self._races.place(number),
+                second=access.place, what=what,
+                within_cta=not apart and are_warps and kind != "write-write",
+            )  # fmt: skip
+            self._races.add(race)
 
     def _late(
         self, ctas: Array, access: Access, owners: Array, agents: Array, when: Array
@@ -592,31 +601,6 @@ class GlobalShadow:
         if foreign.any():
             late |= foreign & ~self._releases.ordered(owners, agents, when, ctas, foreign)
         return late
-
-    def _report(
-        self,
-        kind: RaceKind,
-        pieces: Array,
-        owner: int,
-        cta: int,
-        agent: int,
-        number: int,
-        access: Access,
-    ) -> None:
-        done = kind.split("-")
-        apart = owner != cta
-        accessor = int(access.agents[0])
-        before, now = (f" of CTA {each}" if apart else "" for each in (owner, cta))
-        what = (
-            f"nothing orders the {done[0]} by {self._names[agent]}{before} and the {done[1]} by"
-            f" {self._names[accessor]}{now} of {self._memory.where(int(pieces[0]) * self.grain)}"
-            f" ({len(pieces) * self.grain} bytes)"
-        )
-        are_warps = max(agent, accessor) < self._warps
-        self._races.add(
-            kind, "global", self._races.place(number), access.place, what, formal=False,
-            within_cta=not apart and are_warps and kind != "write-write",
-        )  # fmt: skip
 
 
 def _bit(ctas: Array) -> Array:

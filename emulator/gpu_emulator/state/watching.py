@@ -13,7 +13,7 @@ from gpu_emulator.state.frame import Frame, Memory, Touch
 from gpu_emulator.state.happens_before import Agents, HappensBefore, Races, Releases, Task
 from gpu_emulator.state.shadows import Access, GlobalShadow, Shadow, in_pieces
 from gpu_emulator.steps import WARP, Array
-from gpu_emulator.values import Place, RaceSpace
+from gpu_emulator.values import Place, Race, RaceSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,9 @@ class RaceWatch(HappensBefore):
             f" in one instruction, and either may stay there ({count} bytes)"
         )
         space: RaceSpace = "shared" if memory is self._shared else "global"
-        self._races.add("lanes", space, place, place, what, formal=False)
+        self._races.add(
+            Race(kind="lanes", space=space, formal=False, first=place, second=place, what=what)
+        )
 
     def _write(self, write: Write, access: Access, changes: Array | None) -> None:
         if write.memory is not self._shared:
@@ -222,7 +224,12 @@ class RaceWatch(HappensBefore):
         PTX ISA, "tcgen05.wait": until then they are undefined; assemblers wait by the registers.
         """
         what = "no tcgen05.wait::ld stands between tcgen05.ld and what uses its registers"
-        self._races.add("write-read", "tensor_memory", load, use, what, formal=True)
+        self._races.add(
+            Race(
+                kind="write-read", space="tensor_memory", formal=True, first=load, second=use,
+                what=what,
+            )
+        )  # fmt: skip
 
     def unmet(self, branch: Place, place: Place) -> None:
         """A warp whose threads parted executes what wants all of it, before they meet for certain.
@@ -234,7 +241,9 @@ class RaceWatch(HappensBefore):
             "threads of a warp that part at a branch come to an .aligned instruction before the "
             "first one that all ways from there lead through"
         )
-        self._races.add("parted", "warp", branch, place, what, formal=True)
+        self._races.add(
+            Race(kind="parted", space="warp", formal=True, first=branch, second=place, what=what)
+        )
 
     def engine(
         self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
