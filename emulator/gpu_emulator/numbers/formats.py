@@ -128,7 +128,7 @@ FORMATS = {
         _ieee("f16", 16, 10),
         _ieee("bf16", 16, 7),
         _ieee("f32", 32, 23),
-        # f64 alone keeps the payload of a NaN (see `double`); this one comes from numbers.
+        # f64 alone keeps the payload of a NaN (see `arithmetic`); this one comes from numbers.
         _ieee("f64", 64, 52, nan=0xFFF8_0000_0000_0000),
         # 19 bits that a 32-bit register holds on the left: an f32 whose low 13 bits do not count.
         replace(_ieee("f32", 32, 23, nan=0x7FFF_E000), name="tf32", mantissa=10, top=0x7F7F_E000),
