@@ -15,7 +15,6 @@ from gpu_emulator.engines.tiles import (
     fill_bits,
     gathered,
     loaded,
-    misaligned,
     reduced,
     replace,
     shared_addresses,
@@ -161,12 +160,6 @@ def test_a_row_shorter_than_its_swizzle_takes_all_of_it() -> None:
     assert (short // 128).tolist() == [[8 + row] * 16 for row in range(8)]
     assert short[:, 0].tolist() == [1024 + row * 128 + 16 * row for row in range(8)]
     assert tile_bytes(a_map(box=(16, 8), swizzle=128)) == 256
-
-
-def test_rows_start_at_16_bytes() -> None:
-    corners = np.array([[8, 3], [-16, 0], [4, 1], [0, 5]])
-    assert misaligned(a_map(), corners).tolist() == [False, False, True, False]
-    assert misaligned(a_map(element="f32"), corners).tolist() == [False, False, False, False]
 
 
 def test_elements_that_change_on_the_way() -> None:

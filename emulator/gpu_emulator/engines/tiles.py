@@ -234,15 +234,6 @@ def gathered(
     return (address.reshape(*rows.shape[:-1], -1), inside.reshape(*rows.shape[:-1], -1))
 
 
-def misaligned(tile: TileMap, coordinates: Addresses) -> NDArray[np.bool_]:
-    """Which tiles (...) do not start at a multiple of 16 bytes of their innermost dimension.
-
-    The PTX ISA does not say so, but an H200 takes that for an illegal instruction.
-    """
-    start: Addresses = coordinates[..., 0] * tile.element_bytes
-    return start % _ROW_UNIT != 0
-
-
 def tile_bytes(tile: TileMap, *, rows: int = 1) -> int:
     """Bytes that one instruction moves, also for what is out of bounds: what an mbarrier counts.
 

@@ -306,7 +306,7 @@ def _count_bytes(line: Binder) -> Step:
     return Step(run)
 
 
-@opcode("mbarrier.pending_count.b64", pure=True)
+@opcode("mbarrier.pending_count.b64")
 def _pending(line: Binder) -> Step:
     return line.computed(
         lambda state: (state & np.uint64(0xF_FFFF)).astype(np.uint32), ["b64"], "u32"

@@ -159,13 +159,13 @@ def _no_function(line: Binder) -> Step:
     return Step(run)
 
 
-@opcode("stacksave.{type:u32|u64}", pure=True)
+@opcode("stacksave.{type:u32|u64}")
 def _save(line: Binder) -> Step:
     stack, dtype = line.source(STACK, "b64"), DTYPES[line.parts["type"]]
     return line.gives(line.parts["type"], lambda registers: stack(registers).astype(dtype))
 
 
-@opcode("stackrestore.{type:u32|u64}", pure=True)
+@opcode("stackrestore.{type:u32|u64}")
 def _restore(line: Binder) -> Step:
     saved = line.read(0, line.parts["type"])
     return line.gives("b64", lambda registers: saved(registers).astype(np.uint64), STACK)

@@ -22,7 +22,6 @@ from gpu_emulator.numbers.formats import to_float32
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import BITS, DTYPES, Array, Registers, Step
 
-_HALF = "Half Precision Floating Point Instructions"
 _NAN = np.uint32(0x7FFF_FFFF)
 _BINARY: dict[str, Callable[..., Array]] = {
     "add": arithmetic.add, "sub": arithmetic.subtract, "mul": arithmetic.multiply,
@@ -73,7 +72,7 @@ _TERNARIES = [
 _OUT_OF_BOUNDS = np.uint16(0x7FF7)
 
 
-@opcode(*_BINARIES, *_TERNARIES, pure=True)
+@opcode(*_BINARIES, *_TERNARIES)
 def _arithmetic(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
     options = _options(line)
@@ -115,7 +114,7 @@ def _elementwise(
 
 @opcode(
     *(f"{base}{_RND}?{{sat:sat}}.f32.{{type:f16|bf16}}" for base in ("add", "sub")),
-    "fma.{rounding:rn|rz|rm|rp}?{sat:sat}.f32.{type:f16|bf16}", pure=True,
+    "fma.{rounding:rn|rz|rm|rp}?{sat:sat}.f32.{type:f16|bf16}",
 )  # fmt: skip
 def _mixed(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
@@ -147,7 +146,7 @@ def _mixed(line: Binder) -> Step:
         for base in ("min", "max")
     ),
     *(f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{three:abs}}.{{type:f32}}" for base in ("min", "max")),
-    *(f"{base}.{{type:f64}}" for base in ("min", "max")), pure=True,
+    *(f"{base}.{{type:f64}}" for base in ("min", "max")),
 )  # fmt: skip
 def _extremum(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
@@ -189,7 +188,6 @@ def _quick_extremum(*, is_max: bool) -> Callable[[Array, Array], Array]:
 @opcode(
     "abs?{ftz:ftz}.{type:f32}", "abs.{type:f64|bf16|bf16x2}", "abs?{ftz:ftz}.{type:f16|f16x2}",
     "neg?{ftz:ftz}.{type:f32}", "neg.{type:f64|bf16|bf16x2}", "neg?{ftz:ftz}.{type:f16|f16x2}",
-    pure=True,
 )  # fmt: skip
 def _sign(line: Binder) -> Step:
     is_abs, is_flushed = line.line.opcode.startswith("abs"), bool(line.parts.get("ftz"))
@@ -223,13 +221,12 @@ def _test(parts: dict[str, str], a: Array) -> Array:
 
 @opcode(
     "div.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "div.{rounding:rn|rz|rm|rp}.{type:f64}",
-    pure=True,
 )  # fmt: skip
 def _divide(line: Binder) -> Step:
     return _elementwise(line, arithmetic.divide, line.parts["type"], 2, _options(line))
 
 
-@opcode("div.{way:approx|full}?{ftz:ftz}.f32", pure=True)
+@opcode("div.{way:approx|full}?{ftz:ftz}.f32")
 def _divide_approximately(line: Binder) -> Step:
     function = partial(
         approximate_divide, full=line.parts["way"] == "full", ftz=bool(line.parts["ftz"])
@@ -239,7 +236,6 @@ def _divide_approximately(line: Binder) -> Step:
 
 @opcode(
     "sqrt.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "sqrt.{rounding:rn|rz|rm|rp}.{type:f64}",
-    pure=True,
 )  # fmt: skip
 def _root(line: Binder) -> Step:
     return _elementwise(line, arithmetic.square_root, line.parts["type"], 1, _options(line))
@@ -247,7 +243,6 @@ def _root(line: Binder) -> Step:
 
 @opcode(
     "rcp.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "rcp.{rounding:rn|rz|rm|rp}.{type:f64}",
-    pure=True,
 )  # fmt: skip
 def _reciprocal(line: Binder) -> Step:
     return _elementwise(line, arithmetic.reciprocal, line.parts["type"], 1, _options(line))
@@ -260,7 +255,7 @@ def _reciprocal(line: Binder) -> Step:
     ),
     "tanh.approx.{type:f32|f16|f16x2|bf16|bf16x2}", "ex2.approx.{type:f16|f16x2}",
     "ex2.approx.{ftz:ftz}.{type:bf16|bf16x2}", "rcp.approx.{ftz:ftz}.{type:f64}",
-    "rsqrt.approx?{ftz:ftz}.{type:f64}", pure=True,
+    "rsqrt.approx?{ftz:ftz}.{type:f64}",
 )  # fmt: skip
 def _approximately(line: Binder) -> Step:
     base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
@@ -286,7 +281,7 @@ _PART = "rn|rz|rm|rp"
     "cvt.{rounding:rn|rz}?{satfinite:satfinite}.{relu:relu}.{to:f16|bf16}.{source:f32}",
     "cvt.{rounding:rna}?{satfinite:satfinite}.{to:tf32}.{source:f32}",
     "cvt.{rounding:rn|rz}?{satfinite:satfinite}?{relu:relu}.{to:tf32}.{source:f32}",
-    "cvt.{rounding:rn|rz}?{relu:relu}?{satfinite:satfinite}.{to:tf32}.{source:f32}", pure=True,
+    "cvt.{rounding:rn|rz}?{relu:relu}?{satfinite:satfinite}.{to:tf32}.{source:f32}",
 )  # fmt: skip
 def _convert(line: Binder) -> Step:
     to, source = line.parts["to"], line.parts["source"]
@@ -323,7 +318,7 @@ _SIXES = "e2m3x2|e3m2x2"
     f"cvt.{{rounding:rn|rz}}.{{satfinite:satfinite}}.{{relu:relu}}.{{to:{_PAIRS}}}.{{source:f32}}",
     f"cvt.{{rounding:rn}}.{{satfinite:satfinite}}?{{relu:relu}}"
     f".{{to:{_EIGHTS}|{_SIXES}|e2m1x2}}.{{source:f32}}",
-    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:f32}", pure=True,
+    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:f32}",
 )  # fmt: skip
 def _pair_of_two(line: Binder) -> Step:
     """`cvt.to.f32 d, a, b`: a in the upper part, b in the lower."""
@@ -345,7 +340,7 @@ def _pair_of_two(line: Binder) -> Step:
     f".{{to:{_EIGHTS}|{_SIXES}|e2m1x2}}.{{source:{_PAIRS}}}",
     f"cvt.{{rounding:rn}}?{{relu:relu}}.{{to:{_PAIRS}}}.{{source:{_EIGHTS}|{_SIXES}|e2m1x2}}",
     "cvt.{rounding:rn}.{to:bf16x2}.{source:ue8m0x2}",
-    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:bf16x2}", pure=True,
+    "cvt.{rounding:rz|rp}?{satfinite:satfinite}.{to:ue8m0x2}.{source:bf16x2}",
 )  # fmt: skip
 def _pair_of_pair(line: Binder) -> Step:
     to, source = (line.parts[name].removesuffix("x2") for name in ("to", "source"))
@@ -366,7 +361,7 @@ def _pair_of_pair(line: Binder) -> Step:
     return line.computed(run, [kinds[source]], kinds[to])
 
 
-@opcode(f"cvt.rs?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}", pure=True)
+@opcode(f"cvt.rs?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}")
 def _pair_by_chance(line: Binder) -> Step:
     """`cvt.rs.to.f32 d, a, b, rbits`: the upper random bits are for a, the lower ones for b."""
     to = line.parts["to"].removesuffix("x2")
@@ -390,7 +385,7 @@ def _element(line: Binder, to: str, source: str) -> partial[Array]:
 
 @opcode(
     "cvt.pack.sat.{to:u16|s16}.{source:s32}",
-    "cvt.pack.sat.{to:u2|s2|u4|s4|u8|s8}.{source:s32}.{third:b32}", pure=True,
+    "cvt.pack.sat.{to:u2|s2|u4|s4|u8|s8}.{source:s32}.{third:b32}",
 )  # fmt: skip
 def _pack(line: Binder) -> Step:
     function = partial(pack_integers, to=line.parts["to"], source="s32")
@@ -403,7 +398,6 @@ def _pack(line: Binder) -> Step:
 @opcode(
     "cvta?{to:to}.{space:global|shared|shared::cta|shared::cluster|local|const|param|param::entry}"
     ".{type:u32|u64}",
-    pure=True,
 )  # fmt: skip
 def _address(line: Binder) -> Step:
     space, is_back = line.parts["space"].split("::")[0], bool(line.parts["to"])
@@ -420,7 +414,6 @@ def _address(line: Binder) -> Step:
 
 @opcode(
     "isspacep.{space:global|shared|shared::cta|shared::cluster|local|const|param|param::entry}",
-    pure=True,
 )  # fmt: skip
 def _is_in_space(line: Binder) -> Step:
     space = line.parts["space"].split("::")[0]

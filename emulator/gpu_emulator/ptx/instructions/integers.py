@@ -92,7 +92,7 @@ def _halves(function: Callable[..., Array], *operands: Array, signed: bool = Fal
 
 @opcode(
     "min?{relu:relu}.{type:u16x2|s16x2}", "max?{relu:relu}.{type:u16x2|s16x2}",
-    "min.{relu:relu}.{type:s32}", "max.{relu:relu}.{type:s32}", pure=True,
+    "min.{relu:relu}.{type:s32}", "max.{relu:relu}.{type:s32}",
 )  # fmt: skip
 def _extremum(line: Binder) -> Step:
     kind = line.parts["type"]
@@ -129,7 +129,7 @@ _same("mad.hi" + _TYPE, lambda a, b, c: high_product(a, b) + c, 3)
 _same("mad.hi.sat.{type:s32}", lambda a, b, c: _add_saturated(high_product(a, b), c), 3)
 
 
-@opcode("mul.wide.{type:u16|s16|u32|s32}", "mad.wide.{type:u16|s16|u32|s32}", pure=True)
+@opcode("mul.wide.{type:u16|s16|u32|s32}", "mad.wide.{type:u16|s16|u32|s32}")
 def _multiply_wide(line: Binder) -> Step:
     kind, wide = line.parts["type"], _WIDE[line.parts["type"]]
     product = partial(np.multiply, dtype=DTYPES[wide])
@@ -198,7 +198,7 @@ def _reverse(a: Array) -> Array:
 _REVERSED = np.array([int(f"{each:08b}"[::-1], 2) for each in range(256)], dtype=np.uint8)
 
 
-@opcode("fns.b32", pure=True)
+@opcode("fns.b32")
 def _nth_set(line: Binder) -> Step:
     def one(mask: int, base: int, offset: int) -> int:
         if offset == 0:
@@ -271,7 +271,7 @@ def shifted_right(a: Array, amount: Array) -> Array:
     return np.where(inside, a >> np.where(inside, amount, 0).astype(a.dtype), a.dtype.type(0))
 
 
-@opcode("dp4a.{a:u32|s32}.{b:u32|s32}", "dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}", pure=True)
+@opcode("dp4a.{a:u32|s32}.{b:u32|s32}", "dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}")
 def _dot_product(line: Binder) -> Step:
     half = line.parts.get("half")
     function = partial(dp2a, high=half == "hi") if half else dp4a
@@ -425,7 +425,6 @@ def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, th
 
 @opcode(
     *(f"v{name}{_SIGNS}?{{sat:sat}}{_SECOND}" for name in ("add", "sub", "absdiff", "min", "max")),
-    pure=True,
 )  # fmt: skip
 def _scalar(line: Binder) -> Step:
     function = _BINARY[line.line.opcode.split(".")[0][1:]]
@@ -434,7 +433,7 @@ def _scalar(line: Binder) -> Step:
     return _finished(line, lambda r: function(a(r), b(r)), line.parts["d"], 3)
 
 
-@opcode(f"vset.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}{_SECOND}", pure=True)
+@opcode(f"vset.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}{_SECOND}")
 def _compare(line: Binder) -> Step:
     compare = _COMPARE[line.parts["order"]]
     _, a = _part(line, 1, line.parts["a"])
@@ -447,7 +446,6 @@ def _compare(line: Binder) -> Step:
         f"{name}.{{d:u32|s32}}.{{a:u32|s32}}.{{b:u32}}?{{sat:sat}}.{{mode:clamp|wrap}}{_SECOND}"
         for name in ("vshl", "vshr")
     ),
-    pure=True,
 )  # fmt: skip
 def _shift(line: Binder) -> Step:
     is_left, wraps = line.line.opcode.startswith("vshl"), line.parts["mode"] == "wrap"
@@ -462,7 +460,7 @@ def _shift(line: Binder) -> Step:
     return _finished(line, compute, line.parts["d"], 3)
 
 
-@opcode(f"vmad{_SIGNS}?{{po:po}}?{{sat:sat}}?{{scale:shr7|shr15}}", pure=True)
+@opcode(f"vmad{_SIGNS}?{{po:po}}?{{sat:sat}}?{{scale:shr7|shr15}}")
 def _video_multiply_add(line: Binder) -> Step:
     minus_a, a = _part(line, 1, line.parts["a"])
     minus_b, b = _part(line, 2, line.parts["b"])
@@ -499,7 +497,6 @@ def _video_multiply_add(line: Binder) -> Step:
         f"vset{many}.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}?{{second:add}}"
         for many in (2, 4)
     ),
-    pure=True,
 )  # fmt: skip
 def _parts(line: Binder) -> Step:
     name, is_four = line.line.opcode.split(".")[0][1:-1], line.line.opcode.split(".")[0][-1] == "4"

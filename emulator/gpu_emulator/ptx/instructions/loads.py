@@ -156,7 +156,6 @@ without_effect(
     "createpolicy.range?{space:global}"
     ".{primary:L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged}"
     "?{secondary:L2::evict_first|L2::evict_unchanged}.b64",
-    pure=True,
 )  # fmt: skip
 def _policy(line: Binder) -> Step:
     """A policy changes no value: any number will do."""

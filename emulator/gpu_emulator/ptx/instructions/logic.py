@@ -18,7 +18,7 @@ _UNTYPED = "pred|b16|b32|b64"
 _INTEGERS = "u16|u32|u64|s16|s32|s64"
 
 
-@opcode(*(f"{name}.{{type:{_UNTYPED}}}" for name in ("and", "or", "xor")), pure=True)
+@opcode(*(f"{name}.{{type:{_UNTYPED}}}" for name in ("and", "or", "xor")))
 def _bitwise(line: Binder) -> Step:
     functions = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
     kind = line.parts["type"]
@@ -33,7 +33,7 @@ def _logical_not(a: Array) -> Array:
     return (a == 0).astype(a.dtype)
 
 
-@opcode("lop3.b32", pure=True)
+@opcode("lop3.b32")
 def _lookup(line: Binder) -> Step:
     return line.gives("b32", _three_inputs(line))
 
@@ -76,12 +76,12 @@ def _lookup_and_test(line: Binder) -> Step:
     return Step(run, (slot, flag))
 
 
-@opcode("shl.{type:b16|b32|b64}", pure=True)
+@opcode("shl.{type:b16|b32|b64}")
 def _shift_left(line: Binder) -> Step:
     return _shift(line, shifted_left, np.left_shift)
 
 
-@opcode("shr.{type:b16|b32|b64|u16|u32|u64|s16|s32|s64}", pure=True)
+@opcode("shr.{type:b16|b32|b64|u16|u32|u64|s16|s32|s64}")
 def _shift_right(line: Binder) -> Step:
     return _shift(line, shifted_right, np.right_shift)
 
@@ -129,7 +129,7 @@ _CONTROLS: dict[str, Callable[[Array, int], Array]] = {
 }
 
 
-@opcode(f"mov.{{type:pred|b16|b32|b64|b128|{_INTEGERS}|f16|f32|f64}}", pure=True)
+@opcode(f"mov.{{type:pred|b16|b32|b64|b128|{_INTEGERS}|f16|f32|f64}}")
 def _move(line: Binder) -> Step:
     kind = line.parts["type"]
     if "{" in line.operand(0) or "{" in line.operand(1):
@@ -176,8 +176,6 @@ def _pack(line: Binder, bits: int) -> Step:
 def _canonical(bits: int) -> np.dtype[np.generic]:
     return np.dtype("c16") if bits == 128 else np.dtype(f"u{bits // 8}")
 
-
-_FLOATS = "f16|bf16|f32|f64"
 
 # Comparisons that are false if an operand is a NaN, and (last letter u) those that are true then.
 _COMPARE: dict[str, Callable[[Array, Array], Array]] = {
@@ -234,7 +232,7 @@ def _of_floats(order: str) -> Callable[[Array, Array], Array]:
     return _COMPARE[order]
 
 
-@opcode(*(f"setp.{each % ''}" for each in _ORDERS), pure=True)
+@opcode(*(f"setp.{each % ''}" for each in _ORDERS))
 def _set_predicate(line: Binder) -> Step:
     kind, compare = line.parts["type"], _comparison(line)
     slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
@@ -249,7 +247,7 @@ def _set_predicate(line: Binder) -> Step:
     return _joined(line, slots, both)
 
 
-@opcode(*(f"setp.{each % ''}" for each in _PAIRS), pure=True)
+@opcode(*(f"setp.{each % ''}" for each in _PAIRS))
 def _set_predicates(line: Binder) -> Step:
     compare = _comparison(line)
     slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
@@ -284,7 +282,7 @@ def _halves(line: Binder, *registers: Array) -> list[Array]:
     ]
 
 
-@opcode(*(f"set.{each % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for each in _ORDERS), pure=True)
+@opcode(*(f"set.{each % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for each in _ORDERS))
 def _set(line: Binder) -> Step:
     kind, result, compare = line.parts["type"], line.parts["result"], _comparison(line)
     yes, no = _truths(result)
@@ -296,7 +294,7 @@ def _set(line: Binder) -> Step:
     return line.computed(function, [kind, kind, *_also(line)], result)
 
 
-@opcode(*(f"set.{each % '.{result:u32|s32|f16x2|bf16x2}'}" for each in _PAIRS), pure=True)
+@opcode(*(f"set.{each % '.{result:u32|s32|f16x2|bf16x2}'}" for each in _PAIRS))
 def _set_pair(line: Binder) -> Step:
     compare, result = _comparison(line), line.parts["result"]
     yes, no = _truths(result.removesuffix("x2") if "x2" in result else "u16")
@@ -321,14 +319,14 @@ def _truths(result: str) -> tuple[Array, Array]:
     return (np.array(1, dtype) if "f" in result else ones), np.array(0, dtype)
 
 
-@opcode(f"selp.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}", pure=True)
+@opcode(f"selp.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}")
 def _select(line: Binder) -> Step:
     kind, which = line.parts["type"], line.read(3, "pred")
     yes, no = line.slot_reader(1, kind), line.slot_reader(2, kind)
     return line.gives(f"b{BITS[kind]}", lambda r: np.where(which(r), yes(r), no(r)))
 
 
-@opcode(f"slct?{{ftz:ftz}}.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}.{{sign:s32|f32}}", pure=True)
+@opcode(f"slct?{{ftz:ftz}}.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}.{{sign:s32|f32}}")
 def _select_by_sign(line: Binder) -> Step:
     kind, sign = line.parts["type"], line.parts["sign"]
     is_flushed = bool(line.parts["ftz"])

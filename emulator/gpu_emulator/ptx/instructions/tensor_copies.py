@@ -282,7 +282,7 @@ def _copy_map(line: Binder) -> Step:
     return Step(run)
 
 
-@opcode("mapa?{space:shared::cluster}.{type:u32|u64}", pure=True)
+@opcode("mapa?{space:shared::cluster}.{type:u32|u64}")
 def _map_address(line: Binder) -> Step:
     """The address of the same place in another CTA of the cluster."""
     kind, is_shared = line.parts["type"], bool(line.parts["space"])
@@ -306,7 +306,7 @@ def _map_address(line: Binder) -> Step:
     return line.gives(kind, read)
 
 
-@opcode("getctarank?{space:shared::cluster}.{type:u32|u64}", pure=True)
+@opcode("getctarank?{space:shared::cluster}.{type:u32|u64}")
 def _rank_of(line: Binder) -> Step:
     address = line.address_of(f"[{line.operand(1).strip('[]')}]")
 

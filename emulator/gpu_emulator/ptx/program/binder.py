@@ -407,14 +407,13 @@ class OpcodeRow:
     """One row: its template, and what makes a step of a line.
 
     `waits`: threads may have to wait here for others. `meets`: the lanes of a mask wait for each
-    other here. `is_pure`: it writes only its first operand, from its other operands.
+    other here.
     """
 
     template: str
     make: Maker
     waits: bool
     meets: bool
-    is_pure: bool
 
     def spelled(self, words: Sequence[str]) -> str | None:
         """An opcode in the template's order; None if its words are not those of the template."""
@@ -435,14 +434,12 @@ class OpcodeRow:
 _ROWS: dict[str, list[OpcodeRow]] = {}
 
 
-def opcode(
-    *templates: str, waits: bool = False, meets: bool = False, pure: bool = False
-) -> Callable[[Maker], Maker]:
+def opcode(*templates: str, waits: bool = False, meets: bool = False) -> Callable[[Maker], Maker]:
     """Enter a row for each template; the function makes the step."""
 
     def enter(make: Maker) -> Maker:
         for template in templates:
-            row = OpcodeRow(template, make, waits, meets, pure)
+            row = OpcodeRow(template, make, waits, meets)
             _ROWS.setdefault(re.split(r"[.?]", template)[0], []).append(row)
         return make
 
@@ -451,7 +448,7 @@ def opcode(
 
 def without_effect(*templates: str) -> None:
     """Rows of opcodes that change nothing here: memory is coherent at once, time does not pass."""
-    opcode(*templates, pure=True)(lambda _: Step(lambda _: None, is_pure=True))
+    opcode(*templates)(lambda _: Step(lambda _: None, is_pure=True))
 
 
 def computed(
@@ -463,7 +460,7 @@ def computed(
     """
 
     def enter(function: Callable[..., Array]) -> Callable[..., Array]:
-        @opcode(*templates, pure=True)
+        @opcode(*templates)
         def make(line: Binder) -> Step:
             kinds = [line.parts.get(each, each) for each in takes.split()]
             whole = partial(function, line.parts) if by_parts else function
