@@ -20,7 +20,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -119,12 +119,11 @@ def read_rows(path: Path) -> dict[Place, Row]:
     return {place_of(row): row for row in map(json.loads, lines)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nth(ConfigFilter):
+class Nth(ConfigFilter, frozen=True, kw_only=True, eq=False):
     """Lets one config of a launch through, by its number in the order of the tuner."""
 
     number: int
-    seen: list[Config] = field(default_factory=list, compare=False)
+    seen: list[Config] = []  # noqa: RUF012 - a new list for each, as msgspec has it
 
     def matches(self, config: Config) -> bool:
         """Whether this is the one."""

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from harness.bisect.axes import version_axis
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.log import BisectLog
@@ -129,7 +131,7 @@ async def _run(search: BisectSearch, index: int, *, again: bool) -> tuple[Probe,
         search.done[index], search.rows[index] = done, done.row
     if tally.is_flaky:
         search.rows[index] = replace(search.rows[index], flaky=True)
-    record = record_of(replace(search.done[index], row=search.rows[index]))
+    record = record_of(structs.replace(search.done[index], row=search.rows[index]))
     search.bench.store.put_result(search.run, record)
     return probe, None
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import Contrast, Point
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, with_flags
@@ -201,4 +203,4 @@ async def _point(
     if row.config == origin.cell.config.as_dict() and row.cell != str(origin.cell):
         # A variant that was not selected: it belongs to the cell that fails.
         row = replace(row, probe_of=str(origin.cell))
-    return point, record_of(replace(done, row=row))
+    return point, record_of(structs.replace(done, row=row))

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from harness.bisect.ir_difference import StageStory
 from harness.bisect.search import (
     Boundary,
@@ -342,7 +344,7 @@ class BisectReport:
             return None
         is_fix = self.finding.regression is None
         failing = self.row(self.boundary.before if is_fix else self.boundary.after)
-        if failing and replace(self.followed, kind=VerdictKind(failing.verdict)).is_pairing:
+        if failing and structs.replace(self.followed, kind=VerdictKind(failing.verdict)).is_pairing:
             return PAIRING
         rows = self.rows.values()
         if self.axis in {row.compiler for row in rows if row.assembler == NO_ASSEMBLER}:

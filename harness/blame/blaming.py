@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, body_sha256, harmless_variants, read_ptx
@@ -177,7 +178,7 @@ async def _trials(
     if baseline is None:
         return []
     is_alike = baseline.verdict is focus.kind and baseline.key is not None
-    mine = replace(focus, signature=baseline.key if is_alike else focus.signature)
+    mine = structs.replace(focus, signature=baseline.key if is_alike else focus.signature)
     before = _outcome(mine, baseline)
     return [
         PairTrial(

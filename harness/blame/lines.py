@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
 from packaging.version import Version
 
 from harness.bisect.axes import version_axis, with_ptxas
@@ -90,7 +91,7 @@ def choose_columns(
     if back.kind == NO_ASSEMBLER:
         return Columns(wanted=[], chosen=True, troubles=troubles, back_end=back)
     at_hand = {
-        ptxas.version: (replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas)
+        ptxas.version: (structs.replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas)
         for ptxas in (*bundled, case)
     }
     named = [ptxas.version if ptxas else case.version for ptxas in selection.ptxas]

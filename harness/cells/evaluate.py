@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec import structs
+from msgspec.structs import asdict
 
 from harness.frontends.back_end import LoweredProgram
 from harness.frontends.base import PlannedCell
@@ -39,8 +43,7 @@ def flagged(ptxas: str, change: FlagChange) -> str:
     return f"{ptxas},{change.label.replace(' ', '_')}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
+class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
     """A row, the keys of the evidence it was judged from by kind, and what else to tell."""
 
     row: Row
@@ -242,7 +245,7 @@ def cell_evidence(
     if assembly is None:
         return evidence
     needs = back.resources(evidence, inspection)
-    return replace(evidence, resources=needs, occupancy=_occupancy(limits, needs))
+    return structs.replace(evidence, resources=needs, occupancy=_occupancy(limits, needs))
 
 
 def compiler_end(lowering: Lowering | None, assembly: Assembly | None) -> ProcessEnd | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
+from msgspec import structs
 
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
@@ -33,8 +34,7 @@ T = TypeVar("T")
 _GIB = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileOptions:
+class CompileOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How to work: `timeout` is wall seconds for one compiler run, `memory` bytes for one.
 
     `warn` hears what every command says to its user, and once is enough.
@@ -119,8 +119,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     work: Callable[[int, int], None] = lambda lowerings, assemblies: None  # noqa: ARG005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Treatment:
+class Treatment(msgspec.Struct, frozen=True, kw_only=True):
     """How one cell is run; `evidence` goes into its record beside what it was judged from.
 
     One that `used_to_fail` and compiles is run once more, from nothing, before that is said.
@@ -129,7 +128,7 @@ class Treatment:
     limits: ResourceLimits | None = None
     repeat: int = 1
     used_to_fail: bool = False
-    evidence: dict[str, str] = field(default_factory=dict)
+    evidence: dict[str, str] = {}
 
 
 class Steering:
@@ -323,7 +322,7 @@ async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -
         return done[0]
     # The worst of them is shown: a reader wants to see the failure.
     worst = next((each for each in done if each.row.signature), done[0])
-    return replace(worst, row=replace(worst.row, flaky=True))
+    return structs.replace(worst, row=replace(worst.row, flaky=True))
 
 
 def _runs_wanted(treatment: Treatment, done: Sequence[Evaluated]) -> int:

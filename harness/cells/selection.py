@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from msgspec import structs
+
 from gpu_emulator.ptx.text.facts import PtxError, header_value
 from harness.cells.repros.find import find_kernels
 from harness.cells.spelling import SelectionOptions
@@ -134,7 +136,7 @@ def _in_language(repro: Repro, options: SelectionOptions) -> Repro:
     for text in options.compiler:
         kind = _KIND.match(text)
         if not repro.group and kind and kind[0] in kinds() and _takes(kind[0], repro.file.suffix):
-            return replace(repro, compiler=kind[0])
+            return structs.replace(repro, compiler=kind[0])
     return repro
 
 
@@ -154,7 +156,7 @@ def _narrowed(repro: Repro, options: SelectionOptions) -> Repro:
             f"--launch {options.launch}: {repro.name} starts from PTX or before it; name one of "
             f"{', '.join(spec.name for spec in specs)}"
         )
-    return replace(repro, launches=specs) if starts else repro
+    return structs.replace(repro, launches=specs) if starts else repro
 
 
 def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 import harness
 import harness.io.children.enter
@@ -552,7 +553,7 @@ class CapturedForm(ABC):
         from harness.frontends.inline import inline  # noqa: PLC0415 - libcst: 0.3 s
 
         made = inline(msgspec.convert(answer["export"], Export), self.dialect)
-        return replace(made, launch=self.completed(made.launch, answer))
+        return structs.replace(made, launch=self.completed(made.launch, answer))
 
     async def compile(
         self,

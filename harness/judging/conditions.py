@@ -15,8 +15,9 @@ import difflib
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NoReturn
+
+import msgspec
 
 from harness.values.errors import UsageError
 from harness.values.kernel import Scalar
@@ -53,15 +54,13 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """The value of this field."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """A field against a value, or against another field; `operator` as Python spells it."""
 
     field: str
@@ -69,23 +68,20 @@ class Comparison:
     value: int | float | str | Field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Negation:
+class Negation(msgspec.Struct, frozen=True, kw_only=True):
     """Not that."""
 
     part: Condition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Both:
+class Both(msgspec.Struct, frozen=True, kw_only=True):
     """The one and the other."""
 
     left: Condition
     right: Condition
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Either:
+class Either(msgspec.Struct, frozen=True, kw_only=True):
     """The one or the other."""
 
     left: Condition

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from harness.judging.answers import VerdictAnswer, answer_of, works
 from harness.judging.conditions import (
@@ -56,8 +57,7 @@ _MEASURES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class Followed(msgspec.Struct, frozen=True, kw_only=True):
     """One failure, or one condition on a row's numbers; with a `condition`, that alone decides.
 
     `kind` and `stage` are those of the row in which it was seen; where only a signature is known,
@@ -219,8 +219,7 @@ def follow(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sickness:
+class Sickness(msgspec.Struct, frozen=True, kw_only=True):
     """A condition that holds of a sick row, and of those that are about as sick as it is.
 
     `words` say how it was derived, with the numbers of the row and of the `best` other one.

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import signal as signals
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from gpu_emulator.ptx.text.facts import PtxFacts
 from harness.judging import messages
@@ -280,8 +281,7 @@ def judge_ptxas(evidence: CellEvidence) -> Verdict:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellEvidence:
+class CellEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of one cell; None where the pipeline did not come so far.
 
     `ttir_effects` counts operations of the IR before optimisation that write memory or call out;
@@ -304,7 +304,7 @@ class CellEvidence:
     unknown_effects: tuple[str, ...] = ()
     lost_assembly: tuple[str, ...] = ()
     log: PtxasLog | None = None
-    resources: Resources = field(default_factory=Resources)
+    resources: Resources = msgspec.field(default_factory=Resources)
     occupancy: Occupancy | None = None
     limits: Limits | None = None
     trouble: str | None = None

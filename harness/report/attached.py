@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from harness.bisect.neighbours import contrast
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, at_bench
@@ -79,7 +81,7 @@ async def execute_again(
     for point in dict.fromkeys(points):
         groups.setdefault(replace(point, config=None), []).append(point)
     found: dict[Retrial, Executed | str] = {}
-    async with at_bench(store, replace(how, use_cache=False)) as bench:
+    async with at_bench(store, structs.replace(how, use_cache=False)) as bench:
         bench.deadline = time.monotonic() + seconds
         executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
         # Few at once: each holds a compiler's process with its launch.

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 import harness
 from gpu_emulator.ptx.text.facts import PtxError, without_debug
@@ -292,7 +293,7 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
             done = await asyncio.to_thread(
                 run_script,
                 inside,
-                replace(filing.how.limits, file_size=_LARGEST_FILE),
+                structs.replace(filing.how.limits, file_size=_LARGEST_FILE),
                 has_triage=has_triage,
                 runner=filing.runner,
             )
@@ -342,7 +343,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
             case=dossier.case,
             condition=dossier.condition,
             store=store,
-            how=replace(filing.how, use_cache=False),
+            how=structs.replace(filing.how, use_cache=False),
             seconds=filing.seconds,
             formal=filing.selection.formal,
         )

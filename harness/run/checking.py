@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.cells.selection import small_launch
 from harness.frontends.base import CapturePlace, PlannedCell, Selection
@@ -135,7 +137,7 @@ def _row(cell: PlannedCell, launch: str, found: Interpretation, *, alone: bool) 
                 judged = _judged(row, finding, variant)
                 if worst is None or _gravity(judged) > _gravity(worst):
                     worst = judged
-    return worst or replace(row, reason=_why_not(cell.record.kernel, found))
+    return worst or structs.replace(row, reason=_why_not(cell.record.kernel, found))
 
 
 def _gravity(row: CheckRow) -> tuple[int, float]:
@@ -147,20 +149,24 @@ def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> C
     """What one launch says of one config."""
     if finding.level == "source":
         reason = "the configs differ in nothing that the source reads"
-        return replace(row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0)
+        return structs.replace(
+            row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0
+        )
     if row.suspect and not variant.suspect:
         reason = "the small launch does not reach what is suspect; keep that size with --set"
-        return replace(row, reason=reason)
+        return structs.replace(row, reason=reason)
     if variant.group is None:
-        return replace(row, reason=variant.error)
+        return structs.replace(row, reason=variant.error)
     what = "all that is returned" if finding.level == "results" else "all that it writes"
     if variant.group == 0:
         peers = sum(other.group == 0 for other in finding.variants)
         reason = f"interpreted: {what} agrees"
         if peers == 1:
             reason = "interpreted: the reference for the others"
-        return replace(row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0)
-    return replace(
+        return structs.replace(
+            row, status=Agreement.AGREES, reason=reason, level=finding.level, group=0
+        )
+    return structs.replace(
         row,
         status=Agreement.DIFFERS,
         reason=f"interpreted: {variant.tensor} differs, beyond what rounding explains",

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import record_of
 from harness.frontends.base import PlannedCell
@@ -251,7 +253,7 @@ def executed_of(
     )
     evidence = {kind: step.key for kind, step in (("lower", lowering), ("run", emulated)) if step}
     done = Evaluated(row=result, evidence=evidence, signature=judgement.signature)
-    return Executed(row=replace(row, launch=launch or row.launch), done=done)
+    return Executed(row=structs.replace(row, launch=launch or row.launch), done=done)
 
 
 def keep_execution(store: Store, run: int, executed: Executed) -> None:

@@ -515,5 +515,5 @@ def run_row(cell: CellId, judgement: Judgement, **more: Any) -> RunRow:  # noqa:
 def as_document(row: RunRow) -> dict[str, Any]:
     """A row for JSON: the keys of a compiled cell (null where it was not), and the run's."""
     compiled = {each.name: getattr(row.compiled, each.name, None) for each in fields(Row)}
-    run = {each.name: getattr(row, each.name) for each in fields(row) if each.name != "compiled"}
+    run = {name: getattr(row, name) for name in row.__struct_fields__ if name != "compiled"}
     return {**compiled, **run}

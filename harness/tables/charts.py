@@ -6,10 +6,11 @@ Pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from statistics import median_low
 from typing import TypeAlias
+
+import msgspec
 
 from harness.values.bug import BugFacts
 from harness.values.limits import Limits
@@ -24,8 +25,7 @@ Measured: TypeAlias = Row | BugFacts
 """What has the numbers of a kernel that was compiled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartPoint:
+class ChartPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The least, the median and the most of all that compiles with one version or toolchain.
 
     `x` and the three `*_y` are in units of the drawing, whose origin is above at the left.
@@ -41,8 +41,7 @@ class ChartPoint:
     high_y: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
     """One number over versions or toolchains, in order.
 
     `stretches` are points without a gap: a gap is one with which nothing compiles.

@@ -60,8 +60,7 @@ class Seen(StrEnum):
     FLAKY = "flaky"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BugRecord:
+class BugRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What is kept of a bug: its number and what people say. All else is derived from results.
 
     `key` is that of its signature, with the program where the failure is wordless (see
@@ -161,8 +160,7 @@ class Likeness(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bug:
+class Bug(msgspec.Struct, frozen=True, kw_only=True):
     """A bug with all that the results say of it.
 
     `cells` counts those that ever had it, `cells_now` those whose last result has it. `compiled` is
@@ -248,8 +246,7 @@ class KeptSetting(msgspec.Struct, frozen=True, kw_only=True):
     triton: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptWorkaround:
+class KeptWorkaround(msgspec.Struct, frozen=True, kw_only=True):
     """What was found for one cell, the last time that somebody looked.
 
     `baseline` is the cell that it is for, `change` what was changed in words, `proof` the row of

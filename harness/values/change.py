@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import msgspec
@@ -139,8 +139,7 @@ class MetricStep(msgspec.Struct, frozen=True, kw_only=True):
     worse: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One cell that is not what it was; one side is None where there was (or is) nothing.
 
     `why` is the reason that the matrix gives for a cell that it excludes now.
@@ -165,8 +164,7 @@ class Change:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surprise:
+class Surprise(msgspec.Struct, frozen=True, kw_only=True):
     """An expectation that did not hold, and had not held before either: no change, yet wrong."""
 
     expectation: Expectation
@@ -175,8 +173,7 @@ class Surprise:
     example: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """All that changed from one run to another.
 
     `counts` has every kind and counts every cell; `changes` has those that are not quiet, and
@@ -187,7 +184,7 @@ class Changes:
 
     older: int | None
     newer: int
-    counts: Mapping[ChangeKind, int] = field(default_factory=dict)
+    counts: Mapping[ChangeKind, int] = {}
     changes: tuple[Change, ...] = ()
     informational: tuple[Change, ...] = ()
     surprises: tuple[Surprise, ...] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -86,8 +85,7 @@ class Operations(msgspec.Struct, frozen=True, kw_only=True):
     reads: tuple[Reads, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckRow:
+class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     """One config of one launch: the result, and `suspect` from reading the source."""
 
     kernel: str

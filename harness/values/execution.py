@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -54,8 +53,7 @@ class ArgumentKind(StrEnum):
     OBJECT = "object"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Argument:
+class Argument(msgspec.Struct, frozen=True, kw_only=True):
     """One argument by its parameter's name.
 
     A tensor is `offset` bytes into `buffer` (its number in the variant), with shape and strides in
@@ -144,8 +142,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     reads: Reads = msgspec.field(default_factory=Reads)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputFacts:
+class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor (or raw buffer) that the kernel wrote.
 
     `elements` is how many it has, `differing` how many of them are not what they must be, `max_abs`
@@ -217,8 +214,7 @@ class SanitizerFacts(msgspec.Struct, frozen=True, kw_only=True):
     words: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A cell that was executed; `compiled` is its row of `triage compile`, None for raw PTX.
 
     `reference` says what it was compared with, `schedule` under which ones it went wrong, else all

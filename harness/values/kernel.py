@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -27,8 +26,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelSource:
+class KernelSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where a kernel's code comes from: a pinned sdist, and the module in it that is wanted."""
 
     pin: Pin
@@ -100,8 +98,7 @@ def _article(kind: str) -> str:
     return {"int": "an integer", "float": "a number", "bool": "true or false"}[kind]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchSpec:
+class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One way to come to a kernel.
 
     A launch function of a Python file (`function` is None for a script run as `__main__`), or what
@@ -120,8 +117,7 @@ class LaunchSpec:
         return self.file is not None and self.file.suffix == ".ptx"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The whole that a kernel is a part of: a launch of a repro, small enough to be interpreted.
 
     Its inputs do not depend on the tunable parameters, and it returns all that it computes.
@@ -143,8 +139,7 @@ class PtxInputs(msgspec.Struct, frozen=True, kw_only=True):
     shared: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Repro:
+class Repro(msgspec.Struct, frozen=True, kw_only=True):
     """A kernel that can be compiled: its name here, its function's name, its launch code.
 
     `kernel` is None where every kernel that the file launches is meant. `compiler` is the kind of
@@ -239,8 +234,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigFilter:
+class ConfigFilter(msgspec.Struct, frozen=True, kw_only=True):
     """`num_warps=4,maxnreg=none`: the configs that have all of these values.
 
     `none` matches an unset value; `1|2` either of two; `*` stands for each name that the filter

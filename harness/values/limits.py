@@ -16,14 +16,13 @@ Sources:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 _KIB = 1024
 _INTEGRATED = ("Jetson", "GB10")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one compute capability, and a product that has it.
 
     Shared memory is in bytes, registers are 32-bit registers, tensor memory is in columns.

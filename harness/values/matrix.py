@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -17,8 +16,7 @@ from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixPlace:
+class MatrixPlace(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of cells before anything is captured.
 
     `compiler` is its kind (`ptx` where none is at work), `version` None where it has none.
@@ -31,8 +29,7 @@ class MatrixPlace:
     version: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coordinates(MatrixPlace):
+class Coordinates(MatrixPlace, frozen=True, kw_only=True):
     """A cell as selectors see it; `cell` is the whole id, the rest as in a row."""
 
     cell: str
@@ -53,8 +50,7 @@ class ToolRange(msgspec.Struct, frozen=True, kw_only=True):
         return kind == self.kind and _is_among(version, self.versions)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selector:
+class Selector(msgspec.Struct, frozen=True, kw_only=True):
     """Some of a matrix' cells: all that is given must hold.
 
     `kernel`, `launch`, `target` and `cell` are patterns as in a shell, the first three also
@@ -70,7 +66,7 @@ class Selector:
     compilers: tuple[ToolRange, ...] = ()
     assemblers: tuple[ToolRange, ...] = ()
     bundled: bool | None = None
-    config: ConfigFilter = field(default_factory=ConfigFilter)
+    config: ConfigFilter = msgspec.field(default_factory=ConfigFilter)
 
     @property
     def is_known_early(self) -> bool:
@@ -151,8 +147,7 @@ class MatrixVariant(msgspec.Struct, frozen=True, kw_only=True):
     options: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Extra:
+class Extra(msgspec.Struct, frozen=True, kw_only=True):
     """Cells beside the product of the lists: one kernel, with its own launch, values and versions.
 
     What is None (or empty) is as in the product. `variant` takes the place of the kernel's own
@@ -162,7 +157,7 @@ class Extra:
     kernel: str
     launch: str | None = None
     set: tuple[tuple[str, Scalar | None], ...] = ()
-    config: ConfigFilter = field(default_factory=ConfigFilter)
+    config: ConfigFilter = msgspec.field(default_factory=ConfigFilter)
     targets: tuple[Target, ...] = ()
     compiler: ToolChoice | None = None
     assembler: ToolChoice | None = None
@@ -190,8 +185,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """All of `matrix.yaml`; `timeout` in seconds, `kernels` and `launches` are patterns.
 
     With `freeze_ptx` every ptxas gets the PTX that was made for the bundled one, byte for byte.
@@ -202,8 +196,8 @@ class Matrix:
 
     triton: VersionChoice
     ptxas: VersionChoice
-    compilers: Mapping[str, VersionChoice] = field(default_factory=dict)
-    assemblers: Mapping[str, VersionChoice] = field(default_factory=dict)
+    compilers: Mapping[str, VersionChoice] = {}
+    assemblers: Mapping[str, VersionChoice] = {}
     targets: tuple[Target, ...]
     kernels: tuple[str, ...]
     launches: tuple[str, ...] = ()
@@ -215,4 +209,4 @@ class Matrix:
     repeat: int = 1
     freeze_ptx: bool = True
     file: str = "matrix.yaml"
-    lines: Mapping[str, int] = field(default_factory=dict)
+    lines: Mapping[str, int] = {}

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessEnd:
+class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How one child ended.
 
     Exactly one of `exit_code` and `signal` is set. `timed_out`, `over_memory` and `flooded` say
@@ -141,8 +140,7 @@ class Lowering:
     log: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assembly:
+class Assembly(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence of one ptxas run: the command without its files, how it ended, what it printed.
 
     `metadata` is what was read off the files that it left besides the cubin.
@@ -154,7 +152,7 @@ class Assembly:
     stderr: str
     has_cubin: bool
     attempts: int = 1
-    metadata: dict[str, object] = field(default_factory=dict)
+    metadata: dict[str, object] = {}
 
 
 def signal_name(number: int) -> str:
@@ -169,8 +167,7 @@ def signal_name(number: int) -> str:
 # What one assembled kernel needs of the GPU.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """Needs of one kernel; None is unknown, never 0.
 
     Spills and `stack` are bytes per thread, called functions included (`spilling_callees` names

@@ -80,8 +80,7 @@ class FileLaunch:
     source_class: str = "ASTSource"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standalone:
+class Standalone(msgspec.Struct, frozen=True, kw_only=True):
     """A file in two parts: `code` has imports, constants, helpers and the kernel."""
 
     code: str

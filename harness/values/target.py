@@ -8,15 +8,15 @@ Suffixes: none = portable within the major version, `a` = exactly this chip, `f`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from harness.values.errors import UsageError
 
 _SPELLING = re.compile(r"(?:(?:sm|compute)_?)?([1-9][0-9]{1,2})([af]?)", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Target:
+class Target(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One GPU target; `capability` is ten times the compute capability (100 is 10.0)."""
 
     capability: int

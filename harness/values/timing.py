@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 GAP = 0.02
 """Of the smaller number: intervals that are nearer than this are not apart."""
@@ -24,8 +25,7 @@ class Faster(StrEnum):
     AMBIGUOUS = "ambiguous"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeMs:
+class TimeMs(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds of one launch, of so many `samples`; `sm_mhz` is the clock's median."""
 
     median: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -94,8 +93,7 @@ def _named(kind: str, version: str) -> str:
     return f"{kind}{version}" if version[:1] in "<>=!~" else f"{kind}=={version}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiler:
+class Compiler(msgspec.Struct, frozen=True, kw_only=True):
     """One version of a compiler of kernels, which a child can import.
 
     `kind` is that of its front end (`harness.frontends`). `python` is the interpreter of the
@@ -134,8 +132,7 @@ class Compiler:
         return [*own, *self.partners, *variables]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assembler:
+class Assembler(msgspec.Struct, frozen=True, kw_only=True):
     """One assembler, by default a ptxas.
 
     `kind` is that of its back end (`harness.frontends.back_end`); `origin` is `bundled` or the
@@ -194,8 +191,7 @@ class PackagePin(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}=={self.version}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """All packages of one version of a compiler, and the Python that imports them.
 
     `kind` and `version` are the compiler's. `pins` are its packages, its own first, then its

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
@@ -107,8 +106,7 @@ _ASSERTIONS_SINCE = 3
 _ASSERTION = re.compile(r"[\w.+-]+: Assertion `")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """The fingerprint of a failure; equal keys are the same bug.
 
     `rule` is the version of the rules that made it, so that history can be re-keyed.

@@ -7,7 +7,9 @@ that was run, else the newest: it is what a user would be on next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from harness.io.packages.versions import toolchain_order
 from harness.values.bug import KeptWorkaround

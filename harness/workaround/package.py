@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -509,7 +510,7 @@ def _first_of_each(repros: list[Repro]) -> list[Repro]:
     for repro in repros:
         # The others of a repro are there to vary it.
         for launch in repro.launches[:1]:
-            found.setdefault((repro.group, launch.name), replace(repro, launches=(launch,)))
+            found.setdefault((repro.group, launch.name), structs.replace(repro, launches=(launch,)))
     return list(found.values())
 
 
@@ -517,7 +518,7 @@ def _launch(repro: Repro, mine: list[Repro], version: Version, pin: Pin) -> Repr
     group = [each for each in mine if each.group == repro.group]
     whole = whole_folder(group, None)
     release = in_release(whole, version, pin)
-    return replace(release, launches=repro.launches, version=repro.version)
+    return structs.replace(release, launches=repro.launches, version=repro.version)
 
 
 def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
@@ -527,7 +528,7 @@ def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
     name = f"{repro.name}@{pin.package}=={pin.version}"
     for module in sorted(imported_modules(repro.file)):
         source = KernelSource(pin=pin, module=module)
-        found = replace(repro, name=name, source=source, requires=beside)
+        found = structs.replace(repro, name=name, source=source, requires=beside)
         try:
             import_root(found)
         except ConfigurationError:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from msgspec import structs
+
 from gpu_emulator.ptx.text.facts import PtxEdit, edited, read_ptx
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate, flagged, with_flags
 from harness.cells.places import record_of
@@ -168,7 +170,7 @@ class Trials:
         seconds = min(limits.timeout, self.patience)
         try:
             evaluated = await self._evaluated(
-                cell, replace(limits, timeout=seconds), uncached=False
+                cell, structs.replace(limits, timeout=seconds), uncached=False
             )
         except TimeIsUpError:
             self.is_time_up = True
@@ -251,7 +253,7 @@ class Trials:
             return [home for _ in settings], None
         own = home.launch.compiler
         chosen = await asyncio.to_thread(front_end(own.kind).install, version) if version else own
-        chosen = replace(chosen, variables=variables)
+        chosen = structs.replace(chosen, variables=variables)
         kernel = home.record.kernel
         configs = [setting.config.as_dict() for setting in settings]
         # The launch with these overrides in the order in which cells spell them.
@@ -331,7 +333,7 @@ class Trials:
         """Keep a result; one of a cell that was not selected belongs to the cell at the origin."""
         place, _, tools = done.row.cell.rpartition("@")
         if place not in self.selected or "," in tools:
-            done = replace(done, row=replace(done.row, probe_of=str(self.home.cell)))
+            done = structs.replace(done, row=replace(done.row, probe_of=str(self.home.cell)))
         self.bench.store.put_result(self.run, record_of(done))
 
     async def _passed_on(self, setting: Setting, flags: FlagChange) -> Attempt | None:

@@ -6,13 +6,13 @@ import hashlib
 import signal
 import subprocess
 import tarfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from conftest import Triage
+from msgspec.structs import replace
 
 from harness.store.store import Store
 from harness.values.outcome import Assembly

@@ -11,10 +11,10 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import yaml
 
 from harness.frontends.texts.ir_inputs import SUFFIXES, read_file
@@ -49,8 +49,7 @@ _OPTIONS: dict[str, Scalar | None] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportedKernel:
+class ImportedKernel(msgspec.Struct, frozen=True, kw_only=True):
     """One compilation: the files to go on from, the first by default, and what is known of it.
 
     `failed_after` is the last stage that it came to, None where it came to its end.
@@ -75,12 +74,11 @@ class ImportedKernel:
         return f"{plain}-{digest.hexdigest()[:8]}"
 
 
-@dataclass(slots=True, kw_only=True)
-class Leftovers:
+class Leftovers(msgspec.Struct, kw_only=True):
     """What a folder holds, and a line for each thing in it that was passed over."""
 
-    kernels: list[ImportedKernel] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
+    kernels: list[ImportedKernel] = []
+    skipped: list[str] = []
 
 
 def read_leftovers(folder: Path) -> Leftovers:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 import msgspec
+from msgspec import structs
 
 from harness.bisect.axes import VERSION_AXES
 from harness.bisect.bisection import bisect_versions
@@ -356,7 +357,7 @@ async def _bisected(
     from harness.matrix.nights.elsewhere import Prefetch  # noqa: PLC0415 - only where it is wanted
     from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415
 
-    how = replace(how, jobs=local_workers(where) or 0)
+    how = structs.replace(how, jobs=local_workers(where) or 0)
     async with open_machines(where, work_on_capture) as machines:
         ahead = Prefetch(machines=machines, how=how)
         return await bisect_versions(selection, store, how, asked, tell, log, ahead)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
@@ -156,7 +157,7 @@ async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[A
         assembly, artifacts = await _run_once(bench, run, alone=False)
         if has_died(assembly.end):
             again, artifacts = await _run_once(bench, run, alone=True)
-            assembly = replace(again, attempts=2)
+            assembly = structs.replace(again, attempts=2)
         if not assembly.has_cubin:
             run.check()
         return bench.keep("assemble", key, assembly, artifacts)

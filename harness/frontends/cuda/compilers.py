@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from msgspec import structs
+
 from harness.frontends.bench.assemble import read_stream
 from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
 from harness.frontends.cuda import nvrtc_child
@@ -175,7 +177,7 @@ async def run_nvcc(
         log = read_stream(folder / "stderr") + read_stream(folder / "stdout")
     if (folder / _OUT).is_file() and only_its_check_failed(end, log):
         # What the PTX is worth is for the assembler to say, which is asked again.
-        end = replace(end, exit_code=0)
+        end = structs.replace(end, exit_code=0)
     run = _what_ran(bench, end, log, folder / _OUT, keeps=keeps)
     bench.hub.drop_folder(folder)
     return run
@@ -334,7 +336,7 @@ class _Nvrtc(CudaDriver):
         log = _read(folder / "stderr")
         if done.answer is not None:
             log = str(done.answer["log"])
-            end = replace(end, exit_code=int(done.answer["code"])) if end.ok else end
+            end = structs.replace(end, exit_code=int(done.answer["code"])) if end.ok else end
         run = _what_ran(bench, end, log, folder / _OUT, keeps=keeps)
         bench.hub.drop_folder(folder)
         return run

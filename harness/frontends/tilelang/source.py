@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from msgspec import structs
+
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.cuda.compilers import NvccRun, run_nvcc
@@ -134,7 +136,9 @@ def with_nvcc(
     flags = _flags_for_ptxas(_options(done), str(launch.request.settings["target"]))
     return replace(
         lowering,
-        end=replace(run.end, wall=run.end.wall + done.end.wall, cpu=run.end.cpu + done.end.cpu),
+        end=structs.replace(
+            run.end, wall=run.end.wall + done.end.wall, cpu=run.end.cpu + done.end.cpu
+        ),
         stage=NVCC_STAGE if run.ptx is None and run.text is None else "ptx",
         flags=tuple(flags),
         log=run.log,

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol, Self, TypeVar
 
@@ -189,8 +188,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceLimits:
+class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one job: wall clock in seconds, resident memory and written files in bytes."""
 
     timeout: float

@@ -30,7 +30,6 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +63,7 @@ class CubinError(ValueError):
     """The bytes are not a whole cubin; the message says what is wrong with them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CubinEntry:
+class CubinEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel of a cubin. Sizes are in bytes; None is what the file does not say.
 
     Attributes:

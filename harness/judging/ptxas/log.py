@@ -16,9 +16,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec.structs import replace
 
 # Single spaces and bounded repetition: no line, however long, is scanned more than a few times.
 _LINE = re.compile(
@@ -46,8 +46,7 @@ _OVERFLOW = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionUsage:
+class FunctionUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What one function uses; None is what ptxas did not print.
 
     Attributes:

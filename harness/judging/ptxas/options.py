@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -73,8 +72,7 @@ def _level_words(flags: Sequence[str]) -> Iterator[str]:
                 yield flags[index + 1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PtxasOption:
+class PtxasOption(msgspec.Struct, frozen=True, kw_only=True):
     """Words of a command line; `meaning` is for the user.
 
     With `lowers_optimisation`, the figures of the cubin do not tell what the code costs: less was

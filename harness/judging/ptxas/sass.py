@@ -16,7 +16,6 @@ import struct
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
@@ -65,8 +64,7 @@ _CONTROL = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstructionMix:
+class InstructionMix(msgspec.Struct, frozen=True, kw_only=True):
     """Static instruction counts of one kernel.
 
     Attributes:
@@ -198,14 +196,13 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     global_bytes: int = 0
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(msgspec.Struct):
     """Straight code: opcodes with what follows them, and where it goes on."""
 
-    code: list[tuple[str, str]] = field(default_factory=list)
-    jumps: list[str] = field(default_factory=list)
+    code: list[tuple[str, str]] = []
+    jumps: list[str] = []
     falls: bool = True
-    after: list[int] = field(default_factory=list)
+    after: list[int] = []
 
 
 def loops_of(text: str) -> list[Loop]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.cells.repros.find import list_repros
 from harness.frontends.registry import kinds, known_versions

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.matrix.diff.compare import UNTOLD, compare, purpose_of
 from harness.matrix.file import find_matrix_file, read_matrix

@@ -31,6 +31,7 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from packaging.version import Version
 
 from harness.io.packages.versions import parse_version
@@ -329,8 +330,8 @@ class _Comparison:
                 known = self.surprises.get(key) or Surprise(
                     expectation=expectation, verdict=newer.verdict, cells=0, example=newer.short
                 )
-                self.surprises[key] = replace(known, cells=known.cells + 1)
-        return replace(change, expectation=expectation)
+                self.surprises[key] = structs.replace(known, cells=known.cells + 1)
+        return structs.replace(change, expectation=expectation)
 
     def _gone(self, older: Facts) -> Change:
         """A cell that only the older run has: lost, unless the matrix leaves it out now."""
@@ -348,7 +349,9 @@ class _Comparison:
     def _slim(self, change: Change) -> Change:
         """The change to keep: of a hundred thousand, equal words are one object."""
         older = change.older and self._shared(change.older)
-        return replace(change, older=older, newer=change.newer and self._shared(change.newer))
+        return structs.replace(
+            change, older=older, newer=change.newer and self._shared(change.newer)
+        )
 
     def _shared(self, facts: Facts) -> Facts:
         once = self.words.setdefault
@@ -438,8 +441,8 @@ def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Cha
     if passes and older and _works(older) and not happened(older, expectation):
         return plain
     if is_sick and not VerdictKind(expectation.verdict).compiles:
-        return replace(plain, kind=ChangeKind.MUTATED)
-    return replace(plain, kind=ChangeKind.FIXED if passes else ChangeKind.REGRESSED)
+        return structs.replace(plain, kind=ChangeKind.MUTATED)
+    return structs.replace(plain, kind=ChangeKind.FIXED if passes else ChangeKind.REGRESSED)
 
 
 _NEWS = (
@@ -473,10 +476,10 @@ def _with_history(
         return change
     found = _classified(neighbour.facts, newer)
     if found.kind.is_quiet:
-        return replace(found, kind=ChangeKind.NEW, steps=(), since=neighbour.since)
+        return structs.replace(found, kind=ChangeKind.NEW, steps=(), since=neighbour.since)
     if found.kind not in _NEWS or neighbour.next_outcome == newer.outcome:
         return change
-    return replace(found, since=neighbour.since)
+    return structs.replace(found, since=neighbour.since)
 
 
 class _Neighbour(msgspec.Struct, frozen=True, kw_only=True):

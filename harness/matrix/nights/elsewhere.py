@@ -11,10 +11,11 @@ import itertools
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.cells.evaluate import not_evaluated
 from harness.cells.places import (

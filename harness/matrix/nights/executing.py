@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from msgspec import structs
+
 from harness.cells.places import Run
 from harness.frontends.base import CapturePlace, PlannedCell
 from harness.frontends.bench.bench import TimeIsUpError
@@ -115,5 +117,5 @@ async def _execute(
 
 def _is_wanted(steering: MatrixSteering, place: CapturePlace, cell: PlannedCell) -> bool:
     """Whether the matrix has the cell, which is named by the launch at its full size there."""
-    at = replace(coordinates_of(cell), launch=place.launch.label)
+    at = structs.replace(coordinates_of(cell), launch=place.launch.label)
     return steering.rules.is_wanted(at) and steering.rules.excluded(at) is None

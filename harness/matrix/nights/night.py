@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 import msgspec
+from msgspec import structs
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.version import Version
 
@@ -78,7 +79,7 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
         raise EmptySelectionError(
             f"no kernel of the matrix comes from {name or 'a package'}{known}"
         )
-    return replace(matrix, kernels=kernels, include=())
+    return structs.replace(matrix, kernels=kernels, include=())
 
 
 def _listed(matrix: Matrix) -> list[Repro]:

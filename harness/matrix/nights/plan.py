@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
+from msgspec import structs
 from packaging.version import Version
 
 from harness.cells.repros.find import find_kernels, list_repros
@@ -299,7 +300,7 @@ class _Planner:
         self.places.append(
             CapturePlace(
                 selection=Selection(
-                    repro=replace(repro, launches=(launch.spec,)) if kind == PTX else repro,
+                    repro=structs.replace(repro, launches=(launch.spec,)) if kind == PTX else repro,
                     launches=(launch,),
                     targets=(target,),
                     compilers=(compiler,),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from harness.cells.places import RunProgress, Steering, Treatment
 from harness.cells.reuse import CELL, LIMITS, Identities, carried, limits_label

@@ -16,12 +16,13 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions, Run, RunProgress, work_off
 from harness.cells.repros.find import find_kernels

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import structs
 from packaging.version import Version
 
 from harness.bisect.axes import plan_cells
@@ -225,7 +226,7 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
     options = {**standalone.launch.options, "num_stages": "1"}
     if options == standalone.launch.options:
         return False
-    plain = replace(standalone, launch=replace(standalone.launch, options=options))
+    plain = structs.replace(standalone, launch=replace(standalone.launch, options=options))
     return (await oracle.react(form.render(plain), oracle.cell.compiler)).is_accepted
 
 

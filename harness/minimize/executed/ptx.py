@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated
@@ -116,7 +117,7 @@ def _differing(
         step = sum(n * stride for n, stride in zip(where, tensor.strides, strict=False))
         offset = tensor.offset + kind.itemsize * (step if tensor.strides else where[0])
         yield WrongElement(
-            tensor=replace(tensor, offset=offset, shape=(1,), strides=(1,)),
+            tensor=structs.replace(tensor, offset=offset, shape=(1,), strides=(1,)),
             where=where,
             expected=expected[where].tobytes(),
             actual=float(after[where]),

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from msgspec import structs
+
 from gpu_emulator.ptx.text.document import parse
 from gpu_emulator.ptx.text.facts import retarget
 from harness.bisect.neighbours import known_targets
@@ -325,7 +327,7 @@ async def _lower(
         return
     text = retarget(tried.text, version=lowered)
     trial = VersionReactions[Assembler](name=versions.name, text=text, as_version=lowered)
-    limits = replace(oracle.limits, timeout=min(oracle.limits.timeout, versions.glance))
+    limits = structs.replace(oracle.limits, timeout=min(oracle.limits.timeout, versions.glance))
     await try_on(oracle, trial, tried.tools.values(), limits)
     if accepting_neighbours(trial.answers(fingerprint), ptxas.version)[0]:
         tried.text, tried.as_version, tried.reactions = text, lowered, trial.reactions
@@ -373,7 +375,7 @@ def _oracle_limits(
     if not known:
         return limits
     least = _LEAST_SECONDS if hangs else _USUAL_SECONDS
-    return replace(limits, timeout=min(limits.timeout, max(least, _SLOWER * max(known))))
+    return structs.replace(limits, timeout=min(limits.timeout, max(least, _SLOWER * max(known))))
 
 
 async def _try_again(
@@ -414,7 +416,7 @@ async def _look_longer(
     work.watch.stage("checking with more time whether it ends")
     longer = min(limits.timeout, _LONGER * oracle.limits.timeout)
     with contextlib.suppress(asyncio.CancelledError):
-        last = await oracle.react(work.best, ptxas, replace(limits, timeout=longer))
+        last = await oracle.react(work.best, ptxas, structs.replace(limits, timeout=longer))
         if last.verdict is VerdictKind.TIMEOUT:
             return [f"what is left did not end within {longer:.0f} s either"]
         ended = f"what is left ends after {last.end.wall:.1f} s: {last.reason}"

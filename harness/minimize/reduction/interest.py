@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from msgspec import structs
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
@@ -311,7 +312,9 @@ async def ask_installed(
     others = [each for each in versions.installed if each.version != tool.version]
     # They may take as long as the one that fails, and somewhat longer where it ends early.
     glance = max(versions.glance, _TIMES * tried.reactions[tool.version].end.wall)
-    await try_on(oracle, tried, others, replace(limits, timeout=min(limits.timeout, glance)))
+    await try_on(
+        oracle, tried, others, structs.replace(limits, timeout=min(limits.timeout, glance))
+    )
     return tried
 
 
@@ -352,7 +355,7 @@ async def walk_the_index(
     except (InfrastructureError, UsageError) as error:
         tried.notes.append(f"only the installed {versions.name} were tried: {error}")
         return
-    limits = replace(limits, timeout=min(limits.timeout, versions.glance))
+    limits = structs.replace(limits, timeout=min(limits.timeout, versions.glance))
 
     async def is_tried(version: str) -> bool:
         tell(f"trying {versions.name} {version}")

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, parse, statement
 from gpu_emulator.ptx.text.facts import Instruction
@@ -813,7 +814,7 @@ def _apart(one: Glimpsed, other: Glimpsed, outputs: frozenset[str]) -> tuple[Out
         kind, allowed = ELEMENTS[dtype], tolerance_of({dtype, *one.types, *other.types})
         difference = compare(left[finite].astype(kind), right[finite].astype(kind), allowed)
         if difference.differing:
-            found.append(replace(output_facts(name, dtype, difference), where=None))
+            found.append(structs.replace(output_facts(name, dtype, difference), where=None))
     return tuple(found)
 
 

@@ -11,6 +11,7 @@ import pytest
 from acted_front_end import Stage
 from acted_machines import Threads
 from click.testing import CliRunner
+from msgspec import structs
 from packaging.version import Version
 
 from harness.bisect.bisection import bisect_versions
@@ -47,7 +48,7 @@ def bisect(
     words = {"compiler": [f"acted=={bad}"], "config": "width=1", **words}
     selection = stage.selection(**words)
     asked = BisectOptions(**{"axis": "acted", "repeat": 2, **(options or {})})
-    how = replace(stage.how, use_cache=not no_cache)
+    how = structs.replace(stage.how, use_cache=not no_cache)
     ahead = Prefetch(machines=machines, how=how) if machines else None
     work = bisect_versions(selection, stage.store, how, asked, stage.tell, log, ahead)
     return stage.run(work, stop_at=stop_at)

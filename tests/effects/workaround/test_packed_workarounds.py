@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from acted_front_end import Stage
+from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.bisect.collapse.facts import read_times
@@ -198,7 +199,7 @@ def test_a_report_gets_every_sample_of_one_ptx(stage: Stage) -> None:
         ("", (40.0,) * 3),
         ("--minnctapersm 1", (5.0,) * 3),
     ]
-    elsewhere = replace(chosen, repro=replace(chosen.repro, name="another"))
+    elsewhere = replace(chosen, repro=structs.replace(chosen.repro, name="another"))
     with pytest.raises(UsageError, match="the report is of another"):
         times_of_results(file, elsewhere, stage.store)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import harmless_variants, read_ptx, rename_entry
 from harness.blame.grid import (
@@ -524,8 +525,8 @@ def test_what_nothing_supports_is_said_in_the_words_of_each_ptxas() -> None:
 
 
 RUN = Followed(kind=VerdictKind.WRONG_RESULT, stage="run", signature="f")
-RACE = replace(RUN, kind=VerdictKind.RACE)
-FAULT = replace(RUN, kind=VerdictKind.MEMORY_FAULT)
+RACE = structs.replace(RUN, kind=VerdictKind.RACE)
+FAULT = structs.replace(RUN, kind=VerdictKind.MEMORY_FAULT)
 
 
 def executed(focus: Followed, *trials: PairTrial, **compilers: str) -> Blame:
@@ -615,7 +616,7 @@ def test_cubins_of_one_ptx_that_agree_are_no_matter_of_ptxas() -> None:
 
 @pytest.mark.parametrize("kind", [VerdictKind.NONDETERMINISTIC, VerdictKind.HANG])
 def test_what_the_order_of_threads_may_decide_accuses_no_ptxas(kind: VerdictKind) -> None:
-    focus = replace(RUN, kind=kind)
+    focus = structs.replace(RUN, kind=kind)
     found = launched(focus, line("x+", focus), O0=OK, O3=SAME)
     assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.ORDER)
     assert kind.value in found.reasons[1]

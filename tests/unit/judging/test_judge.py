@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import read_ptx
 from harness.frontends.triton.source import Effects, lost_assembly, read_effects
@@ -60,7 +61,7 @@ def compiled(needs: Resources = NEEDS, ptx: str = ALIVE, effects: int | None = 1
             barriers=needs.barriers,
             tmem_columns=needs.tmem_columns or 0,
         )
-    return replace(
+    return structs.replace(
         ran(0, cubin=True),
         ptx=read_ptx(ptx),
         ttir_effects=effects,
@@ -97,8 +98,9 @@ def test_a_healthy_kernel() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    evidence = replace(
-        compiled(replace(NEEDS, disagreements=("stack: the log says 1, the cubin 2",))), limits=None
+    evidence = structs.replace(
+        compiled(structs.replace(NEEDS, disagreements=("stack: the log says 1, the cubin 2",))),
+        limits=None,
     )
     assert judge(evidence).reason == (
         "compiled; stack: the log says 1, the cubin 2; "
@@ -107,7 +109,7 @@ def test_what_is_not_known_is_said() -> None:
 
 
 def test_our_own_trouble_says_nothing_of_the_kernel() -> None:
-    verdict = judge(replace(compiled(), trouble="the disk is full"))
+    verdict = judge(structs.replace(compiled(), trouble="the disk is full"))
     assert (verdict.kind, verdict.reason) == (VerdictKind.INFRA, "the disk is full")
     assert verdict.signature is None
 
@@ -130,7 +132,7 @@ def test_an_abort_in_llvm_is_a_crash() -> None:
 
 
 def test_the_same_words_of_a_process_that_ended_well_are_no_crash() -> None:
-    evidence = replace(compiled(), lowering=replace(LOWERED, log=CANNOT_SELECT))
+    evidence = structs.replace(compiled(), lowering=replace(LOWERED, log=CANNOT_SELECT))
     assert judge(evidence).kind is VerdictKind.OK
 
 
@@ -174,17 +176,17 @@ def test_a_child_that_left_no_result_is_our_trouble() -> None:
 def test_limits_of_ours(end: ProcessEnd, kind: VerdictKind) -> None:
     assert judge(died(end)).kind is kind
     assembly = Assembly(end=end, flags=(), stdout="", stderr="", has_cubin=False)
-    verdict = judge(replace(ran(), assembly=assembly))
+    verdict = judge(structs.replace(ran(), assembly=assembly))
     assert verdict.kind is kind
     assert verdict.reason in {"ptxas was killed after 300 s", "ptxas was killed at 8.0 GiB"}
-    slower = replace(assembly, end=replace(end, wall=400, peak_rss=2**34))
-    assert key(judge(replace(ran(), assembly=slower))) == key(verdict)
+    slower = structs.replace(assembly, end=structs.replace(end, wall=400, peak_rss=2**34))
+    assert key(judge(structs.replace(ran(), assembly=slower))) == key(verdict)
 
 
 def test_a_flood_is_a_failure() -> None:
     end = ProcessEnd(signal=25, flooded=True)
     assembly = Assembly(end=end, flags=(), stdout="", stderr="", has_cubin=False)
-    assert judge(replace(ran(), assembly=assembly)).kind is VerdictKind.PTXAS_ERROR
+    assert judge(structs.replace(ran(), assembly=assembly)).kind is VerdictKind.PTXAS_ERROR
     assert judge(died(end)).kind is VerdictKind.PASS_FAILURE
 
 
@@ -297,7 +299,7 @@ def test_static_shared_memory_over_the_limit() -> None:
 def test_the_kernels_name_is_no_part_of_a_signature() -> None:
     said = "ptxas error   : (C7602) Insufficient registers ({}) in function {}.\n"
     one = ran(said=said.format(24, "k"))
-    other = replace(
+    other = structs.replace(
         ran(said=said.format(30, "renamed")), ptx=read_ptx(ALIVE.replace(" k(", " renamed("))
     )
     assert key(judge(one)) == key(judge(other))
@@ -328,7 +330,7 @@ def test_the_cause_where_triton_says_nothing_below_the_caret() -> None:
     )
     evidence = raised("")
     assert evidence.lowering is not None
-    evidence = replace(evidence, lowering=replace(evidence.lowering, error=error))
+    evidence = structs.replace(evidence, lowering=replace(evidence.lowering, error=error))
     assert judge(evidence).reason.endswith("CompilationError: AssertionError: N must be 16")
 
 
@@ -400,18 +402,18 @@ def test_an_llvm_that_does_not_know_the_target() -> None:
 
 
 def test_a_trap_stub_for_want_of_tensor_memory() -> None:
-    verdict = judge(compiled(replace(NEEDS, tmem_columns=544), STUB, effects=3))
+    verdict = judge(compiled(structs.replace(NEEDS, tmem_columns=544), STUB, effects=3))
     assert (verdict.kind, verdict.stage) == (VerdictKind.TRAP_STUB, Stage.LLIR)
     assert verdict.reason == (
         "asks for 544 columns of tensor memory, sm_100a has 512, and Triton lowered the kernel "
         "to a trap; ptxas never saw the real kernel"
     )
-    assert key(judge(compiled(replace(NEEDS, tmem_columns=576), STUB))) == key(verdict)
+    assert key(judge(compiled(structs.replace(NEEDS, tmem_columns=576), STUB))) == key(verdict)
     assert key(judge(compiled(NEEDS, STUB))) != key(verdict)
 
 
 def test_no_stub_where_the_kernel_asks_for_the_trap_or_has_no_effect() -> None:
-    own = replace(compiled(NEEDS, STUB, effects=0), has_trap=True)
+    own = structs.replace(compiled(NEEDS, STUB, effects=0), has_trap=True)
     assert judge(own).reason == "compiled"
     assert judge(compiled(NEEDS, EMPTY, effects=0)).reason == "compiled"
     # A trap that the source does not ask for is a stub, whatever else it would do.
@@ -419,14 +421,14 @@ def test_no_stub_where_the_kernel_asks_for_the_trap_or_has_no_effect() -> None:
 
 
 def test_a_stub_is_a_stub_though_the_source_has_a_trap_of_its_own() -> None:
-    verdict = judge(replace(compiled(NEEDS, STUB, effects=10), has_trap=True))
+    verdict = judge(structs.replace(compiled(NEEDS, STUB, effects=10), has_trap=True))
     assert verdict.kind is VerdictKind.TRAP_STUB
     assert verdict.reason == (
         "Triton lowered the kernel to a trap; ptxas never saw the real kernel"
         " (a trap of the source's own is no reason: it has 10 stores or other effects)"
     )
     assert key(verdict) == key(judge(compiled(NEEDS, STUB, effects=3)))
-    gone = replace(compiled(NEEDS, EMPTY, effects=1), has_trap=True)
+    gone = structs.replace(compiled(NEEDS, EMPTY, effects=1), has_trap=True)
     assert judge(gone).kind is VerdictKind.SICK
 
 
@@ -435,7 +437,7 @@ def test_whether_a_kernel_without_effects_should_have_some_may_not_be_known(ptx:
     verdict = judge(compiled(NEEDS, ptx, effects=None))
     assert verdict.kind is VerdictKind.OK
     assert "there is no IR that says whether it should" in verdict.reason
-    unknown = replace(compiled(NEEDS, EMPTY, effects=0), unknown_effects=("tt.new_store",))
+    unknown = structs.replace(compiled(NEEDS, EMPTY, effects=0), unknown_effects=("tt.new_store",))
     assert "whether tt.new_store of its source should is not known" in judge(unknown).reason
     assert judge(compiled(NEEDS, ALIVE, effects=None)).reason == "compiled"
 
@@ -445,12 +447,12 @@ def test_a_guard_that_traps_beside_a_live_entry() -> None:
 
 
 def test_raw_ptx_that_only_traps() -> None:
-    raw = replace(compiled(NEEDS, STUB, effects=None), lowering=None)
+    raw = structs.replace(compiled(NEEDS, STUB, effects=None), lowering=None)
     verdict = judge(raw)
     assert (verdict.kind, verdict.stage) == (VerdictKind.TRAP_STUB, Stage.PTX)
-    assert judge(replace(raw, ptx=read_ptx(EMPTY))).kind is VerdictKind.OK
+    assert judge(structs.replace(raw, ptx=read_ptx(EMPTY))).kind is VerdictKind.OK
     maybe = read_ptx(STUB.replace("trap;", "@%p1 trap; ret;"))
-    assert judge(replace(raw, ptx=maybe)).kind is VerdictKind.OK
+    assert judge(structs.replace(raw, ptx=maybe)).kind is VerdictKind.OK
 
 
 def test_a_kernel_whose_stores_are_gone() -> None:
@@ -463,29 +465,29 @@ def test_a_kernel_whose_stores_are_gone() -> None:
     ("needs", "said"),
     [
         (
-            replace(NEEDS, shared=255_512),
+            structs.replace(NEEDS, shared=255_512),
             (
                 "needs 255,512 B of shared memory, sm_100a allows 232,448 B: "
                 "the launch would be refused"
             ),
         ),
         (
-            replace(NEEDS, tmem_columns=544),
+            structs.replace(NEEDS, tmem_columns=544),
             "asks for 544 columns of tensor memory, sm_100a has 512: the launch would be refused",
         ),
         (
-            replace(NEEDS, threads=2048),
+            structs.replace(NEEDS, threads=2048),
             "has 2,048 threads a block, sm_100a allows 1,024: the launch would be refused",
         ),
         (
-            replace(NEEDS, n_regs=255, threads=1024),
+            structs.replace(NEEDS, n_regs=255, threads=1024),
             (
                 "needs 255 registers for each of 1,024 threads, sm_100a has 65,536 a block: "
                 "the launch would be refused"
             ),
         ),
         (
-            replace(NEEDS, barriers=17),
+            structs.replace(NEEDS, barriers=17),
             "needs 17 barriers, sm_100a has 16 a block: the launch would be refused",
         ),
     ],
@@ -497,22 +499,25 @@ def test_what_does_not_fit(needs: Resources, said: str) -> None:
 
 
 def test_two_limits_at_once() -> None:
-    verdict = judge(compiled(replace(NEEDS, shared=300_000, tmem_columns=544)))
+    verdict = judge(compiled(structs.replace(NEEDS, shared=300_000, tmem_columns=544)))
     assert "shared memory" in verdict.reason
     assert "tensor memory" in verdict.reason
-    assert judge(compiled(replace(NEEDS, shared=232_448))).kind is not VerdictKind.OUT_OF_RESOURCES
+    assert (
+        judge(compiled(structs.replace(NEEDS, shared=232_448))).kind
+        is not VerdictKind.OUT_OF_RESOURCES
+    )
 
 
 def test_spills() -> None:
-    verdict = judge(compiled(replace(NEEDS, spill_stores=44_324, spill_loads=50_224)))
+    verdict = judge(compiled(structs.replace(NEEDS, spill_stores=44_324, spill_loads=50_224)))
     assert (verdict.kind, verdict.stage) == (VerdictKind.SICK, Stage.CUBIN)
     assert verdict.reason == "spills 44,324 B stores and 50,224 B loads per thread at 32 registers"
-    other = judge(compiled(replace(NEEDS, spill_stores=600, spill_loads=600)))
+    other = judge(compiled(structs.replace(NEEDS, spill_stores=600, spill_loads=600)))
     assert key(other) == key(verdict)
 
 
 def test_two_sick_kernels_are_not_one_bug() -> None:
-    spills = replace(NEEDS, spill_stores=44_324, spill_loads=50_224)
+    spills = structs.replace(NEEDS, spill_stores=44_324, spill_loads=50_224)
     mine, entry = judge(compiled(spills)), read_ptx(ALIVE).entry
     assert mine.signature is not None
     assert mine.signature.template == f"{entry}: spills"
@@ -520,7 +525,7 @@ def test_two_sick_kernels_are_not_one_bug() -> None:
     assert renamed.signature is not None
     assert renamed.signature.key != mine.signature.key
     # Nor are two ways of one kernel to be sick.
-    local = judge(compiled(replace(NEEDS, stack=4_096)))
+    local = judge(compiled(structs.replace(NEEDS, stack=4_096)))
     assert local.signature is not None
     assert local.signature.key != mine.signature.key
 
@@ -528,12 +533,12 @@ def test_two_sick_kernels_are_not_one_bug() -> None:
 @pytest.mark.parametrize(
     ("needs", "sick"),
     [
-        (replace(NEEDS, spill_stores=511, spill_loads=512), False),
-        (replace(NEEDS, spill_stores=512, spill_loads=512), True),
-        (replace(NEEDS, stack=1023), False),
-        (replace(NEEDS, stack=1024), True),
-        (replace(NEEDS, threads=32, shared=200_000), True),
-        (replace(NEEDS, threads=128, shared=200_000), False),
+        (structs.replace(NEEDS, spill_stores=511, spill_loads=512), False),
+        (structs.replace(NEEDS, spill_stores=512, spill_loads=512), True),
+        (structs.replace(NEEDS, stack=1023), False),
+        (structs.replace(NEEDS, stack=1024), True),
+        (structs.replace(NEEDS, threads=32, shared=200_000), True),
+        (structs.replace(NEEDS, threads=128, shared=200_000), False),
         (Resources(), False),
     ],
 )
@@ -542,7 +547,7 @@ def test_thresholds_of_sickness(needs: Resources, *, sick: bool) -> None:
 
 
 def test_thresholds_are_data() -> None:
-    evidence = compiled(replace(NEEDS, spill_stores=8, spill_loads=8))
+    evidence = compiled(structs.replace(NEEDS, spill_stores=8, spill_loads=8))
     assert judge(evidence, Thresholds(spill_bytes=16)).kind is VerdictKind.SICK
 
 
@@ -615,8 +620,8 @@ def test_inline_assembly_that_the_ptx_lost() -> None:
 
 def test_a_diagnostic_after_which_triton_went_on_without_the_code_is_no_ok() -> None:
     log = "error: could not allocate output register for constraint 'Q'\n"
-    said = replace(compiled(), lowering=replace(LOWERED, log=log))
-    verdict = judge(replace(said, lost_assembly=("mov.b32",)))
+    said = structs.replace(compiled(), lowering=replace(LOWERED, log=log))
+    verdict = judge(structs.replace(said, lost_assembly=("mov.b32",)))
     assert (verdict.kind, verdict.stage) == (VerdictKind.PASS_FAILURE, Stage.PTX)
     assert "without mov.b32 of the source" in verdict.reason
     assert "constraint 'Q'" in verdict.reason
@@ -626,8 +631,8 @@ def test_a_diagnostic_after_which_triton_went_on_without_the_code_is_no_ok() -> 
     assert verdict.reason.startswith("compiled; LLVM reported an error and went on")
     # A diagnostic that names a place is MLIR's, which may have recovered from it.
     log = "k.py:3:4: error: operation was retried\n"
-    lost = replace(compiled(), lost_assembly=("mov.b32",))
-    assert judge(replace(lost, lowering=replace(LOWERED, log=log))).reason == "compiled"
+    lost = structs.replace(compiled(), lost_assembly=("mov.b32",))
+    assert judge(structs.replace(lost, lowering=replace(LOWERED, log=log))).reason == "compiled"
 
 
 RECOVERED = """\
@@ -724,7 +729,7 @@ def test_llvm_that_ends_the_process_with_an_exit_code(log: str, kind: VerdictKin
 
 @pytest.mark.parametrize(("threads", "kind"), [(32, VerdictKind.SICK), (64, VerdictKind.OK)])
 def test_one_resident_warp_is_sick_and_two_are_not(threads: int, kind: VerdictKind) -> None:
-    needs = replace(NEEDS, shared=200_000, threads=threads)
+    needs = structs.replace(NEEDS, shared=200_000, threads=threads)
     assert judge(compiled(needs)).kind is kind
 
 
@@ -809,7 +814,7 @@ def test_what_cannot_be_read_is_told_from_what_trips_while_reading() -> None:
     tripped = raised("'NoneType' object has no attribute 'group'", kinds=("AttributeError",))
     assert tripped.lowering is not None
     lowering = replace(tripped.lowering, stage="capture")
-    assert judge(replace(tripped, lowering=lowering)).kind is VerdictKind.PASS_FAILURE
+    assert judge(structs.replace(tripped, lowering=lowering)).kind is VerdictKind.PASS_FAILURE
 
 
 def test_a_ptxas_that_dies_after_it_said_what_it_cannot_do() -> None:
@@ -834,11 +839,11 @@ def test_a_signal_without_a_name_is_named_by_its_number() -> None:
 
 
 def test_spills_of_called_functions_are_named() -> None:
-    needs = replace(NEEDS, spill_stores=924, spill_loads=924, spilling_callees=("leaf",))
+    needs = structs.replace(NEEDS, spill_stores=924, spill_loads=924, spilling_callees=("leaf",))
     verdict = judge(compiled(needs))
     assert verdict.kind is VerdictKind.SICK
     assert verdict.reason.endswith(
         "at 32 registers, in functions that it calls among others (leaf)"
     )
-    plain = replace(needs, spilling_callees=())
+    plain = structs.replace(needs, spilling_callees=())
     assert key(judge(compiled(plain))) == key(verdict)

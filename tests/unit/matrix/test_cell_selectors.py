@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from harness.matrix.rules import make_selector, parse_selector, read_specifiers
 from harness.values.errors import UsageError

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.matrix.rules import (
@@ -54,7 +53,7 @@ def matrix(**changes: object) -> Matrix:
         targets=(Target.parse("90a"),),
         kernels=("*",),
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 def test_the_first_reason_is_told_and_every_rule_counts_as_used() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from report_cases import EXECUTED, NOT_RUN, ONE_STAGE, RAN, RIGHT, WRONG
 
 from harness.report.claims import AttachedPlace, ClaimsTrial, prove
@@ -80,32 +81,48 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
         "gives 'same', not 'untestable'",
     ),
     "how many elements": (
-        with_run(replace(RAN, outputs=(replace(FIRST, differing=11), RAN.outputs[1]))),
+        with_run(
+            structs.replace(RAN, outputs=(structs.replace(FIRST, differing=11), RAN.outputs[1]))
+        ),
         "12 is stored, its evidence gives 11",
     ),
     "by how much": (
-        with_run(replace(RAN, outputs=(replace(FIRST, max_abs=3.0), RAN.outputs[1]))),
+        with_run(
+            structs.replace(RAN, outputs=(structs.replace(FIRST, max_abs=3.0), RAN.outputs[1]))
+        ),
         "31.5 is stored, its evidence gives 3.0",
     ),
     "an expected value": (
-        with_run(replace(RAN, outputs=(replace(FIRST, expected=2.5), RAN.outputs[1]))),
+        with_run(
+            structs.replace(RAN, outputs=(structs.replace(FIRST, expected=2.5), RAN.outputs[1]))
+        ),
         "1.5 is stored, its evidence gives 2.5",
     ),
     "an actual value": (
-        with_run(replace(RAN, outputs=(replace(FIRST, actual=1.0), RAN.outputs[1]))),
+        with_run(
+            structs.replace(RAN, outputs=(structs.replace(FIRST, actual=1.0), RAN.outputs[1]))
+        ),
         "-30.0 is stored, its evidence gives 1.0",
     ),
     "where": (
-        with_run(replace(RAN, outputs=(replace(FIRST, where="[0, 0]"), RAN.outputs[1]))),
+        with_run(
+            structs.replace(RAN, outputs=(structs.replace(FIRST, where="[0, 0]"), RAN.outputs[1]))
+        ),
         "'[3, 0]' is stored, its evidence gives '[0, 0]'",
     ),
-    "an output that is not there": (with_run(replace(RAN, outputs=())), "gives 'no such output'"),
-    "the schedule": (with_run(replace(RAN, schedule="first/early")), "gives 'first/early'"),
+    "an output that is not there": (
+        with_run(structs.replace(RAN, outputs=())),
+        "gives 'no such output'",
+    ),
+    "the schedule": (with_run(structs.replace(RAN, schedule="first/early")), "gives 'first/early'"),
     "accesses that nothing orders": (
-        with_run(replace(RAN, races=RAN.races[1:])),
+        with_run(structs.replace(RAN, races=RAN.races[1:])),
         "(24, 31), ('kernel.py:1', 'helper.py:7'))",
     ),
-    "the reference": (with_run(replace(RAN, reference="the interpreter")), "'the interpreter'"),
+    "the reference": (
+        with_run(structs.replace(RAN, reference="the interpreter")),
+        "'the interpreter'",
+    ),
     "the kernel itself": (
         with_cell(WRONG, verdict="right", signature=None),
         "'wrong_result' is stored, its evidence gives 'right'",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
+from msgspec import structs
 from report_cases import (
     CASES,
     CRASH,
@@ -250,7 +251,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
         run_reason=reason,
         reference="num_stages=1 on sm_80, emulated",
         schedule="first/late",
-        outputs=(out, replace(out, name="untouched", differing=0)),
+        outputs=(out, structs.replace(out, name="untouched", differing=0)),
     )
     dossier = replace(IN_TRITON, case=wrong, rows=(wrong,), executed=executed, along_triton=None)
     issue = render_report(dossier, Upstream.TRITON)
@@ -276,13 +277,13 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
         source_lines=("k.py:3", None),
         what="no fence.proxy.async orders them",
     )
-    racing = replace(executed, run=RunVerdict.RACE, races=(race,))
+    racing = structs.replace(executed, run=RunVerdict.RACE, races=(race,))
     text = render_report(replace(dossier, executed=racing), Upstream.TRITON).text
     assert "held to num_stages=1 on sm_80, emulated; no value is affected under the" in text
     named = "write-read, shared memory, in the letter of the memory model alone: `k.py:3` and PTX"
     assert f"{named} line 9, 1 pair of instructions: no fence.proxy.async orders them." in text
     noted = render_report(
-        replace(dossier, executed=replace(executed, races=(race,))), Upstream.TRITON
+        replace(dossier, executed=structs.replace(executed, races=(race,))), Upstream.TRITON
     )
     assert "fence.proxy.async" not in noted.text
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpu_emulator.values import Null, Pointer, Scalar, TensorMapArgument
 from harness.run.launching import BindingError, bind, cluster_of, read_entry

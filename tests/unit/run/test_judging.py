@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from gpu_emulator.values import Budget, Fault, Place, Race, Schedule, Uninitialised
 from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
@@ -20,7 +21,7 @@ LATE = Schedule(warps="first", completion="late")
 X = Argument(
     name="x", kind=ArgumentKind.TENSOR, buffer=0, dtype="float32", shape=(2, 2), strides=(2, 1)
 )
-OUT = replace(X, name="out", buffer=1)
+OUT = structs.replace(X, name="out", buffer=1)
 COUNT = Argument(
     name="count", kind=ArgumentKind.TENSOR, buffer=2, dtype="int32", shape=(2,), strides=(1,)
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from harness.frontends.bench.bench import Kept
 from harness.matrix.bugs.life import Chronicle
@@ -142,12 +143,12 @@ def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: b
 def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
     said = "emulated: only under first/late, right under first/early: 1 of 4 elements differ"
     wrong = Judgement(verdict=RunVerdict.WRONG_RESULT, reason=said, signature=WRONG)
-    row = replace(
+    row = structs.replace(
         run_row(CELL, wrong, triton="3.5.0", on="gpu"),
         device="NVIDIA X",
         compiled=result(RunVerdict.NONDETERMINISTIC),
     )
-    latent = beside_gpu(wrong, [replace(row, schedule="first/early")], "1" * 64)
+    latent = beside_gpu(wrong, [structs.replace(row, schedule="first/early")], "1" * 64)
     assert latent.reason == (
         "emulated: latent on NVIDIA X, which left what first/early leave each time (--on gpu); "
         "only under first/late, right under first/early: 1 of 4 elements differ"
@@ -155,7 +156,7 @@ def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
     assert (latent.verdict, latent.signature) == (wrong.verdict, wrong.signature)
     shown = beside_gpu(wrong, [row], "1" * 64)
     assert shown.reason == f"{said}; on NVIDIA X (--on gpu): wrong_result"
-    alike = replace(row, run=RunVerdict.RIGHT, reference="the emulator")
+    alike = structs.replace(row, run=RunVerdict.RIGHT, reference="the emulator")
     assert beside_gpu(wrong, [alike], "1" * 64).reason.endswith("its cubin computes the same")
     # Another PTX, or no GPU, says nothing.
     assert beside_gpu(wrong, [row], "2" * 64) == beside_gpu(wrong, [], "1" * 64) == wrong

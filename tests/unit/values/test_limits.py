@@ -84,7 +84,7 @@ def test_what_the_driver_reserves_begins_with_ampere() -> None:
 def test_twins_differ_in_nothing_that_limits(pair: tuple[int, int]) -> None:
     first, second = (known(capability) for capability in pair)
     of_the_product = {"product", "multiprocessors", "memory", "l2_cache", "integrated"}
-    names = set(type(first).__dataclass_fields__) - {"capability"} - of_the_product
+    names = set(type(first).__struct_fields__) - {"capability"} - of_the_product
     assert {n: getattr(first, n) for n in names} == {n: getattr(second, n) for n in names}
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from harness.values.bug import KeptSetting, KeptWorkaround
 from harness.values.change import Facts
 from harness.values.matrix import ToolChoice
@@ -98,7 +100,7 @@ def test_another_kernel_launch_or_gpu_says_nothing() -> None:
 
 def test_what_is_run_is_the_launch_as_it_was_set() -> None:
     home = replace(kept().baseline, launch="default:chunk=32#2")
-    extra = to_run(replace(kept(), baseline=home, overrides=(("chunk", 32),)))
+    extra = to_run(structs.replace(kept(), baseline=home, overrides=(("chunk", 32),)))
     assert (extra.kernel, extra.launch, extra.set) == ("k", "default", (("chunk", 32),))
     assert [str(target) for target in extra.targets] == ["sm_100a"]
     assert extra.config.wanted == ()
@@ -128,7 +130,9 @@ def with_setting() -> KeptWorkaround:
         reason="spills 8,000 B",
     )
     setting = KeptSetting(config=dict(HOME), overrides=(("chunk", 32),), options=OPTIONS)
-    return replace(found, proof=proof, setting=setting, change=f"ptxas flags none -> {OPTIONS}")
+    return structs.replace(
+        found, proof=proof, setting=setting, change=f"ptxas flags none -> {OPTIONS}"
+    )
 
 
 def again(verdict: str, spills: int, triton: str = "3.8.0", **more: Any) -> Facts:
@@ -143,7 +147,7 @@ def test_the_workaround_itself_is_compiled_again_as_it_was_set() -> None:
     assert extra.variant.options == OPTIONS
     assert extra.set == (("chunk", 32),)
     assert (extra.compiler, extra.assembler) == (None, None)
-    named = replace(with_setting(), setting=KeptSetting(config=dict(HOME), ptxas="13.5.37"))
+    named = structs.replace(with_setting(), setting=KeptSetting(config=dict(HOME), ptxas="13.5.37"))
     assert to_retest(named)[0].assembler == ToolChoice(kind="ptxas", spec="13.5.37")
     # One that an older version kept says nothing of what it sets.
     assert to_retest(kept()) == ()

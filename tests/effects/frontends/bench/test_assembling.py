@@ -8,11 +8,11 @@ import hashlib
 import re
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from harness.frontends.bench.assemble import PtxInput, assemble, inspect_cubin
 from harness.frontends.bench.bench import Workbench, has_died, still_valid

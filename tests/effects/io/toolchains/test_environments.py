@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from local_index import LocalIndex, wheel
+from msgspec import structs
 
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.sessions import run_program
@@ -52,7 +53,7 @@ BREW = "import beans\n__version__ = {version!r}\ndef make():\n    return beans.K
 def declared(version: str = "1.0", beans: str = "3.1", **more: object) -> Environment:
     pins = PackagePin(name="brew", version=version), PackagePin(name="beans", version=beans)
     made = Environment(kind="brew", version=version, pins=pins, imports=("brew",))
-    return replace(made, **more)  # type: ignore[arg-type]
+    return structs.replace(made, **more)
 
 
 @pytest.fixture
@@ -247,7 +248,7 @@ def test_a_child_program_runs_in_it(
     )
     assert asyncio.run(_asked(tmp_path, program, brew)) == [3, None, ""]
     # An interpreter that went away is said in one line.
-    missing = replace(brew, python=tmp_path / "none")
+    missing = structs.replace(brew, python=tmp_path / "none")
     with pytest.raises(InfrastructureError, match="cannot start"):
         asyncio.run(_asked(tmp_path, program, missing))
     assert json.loads(

@@ -10,11 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from local_index import LINUX, LocalIndex, Served, tool_wheel, triton_wheel, wheel
+from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.io.files import locations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from acted_front_end import Stage
+from msgspec.structs import replace
 
 from harness.cells.places import RunProgress
 from harness.matrix.bugs.list import list_bugs, reproducer_of

@@ -13,6 +13,7 @@ import pytest
 from acted_front_end import Stage
 from acted_machines import Threads
 from click.testing import CliRunner
+from msgspec import structs
 
 from gpu_emulator.values import Budget, Pointer
 from harness.cells.places import open_bench
@@ -55,7 +56,7 @@ WRITES = """\
 def opened(stage: Stage, machines: Threads | None) -> Callable[[], Hub]:
     if machines is None:
         return Hub
-    return lambda: ToolsElsewhere(machines, replace(stage.how, jobs=3), stage.tell)
+    return lambda: ToolsElsewhere(machines, structs.replace(stage.how, jobs=3), stage.tell)
 
 
 def reduced(
@@ -63,7 +64,7 @@ def reduced(
 ) -> Minimization:
     """With three candidates on their way, wherever they are."""
     asked = MinimizeOptions(folder_of=lambda _: Path(out), resume=resume)
-    how = replace(stage.how, jobs=3)
+    how = structs.replace(stage.how, jobs=3)
     selection = stage.selection(compiler=["acted==1.1"], config="width=1")
     work = minimize(selection, stage.store, how, asked, Watch(), opened(stage, machines))
     found = stage.run(work)
@@ -75,7 +76,7 @@ def worked_around(stage: Stage, machines: Threads | None) -> WorkaroundReport:
     kinds = (SettingKind.CONFIG, SettingKind.PTXAS)
     options = WorkaroundOptions(budget=60, kinds=kinds)
     selection = stage.selection(compiler=["acted==1.1"], config="width=2")
-    how = replace(stage.how, jobs=3)
+    how = structs.replace(stage.how, jobs=3)
     work = find_workarounds(
         selection, stage.store, how, options, stage.tell, opened(stage, machines)
     )

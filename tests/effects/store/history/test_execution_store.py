@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from harness.store.store import Store
 from harness.values.execution import OutputFacts, RunRow, RunVerdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from harness.frontends.cutedsl.front_end import CUTEDSL_FRONT_END
 from harness.frontends.cutedsl.source import CuteDslForm
@@ -49,7 +50,7 @@ CALLS = {
 @pytest.fixture
 def made() -> Standalone:
     plain = inline(EXPORT, DIALECT)
-    return replace(plain, launch=CUTEDSL_FORM.completed(plain.launch, {"arguments": CALLS}))
+    return structs.replace(plain, launch=CUTEDSL_FORM.completed(plain.launch, {"arguments": CALLS}))
 
 
 def test_what_is_written_is_read_back(made: Standalone) -> None:
@@ -78,6 +79,8 @@ def test_what_may_go(made: Standalone) -> None:
     halved = NUMBERS.apply(fewer, [("constant", ("size",))])
     assert halved is not None
     assert '"size": 64,' in halved.text
-    none = replace(made, launch=replace(made.launch, signature={}, constants={}, options={}))
+    none = structs.replace(
+        made, launch=replace(made.launch, signature={}, constants={}, options={})
+    )
     assert read_standalone(render(none)) == none
     assert 'options = "--gpu-arch sm_90a --keep-ptx"\n' in render(none)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from harness.frontends.cutile.front_end import CUTILE_FRONT_END
 from harness.frontends.cutile.source import CuTileForm
@@ -58,7 +59,7 @@ KEYWORDS = {"x": {**ALWAYS, "stride_constant": "(1,)", "base_addr_divisible_by":
 def made() -> Standalone:
     plain = inline(EXPORT, DIALECT)
     told = {"parameters": CALLS, "keywords": KEYWORDS}
-    return replace(plain, launch=CUTILE_FORM.completed(plain.launch, told))
+    return structs.replace(plain, launch=CUTILE_FORM.completed(plain.launch, told))
 
 
 def test_what_is_written_is_read_back(made: Standalone) -> None:
@@ -96,6 +97,8 @@ def test_what_may_go(made: Standalone) -> None:
     halved = NUMBERS.apply(fewer, [("constant", ("size",))])
     assert halved is not None
     assert '"size": 64,' in halved.text
-    none = replace(made, launch=replace(made.launch, signature={}, constants={}, attributes={}))
+    none = structs.replace(
+        made, launch=replace(made.launch, signature={}, constants={}, attributes={})
+    )
     assert "parameters = {}" in render(none)
     assert read_standalone(render(none)) == none

@@ -256,7 +256,7 @@ def test_windows_line_ends() -> None:
 
 def known(usage: FunctionUsage) -> set[tuple[str, Any]]:
     """What a usage claims to know, without what silence says."""
-    names = FunctionUsage.__dataclass_fields__
+    names = FunctionUsage.__struct_fields__
     return {(name, getattr(usage, name)) for name in names} - {(name, None) for name in names}
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from change_cases import compared, facts
+from msgspec import structs
 from rich.console import Console
 
 from harness.matrix.diff.words import changes_document, changes_said, group_changes
@@ -53,7 +54,7 @@ def test_metrics_are_grouped_by_the_step_that_decides() -> None:
 
 
 def test_nothing_to_compare_with() -> None:
-    changes = replace(compared([], [facts()]), older=None)
+    changes = structs.replace(compared([], [facts()]), older=None)
     assert printed(changes)[0] == "run 2: 1 new"
 
 
