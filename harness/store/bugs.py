@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from harness.store.bug_identity import identities, is_wordless, same_program, signature_of
@@ -65,9 +66,6 @@ class BugRecords:
         """Return all bugs by number; each failure with a signature gets one now, if it has none.
 
         Numbers are given in the order in which the failures were first seen.
-
-        Raises:
-            StorageError: the database cannot be read or written.
         """
 
         def work(db: sqlite3.Connection) -> list[BugRecord]:
@@ -79,19 +77,11 @@ class BugRecords:
         return self._database.run(work)
 
     def bug_numbers(self) -> dict[str, int]:
-        """Return the number of the bug for each key that one answers to, old ones among them.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Return the number of the bug for each key that one answers to, old ones among them."""
         return self._database.run(read_numbers)
 
     def put_bug(self, record: BugRecord) -> None:
-        """Keep what people say of a bug; its number, key and time of creation stay.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
+        """Keep what people say of a bug; its number, key and time of creation stay."""
         values = (record.state.value, record.url, record.duplicate_of, record.note, time.time())
         self._database.run(
             lambda db: db.execute(
@@ -102,25 +92,16 @@ class BugRecords:
         )
 
     def join_bugs(self, keeper: int, other: int, why: str) -> None:
-        """Let the results of one bug count as those of another, from now on; `why` is kept.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
+        """Let the results of one bug count as those of another, from now on; `why` is kept."""
 
         def work(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                records = {record.number: record for record in _records(db)}
-                _make_duplicate(db, records[other], keeper, why)
+            records = {record.number: record for record in _records(db)}
+            _make_duplicate(db, records[other], keeper, why)
 
-        self._database.run(work)
+        self._database.write(work)
 
     def signatures(self) -> dict[str, Signature]:
-        """Return the parts of every signature that was kept, by key.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Return the parts of every signature that was kept, by key."""
         return self._database.run(read_signatures)
 
 
@@ -133,11 +114,8 @@ def read_signatures(db: sqlite3.Connection) -> dict[str, Signature]:
 
 def put_signatures(db: sqlite3.Connection, signatures: Iterable[Signature]) -> None:
     """Keep the parts of signatures, within the caller's transaction."""
-    db.executemany(
-        _PUT_SIGNATURE,
-        {(signature.key, *(getattr(signature, name) for name in SIGNATURE_COLUMNS[1:]))
-         for signature in signatures},
-    )  # fmt: skip
+    values = attrgetter(*SIGNATURE_COLUMNS)
+    db.executemany(_PUT_SIGNATURE, {values(signature) for signature in signatures})
 
 
 def move_keys(db: sqlite3.Connection, moved: Mapping[tuple[str, str], int]) -> tuple[int, int]:
@@ -262,8 +240,7 @@ def _inherited(db: sqlite3.Connection, claim: _Claim) -> int | None:
         return None
     db.execute("UPDATE bugs SET key = ? WHERE number = ?", (claim.keys[0], row[0]))
     db.execute("DELETE FROM bug_keys WHERE key = ?", (bare,))
-    number: int = row[0]
-    return number
+    return int(row[0])
 
 
 def join(db: sqlite3.Connection, numbers: Sequence[int], why: str) -> None:

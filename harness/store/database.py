@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import astuple
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.store.artifacts import disk_failure
 from harness.store.schema import (
@@ -240,6 +240,19 @@ class Database:
             return work(self._connection())
         except sqlite3.Error as error:
             raise storage_failure(self.path, error) from error
+
+    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """As `run`, in one transaction."""
+
+        def whole(db: sqlite3.Connection) -> T:
+            with transaction(db):
+                return work(db)
+
+        return self.run(whole)
+
+    def select(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows of one statement; errors as `run`."""
+        return self.run(lambda db: db.execute(sql, values).fetchall())
 
     def _connection(self) -> sqlite3.Connection:
         if self._db is not None and not self._marker.exists():

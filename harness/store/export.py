@@ -7,9 +7,9 @@ not known is null, or empty in CSV. Every writer takes results one by one and ke
 
 from __future__ import annotations
 
+import codecs
 import csv
 import dataclasses
-import io
 import sqlite3
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -66,6 +66,7 @@ COLUMNS: Mapping[str, str] = _columns()
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
+_text = codecs.getwriter("utf-8")
 
 
 def _objects(stored: Iterable[StoredRow]) -> Iterator[dict[str, Any]]:
@@ -76,41 +77,29 @@ def _objects(stored: Iterable[StoredRow]) -> Iterator[dict[str, Any]]:
 def _flat(stored: Iterable[StoredRow]) -> Iterator[list[Any]]:
     """The values of `COLUMNS`; a row of an older version has no value for what is new."""
     columns = list(COLUMNS.items())
-    for found in _objects(stored):
+    for row in _objects(stored):
+        values = ((row.get(name), kind == _OBJECT) for name, kind in columns)
         yield [
-            _encode(found[name]).decode()
-            if kind == _OBJECT and found.get(name) is not None
-            else found.get(name)
-            for name, kind in columns
+            _encode(value).decode() if is_object and value is not None else value
+            for value, is_object in values
         ]
 
 
 def _write_jsonl(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
-    for found in _objects(stored):
-        out.write(_encode(found) + b"\n")
+    out.writelines(_encode(row) + b"\n" for row in _objects(stored))
 
 
 def _write_csv(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
-    with _Text(out) as text:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(_flat(stored))
+    writer = csv.writer(_text(out), lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(_flat(stored))
 
 
 def _write_markdown(stored: Iterable[StoredRow], out: IO[bytes]) -> None:
-    with _Text(out) as text:
-        text.write(f"| {' | '.join(_READABLE)} |\n|{'---|' * len(_READABLE)}\n")
-        for found in _objects(stored):
-            words = (_word(found.get(name)) for name in _READABLE)
-            text.write(f"| {' | '.join(words)} |\n")
-
-
-class _Text(io.TextIOWrapper):
-    def __init__(self, out: IO[bytes]) -> None:
-        super().__init__(typing.cast("Any", out), encoding="utf-8", newline="")
-
-    def __exit__(self, *_: object) -> None:
-        self.detach()  # which flushes
+    text = _text(out)
+    text.write(f"| {' | '.join(_READABLE)} |\n|{'---|' * len(_READABLE)}\n")
+    for row in _objects(stored):
+        text.write(f"| {' | '.join(_word(row.get(name)) for name in _READABLE)} |\n")
 
 
 def _word(value: object) -> str:

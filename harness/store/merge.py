@@ -42,7 +42,6 @@ from harness.store.schema import (
     put_row,
     read_row,
     to_row,
-    transaction,
 )
 from harness.values.bug import BugRecord, HumanState, KeptWorkaround
 from harness.values.errors import StorageError, UsageError
@@ -150,9 +149,8 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
         mode = "mode=ro&immutable=1"
     db = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, isolation_level=None)
     try:
-        db.execute("PRAGMA query_only = ON")
-        db.execute("PRAGMA trusted_schema = OFF")
-        db.execute("PRAGMA cell_size_check = ON")
+        for setting in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
+            db.execute(f"PRAGMA {setting}")
     except BaseException:
         db.close()
         raise
@@ -211,14 +209,14 @@ def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
     found = []
     for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs"):  # noqa: S608
         values: dict[str, Any] = dict(zip(RUN_COLUMNS, row, strict=True))
-        values["uid"] = _word(values["uid"], _UID)
-        values["command"] = _word(values["command"])
-        values["harness_version"] = _word(values["harness_version"], 200)
-        values["started"], values["finished"] = (
-            _time(values["started"]),
-            _maybe_time(values["finished"]),
-        )
-        found.append(ForeignRun(**values, parts=tuple(parts.get(values["id"], ()))))
+        for name, longest in (("uid", _UID), ("command", _LONGEST_WORD), ("harness_version", 200)):
+            _word(values[name], longest)
+        values |= {
+            "started": _time(values["started"]),
+            "finished": _maybe_time(values["finished"]),
+            "parts": tuple(parts.get(values["id"], ())),
+        }
+        found.append(ForeignRun(**values))
     return tuple(found)
 
 
@@ -242,14 +240,15 @@ def _bugs(db: sqlite3.Connection) -> tuple[BugRecord, ...]:
     found = []
     for row in db.execute(f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"):  # noqa: S608
         values: dict[str, Any] = dict(zip(BUG_COLUMNS, row, strict=True))
-        values["state"] = HumanState(values["state"])
-        values["note"] = _word(values["note"])
-        values["url"] = None if values["url"] is None else _word(values["url"])
-        values["created"], values["changed"] = (
-            _time(values["created"]),
-            _maybe_time(values["changed"]),
-        )
-        found.append(BugRecord(**values, other_keys=tuple(keys.get(values["number"], ()))))
+        values |= {
+            "state": HumanState(values["state"]),
+            "note": _word(values["note"]),
+            "url": None if values["url"] is None else _word(values["url"]),
+            "created": _time(values["created"]),
+            "changed": _maybe_time(values["changed"]),
+            "other_keys": tuple(keys.get(values["number"], ())),
+        }
+        found.append(BugRecord(**values))
     return tuple(found)
 
 
@@ -305,45 +304,34 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
     artifacts: int = 0
     lacking: int = 0
 
-    def __add__(self, other: Taken) -> Taken:
-        return Taken(
-            evidence=self.evidence + other.evidence,
-            artifacts=self.artifacts + other.artifacts,
-            lacking=self.lacking + other.lacking,
-        )
-
 
 def take_evidence(
-    database: Database, artifacts: ArtifactStore, source: ForeignStore, now: float
+    database: Database, artifacts: ArtifactStore, sources: Sequence[ForeignStore], now: float
 ) -> Taken:
-    """Take what the results of another store were judged from.
+    """Take what the results of other stores were judged from.
 
     Raises:
         StorageError: it cannot be kept here.
     """
-    if not source.has_evidence:
-        return Taken()
-    taken = Taken()
-    named = _named(source)
-    while page := list(islice(named, _PAGE)):
-        # What is whole of a page, its artifacts copied; how many these are; how many are not whole.
-        keys: defaultdict[str, list[str]] = defaultdict(list)
-        for kind, key in page:
-            keys[kind].append(key)
-        rows: list[tuple[str, EvidenceRow]] = []
-        copied = lacking = 0
-        for kind, wanted in keys.items():
-            for row in source.db.execute(SELECT_EVIDENCE, (kind, json.dumps(wanted))):
-                found = read_row(row)
-                count = _copy(found, source, artifacts) if found else None
-                if found is None or count is None:
-                    lacking += 1
-                else:
-                    rows.append((kind, found))
-                    copied += count
-        new = database.run(partial(_put_page, rows=rows, now=now))
-        taken += Taken(evidence=new, artifacts=copied, lacking=lacking)
-    return taken
+    new = copied = lacking = 0
+    for source in sources:
+        named = _named(source) if source.has_evidence else iter(())
+        while page := list(islice(named, _PAGE)):
+            keys: defaultdict[str, list[str]] = defaultdict(list)
+            for kind, key in page:
+                keys[kind].append(key)
+            rows: list[tuple[str, EvidenceRow]] = []
+            for kind, names in keys.items():
+                for values in source.db.execute(SELECT_EVIDENCE, (kind, json.dumps(names))):
+                    row = read_row(values)
+                    count = _copy(row, source, artifacts) if row else None
+                    if row is None or count is None:
+                        lacking += 1
+                    else:
+                        rows.append((kind, row))
+                        copied += count
+            new += database.write(partial(_put_page, rows=rows, now=now))
+    return Taken(evidence=new, artifacts=copied, lacking=lacking)
 
 
 def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
@@ -382,13 +370,12 @@ def _copy(found: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int 
 
 def _put_page(db: sqlite3.Connection, *, rows: list[tuple[str, EvidenceRow]], now: float) -> int:
     new = 0
-    with transaction(db):
-        for kind, row in rows:
-            known = "SELECT 1 FROM evidence WHERE kind = ? AND key = ?"
-            if not db.execute(known, (kind, row.key)).fetchone():
-                # Made when it was: a result older than its evidence is not judged again.
-                put_row(db, kind, row.key, row.evidence, created=row.created, used=now)
-                new += 1
+    for kind, row in rows:
+        known = "SELECT 1 FROM evidence WHERE kind = ? AND key = ?"
+        if not db.execute(known, (kind, row.key)).fetchone():
+            # Made when it was: a result older than its evidence is not judged again.
+            put_row(db, kind, row.key, row.evidence, created=row.created, used=now)
+            new += 1
     return new
 
 
@@ -430,9 +417,6 @@ _PUT_SHARD = """
 """
 
 
-_NOTHING = Taken()
-
-
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """How many runs, results and workarounds were new here, and bugs with later words of people.
 
@@ -443,7 +427,7 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
     results: int
     bugs: int
     workarounds: int = 0
-    taken: Taken = _NOTHING
+    taken: Taken = Taken()
 
 
 class Merging:
@@ -454,46 +438,34 @@ class Merging:
     _clock: Callable[[], float]
 
     def take_over(self, sources: Sequence[ForeignStore]) -> Merged:
-        """Take over everything of these stores; if it is interrupted, evidence at the most.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
-        taken = Taken()
-        for source in sources:
-            taken += take_evidence(self._database, self.artifacts, source, self._clock())
+        """Take over everything of these stores; if it is interrupted, evidence at the most."""
+        taken = take_evidence(self._database, self.artifacts, sources, self._clock())
 
         def work(db: sqlite3.Connection) -> Merged:
-            with transaction(db):
-                before = _counts(db)
-                put_signatures(db, {each for source in sources for each in source.signatures})
-                # The uids of all runs, oldest first, so that they get the same numbers in any
-                # order.
-                started: dict[str, float] = {}
-                for source in sources:
-                    for run in source.runs:
-                        started[run.uid] = min(run.started, started.get(run.uid, run.started))
-                for uid in sorted(started, key=lambda uid: (started[uid], uid)):
-                    found: list[tuple[ForeignStore, ForeignRun]] = [
-                        (source, run) for source in sources for run in source.runs if run.uid == uid
-                    ]
-                    for _, run in found:
-                        db.execute(
-                            _PUT_RUN,
-                            (uid, run.started, run.finished, run.command, run.harness_version),
-                        )
-                    (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
-                    for _, run in found:
-                        db.executemany(_PUT_SHARD, [(number, *part) for part in run.parts])
-                    streams = [source.results(run.id) for source, run in found]
-                    together = heapq.merge(*streams, key=lambda record: record.cell)
-                    db.executemany(
-                        _PUT_RESULT, (to_row(number, record, 0.0) for record in together)
+            before = _counts(db)
+            put_signatures(db, {each for source in sources for each in source.signatures})
+            runs: defaultdict[str, list[tuple[ForeignStore, ForeignRun]]] = defaultdict(list)
+            for source in sources:
+                for run in source.runs:
+                    runs[run.uid].append((source, run))
+            # The oldest first, so that they get the same numbers in any order.
+            for uid, same in sorted(
+                runs.items(), key=lambda item: (min(run.started for _, run in item[1]), item[0])
+            ):
+                for _, run in same:
+                    db.execute(
+                        _PUT_RUN, (uid, run.started, run.finished, run.command, run.harness_version)
                     )
-                    settle(db, number)
-                bugs = _take_bugs(db, sources)
-                workarounds = sum(take_workarounds(db, source) for source in sources)
-                after = _counts(db)
+                (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
+                for _, run in same:
+                    db.executemany(_PUT_SHARD, [(number, *part) for part in run.parts])
+                streams = [source.results(run.id) for source, run in same]
+                together = heapq.merge(*streams, key=lambda record: record.cell)
+                db.executemany(_PUT_RESULT, (to_row(number, record, 0.0) for record in together))
+                settle(db, number)
+            bugs = _take_bugs(db, sources)
+            workarounds = sum(take_workarounds(db, source) for source in sources)
+            after = _counts(db)
             return Merged(
                 runs=after[0] - before[0],
                 results=after[1] - before[1],
@@ -502,15 +474,11 @@ class Merging:
                 taken=taken,
             )
 
-        return self._database.run(work)
+        return self._database.write(work)
 
     def take_evidence_of(self, source: ForeignStore) -> set[str]:
-        """Take over the evidence of a store, and no result; the keys of all that it has.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
-        take_evidence(self._database, self.artifacts, source, self._clock())
+        """Take over the evidence of a store, and no result; the keys of all that it has."""
+        take_evidence(self._database, self.artifacts, [source], self._clock())
         return {key for (key,) in source.db.execute("SELECT key FROM evidence") if key}
 
 
@@ -522,9 +490,7 @@ def _counts(db: sqlite3.Connection) -> tuple[int, int]:
 
 def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
     numbers = read_numbers(db)
-    every = [
-        (record, source) for source in sources for record in source.bugs if _keys(record)
-    ]  # one that is a duplicate by a re-keying has none of its own
+    every = [(record, source) for source in sources for record in source.bugs]
     for record, _ in sorted(every, key=lambda each: (each[0].created, each[0].key)):
         known = sorted({numbers[key] for key in _keys(record) if key in numbers})
         number = known[0] if known else _new_number(db, record)

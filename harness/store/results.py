@@ -11,22 +11,15 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from harness.store.bug_identity import bug_key
 from harness.store.bugs import move_keys, put_signatures, read_signatures
-from harness.store.schema import (
-    RESULT_COLUMNS,
-    DamagedRowError,
-    ResultRecord,
-    from_row,
-    is_intact,
-    to_row,
-    transaction,
-)
+from harness.store.schema import RESULT_COLUMNS, ResultRecord, from_row, intact, to_row
 from harness.values.bug import KeptWorkaround
 from harness.values.execution import RunRow
 from harness.values.row import Row
@@ -37,6 +30,8 @@ if TYPE_CHECKING:
 
     from harness.store.database import Database
 
+
+T = TypeVar("T")
 
 # All that is put into the text of a statement is a constant.
 SELECT_RESULTS = f"SELECT {', '.join(RESULT_COLUMNS)}, id FROM results"  # noqa: S608
@@ -80,35 +75,18 @@ class PastResults:
     _database: Database
 
     def kernels(self) -> list[str]:
-        """Return the names of all kernels that have results, in order.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-        return self._database.run(
-            lambda db: [name for (name,) in db.execute(_SELECT_KERNELS).fetchall()]
-        )
+        """Return the names of all kernels that have results, in order."""
+        return [name for (name,) in self._database.select(_SELECT_KERNELS)]
 
     def latest_results(self, kernel: str) -> Iterator[ResultRecord]:
-        """Yield the last result of each cell of a kernel.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Yield the last result of each cell of a kernel."""
         sql = "SELECT DISTINCT cell FROM results WHERE kernel = ? ORDER BY cell"
-        cells = self._database.run(lambda db: db.execute(sql, (kernel,)).fetchall())
-        return self.last_results(cell for (cell,) in cells)
+        return self.last_results(cell for (cell,) in self._database.select(sql, kernel))
 
     def cells_from(self, start: str) -> list[str]:
-        """Return the ids of all cells that begin so.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Return the ids of all cells that begin so."""
         sql = "SELECT DISTINCT cell FROM results WHERE cell >= ?1 AND cell < ?1 || char(0x10ffff)"
-        return self._database.run(
-            lambda db: [cell for (cell,) in db.execute(sql, (start,)).fetchall()]
-        )
+        return [cell for (cell,) in self._database.select(sql, start)]
 
     def last_results(
         self,
@@ -121,9 +99,6 @@ class PastResults:
         """Yield the last result of each cell before that time, in any run but `besides`.
 
         Results whose verdict is one of `not_in` are passed over.
-
-        Raises:
-            StorageError: the database cannot be read.
         """
         verdicts = json.dumps(list(not_in))
         for cell in cells:
@@ -131,11 +106,7 @@ class PastResults:
             yield from (record for record, _ in page)
 
     def latest_of(self, cells: Sequence[str]) -> dict[str, ResultRecord]:
-        """Return the last result of each of these cells, by cell; one statement a thousand.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Return the last result of each of these cells, by cell; one statement a thousand."""
         found: dict[str, ResultRecord] = {}
         for first in range(0, len(cells), _PAGE):
             page = self._page(_SELECT_LATEST, (json.dumps(cells[first : first + _PAGE]),))
@@ -143,19 +114,12 @@ class PastResults:
         return found
 
     def run_bodies(self, run: int) -> Iterator[StoredRow]:
-        """Yield the rows of a run in the order of its cells; half the work of whole records.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Yield the rows of a run in the order of its cells; half the work of whole records."""
         sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT {_PAGE}"
         last = ""
-        while page := self._bodies(sql, (run, last)):
-            yield from (body for _, body in page)
+        while page := self._database.run(lambda db, last=last: _rows(db.execute(sql, (run, last)))):  # type: ignore[misc]
+            yield from (row for _, row in page)
             last = page[-1][0]
-
-    def _bodies(self, sql: str, values: tuple[object, ...]) -> list[tuple[str, StoredRow]]:
-        return self._database.run(lambda db: _bodies(db.execute(sql, values)))
 
     def _page(self, sql: str, values: tuple[object, ...]) -> list[tuple[ResultRecord, int]]:
         return self._database.run(
@@ -163,18 +127,19 @@ class PastResults:
         )
 
 
-def _bodies(rows: Iterable[Sequence[Any]]) -> list[tuple[str, StoredRow]]:
-    """The cell and body of each row.
+def _rows(rows: Iterable[Sequence[Any]]) -> list[tuple[str, StoredRow]]:
+    records = [intact(row) for *row, _ in rows]
+    return [(row[_CELL], StoredRow(row[0], row[_CREATED], row[_ROW])) for row in records]
 
-    Raises:
-        DamagedRowError: one is not what was written.
-    """
-    found = []
-    for *row, _ in rows:
-        if not is_intact(row):
-            raise DamagedRowError(f"the result of {row[_CELL]} in run {row[0]} was changed")
-        found.append((row[_CELL], StoredRow(row[0], row[_CREATED], row[_ROW])))
-    return found
+
+def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:
+    """What rows of a body and its checksum hold, but for damaged ones and other versions'."""
+    decoded = []
+    for body, checksum in rows:
+        with suppress(msgspec.MsgspecError):
+            if zlib.crc32(body) == checksum:
+                decoded.append(msgspec.json.decode(body, type=kind))
+    return decoded
 
 
 # The part of the store that keeps what came out when cells were executed: history, too.
@@ -193,42 +158,21 @@ class ExecutionRecords:
     _clock: Callable[[], float]
 
     def put_execution(self, run: int, row: RunRow, signature: Signature | None) -> None:
-        """Keep what came out of one cell, with the parts of its signature.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
+        """Keep what came out of one cell, with the parts of its signature."""
         body = msgspec.json.encode(row)
         now = self._clock()
         values = (run, row.cell, row.run.value, row.run_signature, now, body, zlib.crc32(body))
 
         def work(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                db.execute(_PUT, values)
-                if signature:
-                    put_signatures(db, [signature])
+            db.execute(_PUT, values)
+            if signature:
+                put_signatures(db, [signature])
 
-        self._database.run(work)
+        self._database.write(work)
 
     def executions(self, cell: str) -> list[RunRow]:
-        """What came out of a cell, the latest first; what the disk has changed is left out.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-
-        def work(db: sqlite3.Connection) -> list[RunRow]:
-            found = []
-            for body, checksum in db.execute(_SELECT, (cell,)):
-                if zlib.crc32(body) != checksum:
-                    continue
-                try:
-                    found.append(msgspec.json.decode(body, type=RunRow))
-                except msgspec.MsgspecError:
-                    continue  # written by another version of this program
-            return found
-
-        return self._database.run(work)
+        """What came out of a cell, the latest first; what the disk has changed is left out."""
+        return self._database.run(lambda db: _bodies(db.execute(_SELECT, (cell,)), RunRow))
 
 
 # Runs that are worked off in parts: the shards of one night, on one machine or on many. All shards
@@ -301,34 +245,16 @@ class WorkaroundRecords:
     _database: Database
 
     def put_workaround(self, kept: KeptWorkaround) -> None:
-        """Keep what was found for a cell, in place of what was found before.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
+        """Keep what was found for a cell, in place of what was found before."""
         body = msgspec.json.encode(kept)
         values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
         self._database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
 
     def workarounds(self) -> list[KeptWorkaround]:
-        """All that are kept, oldest first; one that was changed by the disk is left out.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-
-        def work(db: sqlite3.Connection) -> list[KeptWorkaround]:
-            found = []
-            for body, checksum in db.execute(_SELECT_WORKAROUNDS):
-                if zlib.crc32(body) != checksum:
-                    continue
-                try:
-                    found.append(msgspec.json.decode(body, type=KeptWorkaround))
-                except msgspec.MsgspecError:
-                    continue  # written by another version of this program
-            return found
-
-        return self._database.run(work)
+        """All that are kept, oldest first; one that was changed by the disk is left out."""
+        return self._database.run(
+            lambda db: _bodies(db.execute(_SELECT_WORKAROUNDS), KeptWorkaround)
+        )
 
 
 # All that is put into the text of a statement is a constant.
@@ -351,11 +277,7 @@ class Judgements:
     _database: Database
 
     def every_result(self) -> Iterator[tuple[int, ResultRecord]]:
-        """Yield all results with their numbers, a thousand at a time in memory.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Yield all results with their numbers, a thousand at a time in memory."""
         sql = f"{SELECT_RESULTS} WHERE id > ? ORDER BY id LIMIT {_PAGE}"
         last = 0
         while page := self._database.run(
@@ -367,53 +289,40 @@ class Judgements:
             last = page[-1][0]
 
     def evidence_times(self, kind: str, keys: Iterable[str]) -> dict[str, float]:
-        """Return when each piece of evidence was made, in seconds since the epoch.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Return when each piece of evidence was made, in seconds since the epoch."""
         sql = (
             "SELECT key, created FROM evidence"
             " WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
         )
-        wanted = json.dumps(list(keys))
-        return self._database.run(lambda db: dict(db.execute(sql, (kind, wanted)).fetchall()))
+        return dict(self._database.select(sql, kind, json.dumps(list(keys))))
 
     def judge_again(self, verdicts: Mapping[int, Verdict], same: Mapping[str, int]) -> Moved:
         """Give results (by number) new verdicts: all of them, or none if it is interrupted.
 
         `same` counts by the bug's key the failures that were judged again and keep it: bugs follow
         most of the results that could be judged.
-
-        Raises:
-            StorageError: the database cannot be written.
         """
 
         def work(db: sqlite3.Connection) -> Moved:
-            with transaction(db):
-                put_signatures(db, {each.signature for each in verdicts.values() if each.signature})
-                # Count the results by the old and the new key of their bugs.
-                signatures = read_signatures(db)
-                moved: Counter[tuple[str, str]] = Counter()
-                for number, verdict in verdicts.items():
-                    *row, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
-                    record = from_row(row)
-                    if record.signature_key and verdict.signature:
-                        row = msgspec.json.decode(record.row, type=Row)
-                        old = (
-                            bug_key(row, signatures.get(record.signature_key))
-                            or record.signature_key
-                        )
-                        moved[old, bug_key(row, verdict.signature) or verdict.signature.key] += 1
-                    assert record.run is not None
-                    db.execute(
-                        _UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number)
-                    )
-                moved.update({(key, key): count for key, count in same.items()})
-                bugs, merged = move_keys(db, moved)
+            put_signatures(db, {each.signature for each in verdicts.values() if each.signature})
+            signatures = read_signatures(db)
+            # How many results go from one bug's key to another's.
+            moved: Counter[tuple[str, str]] = Counter()
+            for number, verdict in verdicts.items():
+                *values, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
+                record = from_row(values)
+                if record.signature_key and verdict.signature:
+                    row = msgspec.json.decode(record.row, type=Row)
+                    old = bug_key(row, signatures.get(record.signature_key))
+                    new = bug_key(row, verdict.signature) or verdict.signature.key
+                    moved[old or record.signature_key, new] += 1
+                assert record.run is not None
+                db.execute(_UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number))
+            moved.update({(key, key): count for key, count in same.items()})
+            bugs, merged = move_keys(db, moved)
             return Moved(results=len(verdicts), bugs=bugs, merged=merged)
 
-        return self._database.run(work)
+        return self._database.write(work)
 
 
 def _judged(record: ResultRecord, verdict: Verdict) -> ResultRecord:

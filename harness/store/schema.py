@@ -372,29 +372,6 @@ def _checksum(body: bytes, artifacts: Mapping[str, str]) -> int:
 
 Config: TypeAlias = Mapping[str, str | int | float | bool | None]
 
-_FIELDS = (
-    "cell",
-    "short",
-    "kernel",
-    "launch",
-    "config",
-    "target",
-    "triton",
-    "ptxas",
-    "verdict",
-    "signature_key",
-    "row",
-    "evidence",
-    "created",
-)
-"""Fields of `ResultRecord` that are columns of the same name, in the order of the checksum."""
-
-RESULT_COLUMNS = ("run_id", *_FIELDS, "checksum")
-"""What `to_row` makes and `from_row` reads."""
-
-RUN_COLUMNS = ("id", "uid", "started", "finished", "command", "harness_version")
-"""The fields of `RunRecord`, in order."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRecord:
@@ -415,9 +392,9 @@ class ResultRecord:
     triton: str
     ptxas: str
     verdict: str
+    signature_key: str | None = None
     row: bytes
     evidence: Mapping[str, str]
-    signature_key: str | None = None
     created: float | None = None
     run: int | None = None
     signature: Signature | None = None
@@ -437,6 +414,13 @@ class RunRecord:
     finished: float | None
     command: str
     harness_version: str
+
+
+# Fields of `ResultRecord` that are columns of the same name, in the order of the checksum.
+_FIELDS = tuple(ResultRecord.__annotations__)[: -len(("run", "signature"))]
+RESULT_COLUMNS = ("run_id", *_FIELDS, "checksum")
+"""What `to_row` makes and `from_row` reads."""
+RUN_COLUMNS = tuple(RunRecord.__annotations__)
 
 
 def canonical(value: Mapping[str, object]) -> str:
@@ -460,13 +444,23 @@ def from_row(row: Sequence[Any]) -> ResultRecord:
     Raises:
         DamagedRowError: it is not what was written.
     """
-    run, *values, _ = row
+    run, *values, _ = intact(row)
     stored = dict(zip(_FIELDS, values, strict=True))
-    if not is_intact(row):
-        raise DamagedRowError(f"the result of {stored['cell']} in run {run} was changed")
     stored["config"] = json.loads(stored["config"])
     stored["evidence"] = json.loads(stored["evidence"])
     return ResultRecord(run=run, **stored)
+
+
+def intact(row: Sequence[Any]) -> Sequence[Any]:
+    """The same `RESULT_COLUMNS`, checked.
+
+    Raises:
+        DamagedRowError: they are not what was written.
+    """
+    if not is_intact(row):
+        run, cell, *_ = row
+        raise DamagedRowError(f"the result of {cell} in run {run} was changed")
+    return row
 
 
 def is_intact(row: Sequence[object]) -> bool:

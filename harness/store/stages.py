@@ -35,15 +35,15 @@ def stage_bytes(store: Store, record: ResultRecord, stage: str) -> bytes | None:
     if stage == "log":
         return _log(store, record)
     if stage == "meta":
-        found = store.get_evidence("lower", record.evidence.get("lower", ""))
-        if found is None:
+        evidence = store.get_evidence("lower", record.evidence.get("lower", ""))
+        if evidence is None:
             return None
-        lowering = msgspec.json.decode(found.body, type=Lowering)
+        lowering = msgspec.json.decode(evidence.body, type=Lowering)
         return msgspec.json.format(msgspec.json.encode(lowering.metadata), indent=2) + b"\n"
     for kind in ("lower", "assemble", "inspect"):
-        found = store.get_evidence(kind, record.evidence.get(kind, ""))
-        if found and stage in found.artifacts:
-            return store.artifacts.get(found.artifacts[stage])
+        evidence = store.get_evidence(kind, record.evidence.get(kind, ""))
+        if evidence and stage in evidence.artifacts:
+            return store.artifacts.get(evidence.artifacts[stage])
     row = msgspec.json.decode(record.row)
     if stage == "ptx" and row["ptx_sha256"]:
         return store.artifacts.get(row["ptx_sha256"])
@@ -57,18 +57,20 @@ def _log(store: Store, record: ResultRecord) -> bytes | None:
     tool = assembler_name(row.get("assembler") or PTXAS)
     titles = {"log": compiler, "stdout": f"{tool}, stdout", "stderr": f"{tool}, stderr"}
     for kind in ("lower", "assemble"):
-        found = store.get_evidence(kind, record.evidence.get(kind, ""))
-        if found is None:
+        evidence = store.get_evidence(kind, record.evidence.get(kind, ""))
+        if evidence is None:
             is_trimmed = is_trimmed or kind in record.evidence
             continue
         last = compiler if kind == "lower" else tool
         for role, title in titles.items():
-            data = store.artifacts.get(found.artifacts[role]) if role in found.artifacts else b""
+            data = (
+                store.artifacts.get(evidence.artifacts[role]) if role in evidence.artifacts else b""
+            )
             is_trimmed = is_trimmed or data is None
             if data:
                 parts.append(f"--- {title}\n".encode() + data)
         if kind == "lower":
-            error = msgspec.json.decode(found.body, type=Lowering).error
+            error = msgspec.json.decode(evidence.body, type=Lowering).error
             if error:
                 text = error.traceback or error.message
                 parts.append(f"--- {compiler}, exception\n{text}".encode())

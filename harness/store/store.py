@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from harness import __version__
@@ -49,10 +48,9 @@ from harness.store.schema import (
     put_row,
     read_row,
     to_row,
-    transaction,
     when_made,
 )
-from harness.store.trim import StoreStats, TrimReport, measure, trim
+from harness.store.trim import Trimming
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
@@ -78,7 +76,9 @@ _CELLS_MEANT = (
 """Each is asked only if those before it find nothing."""
 
 
-class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgements, Merging):
+class Store(
+    PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgements, Merging, Trimming
+):
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
@@ -143,44 +143,25 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    # --- evidence -----------------------------------------------------------------------------
 
     def get_evidence(self, kind: str, key: str) -> Evidence | None:
         """Return what is known under this key, or None for "make it (again)".
 
         None also when one of its artifacts is gone. Artifacts are only looked for, not read:
         a reader handles `UnusableArtifactError` by making the evidence again.
-
-        Raises:
-            StorageError: the database cannot be read.
         """
         return self.get_many(kind, [key]).get(key)
 
     def has_evidence(self, kind: str) -> bool:
-        """Whether anything of this kind is kept.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
+        """Whether anything of this kind is kept."""
         query = "SELECT EXISTS (SELECT 1 FROM evidence WHERE kind = ?)"
-        return bool(self._database.run(lambda db: db.execute(query, (kind,)).fetchone()[0]))
+        return bool(self._database.select(query, kind)[0][0])
 
     def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, Evidence]:
-        """As `get_evidence`, for many keys at once; those to be made are not in the answer.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-        wanted = json.dumps(list(keys))
-        rows = self._database.run(lambda db: db.execute(SELECT_EVIDENCE, (kind, wanted)).fetchall())
+        """As `get_evidence`, for many keys at once; those to be made are not in the answer."""
+        rows = self._database.select(SELECT_EVIDENCE, kind, json.dumps(list(keys)))
         found: dict[str, Evidence] = {}
         stale: list[str] = []
         changed: list[tuple[str, str, int]] = []
@@ -194,7 +175,7 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
                 if now - known.used > _DAY:
                     stale.append(known.key)
         if stale or changed:
-            self._database.run(lambda db: _note_reads(db, kind, stale, changed, now))
+            self._database.write(lambda db: _note_reads(db, kind, stale, changed, now))
         return found
 
     def put_evidence(self, kind: str, key: str, body: bytes, artifacts: Mapping[str, str]) -> None:
@@ -208,21 +189,15 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
             key: the hash of everything that the step depends on.
             body: JSON.
             artifacts: role -> sha256 of each artifact without which the evidence is useless.
-
-        Raises:
-            StorageError: the database cannot be written.
         """
         now = self._clock()
         evidence = Evidence(body, dict(artifacts))
 
         def work(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                made = when_made(db, kind, key, evidence)
-                put_row(db, kind, key, evidence, created=now if made is None else made, used=now)
+            made = when_made(db, kind, key, evidence)
+            put_row(db, kind, key, evidence, created=now if made is None else made, used=now)
 
-        self._database.run(work)
-
-    # --- history ------------------------------------------------------------------------------
+        self._database.write(work)
 
     def begin_run(
         self, command: str, part: NightPart | None = None, *, uid: str | None = None
@@ -231,26 +206,22 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
 
         With `part` it is that shard of a night; all shards of a night are one run. With `uid` it
         is a part of a run that another store has begun.
-
-        Raises:
-            StorageError: the database cannot be written.
         """
         uid = part.uid if part else uid or os.urandom(16).hex()
         started = self._clock()
 
         def work(db: sqlite3.Connection) -> int:
-            with transaction(db):
-                db.execute(
-                    "INSERT INTO runs (uid, started, command, harness_version) VALUES (?, ?, ?, ?)"
-                    " ON CONFLICT (uid) DO NOTHING",
-                    (uid, started, command, __version__),
-                )
-                (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
-                if part:
-                    begin_part(db, number, part, started)
+            db.execute(
+                "INSERT INTO runs (uid, started, command, harness_version) VALUES (?, ?, ?, ?)"
+                " ON CONFLICT (uid) DO NOTHING",
+                (uid, started, command, __version__),
+            )
+            (number,) = db.execute("SELECT id FROM runs WHERE uid = ?", (uid,)).fetchone()
+            if part:
+                begin_part(db, number, part, started)
             return int(number)
 
-        run = self._database.run(work)
+        run = self._database.write(work)
         if part:
             self._own_parts[run] = part
         self._own_runs[run] = RunRecord(
@@ -287,45 +258,34 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
         signatures = [record.signature for record in records if record.signature]
 
         def work(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                if not db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
-                    raise StorageError(
-                        f"run {run} is not in {self._database.path}: begin it before recording"
-                        " results"
-                    )
-                db.executemany(_PUT_RESULT, rows)
-                if signatures:
-                    put_signatures(db, signatures)
+            if not db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
+                raise StorageError(
+                    f"run {run} is not in {self._database.path}: begin it before recording results"
+                )
+            db.executemany(_PUT_RESULT, rows)
+            if signatures:
+                put_signatures(db, signatures)
 
-        self._database.run(work)
+        self._database.write(work)
 
     def finish_run(self, run: int) -> None:
-        """Record that a run has come to its end.
-
-        Raises:
-            StorageError: the database cannot be written.
-        """
+        """Record that a run has come to its end."""
         now = self._clock()
         part = self._own_parts.get(run)
 
         def work(db: sqlite3.Connection) -> None:
-            with transaction(db):
-                if part:
-                    finish_part(db, run, part, now)
-                else:
-                    db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run))
+            if part:
+                finish_part(db, run, part, now)
+            else:
+                db.execute("UPDATE runs SET finished = ? WHERE id = ?", (now, run))
 
-        self._database.run(work)
+        self._database.write(work)
         if run in self._own_runs:
             self._own_runs[run] = replace(self._own_runs[run], finished=now)
 
     def runs(self, limit: int = 20) -> list[RunRecord]:
-        """Return the latest runs, newest first.
-
-        Raises:
-            StorageError: the database cannot be read.
-        """
-        rows = self._database.run(lambda db: db.execute(_SELECT_RUNS, (limit,)).fetchall())
+        """Return the latest runs, newest first."""
+        rows = self._database.select(_SELECT_RUNS, limit)
         return [RunRecord(**dict(zip(RUN_COLUMNS, row, strict=True))) for row in rows]
 
     def find_cells(self, text: str) -> list[ResultRecord]:
@@ -333,9 +293,6 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
 
         The cell with exactly this id; if there is none, those whose short hash begins with
         `text`; if there is none, those whose id contains it. One record: no doubt.
-
-        Raises:
-            StorageError: the database cannot be read.
         """
         if not text:
             return []
@@ -348,34 +305,6 @@ class Store(PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgem
             return []
 
         return self._database.run(work)
-
-    # --- size ---------------------------------------------------------------------------------
-
-    def stats(self) -> StoreStats:
-        """Measure what is held; walks the whole artifact folder.
-
-        Raises:
-            StorageError: the database or the folder cannot be read.
-        """
-        return measure(self._database, self.artifacts)
-
-    def trim(self, *, max_bytes: int | None = None, older_than: float | None = None) -> TrimReport:
-        """Forget evidence, least recently used first, and delete artifacts that no evidence names.
-
-        Evidence goes when it was last used more than `older_than` seconds ago, and while what is
-        left (JSON and named artifacts on disk) is over `max_bytes`; with neither, only unnamed
-        artifacts go. History stays. Safe beside processes that write.
-
-        Raises:
-            StorageError: the database or the folder cannot be read or written.
-        """
-        return trim(
-            self._database,
-            self.artifacts,
-            now=self._clock(),
-            max_bytes=max_bytes,
-            older_than=older_than,
-        )
 
 
 def _latest(db: sqlite3.Connection, cell: str) -> ResultRecord:
@@ -391,9 +320,8 @@ def _note_reads(
     changed: list[tuple[str, str, int]],
     now: float,
 ) -> None:
-    with transaction(db):
-        db.executemany(
-            "UPDATE evidence SET used = ? WHERE kind = ? AND key = ?",
-            [(now, kind, key) for key in stale],
-        )
-        db.executemany("DELETE FROM evidence WHERE kind = ? AND key = ? AND checksum = ?", changed)
+    db.executemany(
+        "UPDATE evidence SET used = ? WHERE kind = ? AND key = ?",
+        [(now, kind, key) for key in stale],
+    )
+    db.executemany("DELETE FROM evidence WHERE kind = ? AND key = ? AND checksum = ?", changed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -61,86 +61,76 @@ class TrimReport(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class _Dropped(msgspec.Struct, frozen=True, kw_only=True):
-    """Evidence that a trim forgot; `recorded` says until when each of its artifacts was ours."""
+class Trimming:
+    """The part of `Store` that knows how much it holds."""
 
-    rows: int
-    bytes: int
-    recorded: Mapping[str, float]
+    _database: Database
+    artifacts: ArtifactStore
+    _clock: Callable[[], float]
 
+    def stats(self) -> StoreStats:
+        """Measure what is held; walks the whole artifact folder."""
+        on_disk = {sha256: size for sha256, size, _ in self.artifacts.all()}
 
-def measure(database: Database, artifacts: ArtifactStore) -> StoreStats:
-    """Measure what is held; walks the whole artifact folder.
+        def work(db: sqlite3.Connection) -> StoreStats:
+            kinds = db.execute("SELECT kind, count(*), sum(length(body)) FROM evidence GROUP BY 1")
+            evidence = {kind: KindStats(rows=rows, bytes=size) for kind, rows, size in kinds}
+            rows, size, runs, pages = db.execute(
+                "SELECT count(*), coalesce(sum(length(row)), 0), (SELECT count(*) FROM runs),"
+                " (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)"
+                " FROM results"
+            ).fetchone()
+            named = {name for (name,) in db.execute("SELECT sha256 FROM evidence_artifacts")}
+            orphans = [size for sha256, size in on_disk.items() if sha256 not in named]
+            return StoreStats(
+                evidence=evidence,
+                results=KindStats(rows=rows, bytes=size),
+                runs=runs,
+                artifacts=len(on_disk),
+                artifact_bytes=sum(on_disk.values()),
+                orphans=len(orphans),
+                orphan_bytes=sum(orphans),
+                database_bytes=pages,
+            )
 
-    Raises:
-        StorageError: the database or the folder cannot be read.
-    """
-    on_disk = {sha256: size for sha256, size, _ in artifacts.all()}
+        return self._database.run(work)
 
-    def work(db: sqlite3.Connection) -> StoreStats:
-        kinds = db.execute("SELECT kind, count(*), sum(length(body)) FROM evidence GROUP BY 1")
-        evidence = {kind: KindStats(rows=rows, bytes=size) for kind, rows, size in kinds}
-        rows, size, runs, pages = db.execute(
-            "SELECT count(*), coalesce(sum(length(row)), 0), (SELECT count(*) FROM runs),"
-            " (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)"
-            " FROM results"
-        ).fetchone()
-        named = {name for (name,) in db.execute("SELECT DISTINCT sha256 FROM evidence_artifacts")}
-        orphans = [size for sha256, size in on_disk.items() if sha256 not in named]
-        return StoreStats(
-            evidence=evidence,
-            results=KindStats(rows=rows, bytes=size),
-            runs=runs,
-            artifacts=len(on_disk),
-            artifact_bytes=sum(on_disk.values()),
-            orphans=len(orphans),
-            orphan_bytes=sum(orphans),
-            database_bytes=pages,
+    def trim(self, *, max_bytes: int | None = None, older_than: float | None = None) -> TrimReport:
+        """Forget evidence, least recently used first, and delete artifacts that no evidence names.
+
+        Evidence goes when it was last used more than `older_than` seconds ago, and while what is
+        left (JSON and named artifacts on disk) is over `max_bytes`; with neither, only unnamed
+        artifacts go. History stays.
+
+        Safe beside writers. A writer puts artifacts first and names them afterwards, and `put`
+        renews an artifact's time, so an unnamed one is deleted only if its last `put` is an hour
+        ago, or was before the evidence that we just dropped was recorded (then it was not put
+        since). Names are looked up, and files deleted, under the database's write lock: evidence
+        recorded before that is seen; evidence recorded after it that lost its artifact all the
+        same (put between our look at the file and its deletion) reads as "make it again".
+        """
+        now = self._clock()
+        on_disk = {sha256: size for sha256, size, _ in self.artifacts.all()}
+        oldest = None if older_than is None else now - older_than
+        rows, freed, recorded = self._database.run(
+            lambda db: _drop_unused(db, on_disk, max_bytes, oldest)
         )
-
-    return database.run(work)
-
-
-def trim(
-    database: Database,
-    artifacts: ArtifactStore,
-    *,
-    now: float,
-    max_bytes: int | None,
-    older_than: float | None,
-) -> TrimReport:
-    """Forget evidence, least recently used first, and delete artifacts that no evidence names.
-
-    `now` is in seconds since the epoch; for the other two see `Store.trim`.
-
-    Safe beside writers. A writer puts artifacts first and names them afterwards, and `put`
-    renews an artifact's time, so an unnamed one is deleted only if its last `put` is an hour
-    ago, or was before the evidence that we just dropped was recorded (then it was not put
-    since). Names are looked up, and files deleted, under the database's write lock: evidence
-    recorded before that is seen; evidence recorded after it that lost its artifact all the
-    same (put between our look at the file and its deletion) reads as "make it again".
-
-    Raises:
-        StorageError: the database or the folder cannot be read or written.
-    """
-    on_disk = {sha256: size for sha256, size, _ in artifacts.all()}
-    oldest = None if older_than is None else now - older_than
-    dropped = database.run(lambda db: _drop_unused(db, on_disk, max_bytes, oldest))
-    put_until = [(name, max(now - _GRACE, dropped.recorded.get(name, 0.0))) for name in on_disk]
-    count = freed = 0
-    for at in range(0, len(put_until), _SWEEP_BATCH):
-        batch = dict(put_until[at : at + _SWEEP_BATCH])
-        sizes = database.run(partial(_sweep, artifacts=artifacts, put_until=batch))
-        count += len(sizes)
-        freed += sum(sizes)
-    # Gives back one page for each step; only executescript() steps to the end.
-    database.run(lambda db: db.executescript("PRAGMA incremental_vacuum"))
-    return TrimReport(evidence=dropped.rows, artifacts=count, bytes=dropped.bytes + freed)
+        put_until = [(name, max(now - _GRACE, recorded.get(name, 0.0))) for name in on_disk]
+        sizes: list[int] = []
+        for at in range(0, len(put_until), _SWEEP_BATCH):
+            batch = dict(put_until[at : at + _SWEEP_BATCH])
+            sizes += self._database.write(
+                partial(_sweep, artifacts=self.artifacts, put_until=batch)
+            )
+        # Gives back one page for each step; only executescript() steps to the end.
+        self._database.run(lambda db: db.executescript("PRAGMA incremental_vacuum"))
+        return TrimReport(evidence=rows, artifacts=len(sizes), bytes=freed + sum(sizes))
 
 
 def _drop_unused(
     db: sqlite3.Connection, on_disk: Mapping[str, int], max_bytes: int | None, oldest: float | None
-) -> _Dropped:
+) -> tuple[int, int, dict[str, float]]:
+    """How many rows were forgotten, their bytes, and when artifacts of theirs were recorded."""
     rows = freed = 0
     recorded: dict[str, float] = {}
     with transaction(db):
@@ -165,19 +155,18 @@ def _drop_unused(
                 recorded[sha256] = max(created, recorded.get(sha256, 0.0))
                 owners[sha256] -= 1
                 total -= on_disk.get(sha256, 0) if not owners[sha256] else 0
-    return _Dropped(rows=rows, bytes=freed, recorded=recorded)
+    return rows, freed, recorded
 
 
 def _sweep(
     db: sqlite3.Connection, *, artifacts: ArtifactStore, put_until: Mapping[str, float]
 ) -> list[int]:
     """Delete those that no evidence names and nothing put since; return the bytes of each."""
-    with transaction(db):
-        among = json.dumps(list(put_until))
-        named = {sha256 for (sha256,) in db.execute(_NAMED_AMONG, (among,))}
-        removed = [
-            artifacts.remove(sha256, put_until=until)
-            for sha256, until in put_until.items()
-            if sha256 not in named
-        ]
+    among = json.dumps(list(put_until))
+    named = {sha256 for (sha256,) in db.execute(_NAMED_AMONG, (among,))}
+    removed = [
+        artifacts.remove(sha256, put_until=until)
+        for sha256, until in put_until.items()
+        if sha256 not in named
+    ]
     return [size for size in removed if size]
