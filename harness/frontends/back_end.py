@@ -7,10 +7,10 @@ each target; `no_assembler` stands for none.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from packaging.version import Version
@@ -26,7 +26,7 @@ from harness.frontends.bench.assemble import (
 )
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.readings import PtxReading
-from harness.io.packages.versions import LATEST
+from harness.io.packages.versions import LATEST, select
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import (
     available_ptxas,
@@ -67,7 +67,7 @@ class LoweredProgram(msgspec.Struct, frozen=True, kw_only=True):
     target: str | None = None
 
 
-class BackEnd(Protocol):
+class BackEnd(ABC):
     """One kind of assembler.
 
     `kind` names it in ids and options, `title` for people. `takes` is the stage of the front end
@@ -83,6 +83,7 @@ class BackEnd(Protocol):
     code: str
     default: str
 
+    @abstractmethod
     def available(self, *, prereleases: bool = False) -> list[Version]:
         """The versions that can be installed here, oldest first.
 
@@ -96,10 +97,14 @@ class BackEnd(Protocol):
         Raises:
             UsageError: the specifier is malformed, or names what does not exist.
         """
+        there = self.available(prereleases=prereleases)
+        return select(there, spec, what=self.title, prereleases=prereleases)
 
     def installed(self) -> list[Version]:
         """Those that are on this machine, oldest first."""
+        return self.available()
 
+    @abstractmethod
     def install(self, version: Version | str) -> Assembler:
         """Install a version, or find it installed.
 
@@ -109,6 +114,7 @@ class BackEnd(Protocol):
 
     def planned(self, version: Version | str) -> Assembler:
         """What `install` would give, for `--list` and `--dry-run`; nothing is installed."""
+        return self.install(version)
 
     def brought_along(self, path: Path) -> Assembler:
         """The one that a compiler has at this place; asked where the default is `bundled`.
@@ -116,10 +122,13 @@ class BackEnd(Protocol):
         Raises:
             StorageError, InfrastructureError: it cannot be read, or cannot be run.
         """
+        raise AssertionError(f"no compiler brings {self.title} along: {path}")
 
     def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
         """What reads its machine code; without one, notes of what that means."""
+        return None, ()
 
+    @abstractmethod
     async def assemble(
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
     ) -> Kept[Assembly]:
@@ -133,6 +142,7 @@ class BackEnd(Protocol):
             UnusableArtifactError: the stored program is damaged.
         """
 
+    @abstractmethod
     async def assemble_once(
         self,
         hub: Hub,
@@ -162,15 +172,18 @@ class BackEnd(Protocol):
             InfrastructureError: a tool cannot be started.
             UnusableArtifactError: the stored code is damaged.
         """
+        return None
 
     def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
         """What the kernel needs, as far as it is known."""
+        return Resources()
 
+    @abstractmethod
     def judge(self, evidence: CellEvidence) -> Verdict:
         """The verdict on a run that left no machine code, by the assembler's wordings."""
 
 
-class _PtxasBackEnd:
+class _PtxasBackEnd(BackEnd):
     kind = PTXAS
     title = PTXAS
     takes = PTX
@@ -277,7 +290,7 @@ def no_assembler(
 
 
 @dataclass(kw_only=True)
-class _NoAssembler:
+class _NoAssembler(BackEnd):
     takes: str
     code: str
     is_code: bool
@@ -292,19 +305,11 @@ class _NoAssembler:
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         raise UsageError(f"{spec}: {self.title} has versions")
 
-    def installed(self) -> list[Version]:
-        return []
-
     def install(self, version: Version | str) -> Assembler:
         return NOTHING
 
-    planned = install
-
     def brought_along(self, path: Path) -> Assembler:
         return NOTHING
-
-    def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
-        return None, ()
 
     async def assemble(
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
@@ -318,11 +323,6 @@ class _NoAssembler:
 
     async def assemble_once(self, *_: object, **__: object) -> Assembled:
         return Assembled(assembly=_PASSED_ON)
-
-    async def inspect(
-        self, bench: Workbench, code: str, tools: Sequence[Tool]
-    ) -> Kept[Inspection] | None:
-        return None
 
     def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
         return self.needs(evidence)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from packaging.version import Version
 from toy_front_end import Toy
 
+from harness.frontends.back_end import BackEnd
 from harness.frontends.bench.assemble import CODE, AssemblerRun, assemble_once, run_assembler
 from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, run_program
-from harness.io.packages.versions import select
 from harness.io.toolchains.environments import (
     environments_of,
     install_environment,
@@ -34,21 +34,20 @@ from harness.values.toolchain import Assembler, Compiler, Environment, PackagePi
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from harness.frontends.back_end import BackEnd, LoweredProgram
+    from harness.frontends.back_end import LoweredProgram
     from harness.frontends.bench.assemble import Assembled, Inspection
     from harness.frontends.bench.bench import Workbench
     from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
-    from harness.values.toolchain import Tool
 
 HERE = Path(__file__).parent
 KETTLE = HERE / "kettle.py"
 KETTLES = ("1.0", "1.1", "2.0")
 
 
-class Kettle:
+class Kettle(BackEnd):
     kind = "kettle"
     title = "Kettle"
     takes = "steps"
@@ -58,12 +57,6 @@ class Kettle:
     def available(self, *, prereleases: bool = False) -> list[Version]:
         return [Version(version) for version in KETTLES]
 
-    def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
-        return select(self.available(), spec, what=self.title, prereleases=prereleases)
-
-    def installed(self) -> list[Version]:
-        return self.available()
-
     def install(self, version: Version | str) -> Assembler:
         if str(version) not in KETTLES:
             raise UsageError(f"there is no Kettle {version}")
@@ -71,14 +64,6 @@ class Kettle:
         return Assembler(
             kind=self.kind, version=str(version), origin="kettle", path=KETTLE, sha256=digest
         )
-
-    planned = install
-
-    def brought_along(self, path: Path) -> Assembler:
-        raise AssertionError(f"Brew brings no Kettle along: {path}")
-
-    def disassembler(self, *, installs: bool = True) -> tuple[None, tuple[str, ...]]:
-        return None, ()
 
     async def assemble(
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
@@ -111,9 +96,6 @@ class Kettle:
             is_code=lambda path: path.is_file() and path.read_bytes().endswith(b"done\n"),
             check=lambda: None,
         )
-
-    async def inspect(self, bench: Workbench, code: str, tools: Sequence[Tool]) -> None:
-        """Nothing reads a cup."""
 
     def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
         said = re.search(r"(\d+) spoons", evidence.assembly.stdout) if evidence.assembly else None

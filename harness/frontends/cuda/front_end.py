@@ -108,24 +108,23 @@ def _characters(text: str) -> Sequence[int]:
     return [*found, len(text)]
 
 
+def _kinds(names: str) -> frozenset[str]:
+    """Kinds of nodes."""
+    return frozenset(names.split())
+
+
 _PREPROCESSED = ("preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif", "preproc_elifdef")
 _LOOP = ("initializer+body", "body")
 CUDA_SYNTAX = Syntax(
     parse=_parse,
-    comments=frozenset({"comment"}),
-    blocks=frozenset(
-        {
-            "translation_unit",
-            "compound_statement",
-            "declaration_list",
-            "field_declaration_list",
-            "case_statement",
-            *_PREPROCESSED,
-        }
-    ),
-    scopes=frozenset({"compound_statement", "for_statement", "lambda_expression"}),
-    namespaces=frozenset({"namespace_definition"}),
-    qualified=frozenset({"qualified_identifier"}),
+    comments=_kinds("comment"),
+    blocks=_kinds(
+        "translation_unit compound_statement declaration_list field_declaration_list case_statement"
+    )
+    | {*_PREPROCESSED},
+    scopes=_kinds("compound_statement for_statement lambda_expression"),
+    namespaces=_kinds("namespace_definition"),
+    qualified=_kinds("qualified_identifier"),
     bodies={
         "if_statement": ("consequence", "alternative"),
         "else_clause": ("*",),
@@ -144,48 +143,18 @@ CUDA_SYNTAX = Syntax(
         "attributed_statement": ("*",),
         **dict.fromkeys(_PREPROCESSED, ("*", "alternative")),
     },
-    lists=frozenset(
-        {
-            "argument_list",
-            "parameter_list",
-            "template_parameter_list",
-            "template_argument_list",
-            "initializer_list",
-            "field_initializer_list",
-            "subscript_argument_list",
-            "launch_bounds",
-            "enumerator_list",
-            "base_class_clause",
-            "lambda_capture_specifier",
-        }
+    lists=_kinds(
+        "argument_list parameter_list template_parameter_list template_argument_list "
+        "initializer_list field_initializer_list subscript_argument_list launch_bounds "
+        "enumerator_list base_class_clause lambda_capture_specifier"
     ),
-    optional=frozenset(
-        {
-            "attribute",
-            "attribute_specifier",
-            "attribute_declaration",
-            "alignas_qualifier",
-            "launch_bounds",
-            "type_qualifier",
-            "storage_class_specifier",
-            "virtual_specifier",
-            "noexcept",
-            "trailing_return_type",
-            "requires_clause",
-            "base_class_clause",
-            "field_initializer_list",
-            "else_clause",
-            "gnu_asm_qualifier",
-            "gnu_asm_clobber_list",
-            "gnu_asm_input_operand_list",
-            "gnu_asm_output_operand_list",
-            "__device__",
-            "__forceinline__",
-            "__host__",
-            "__inline__",
-            "__noinline__",
-            "explicit_function_specifier",
-        }
+    optional=_kinds(
+        "attribute attribute_specifier attribute_declaration alignas_qualifier "
+        "launch_bounds type_qualifier storage_class_specifier virtual_specifier noexcept "
+        "trailing_return_type requires_clause base_class_clause field_initializer_list "
+        "else_clause gnu_asm_qualifier gnu_asm_clobber_list gnu_asm_input_operand_list "
+        "gnu_asm_output_operand_list __device__ __forceinline__ __host__ __inline__ "
+        "__noinline__ explicit_function_specifier"
     ),
     optional_fields={
         "init_declarator": "value",
@@ -194,71 +163,38 @@ CUDA_SYNTAX = Syntax(
         "optional_type_parameter_declaration": "default_type",
         "for_statement": "update",
     },
-    expressions=frozenset(
-        {
-            "assignment_expression",
-            "binary_expression",
-            "call_expression",
-            "cast_expression",
-            "char_literal",
-            "compound_literal_expression",
-            "conditional_expression",
-            "comma_expression",
-            "false",
-            "field_expression",
-            "identifier",
-            "initializer_list",
-            "lambda_expression",
-            "new_expression",
-            "number_literal",
-            "parenthesized_expression",
-            "pointer_expression",
-            "qualified_identifier",
-            "sizeof_expression",
-            "string_literal",
-            "subscript_expression",
-            "true",
-            "unary_expression",
-            "update_expression",
-        }
+    expressions=_kinds(
+        "assignment_expression binary_expression call_expression cast_expression "
+        "char_literal compound_literal_expression conditional_expression comma_expression "
+        "false field_expression identifier initializer_list lambda_expression "
+        "new_expression number_literal parenthesized_expression pointer_expression "
+        "qualified_identifier sizeof_expression string_literal subscript_expression true "
+        "unary_expression update_expression"
     ),
-    types=frozenset(
-        {
-            "decltype",
-            "dependent_type",
-            "placeholder_type_specifier",
-            "primitive_type",
-            "qualified_identifier",
-            "sized_type_specifier",
-            "template_type",
-            "type_identifier",
-        }
+    types=_kinds(
+        "decltype dependent_type placeholder_type_specifier primitive_type "
+        "qualified_identifier sized_type_specifier template_type type_identifier"
     ),
     plain_type="int",
-    numbers=frozenset({"number_literal"}),
-    names=frozenset({"identifier", "type_identifier", "field_identifier", "namespace_identifier"}),
-    defining=frozenset({"declarator", "name"}),
-    transparent=frozenset(
-        {
-            "template_declaration",
-            "linkage_specification",
-            "parenthesized_declarator",
-            "reference_declarator",
-            "type_parameter_declaration",
-        }
+    numbers=_kinds("number_literal"),
+    names=_kinds("identifier type_identifier field_identifier namespace_identifier"),
+    defining=_kinds("declarator name"),
+    transparent=_kinds(
+        "template_declaration linkage_specification parenthesized_declarator "
+        "reference_declarator type_parameter_declaration"
     ),
-    undefined=frozenset({"template_instantiation", "preproc_undef", *_PREPROCESSED}),
-    macros=frozenset({"preproc_def"}),
-    variables=frozenset({"declaration"}),
-    initialised=frozenset({"init_declarator"}),
-    functions=frozenset({"function_declarator"}),
+    undefined=_kinds("template_instantiation preproc_undef") | {*_PREPROCESSED},
+    macros=_kinds("preproc_def"),
+    variables=_kinds("declaration"),
+    initialised=_kinds("init_declarator"),
+    functions=_kinds("function_declarator"),
     calls={
         "call_expression": "function",
         "template_function": "name",
         "template_type": "name",
         "template_method": "name",
     },
-    templates=frozenset({"template_declaration"}),
+    templates=_kinds("template_declaration"),
 )
 
 

@@ -31,7 +31,7 @@ from harness.frontends.bench.assemble import (
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.pins import PINS
-from harness.io.packages.versions import LATEST, exact_version, select
+from harness.io.packages.versions import LATEST, exact_version
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.environments import (
     compiler_in,
@@ -86,7 +86,7 @@ def tileiras_in(compiler: Compiler) -> Path:
     return tool_of(compiler, TILEIRAS)
 
 
-class _Tileiras:
+class _Tileiras(BackEnd):
     kind = TILEIRAS
     title = TILEIRAS
     takes = "tileir"
@@ -102,8 +102,7 @@ class _Tileiras:
         exact = exact_version(spec)
         if exact is not None and exact in self.installed():
             return [exact]
-        there = self.available(prereleases=prereleases)
-        return select(there, spec, what=self.title, prereleases=prereleases)
+        return super().select(spec, prereleases=prereleases)
 
     def installed(self) -> list[Version]:
         return sorted(Version(each.version) for each in environments_of(self.kind))

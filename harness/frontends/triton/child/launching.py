@@ -68,6 +68,20 @@ from harness.io.children.supervisor import split, wait_until
 _POLL_SECONDS = 0.02
 
 
+class _Call(NamedTuple):
+    """A kernel, what would run it, and what that is given."""
+
+    kernel: GivenKernel
+    executor: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """For each of the kernel's parameters, in their order."""
+        return self.kernel.bind(self.args, self.kwargs)
+
+
 @dataclass
 class _Interpretation:
     """A fork that interprets a launch, and where it leaves the buffers."""
@@ -146,7 +160,8 @@ class HandedLaunches:
         noted: list[dict[str, Any]] = []
         for config in configs:
             # Hooks write to what they are given: each config starts from the same values.
-            saved = _saved({**tuner.nargs, **kwargs}) if _has_hooks(tuner, config) else []
+            has_hooks = tuner.reset_to_zero or config.pre_hook
+            saved = _saved({**tuner.nargs, **kwargs}) if has_hooks else []
             self._listing, self._noted = config_of(config), []
             try:
                 launch_with(tuner, config, args, kwargs)
@@ -167,8 +182,9 @@ class HandedLaunches:
 
     def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         kernel = GivenKernel.of(executor)
+        call = _Call(kernel, executor, args, kwargs)
         if self._listing is not None:
-            self._noted.append(self._variant(kernel, executor.grid, args, kwargs, self._listing))
+            self._noted.append(self._variant(call, self._listing))
             return
         launch = self._follow
         if launch is None:
@@ -176,27 +192,19 @@ class HandedLaunches:
                 plain_config(kernel, args, {**kwargs, **options})
                 for options in ({}, *injected_options(kernel.name, self.injected))
             ]
-            variant = self._variant(kernel, executor.grid, args, kwargs, configs[0])
-            launch = self._hand_over(
-                kernel.name, [{**variant, "config": config} for config in configs]
-            )
-        self._complete(launch, kernel, executor, args, kwargs)
+            variant = self._variant(call, configs[0])
+            variants = [{**variant, "config": config} for config in configs]
+            launch = self._hand_over(kernel.name, variants)
+        self._complete(launch, call)
 
-    def _variant(
-        self,
-        kernel: GivenKernel,
-        grid: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        config: dict[str, Any],
-    ) -> dict[str, Any]:
-        """What the kernel is given with one config."""
+    def _variant(self, call: _Call, config: dict[str, Any]) -> dict[str, Any]:
+        kernel, executor, args, kwargs = call
         constexprs = {each.name for each in kernel.params if each.is_constexpr}
         return {
             "config": config,
-            "grid": grid_dims(kernel, args, kwargs, grid),
+            "grid": grid_dims(kernel, args, kwargs, executor.grid),
             "described": describe_arguments(kernel, args, kwargs),
-            **self.snapshots.take(kernel.bind(args, kwargs), constexprs),
+            **self.snapshots.take(call.arguments, constexprs),
         }
 
     def _hand_over(self, kernel: str, variants: list[dict[str, Any]]) -> _Launch:
@@ -207,34 +215,20 @@ class HandedLaunches:
         while not path.exists():
             time.sleep(_POLL_SECONDS)
         answer = loads(path.read_text())
-        launch = _Launch(
-            kernel,
-            variants,
-            answer["variant"],
-            answer["buffers"],
-            answer["values"],
-            answer["hangs"],
-            answer["is_whole"],
-        )
+        words = ("variant", "buffers", "values", "hangs", "is_whole")
+        launch = _Launch(kernel, variants, *(answer[word] for word in words))
         self.launches.append(launch)
         return launch
 
-    def _complete(
-        self,
-        launch: _Launch,
-        kernel: GivenKernel,
-        executor: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
+    def _complete(self, launch: _Launch, call: _Call) -> None:
         """Give the launch code the values that the launch leaves."""
-        storages = storages_of(kernel.bind(args, kwargs).values())
+        storages = storages_of(call.arguments.values())
         is_asked = any(fnmatchcase(launch.kernel, name) for name in self.kernels)
         if launch.buffers is None or (is_asked and not launch.hangs):
             path = self.folder / f"interpreted-{len(self.launches)}.json"
             child = split()
             if child == 0:
-                self._interpret_into(path, executor, args, kwargs, storages)
+                self._interpret_into(path, call, storages)
             deadline = time.monotonic() + self.patience
             launch.interpretation = _Interpretation(child, path, deadline)
         names = launch.buffers
@@ -253,21 +247,14 @@ class HandedLaunches:
         number = len(self.launches)
         self.following.wrote(number, storages, written or range(len(storages)))
 
-    def _interpret_into(
-        self,
-        path: Path,
-        executor: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        storages: list[Any],
-    ) -> NoReturn:
+    def _interpret_into(self, path: Path, call: _Call, storages: list[Any]) -> NoReturn:
         """Interpret a launch in this fork, on its own copy of all tensors."""
         try:
-            if isinstance(executor, CompiledLaunch):
-                raise TypeError(f"Triton's interpreter does not take {executor.fn.__name__}")
+            if isinstance(call.executor, CompiledLaunch):
+                raise TypeError(f"Triton's interpreter does not take {call.kernel.name}")
             # The interpreter works on plain CPU tensors, and knows it.
             with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-                self._interpret(executor, *args, **kwargs)
+                self._interpret(call.executor, *call.args, **call.kwargs)
                 buffers = [self.snapshots.keep(storage) for storage in storages]
             _write(path, {"buffers": buffers, "error": ""})
         except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
@@ -323,10 +310,6 @@ class HandedLaunches:
 def _to_the_interpreter(variant: dict[str, Any]) -> dict[str, Any]:
     """What of a variant it sees: it knows no warps and no stages."""
     return {name: value for name, value in variant.items() if name != "config"}
-
-
-def _has_hooks(tuner: Any, config: Any) -> bool:
-    return bool(tuner.reset_to_zero or config.pre_hook)
 
 
 def _saved(values: dict[str, Any]) -> list[tuple[Any, Any]]:
