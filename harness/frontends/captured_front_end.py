@@ -172,7 +172,6 @@ class CapturedFrontEnd(FrontEnd):
         return has_died(end)
 
     def program(self, compiler: Compiler) -> ChildProgram:
-        """The child of a compiler."""
         enter = str(Path(harness.io.children.enter.__file__).resolve())
         argv = (interpreter_of(compiler), "-s", "-B", enter, self.module)
         return ChildProgram(argv=argv, env=self.child_environment(compiler))
@@ -235,7 +234,6 @@ class CapturedFrontEnd(FrontEnd):
         return place.adapted(code)
 
     def _request(self, code: LaunchCode, target: Target, compiler: Compiler) -> CaptureRequest:
-        """What the child is to run, as the target would see it."""
         settings = self.settings(target, compiler)
         return replace(capture_request(code, target), settings=settings)
 

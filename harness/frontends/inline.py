@@ -46,7 +46,6 @@ def inline(export: Export, dialect: Dialect) -> Standalone:
 
 
 def _kind(kind: object) -> str:
-    """A type of an argument; a tuple has a list of them."""
     if isinstance(kind, list):
         items = [_kind(item) for item in kind]
         return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
@@ -92,7 +91,6 @@ class _Writer:
         return f"@{definition.decorator}\n{source}" if definition.decorator else source
 
     def value(self, text: str, names: Mapping[str, Binding]) -> str:
-        """An expression of the launch."""
         return spelled(self._expression(text, names))
 
     def _expression(self, text: str, names: Mapping[str, Binding]) -> str:
@@ -156,12 +154,10 @@ def _import(name: str, module: str, attribute: str | None) -> str:
 
 
 def _identifiers(definition: Definition) -> Iterator[str]:
-    """Names that a definition gives meaning to by itself."""
     yield from _given(ast.parse(definition.source))
 
 
 def _given(tree: ast.AST) -> Iterator[str]:
-    """Names that code sets."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg):
             yield node.arg

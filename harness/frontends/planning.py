@@ -64,7 +64,6 @@ def cells_of(
 
 
 def _unpassed(names: Sequence[str]) -> str:
-    """What to say of variables that the launch code reads and did not get."""
     if not names:
         return ""
     options = " ".join(f"--pass-env {name}" for name in names)
@@ -75,7 +74,6 @@ def _unpassed(names: Sequence[str]) -> str:
 def _wanted_records(
     repro: Repro, value: Capture, where: str, unpassed: str, title: str
 ) -> list[LaunchFacts]:
-    """The records of the kernel that was asked for; an error when there are none."""
     mine = [
         record
         for record in value.records
@@ -120,7 +118,6 @@ def _cells(
     records: list[LaunchFacts],
     nvdisasms: tuple[Tool, ...],
 ) -> Iterator[PlannedCell]:
-    """The cells of all records that the filter lets through."""
     selection, target, repro = place.selection, place.target, place.selection.repro
     bundled = None
     if path := captured.capture.value.ptxas:

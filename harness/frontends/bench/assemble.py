@@ -205,7 +205,6 @@ async def execute_run(
 
 
 def _left(folder: Path, run: AssemblerRun) -> dict[str, Path]:
-    """The files besides the code, as far as they were left."""
     found = {name: folder / file for name, file in run.leaves.items()}
     return {name: file for name, file in found.items() if file.is_file()}
 

@@ -264,7 +264,6 @@ class CudaDriver(ABC):
             return bench.keep("lower", key, lowering, artifacts)
 
     def lowering(self, run: NvccRun, target: Target) -> Lowering:
-        """The evidence of a run."""
         return Lowering(
             end=run.end,
             stage=self.kind if run.ptx is None and run.text is None else PTX,

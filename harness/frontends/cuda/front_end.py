@@ -109,7 +109,6 @@ def _characters(text: str) -> Sequence[int]:
 
 
 def _kinds(names: str) -> frozenset[str]:
-    """Kinds of nodes."""
     return frozenset(names.split())
 
 
@@ -346,7 +345,6 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
 
 
 def _configs(place: CapturePlace) -> tuple[Path, list[dict[str, Scalar]]]:
-    """A file, and its configs or those that take their place."""
     repro = place.selection.repro
     file = place.launch.spec.file or repro.file
     injected = injected_configs(file, place).values()

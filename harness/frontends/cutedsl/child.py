@@ -94,7 +94,6 @@ class FunctionRecord(Record):
     launched: Launched | None = None
 
     def sign(self) -> None:
-        """Set the key: a hash of all that decides what comes of it."""
         parts = (self.kernel, self.symbol, self.arch, self.text, self.pipeline)
         self.key = hash_of(*parts, self.said)
 
@@ -245,17 +244,14 @@ class NotCompiled:
     seal_specialization = run_compiled_program
 
     def to(self, *_: Any) -> NotCompiled:
-        """For a device of which there is one."""
         return self
 
     def __getattr__(self, name: str) -> Any:
-        """Anything else is not there before the kernel is compiled."""
         message = f"the launch code reads .{name} of the compiled function {self._name}"
         raise AttributeError(message)
 
 
 def _family(kind: Any) -> list[Any]:
-    """A class and all below it."""
     found = [kind]
     for each in kind.__subclasses__():
         found += _family(each)
@@ -279,7 +275,6 @@ def _option(options: Any, name: str) -> Any:
 
 
 def _kernels_of(module: Any) -> list[str]:
-    """The symbols of a module's GPU functions, in order."""
     found = []
     for outer in module.body.operations:
         if outer.operation.name != "gpu.module":
@@ -354,7 +349,6 @@ def export(record: Any, target: str) -> dict[str, Any]:
 
 
 def _is_method(launched: Any) -> bool:
-    """Whether the function is one of a class, and its first argument of that class."""
     owner = type(launched.arguments[0]) if launched.arguments else None
     return inspect.unwrap(getattr(owner, launched.function.__name__, print)) is launched.function
 

@@ -111,7 +111,6 @@ class CuteDslForm(CapturedForm):
 
 
 def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
-    """An argument: its value, or what stands for one that has none."""
     value = launch.constants.get((name,), kind)
     line = f'    "{name}": {value},'
     call = ast.parse(value, mode="eval").body

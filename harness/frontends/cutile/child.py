@@ -102,7 +102,6 @@ def lowered(record: Any, gpu: str, version: Any) -> Any:
 
 
 def _level(options: Any, gpu: str) -> int:
-    """The level of optimisation that tileiras is asked for."""
     if hasattr(options, "opt_level_for_target"):
         return int(options.opt_level_for_target(gpu))
     return int(options.specialize_for_target(gpu).opt_level)
@@ -128,7 +127,6 @@ class LaunchRecord(Record):
     autotuned: bool = False
 
     def describe(self) -> dict[str, Any]:
-        """What a capture tells of it."""
         return {**super().describe(), "autotuned": self.autotuned, "grid": list(self.grid)}
 
     @property
@@ -136,7 +134,6 @@ class LaunchRecord(Record):
         return self.config
 
     def sign(self, content: str) -> None:
-        """Set the key: a hash of all that decides what comes of it, `content` among it."""
         source = ""
         with contextlib.suppress(OSError, TypeError):
             source = inspect.getsource(self.function.pyfunc)
@@ -213,7 +210,6 @@ class LaunchRecorder(Recorder):
         return [{}] if configs is None else configs
 
     def _keep_launch(self, kernel: Any, signature: Any, grid: Any, config: dict[str, Any]) -> None:
-        """Note a kernel, with what cuTile makes of its arguments."""
         function = kernel._annotated_function  # noqa: SLF001 - there is no public name
         record = LaunchRecord(
             kernel=_name(kernel),
@@ -304,7 +300,6 @@ def _with(
 
 
 def _measured(kind: Any, config: Any) -> Any:
-    """A measurement of what was not measured."""
     names = [each.name for each in dataclasses.fields(kind)]
     return kind(**{name: config if name == "config" else 0 for name in names})
 
@@ -423,7 +418,6 @@ class _Definitions(Definitions):
         return call, {name: self._assumed(each) for name, each in words.items()}
 
     def _assumed(self, value: Any) -> str:
-        """A value within a constraint."""
         if isinstance(value, ConstantConstraint):
             return self.expression(value.value, {})
         if isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value)):
@@ -435,7 +429,6 @@ class _Definitions(Definitions):
 
 
 def _is_made(value: Any, places: list[Any], words: dict[str, Any]) -> bool:
-    """Whether these words make the same of it."""
     try:
         return bool(type(value)(*places, **words) == value)
     except (TypeError, ValueError):

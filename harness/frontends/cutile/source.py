@@ -149,7 +149,6 @@ class CuTileForm(CapturedForm):
 
 
 def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
-    """What is known of an argument: its value, or what is assumed of it."""
     value = launch.constants.get((name,))
     if value is not None:
         yield f'    "{name}": {value},'

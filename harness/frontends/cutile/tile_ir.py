@@ -77,8 +77,6 @@ def read_bytecode(data: bytes) -> Bytecode:
 
 
 class _Reader:
-    """Goes through bytes; past their end, an IndexError."""
-
     def __init__(self, data: bytes, at: int = 0) -> None:
         self.data = data
         self.at = at

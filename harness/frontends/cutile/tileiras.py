@@ -184,7 +184,6 @@ class _Tileiras(BackEnd):
 
 
 def _ptxas_of(tileiras: Assembler) -> Assembler:
-    """What it calls: the ptxas of its libNVVM's release."""
     return install_ptxas(_version_of(tileiras.path, _NVVM))
 
 

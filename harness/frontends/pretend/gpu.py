@@ -138,7 +138,6 @@ def _to_backing(value: Any) -> Any:
 
 
 def _is_backed(tensor: torch.Tensor) -> bool:
-    """Whether a tensor says that it is on the GPU."""
     return bool(tensor.is_meta if _Backing.device is _META else not tensor.is_meta)
 
 

@@ -35,50 +35,40 @@ class PretendDriver:
 
     @staticmethod
     def is_active() -> bool:
-        """Always."""
         return True
 
     def get_current_target(self) -> Any:
-        """The GPU that is compiled for."""
         return self._target
 
     def get_current_device(self) -> int:
-        """The only one."""
         return 0
 
     def set_current_device(self, device: int) -> None:
         """Only one device exists."""
 
     def get_current_stream(self, device: int | None = None) -> int:
-        """The default one."""
         return 0
 
     def get_active_torch_device(self) -> torch.device:
-        """As tensors of it say."""
         return torch.device("cuda", 0)
 
     def get_device_interface(self) -> Any:
-        """The module that stands for it in torch."""
         return torch.cuda
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        """Major and minor."""
         major, minor = divmod(self._properties["capability"], 10)
         return int(major), int(minor)
 
     def get_benchmarker(self) -> Any:
-        """Calls once."""
         return bench_once
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        """Nothing has to be flushed."""
         return torch.empty(1, device=self._backing)
 
     def clear_cache(self, cache: Any) -> None:
         """There is nothing to clear."""
 
     def assemble_tensormap_to_arg(self, *args: Any) -> Any:
-        """Launches alone need it."""
         return args
 
 

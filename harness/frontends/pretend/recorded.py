@@ -77,12 +77,10 @@ class Record:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its config, by name."""
         return {}
 
     @property
     def said(self) -> list[str] | None:
-        """What of the error decides the key."""
         return [self.error["type"], self.error["message"]] if self.error else None
 
 
@@ -203,12 +201,10 @@ class RecordedSession(CaptureSession):
         raise NotImplementedError
 
     def described(self, error: BaseException, record: Any) -> dict[str, Any]:
-        """What a lowering raised."""
         return describe_error(error, record.file)
 
     @property
     def target(self) -> str:
-        """What is compiled for."""
         return str(self.message["capture"]["settings"]["target"])
 
     def run(self, ask: Message, log: Path) -> tuple[Recorder, dict[str, Any] | None]:

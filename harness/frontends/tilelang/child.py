@@ -65,7 +65,6 @@ class KernelRecord(Record):
     built_by: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
 
     def describe(self) -> dict[str, Any]:
-        """What a capture tells of it."""
         more = {"autotuned": self.autotuned, "arguments": self._arguments()}
         return {**super().describe(), **more}
 
@@ -84,7 +83,6 @@ class KernelRecord(Record):
         return found
 
     def sign(self) -> None:
-        """Set the key: a hash of all that decides what comes of it."""
         passes = sorted((str(name), str(value)) for name, value in self.pass_configs.items())
         # The whole function, layouts too, which its script leaves out.
         text = None if self.function is None else str(tvm.ir.save_json(self.function))
@@ -311,11 +309,9 @@ class StandIn:
     show_source = get_host_source = get_kernel_source
 
     def get_profiler(self, *_: Any, **__: Any) -> Profiler:
-        """One that times nothing."""
         return Profiler()
 
     def __getattr__(self, name: str) -> Any:
-        """Anything else is not there before the kernel is compiled."""
         message = f"the launch code reads .{name} of the compiled kernel {self.kernel}"
         raise AttributeError(message)
 
@@ -330,7 +326,6 @@ class Profiler:
     """Compares nothing, and times nothing: there is no GPU."""
 
     def do_bench(self, *_: Any, **__: Any) -> float:
-        """Zero: nothing is timed."""
         return 0.0
 
     def assert_allclose(self, *_: Any, **__: Any) -> None:

@@ -474,7 +474,6 @@ def _confined(knobs: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _torch_settings() -> dict[str, str]:
-    """The user's settings of torch, which reads some of them when it is imported."""
     prefixes = ("TORCH", "PYTORCH_")
     return {name: value for name, value in sorted(os.environ.items()) if name.startswith(prefixes)}
 

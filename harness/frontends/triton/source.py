@@ -92,7 +92,6 @@ def lost_assembly(ttir: str, ptx: str) -> tuple[str, ...]:
 
 
 def _assembly(ttir: str) -> Iterator[list[str]]:
-    """The opcodes of each piece of inline assembly."""
     for found in _INLINE_ASM.finditer(ttir):
         yield [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", found[1]))]
 

@@ -198,7 +198,6 @@ def storages_of(values: Any, number_of: Callable[[Any], int] | None = None) -> l
 
 
 def _tensor(value: Any) -> torch.Tensor | None:
-    """A tensor, or the one that Triton's `reinterpret` wraps."""
     if not isinstance(value, torch.Tensor) and hasattr(value, "data_ptr"):
         value = getattr(value, "base", None)
     return value.detach() if isinstance(value, torch.Tensor) else None

@@ -75,8 +75,6 @@ def launch_with(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 class _Rounding:
-    """How this process rounds to bfloat16."""
-
     generator: torch.Generator | None = None
 
 

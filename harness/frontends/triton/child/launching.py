@@ -263,7 +263,6 @@ class HandedLaunches:
             os._exit(0)
 
     def _collect(self, launch: _Launch) -> dict[str, Any]:
-        """What the interpreter made of a launch."""
         mine = launch.interpretation
         assert mine is not None
         if mine.found is None:
@@ -445,7 +444,6 @@ class GivenKernel:
 
     @classmethod
     def of(cls, executor: Any) -> GivenKernel:
-        """The kernel of the interpreter's launch."""
         found = inspect.signature(executor.fn).parameters.values()
         params = [
             _Parameter(each.name, each.default, each.name in executor.constexprs) for each in found
@@ -454,11 +452,9 @@ class GivenKernel:
 
     @property
     def name(self) -> str:
-        """Of its function."""
         return str(self.fn.__name__)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """What it is given for each of its parameters, in their order."""
         given = {**by_name(self.arg_names, args), **kwargs}
         return {each.name: given.get(each.name, each.default) for each in self.params}
 
@@ -473,7 +469,6 @@ class CompiledLaunch:
 
     @classmethod
     def of(cls, function: JITFunction, grid: Any) -> CompiledLaunch:
-        """The launch of a function, with what the interpreter would know of it."""
         names = {each.name for each in function.params if each.is_constexpr}
         return cls(function.fn, grid, names)
 
@@ -581,7 +576,6 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         return f"{Path(self._file).name}:{line}"
 
     def _failed(self, error: BaseException | None) -> dict[str, Any] | None:
-        """The assertion that was raised, if it was decided by what launches left."""
         if not isinstance(error, AssertionError):
             return None
         raised = [
@@ -614,12 +608,10 @@ def _frames(frame: Any) -> Iterator[tuple[Any, int]]:
 
 
 def _line(read: _Read, file: str) -> int | None:
-    """The line of the launch code that reads."""
     return next((line for code, line in read.frames if code.co_filename == file), None)
 
 
 def _assert_lines(file: str) -> set[int]:
-    """The lines of all `assert` statements."""
     lines: set[int] = set()
     with contextlib.suppress(SyntaxError, ValueError, OSError):
         for node in ast.walk(ast.parse(Path(file).read_bytes())):

@@ -66,16 +66,13 @@ class LaunchRecord(Record):
 
     @property
     def first_stage(self) -> str:
-        """Where its compilation begins."""
         return first_stage(self.function)
 
     def describe(self) -> dict[str, Any]:
-        """What a capture tells of this launch."""
         own = ("autotuned", "arguments", "grid", "suspect")
         return {**super().describe(), **{name: getattr(self, name) for name in own}, **self.given}
 
     def compile(self) -> Any:
-        """Compile the launch, which Triton would otherwise launch."""
         grid = tuple(self.grid) if self.grid else (1,)
         return _LAUNCH(self.function, *self.args, grid=grid, warmup=True, **self.kwargs)
 
@@ -87,7 +84,6 @@ class RecordedKernel:
         self._kernel = kernel
 
     def __getitem__(self, grid: Any) -> Any:
-        """A kernel from `warmup()` is launched like this; the launch is recorded already."""
         return lambda *_, **__: None
 
     def __getattr__(self, name: str) -> Any:
@@ -306,7 +302,6 @@ class SourceRecord(Record):
 
     @classmethod
     def of(cls, source: Any, options: dict[str, Any]) -> SourceRecord:
-        """The record of a call of the compiler."""
         # Triton's own hash has the kernel, its helpers, the signature, constants and attributes.
         key = hash_of(_source_hash(source), sorted((n, repr(v)) for n, v in options.items()))
         function = source.fn.fn
@@ -320,12 +315,10 @@ class SourceRecord(Record):
 
     @property
     def first_stage(self) -> str:
-        """Where its compilation begins."""
         return first_stage(self.source.fn)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its meta-parameters, and the options that were given."""
         function = self.source.fn
         values = {
             function.arg_names[key[0]] if isinstance(key, tuple) else key: value
@@ -338,13 +331,11 @@ class SourceRecord(Record):
         return {n: v for n, v in config.items() if isinstance(v, bool | int | float | str)}
 
     def describe(self) -> dict[str, Any]:
-        """As a capture tells of a launch; its grid is not known."""
         kinds = self.source.signature.items()
         arguments = [{"name": name, "type": str(kind)} for name, kind in kinds]
         return {**super().describe(), "arguments": arguments}
 
     def compile(self) -> Any:
-        """Compile it for the target of the capture."""
         target = driver.active.get_current_target()
         return _COMPILE(self.source, target=target, options=dict(self.options))
 

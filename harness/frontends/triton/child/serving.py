@@ -155,7 +155,6 @@ class ProgressFile:
         self.enter(first)
 
     def enter(self, stage: str) -> None:
-        """Say that a stage begins."""
         self.stage = stage
         self._path.write_text(dumps({"stage": stage, "seconds": self.stages}))
 
@@ -320,7 +319,6 @@ class IrRecord(recorded.Record):
         return {n: v for n, v in self.options.items() if default.get(n) != v}
 
     def compile(self) -> Any:
-        """Go on from the file to the end."""
         target = GPUTarget("cuda", self.capability, 32)
         return triton.compile(self.file, target=target, options=dict(self.options))
 
@@ -470,7 +468,6 @@ class _Definitions(Definitions):
 
 
 def _imported(name: str) -> Any:
-    """The module that one of our decorators begins with."""
     if name == "triton":
         return triton
     from triton.experimental import gluon  # noqa: PLC0415 - not in every Triton
