@@ -34,7 +34,7 @@ from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import form_of, front_end
-from harness.frontends.texts.ir_text import read_triton_ir
+from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.frontends.texts.python import OPTIONS
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, rank

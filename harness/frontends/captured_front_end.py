@@ -34,7 +34,6 @@ from harness.frontends.launch_code import (
     withheld,
 )
 from harness.frontends.one_file import GUARD, StandaloneError, code_before, values_of
-from harness.frontends.planning import cells_of
 from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import (
     CapturedLaunch,
@@ -241,7 +240,7 @@ class CapturedFrontEnd(FrontEnd):
         environment = self.child_environment(captured.compiler)
         missing = withheld(captured.capture.value.reads, environment, self.never)
         tool = self.own_disassembler(captured.compiler)
-        return cells_of(place, captured, nvdisasm=tool, withheld=missing)
+        return self.cells_of(place, captured, nvdisasm=tool, withheld=missing)
 
     def own_disassembler(self, compiler: Compiler) -> Tool | None:
         """One that the compiler brings along: it reads what the newest has dropped."""

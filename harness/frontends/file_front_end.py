@@ -15,7 +15,6 @@ from packaging.version import Version
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
 from harness.frontends.base import CapturePlace, FrontEnd, LaunchCode, Plan
 from harness.frontends.bench.bench import Kept, Sessions, Workbench, content_key
-from harness.frontends.planning import cells_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
 from harness.io.processes.hub import Hub
@@ -121,7 +120,7 @@ class FileFrontEnd(FrontEnd):
             for config in injected_configs(file, place).get(name, configs)
         ]
         key = content_key(file=text, compiler=place.compiler.identity)
-        return cells_of(place, captured_file(place, place.target, records, key=key))
+        return self.cells_of(place, captured_file(place, place.target, records, key=key))
 
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler

@@ -19,7 +19,7 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, form_of, front_end
 from harness.frontends.source_form import FileForm, SyntaxForm
-from harness.frontends.texts.ir_text import read_triton_ir
+from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.driver import TextFormat
 from harness.minimize.reduction.fingerprint import Fingerprint, Reaction, guards_of

@@ -12,7 +12,7 @@ from harness.cells.places import CompileOptions, places_of, work
 from harness.cells.selection import small_launch
 from harness.frontends.base import Selection
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.planning import raised_words
+from harness.frontends.base import raised_words
 from harness.frontends.registry import plan_launch
 from harness.run.executing import Executor, Follow, OnEmulator, keep_execution
 from harness.run.gpu.evaluating import OnGpu

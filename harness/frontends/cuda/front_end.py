@@ -35,7 +35,6 @@ from harness.frontends.file_front_end import (
 )
 from harness.frontends.one_file import Syntax, SyntaxNode
 from harness.frontends.pins import PINS, PackagedFrontEnd
-from harness.frontends.planning import cells_of
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered, Written
@@ -303,7 +302,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         file, configs = _configs(place)
         target, compiler = place.target, place.compiler
         jobs = (self._driver.compiled(bench, file, config, target, compiler) for config in configs)
-        return _planned(bench, place, configs, await asyncio.gather(*jobs))
+        return self._planned(bench, place, configs, await asyncio.gather(*jobs))
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
         file, configs = _configs(place)
@@ -314,7 +313,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
             if kept is None:
                 return None
             done.append(kept)
-        return _planned(bench, place, configs, done)
+        return self._planned(bench, place, configs, done)
 
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
@@ -334,6 +333,48 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
             file=self._driver.key(file, record.config, target, launch.compiler), record=record.key
         )
 
+    def _planned(
+        self,
+        bench: Workbench,
+        place: CapturePlace,
+        configs: list[dict[str, Scalar]],
+        done: list[Kept[Lowering]],
+    ) -> Plan:
+        """A cell for each kernel of each config; one for a config of which nothing is left.
+
+        Raises:
+            CaptureError: the file holds no kernel, or not the one that is meant.
+        """
+        repro = place.selection.repro
+        file = place.launch.spec.file or repro.file
+        source = read_source(file)
+        # Of what is refused, the source names the kernels.
+        defined = kernels_in(source) or [repro.kernel or file.stem]
+        entries: dict[str, _Kernel] = {}
+        records: list[LaunchFacts] = []
+        for config, kept in zip(configs, done, strict=True):
+            for name, entry, most in _kernels(bench, kept, defined):
+                block = block_of(source, name, config, file)
+                known = _Kernel(entry=entry, threads=block.threads or most, shared=block.shared)
+                record = content_key(file=kept.key, kernel=name, **asdict(known))
+                entries[record] = known
+                records.append(launch_of_file(record, name, config, file))
+        if not records:
+            raise CaptureError(f"{file}: it defines no __global__ function, and instantiates none")
+        captured = captured_file(
+            place,
+            (file, place.target, entries),
+            records,
+            key=content_key(lowerings=[each.key for each in done]),
+            ptxas=str(tool_of(place.compiler, "ptxas")),
+        )
+        plan = self.cells_of(place, captured)
+        cells = (
+            replace(cell, entry=entries[cell.record.key].entry if cell.record else None)
+            for cell in plan.cells
+        )
+        return replace(plan, cells=tuple(cells))
+
     def judge(self, lowering: Lowering) -> Verdict:
         return self._driver.judge(lowering)
 
@@ -350,48 +391,6 @@ def _configs(place: CapturePlace) -> tuple[Path, list[dict[str, Scalar]]]:
     injected = injected_configs(file, place).values()
     given = [config for configs in injected for config in configs]
     return file, given or configs_of(read_source(file), file, repro.macros)
-
-
-def _planned(
-    bench: Workbench,
-    place: CapturePlace,
-    configs: list[dict[str, Scalar]],
-    done: list[Kept[Lowering]],
-) -> Plan:
-    """A cell for each kernel of each config; one for a config of which nothing is left.
-
-    Raises:
-        CaptureError: the file holds no kernel, or not the one that is meant.
-    """
-    repro = place.selection.repro
-    file = place.launch.spec.file or repro.file
-    source = read_source(file)
-    # Of what is refused, the source names the kernels.
-    defined = kernels_in(source) or [repro.kernel or file.stem]
-    entries: dict[str, _Kernel] = {}
-    records: list[LaunchFacts] = []
-    for config, kept in zip(configs, done, strict=True):
-        for name, entry, most in _kernels(bench, kept, defined):
-            block = block_of(source, name, config, file)
-            known = _Kernel(entry=entry, threads=block.threads or most, shared=block.shared)
-            record = content_key(file=kept.key, kernel=name, **asdict(known))
-            entries[record] = known
-            records.append(launch_of_file(record, name, config, file))
-    if not records:
-        raise CaptureError(f"{file}: it defines no __global__ function, and instantiates none")
-    captured = captured_file(
-        place,
-        (file, place.target, entries),
-        records,
-        key=content_key(lowerings=[each.key for each in done]),
-        ptxas=str(tool_of(place.compiler, "ptxas")),
-    )
-    plan = cells_of(place, captured)
-    cells = (
-        replace(cell, entry=entries[cell.record.key].entry if cell.record else None)
-        for cell in plan.cells
-    )
-    return replace(plan, cells=tuple(cells))
 
 
 def _kernels(

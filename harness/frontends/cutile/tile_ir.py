@@ -16,7 +16,6 @@ from harness.frontends.file_front_end import (
     launch_of_file,
     repro_of_file,
 )
-from harness.frontends.planning import cells_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
 from harness.io.files.reading import read_regular
@@ -153,7 +152,7 @@ class _TileIrFrontEnd(PassedOnFrontEnd):
         key = content_key(bytecode=hashlib.sha256(data).hexdigest(), kernel=kernel)
         record = launch_of_file(key, kernel, {}, repro.file)
         captured = captured_file(place, (data, place.target), [record], key=key)
-        return cells_of(place, captured)
+        return self.cells_of(place, captured)
 
     async def lowered(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts

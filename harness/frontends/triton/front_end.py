@@ -212,7 +212,7 @@ class TritonInterpreter(Interpreter):
             kept = bench.find("check", key, Interpretation)
             if kept is not None and is_unchanged(kept.value.reads, self.environment(compiler)):
                 return kept.value
-            folder, end = await self._interpret(bench, "comparing", compiler, sent)
+            folder, end = await self._interpret(bench, "interpreting", compiler, sent)
             value = _read(folder, end)
             bench.hub.drop_folder(folder)
             timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
@@ -240,7 +240,7 @@ class TritonInterpreter(Interpreter):
             kept = bench.find("operations", key, Operations)
             if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
                 return kept.value.variants
-            folder, end = await self._interpret(bench, "comparing", compiler, sent)
+            folder, end = await self._interpret(bench, "interpreting", compiler, sent)
             try:
                 found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)
             except (OSError, msgspec.MsgspecError):

@@ -40,7 +40,13 @@ from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.recorded import Replaced, replacing
-from harness.frontends.triton.child.describing import (
+from harness.frontends.triton.child.interpreting import (
+    ended_badly,
+    in_a_line,
+    launch_with,
+    run_with_values,
+)
+from harness.frontends.triton.child.recording import (
     Injected,
     by_name,
     config_of,
@@ -53,12 +59,6 @@ from harness.frontends.triton.child.describing import (
     injected_options,
     plain_config,
     storages_of,
-)
-from harness.frontends.triton.child.interpreting import (
-    ended_badly,
-    in_a_line,
-    launch_with,
-    run_with_values,
 )
 from harness.io.children.captures import leave
 from harness.io.children.confine import settle

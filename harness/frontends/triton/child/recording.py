@@ -4,17 +4,25 @@ Triton's own `Autotuner`, `Heuristics` and pruning functions run as they are; on
 replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the call). Launch code
 that launches nothing may ask Triton's compiler itself: `triton.compile(source)` is noted, too. That
 is how a reproducer is written that needs neither a GPU nor torch.
+
+A launch is described by its config, its arguments as Triton sees them, and its grid.
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import hashlib
 import inspect
-from dataclasses import dataclass, field, is_dataclass
+import operator
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from fnmatch import fnmatchcase
+from functools import cache
 from json import dumps
 from typing import Any
 
@@ -22,25 +30,423 @@ import torch
 import triton
 import triton.compiler
 from triton.runtime import driver
-from triton.runtime.autotuner import Autotuner
+from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.recorded import Record, Recorder, Replaced, hash_of
-from harness.frontends.triton.child.describing import (
-    Injected,
-    by_name,
-    config_of,
-    describe_arguments,
-    describe_views,
-    first_stage,
-    grid_dims,
-    injected_configs,
-    injected_options,
-    plain_config,
-    specialization,
-    stable,
-    suspicion,
-)
+
+_DEFAULTS = {
+    "num_ctas": 1,
+    # Triton 3.2 only.
+    "num_buffers_warp_spec": 0,
+    "num_consumer_groups": 0,
+    "reg_dec_producer": 0,
+    "reg_inc_consumer": 0,
+}
+
+
+def first_stage(function: Any) -> str:
+    """What a kernel's source becomes at first: Gluon has no TTIR."""
+    is_gluon = getattr(function, "is_gluon", None)
+    return "glir" if is_gluon is not None and is_gluon() else "ttir"
+
+
+def by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
+    """Arguments by name, as far as they are given by position."""
+    return dict(zip(names, args, strict=False))
+
+
+def config_of(config: Any) -> dict[str, Any]:
+    """A tuner's config by name, options among them; the same in all versions of Triton."""
+    values = dict(config.all_kwargs())
+    for option in OPTIONS:
+        value = getattr(config, option, None)
+        if value is not None:
+            values.setdefault(option, value)
+    # What every config has unless it says otherwise: the same config has one name in all versions.
+    for option, default in _DEFAULTS.items():
+        if values.get(option) == default:
+            del values[option]
+    return {name: _plain(value) for name, value in values.items() if value is not None}
+
+
+def plain_config(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The config of a launch without a tuner: its meta-parameters, and the options it gives."""
+    given = {**by_name(function.arg_names, args), **kwargs}
+    names = [parameter.name for parameter in function.params if parameter.is_constexpr]
+    values = {name: getattr(given.get(name), "value", given.get(name)) for name in names}
+    config = {
+        name: value for name, value in values.items() if isinstance(value, bool | int | float | str)
+    }
+    options = {name: _plain(kwargs[name]) for name in OPTIONS if kwargs.get(name) is not None}
+    return {**config, **options}
+
+
+def _plain(value: Any) -> Any:
+    value = getattr(value, "value", value)
+    return value if isinstance(value, bool | int | float | str) else repr(value)
+
+
+def describe_arguments(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What Triton specialises on, argument by argument (never finer than needed to be safe)."""
+    bound = {**by_name(function.arg_names, args), **kwargs}
+    described = []
+    for parameter in function.params:
+        if parameter.name in bound:
+            value = bound[parameter.name]
+        else:
+            value = getattr(parameter, "default", None)
+        described.append(
+            {"name": parameter.name, **_describe(value, constexpr=parameter.is_constexpr)}
+        )
+    return described
+
+
+def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
+    if constexpr:
+        inner = getattr(value, "value", value)
+        key = getattr(inner, "cache_key", None)
+        return {"constexpr": stable(inner) if key is None else f"{inner.fn.__name__}:{key}"}
+    if value is None:
+        return {"none": True}
+    if isinstance(value, torch.Tensor):
+        return {
+            "tensor": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "aligned": value.data_ptr() % 16 == 0,
+        }
+    if isinstance(value, bool | float):
+        return {"scalar": type(value).__name__}
+    if isinstance(value, int):
+        width = "i32" if -(2**31) <= value < 2**31 else "i64" if value < 2**63 else "u64"
+        return {"integer": width, "value": value, "one": value == 1, "divisible": value % 16 == 0}
+    if isinstance(value, tuple):
+        return {"tuple": [_describe(item, constexpr=False) for item in value]}
+    if hasattr(value, "block_shape"):
+        return _describe_descriptor(value)
+    return {"object": stable(value)}
+
+
+def _describe_descriptor(value: Any) -> dict[str, Any]:
+    """A tensor descriptor: whatever it has beside a tensor's own is part of its type."""
+    names = [each.name for each in fields(value)] if is_dataclass(value) else ["layout"]
+    more = {
+        name: stable(getattr(value, name, None))
+        for name in names
+        if name not in {"base", "shape", "strides", "block_shape"}
+    }
+    return {
+        "descriptor": str(value.base.dtype).removeprefix("torch."),
+        "block": list(value.block_shape),
+        "rank": len(value.shape),
+        **more,
+    }
+
+
+def stable(value: Any) -> str:
+    """A repr without memory addresses."""
+    text = repr(value)
+    return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text
+
+
+def specialization(described: dict[str, Any]) -> dict[str, Any]:
+    """The part of a description that can change the code: not the exact shape or integer."""
+    hidden = {"shape", "value"}
+    return {name: item for name, item in described.items() if name not in hidden}
+
+
+def grid_dims(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> list[int]:
+    """The sizes of the grid; a function is asked for it with what Triton binds: all parameters."""
+    if callable(grid):
+        names = {parameter.name for parameter in function.params}
+        given = {**by_name(function.arg_names, args), **kwargs}
+        bound = {name: value for name, value in given.items() if name in names}
+        grid = grid({**_defaults(function), **bound})
+    grid = grid if isinstance(grid, tuple | list) else (grid,)
+    return [operator.index(size) for size in grid]
+
+
+def _defaults(function: Any) -> dict[str, Any]:
+    parameters = inspect.signature(function.fn).parameters.values()
+    return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+
+# --- arguments as views of storages --------------------------------------------------------------
+
+
+def describe_views(arguments: Mapping[str, Any], constexprs: set[str]) -> dict[str, Any]:
+    """Arguments as `Snapshots.take` describes them, and the bytes of each storage behind them.
+
+    For tensors without values: nothing is read.
+    """
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        storages = storages_of(arguments.values(), _number_of)
+        places = {_number_of(storage): number for number, storage in enumerate(storages)}
+        described = [
+            describe_constexpr(name, value)
+            if name in constexprs
+            else describe_argument(name, value, places, _number_of)
+            for name, value in arguments.items()
+        ]
+    return {"views": described, "storages": [int(storage.nbytes()) for storage in storages]}
+
+
+def storages_of(values: Any, number_of: Callable[[Any], int] | None = None) -> list[Any]:
+    """The storages behind arguments, each once, in the order in which they first appear."""
+    number_of = number_of or identity
+    found: dict[int, Any] = {}
+
+    def visit(value: Any) -> None:
+        tensor = _tensor(value)
+        if tensor is not None:
+            storage = tensor.untyped_storage()
+            found.setdefault(number_of(storage), storage)
+        elif hasattr(value, "block_shape"):
+            visit(value.base)
+        elif isinstance(value, tuple | list):
+            for item in value:
+                visit(item)
+
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        for value in values:
+            visit(value)
+    return list(found.values())
+
+
+def _tensor(value: Any) -> torch.Tensor | None:
+    if not isinstance(value, torch.Tensor) and hasattr(value, "data_ptr"):
+        value = getattr(value, "base", None)
+    return value.detach() if isinstance(value, torch.Tensor) else None
+
+
+def identity(storage: Any) -> int:
+    """The address of a storage; those of nothing have none of their own."""
+    return int(storage.data_ptr()) or -id(storage)
+
+
+def _number_of(storage: Any) -> int:
+    """Of one that has no address: where torch has it."""
+    return int(storage._cdata)  # noqa: SLF001 - there is no other way
+
+
+def describe_constexpr(name: str, value: Any) -> dict[str, Any]:
+    """The value of one, where it is plain."""
+    value = getattr(value, "value", value)
+    plain = describe_argument(name, value, {}) if isinstance(value, bool | int | float) else {}
+    if isinstance(value, str):
+        plain = {"type": "str", "value": value}
+    return {**plain, "name": name, "kind": "constexpr"}
+
+
+def describe_argument(
+    name: str, value: Any, places: Mapping[int, int], number_of: Callable[[Any], int] = identity
+) -> dict[str, Any]:
+    """An argument by its parameter's name; `places` are the numbers of the storages."""
+    tensor = _tensor(value)
+    if tensor is not None:
+        wrapped = str(value.dtype) if not isinstance(value, torch.Tensor) else str(tensor.dtype)
+        return {
+            "name": name,
+            "kind": "tensor",
+            "dtype": wrapped.removeprefix("torch."),
+            "shape": list(tensor.shape),
+            "strides": list(tensor.stride()),
+            **_place(tensor, places, number_of),
+        }
+    value = getattr(value, "value", value)
+    if value is None:
+        return {"name": name, "kind": "none"}
+    if isinstance(value, bool | int):
+        return {
+            "name": name,
+            "kind": "scalar",
+            "type": type(value).__name__,
+            "value": str(int(value)),
+        }
+    if isinstance(value, float):
+        return {"name": name, "kind": "scalar", "type": "float", "value": value.hex()}
+    if isinstance(value, tuple | list):
+        items = [
+            describe_argument(f"{name}.{n}", v, places, number_of) for n, v in enumerate(value)
+        ]
+        return {"name": name, "kind": "tuple", "items": items}
+    if hasattr(value, "block_shape"):
+        return _descriptor(name, value, places, number_of)
+    return {"name": name, "kind": "object", "type": type(value).__name__}
+
+
+def _descriptor(
+    name: str, value: Any, places: Mapping[int, int], number_of: Callable[[Any], int]
+) -> dict[str, Any]:
+    base = _tensor(value.base)
+    assert base is not None
+    return {
+        "name": name,
+        "kind": "descriptor",
+        "dtype": str(value.base.dtype).removeprefix("torch."),
+        "shape": [int(size) for size in value.shape],
+        "strides": [int(stride) for stride in value.strides],
+        "block": [int(size) for size in value.block_shape],
+        "nan_padding": getattr(value, "padding", "zero") == "nan",
+        "round_to_tf32": bool(getattr(value, "round_f32_to_tf32", False)),
+        **_place(base, places, number_of),
+    }
+
+
+def _place(
+    tensor: torch.Tensor, places: Mapping[int, int], number_of: Callable[[Any], int]
+) -> dict[str, Any]:
+    return {
+        "buffer": places[number_of(tensor.untyped_storage())],
+        "offset": tensor.storage_offset() * tensor.element_size(),
+    }
+
+
+Injected = dict[str, list[dict[str, Any]]]
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""What `triton.Config` takes by name; all else of a config is a meta-parameter."""
+
+_OF_A_LAUNCH = (*OPTIONS, "ptx_options")
+
+
+def injected_configs(tuner: Any, asked: Injected) -> list[Any] | None:
+    """The configs that take the place of a tuner's own; None where none are asked for its kernel.
+
+    They get the hook of the tuner's first config, which prepares the arguments for any of them.
+    """
+    found = _of(tuner.base_fn.__name__, asked)
+    if found is None:
+        return None
+    hook = next((config.pre_hook for config in tuner.configs), None)
+    return [_config(values, hook) for values in found]
+
+
+def injected_options(kernel: str, asked: Injected) -> list[dict[str, Any]]:
+    """Options for more launches of a kernel without a tuner; its other arguments stay."""
+    return [
+        {name: value for name, value in values.items() if name in _OF_A_LAUNCH}
+        for values in _of(kernel, asked) or ()
+    ]
+
+
+def _of(kernel: str, asked: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
+    return next((found for name, found in asked.items() if fnmatchcase(kernel, name)), None)
+
+
+def _config(values: Mapping[str, Any], hook: Any) -> Any:
+    meta = {name: value for name, value in values.items() if name not in OPTIONS}
+    options = {name: value for name, value in values.items() if name in OPTIONS}
+    return Config(meta, **options, pre_hook=hook)
+
+
+def suspicion(function: Any, values: Mapping[str, Any]) -> str:
+    """Say in words what a config covers only partly; empty where nothing is suspect.
+
+    `values` are the kernel's arguments by name, meta-parameters among them. A block size `P` is
+    suspect if all of this holds, which leaves out whatever could be a loop or a grid over it:
+
+    - the kernel takes `offsets = tl.arange(0, P)` as it is, and uses `P` for nothing else but
+      shapes: in no product, quotient, sum, `range` or condition;
+    - `offsets` is compared with a dimension (`offsets < D`), an argument whose value is known;
+    - the value of `D` is larger than that of `P`.
+    """
+    found = []
+    for block, limit in _compared(function):
+        covered, whole = _integer(values.get(block)), _integer(values.get(limit))
+        if covered is not None and whole is not None and covered < whole:
+            found.append(
+                f"{block}={covered} covers {covered} of {limit}={whole}, "
+                "and the kernel does not loop over it"
+            )
+    return "; ".join(found)
+
+
+@cache
+def _compared(function: Any) -> tuple[tuple[str, str], ...]:
+    """Each `P` and `D` of a kernel whose values decide, in the order of the source."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return ()
+    offsets = _plain_offsets(tree)
+    pairs = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], ast.Lt):
+            continue
+        block, limit = offsets.get(_base_name(node.left)), node.comparators[0]
+        if block and isinstance(limit, ast.Name) and not _is_used_elsewhere(tree, block):
+            pairs.append((block, limit.id))
+    return tuple(dict.fromkeys(pairs))
+
+
+def _integer(value: Any) -> int | None:
+    value = getattr(value, "value", value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _base_name(node: ast.expr) -> str:
+    """`offsets` of `offsets[:, None]`."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _plain_offsets(tree: ast.Module) -> dict[str, str]:
+    """Names that are assigned `tl.arange(0, P)` and nothing else, each with its `P`."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                assigned.setdefault(_base_name(target), []).append(node.value)
+        elif isinstance(node, ast.AugAssign):
+            assigned.setdefault(_base_name(node.target), []).append(node.value)
+    return {
+        name: block
+        for name, expressions in assigned.items()
+        if len(expressions) == 1 and (block := _arange(expressions[0]))
+    }
+
+
+def _arange(node: ast.expr) -> str:
+    """`P` of `tl.arange(0, P)`, also with a new axis behind it; empty for anything else."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return ""
+    if node.func.attr != "arange" or len(node.args) != 2:
+        return ""
+    start, end = node.args
+    is_zero = isinstance(start, ast.Constant) and start.value == 0
+    return end.id if is_zero and isinstance(end, ast.Name) else ""
+
+
+def _is_used_elsewhere(tree: ast.Module, block: str) -> bool:
+    """Whether `block` appears where a loop or a grid over the dimension may come from it."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Name) or node.id != block:
+            continue
+        user = parents[node]
+        while isinstance(user, ast.Tuple | ast.List):
+            user = parents[user]
+        if not isinstance(user, ast.Call) or not _makes_a_shape(user):
+            return True
+    return False
+
+
+def _makes_a_shape(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr in {
+        "arange",
+        "broadcast_to",
+        "full",
+        "reshape",
+        "view",
+        "zeros",
+    }
+
 
 # As they are while nothing is recorded.
 _LAUNCH, _COMPILE = JITFunction.run, triton.compile

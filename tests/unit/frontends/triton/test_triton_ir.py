@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from harness.frontends.texts.ir_text import IrError, IrFacts, read_triton_ir
+from harness.frontends.texts.ir_inputs import IrError, IrFacts, read_triton_ir
 
 TTIR = """#loc = loc("/some/file.py":7:0)
 module {

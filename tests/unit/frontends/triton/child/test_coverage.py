@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture(autouse=True, scope="module")
 def _imported() -> None:
     """Every worker of the suite collects this file, and one runs it: torch takes seconds."""
-    module = importlib.import_module("harness.frontends.triton.child.describing")
+    module = importlib.import_module("harness.frontends.triton.child.recording")
     globals()["suspicion"] = module.suspicion
 
 
