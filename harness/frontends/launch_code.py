@@ -154,7 +154,15 @@ def is_unchanged(reads: Reads, environment: Mapping[str, str]) -> bool:
         return False
     if any(folder_fact(path) != fact for path, fact in reads.folders.items()):
         return False
-    return _same_files(reads) and _same_modules(reads)
+    if any(_file_fact(path) != fact for path, fact in reads.files.items()):
+        return False
+    if reads.modules:
+        importlib.invalidate_caches()
+    return all(
+        module_origin(name, search.path) == origin
+        for search in reads.modules
+        for name, origin in search.found.items()
+    )
 
 
 def withheld(
@@ -168,10 +176,6 @@ def withheld(
     return sorted(reads.variables.keys() & os.environ.keys() - environment.keys() - never)
 
 
-def _same_files(reads: Reads) -> bool:
-    return all(_file_fact(path) == fact for path, fact in reads.files.items())
-
-
 def _file_fact(path: str) -> str | None:
     """As `file_fact`; a file that many captures read is hashed once."""
     try:
@@ -183,16 +187,6 @@ def _file_fact(path: str) -> str | None:
     if known is None or known[0] != stamp:
         known = _HASHED[path] = (stamp, file_fact(path))
     return known[1]
-
-
-def _same_modules(reads: Reads) -> bool:
-    if reads.modules:
-        importlib.invalidate_caches()
-    return all(
-        module_origin(name, search.path) == origin
-        for search in reads.modules
-        for name, origin in search.found.items()
-    )
 
 
 _MOST_BYTES = 4 << 20

@@ -409,22 +409,8 @@ async def run_program(
         (folder / "request.json").write_bytes(msgspec.json.encode(request))
     # Isolated: neither the user's module path nor their own packages are seen there.
     argv: list[str | Path] = [interpreter_of(compiler), "-I", "-B", program]
-    async with bench.slot(alone=alone):
-        end = await bench.hub.execute(
-            argv,
-            folder=folder,
-            limits=limits or bench.limits,
-            env=_environment(compiler, folder),
-            writable=[folder] if is_confined() else None,
-        )
-    bench.cpu_seconds += end.cpu
-    return ProgramEnd(end=end, answer=_answer(folder / "answer.json"), folder=folder)
-
-
-def _environment(compiler: Compiler, folder: Path) -> dict[str, str]:
-    user = plain_environment() if is_confined() else dict(os.environ)
-    return {
-        **user,
+    env = {
+        **(plain_environment() if is_confined() else os.environ),
         "HOME": str(folder),
         "TMPDIR": str(folder),
         # A GPU of this machine is not used; threads of numeric libraries are not needed.
@@ -432,11 +418,17 @@ def _environment(compiler: Compiler, folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         **dict(compiler.variables),
     }
-
-
-def _answer(path: Path) -> dict[str, Any] | None:
-    try:
-        data = read_regular(path, _MOST_BYTES, follow_links=False)
-        return msgspec.json.decode(data, type=dict[str, Any])
-    except (ConfigurationError, msgspec.MsgspecError):
-        return None
+    async with bench.slot(alone=alone):
+        end = await bench.hub.execute(
+            argv,
+            folder=folder,
+            limits=limits or bench.limits,
+            env=env,
+            writable=[folder] if is_confined() else None,
+        )
+    bench.cpu_seconds += end.cpu
+    answer = None
+    with contextlib.suppress(ConfigurationError, msgspec.MsgspecError):
+        data = read_regular(folder / "answer.json", _MOST_BYTES, follow_links=False)
+        answer = msgspec.json.decode(data, type=dict[str, Any])
+    return ProgramEnd(end=end, answer=answer, folder=folder)

@@ -37,6 +37,7 @@ from cutlass.cutlass_dsl import JitArgAdapterRegistry
 from harness.frontends.cutedsl.host_code import dynamic_shared
 from harness.frontends.pretend.recorded import (
     OURS,
+    NotCompiled,
     Record,
     RecordedSession,
     Recorder,
@@ -132,7 +133,7 @@ class FunctionRecorder(Recorder):
 
         def note(
             dsl: Any, module: Any, _hash: Any, _name: str, pipeline: Any, *_: Any, **given: Any
-        ) -> NotCompiled:
+        ) -> NotCalled:
             options = dsl.compile_options
             arch = str(options.gpu_arch or dsl.envar.arch)
             keep = _option(options, "KeepPTX")
@@ -158,7 +159,7 @@ class FunctionRecorder(Recorder):
                 )
                 record.sign()
                 self.keep(record)
-            return NotCompiled(label_of(body) if body is not None else "kernel")
+            return NotCalled(label_of(body) if body is not None else "kernel", "function")
 
         return note
 
@@ -192,7 +193,7 @@ class FunctionRecorder(Recorder):
                 record = FunctionRecord(kernel=label, file=file, error=described, launched=launched)
                 record.sign()
                 self.keep(record)
-                return NotCompiled(label_of(body))
+                return NotCalled(label_of(body), "function")
 
         return trace
 
@@ -226,14 +227,11 @@ class FunctionRecorder(Recorder):
         return label_of(max(fits, key=lambda each: len(each.__name__)))
 
 
-class NotCompiled:
+class NotCalled(NotCompiled):
     """What launch code gets in place of a compiled function: it can be called, and does nothing."""
 
     # As where nothing was asked to be kept.
     __ptx__ = __cubin__ = __mlir__ = None
-
-    def __init__(self, name: str) -> None:
-        self._name = name
 
     def __call__(self, *_: Any, **__: Any) -> None:
         """There is no GPU."""
@@ -243,12 +241,8 @@ class NotCompiled:
 
     seal_specialization = run_compiled_program
 
-    def to(self, *_: Any) -> NotCompiled:
+    def to(self, *_: Any) -> NotCalled:
         return self
-
-    def __getattr__(self, name: str) -> Any:
-        message = f"the launch code reads .{name} of the compiled function {self._name}"
-        raise AttributeError(message)
 
 
 def _family(kind: Any) -> list[Any]:

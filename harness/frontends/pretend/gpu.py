@@ -227,10 +227,6 @@ def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-def _cuda(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
-    return args[0].to(_Backing.device)
-
-
 def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     # `x.type("torch.cuda.HalfTensor")` names the device too.
     if len(args) > 1 and isinstance(args[1], str) and args[1].startswith("torch.cuda."):
@@ -239,29 +235,17 @@ def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-def _data_ptr(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    tensor = args[0]
-    if not tensor.is_meta:
-        return func(*args, **kwargs)
-    return _BASE_ADDRESS + tensor.storage_offset() * tensor.element_size()
+def _if_meta(answer: Callable[[Any], Any]) -> Callable[..., Any]:
+    """What a method answers for a tensor without storage."""
 
+    def method(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return answer(args[0]) if args[0].is_meta else func(*args, **kwargs)
 
-def _dlpack(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not args[0].is_meta:
-        return func(*args, **kwargs)
-    return as_capsule(args[0], args[0].data_ptr())
-
-
-def _dlpack_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return CUDA_DEVICE if args[0].is_meta else func(*args, **kwargs)
+    return method
 
 
 def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return 0 if _is_backed(args[0]) else func(*args, **kwargs)
-
-
-def _itself(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG001
-    return args[0]
 
 
 def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -274,12 +258,12 @@ def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "to": _to,
-    "cuda": _cuda,
-    "data_ptr": _data_ptr,
-    "__dlpack__": _dlpack,
-    "__dlpack_device__": _dlpack_device,
+    "cuda": lambda func, args, kwargs: args[0].to(_Backing.device),  # noqa: ARG005
+    "data_ptr": _if_meta(lambda it: _BASE_ADDRESS + it.storage_offset() * it.element_size()),
+    "__dlpack__": _if_meta(lambda it: as_capsule(it, it.data_ptr())),
+    "__dlpack_device__": _if_meta(lambda _: CUDA_DEVICE),
     "get_device": _get_device,
-    "pin_memory": _itself,
+    "pin_memory": lambda func, args, kwargs: args[0],  # noqa: ARG005
     "type": _type,
     "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
     **dict.fromkeys(
@@ -456,7 +440,7 @@ def _keep_in_backward(mode: _CudaMode) -> None:
     node.apply = apply
 
 
-CUDA_DEVICE = (2, 0)
+CUDA_DEVICE: tuple[int, int] = (2, 0)
 """`kDLCUDA` and the number of the device."""
 
 _CODES = {

@@ -84,6 +84,17 @@ class Record:
         return [self.error["type"], self.error["message"]] if self.error else None
 
 
+class NotCompiled:
+    """What launch code gets in place of a compiled kernel: nothing can be read off it yet."""
+
+    def __init__(self, name: str, what: str = "kernel") -> None:
+        self._name, self._what = name, what
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"the launch code reads .{name} of the compiled {self._what} {self._name}"
+        raise AttributeError(message)
+
+
 class Recorder:
     """Collects records while `active()`; equal ones of one config are kept once.
 

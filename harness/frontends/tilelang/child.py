@@ -33,6 +33,7 @@ from tilelang.autotuner import AutoTuner
 
 from harness.frontends.pretend.recorded import (
     OURS,
+    NotCompiled,
     Record,
     RecordedSession,
     Recorder,
@@ -280,13 +281,14 @@ _DTYPES = {
 }
 
 
-class StandIn:
+class StandIn(NotCompiled):
     """Nothing is compiled yet, so nothing can be read off; a call gives outputs of the right shape.
 
     `out_idx` are the parameters that a caller does not pass, as TileLang has it.
     """
 
     def __init__(self, kernel: str, function: Any = None, out_idx: Any = None) -> None:
+        super().__init__(kernel)
         self.kernel = kernel
         self.prim_func = function
         self.latency = self.ref_latency = 0.0
@@ -310,10 +312,6 @@ class StandIn:
 
     def get_profiler(self, *_: Any, **__: Any) -> Profiler:
         return Profiler()
-
-    def __getattr__(self, name: str) -> Any:
-        message = f"the launch code reads .{name} of the compiled kernel {self.kernel}"
-        raise AttributeError(message)
 
 
 class NotLowered:

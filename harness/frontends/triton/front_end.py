@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from packaging.version import Version
@@ -153,6 +153,10 @@ def _judge_gluon(error: RaisedError, log: str) -> Verdict | None:
     return None
 
 
+T = TypeVar("T")
+_INTERPRETING = "harness.frontends.triton.child.interpreting"
+
+
 class TritonInterpreter(Interpreter):
     """See `harness.frontends.base`."""
 
@@ -212,9 +216,10 @@ class TritonInterpreter(Interpreter):
             kept = bench.find("check", key, Interpretation)
             if kept is not None and is_unchanged(kept.value.reads, self.environment(compiler)):
                 return kept.value
-            folder, end = await self._interpret(bench, "interpreting", compiler, sent)
-            value = _read(folder, end)
-            bench.hub.drop_folder(folder)
+            value = await self._interpreted(bench, compiler, sent, Interpretation)
+            if isinstance(value, str):
+                error = RaisedError(type="Interpreter", kinds=(), message=value)
+                return Interpretation(error=error)
             timed_out = any("time limit" in v.error for f in value.findings for v in f.variants)
             if not (value.error or timed_out):
                 bench.keep("check", key, value, {})
@@ -240,50 +245,37 @@ class TritonInterpreter(Interpreter):
             kept = bench.find("operations", key, Operations)
             if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
                 return kept.value.variants
-            folder, end = await self._interpret(bench, "interpreting", compiler, sent)
-            try:
-                found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Operations)
-            except (OSError, msgspec.MsgspecError):
-                said = _said(folder, end)
-                found = Operations(variants=[Departure(error=said) for _ in others])
-            bench.hub.drop_folder(folder)
-            if not any(each.error for each in found.variants):
-                bench.keep("operations", key, found, {})
-        return found.variants
+            value = await self._interpreted(bench, compiler, sent, Operations)
+            if isinstance(value, str):
+                return [Departure(error=value) for _ in others]
+            if not any(each.error for each in value.variants):
+                bench.keep("operations", key, value, {})
+        return value.variants
 
-    async def _interpret(
-        self, bench: Workbench, module: str, compiler: Compiler, sent: Mapping[str, Any]
-    ) -> tuple[Path, ProcessEnd]:
-        """Have a module for children answer a request in its interpreter; the folder is ours."""
+    async def _interpreted(
+        self, bench: Workbench, compiler: Compiler, sent: Mapping[str, Any], schema: type[T]
+    ) -> T | str:
+        """The answer of a child to a request; how it ended where it left none."""
         require_confinement()
         folder = bench.hub.new_folder("check")
         request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
         with scratch_disk():
             (folder / "request.json").write_text(json.dumps(request))
-        argv = [sys.executable, "-m", f"{self._front_end.module}.{module}", str(folder)]
+        argv = [sys.executable, "-m", _INTERPRETING, str(folder)]
         env = dict(self.environment(compiler))
         # Its forks are its own affair, and as many as there are workers.
         async with bench.slot(alone=True):
             end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
         bench.cpu_seconds += end.cpu
-        return folder, end
-
-
-def _read(folder: Path, end: ProcessEnd) -> Interpretation:
-    try:
-        return msgspec.json.decode((folder / "result.json").read_bytes(), type=Interpretation)
-    except (OSError, msgspec.MsgspecError):
-        pass
-    error = RaisedError(type="Interpreter", kinds=(), message=_said(folder, end))
-    return Interpretation(error=error)
-
-
-def _said(folder: Path, end: ProcessEnd) -> str:
-    """How the process ended that left no result."""
-    log = folder / "stderr"
-    lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-    said = f": {lines[-1][:300]}" if lines else ""
-    return f"the interpreter's process {end.words}{said}"
+        try:
+            return msgspec.json.decode((folder / "result.json").read_bytes(), type=schema)
+        except (OSError, msgspec.MsgspecError):
+            log = folder / "stderr"
+            lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
+            last = f": {lines[-1][:300]}" if lines else ""
+            return f"the interpreter's process {end.words}{last}"
+        finally:
+            bench.hub.drop_folder(folder)
 
 
 _KEPT = ("source", "ttir", "glir", "ttgir", "llir", "ptx")

@@ -33,7 +33,7 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.jit import JITFunction
 
-from harness.frontends.pretend.recorded import Record, Recorder, Replaced, hash_of
+from harness.frontends.pretend.recorded import NotCompiled, Record, Recorder, Replaced, hash_of
 
 _DEFAULTS = {
     "num_ctas": 1,
@@ -163,17 +163,11 @@ def grid_dims(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid
         names = {parameter.name for parameter in function.params}
         given = {**by_name(function.arg_names, args), **kwargs}
         bound = {name: value for name, value in given.items() if name in names}
-        grid = grid({**_defaults(function), **bound})
+        signature = inspect.signature(function.fn).parameters.values()
+        defaults = {each.name: each.default for each in signature if each.default is not each.empty}
+        grid = grid({**defaults, **bound})
     grid = grid if isinstance(grid, tuple | list) else (grid,)
     return [operator.index(size) for size in grid]
-
-
-def _defaults(function: Any) -> dict[str, Any]:
-    parameters = inspect.signature(function.fn).parameters.values()
-    return {each.name: each.default for each in parameters if each.default is not each.empty}
-
-
-# --- arguments as views of storages --------------------------------------------------------------
 
 
 def describe_views(arguments: Mapping[str, Any], constexprs: set[str]) -> dict[str, Any]:
@@ -432,20 +426,14 @@ def _is_used_elsewhere(tree: ast.Module, block: str) -> bool:
         user = parents[node]
         while isinstance(user, ast.Tuple | ast.List):
             user = parents[user]
-        if not isinstance(user, ast.Call) or not _makes_a_shape(user):
+        function = user.func if isinstance(user, ast.Call) else None
+        if not isinstance(function, ast.Attribute) or function.attr not in _SHAPES:
             return True
     return False
 
 
-def _makes_a_shape(node: ast.Call) -> bool:
-    return isinstance(node.func, ast.Attribute) and node.func.attr in {
-        "arange",
-        "broadcast_to",
-        "full",
-        "reshape",
-        "view",
-        "zeros",
-    }
+# What `P` may be used for.
+_SHAPES = ("arange", "broadcast_to", "full", "reshape", "view", "zeros")
 
 
 # As they are while nothing is recorded.
@@ -483,20 +471,17 @@ class LaunchRecord(Record):
         return _LAUNCH(self.function, *self.args, grid=grid, warmup=True, **self.kwargs)
 
 
-class RecordedKernel:
-    """What a launch returns under capture: nothing is compiled yet, so nothing can be read off."""
-
-    def __init__(self, kernel: str) -> None:
-        self._kernel = kernel
+class RecordedKernel(NotCompiled):
+    """What a launch returns under capture."""
 
     def __getitem__(self, grid: Any) -> Any:
+        # A kernel from `warmup()` is launched like this; the launch is recorded already.
         return lambda *_, **__: None
 
     def __getattr__(self, name: str) -> Any:
         if name in {"_init_handles", "run"}:
             return lambda *_, **__: None
-        message = f"the launch code reads .{name} of the compiled kernel {self._kernel}"
-        raise AttributeError(message)
+        return super().__getattr__(name)
 
 
 @dataclass
@@ -765,14 +750,8 @@ class _Later:
         return f"<{self._name}: not compiled yet>"
 
 
-class _RecordedCompilation:
+class _RecordedCompilation(NotCompiled):
     """What `triton.compile` returns under capture."""
 
-    def __init__(self, kernel: str) -> None:
-        self._kernel = kernel
-        self.metadata = _Later("metadata")
-        self.asm = _Later("asm")
-
-    def __getattr__(self, name: str) -> Any:
-        message = f"the launch code reads .{name} of the compiled kernel {self._kernel}"
-        raise AttributeError(message)
+    metadata = _Later("metadata")
+    asm = _Later("asm")

@@ -182,28 +182,24 @@ class _PastError(Exception):
 def _watch_stages(backend_class: Any, progress: ProgressFile, until: str | None) -> None:
     original = backend_class.add_stages
 
+    def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def stage(source: Any, metadata: Any) -> Any:
+            progress.enter(name)
+            started = time.perf_counter()
+            result = function(source, metadata)
+            progress.stages[name] = time.perf_counter() - started
+            if name == until:
+                raise _PastError
+            return result
+
+        return stage
+
     def add_stages(self: Any, stages: dict[str, Callable[..., Any]], *args: Any) -> Any:
         result = original(self, stages, *args)
-        for name, function in list(stages.items()):
-            stages[name] = _timed(name, function, progress, is_last=name == until)
+        stages.update({name: watched(name, function) for name, function in stages.items()})
         return result
 
     backend_class.add_stages = add_stages
-
-
-def _timed(
-    name: str, function: Callable[..., Any], progress: ProgressFile, *, is_last: bool
-) -> Callable[..., Any]:
-    def stage(source: Any, metadata: Any) -> Any:
-        progress.enter(name)
-        started = time.perf_counter()
-        result = function(source, metadata)
-        progress.stages[name] = time.perf_counter() - started
-        if is_last:
-            raise _PastError
-        return result
-
-    return stage
 
 
 def _plain(value: Any) -> Any:
@@ -232,7 +228,10 @@ def lower(record: Any, folder: Path, asked: Message) -> None:
         os.environ["MLIR_ENABLE_DUMP"] = "1"
     if ptxas := asked["ptxas"]:
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
-        _forget_answers()
+        # What the backend remembers is of the ptxas that it saw during the capture.
+        for value in _NAMESPACE.values():
+            if callable(getattr(value, "cache_clear", None)):
+                value.cache_clear()
 
     progress = ProgressFile(folder, record.first_stage)
     calls: list[list[str]] = []
@@ -252,13 +251,6 @@ def lower(record: Any, folder: Path, asked: Message) -> None:
     result["seconds"] = progress.stages
     result["triton"] = importlib.metadata.version("triton")
     leave(result, folder)
-
-
-def _forget_answers() -> None:
-    """Drop what the backend remembers of the ptxas that it saw during the capture."""
-    for value in _NAMESPACE.values():
-        if callable(getattr(value, "cache_clear", None)):
-            value.cache_clear()
 
 
 def picked_ptxas(capability: int) -> str:
