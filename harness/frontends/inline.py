@@ -53,15 +53,11 @@ def _kind(kind: object) -> str:
 
 
 def _path(export: Export, path: list[int]) -> tuple[str | int, ...]:
-    names = list(_parameters(export.definitions[0].source))
-    return (names[path[0]], *path[1:])
-
-
-def _parameters(source: str) -> Iterator[str]:
-    function = ast.parse(source).body[0]
+    function = ast.parse(export.definitions[0].source).body[0]
     assert isinstance(function, ast.FunctionDef)
-    for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
-        yield each.arg
+    given = function.args
+    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    return (names[path[0]], *path[1:])
 
 
 class _Writer:
@@ -76,7 +72,7 @@ class _Writer:
         self.helpers: list[str] = []
         # What a name at the top of the file stands for.
         self._meanings: dict[str, object] = {}
-        self._local = {name for each in definitions for name in _identifiers(each)}
+        self._local = {name for each in definitions for name in _given(ast.parse(each.source))}
 
     def define(self, index: int, *, is_known: bool = True) -> str:
         """The text of a definition; what it names is written before it."""
@@ -151,10 +147,6 @@ def _import(name: str, module: str, attribute: str | None) -> str:
     if name == last:
         return f"from {parent} import {last}"
     return f"import {module} as {name}"
-
-
-def _identifiers(definition: Definition) -> Iterator[str]:
-    yield from _given(ast.parse(definition.source))
 
 
 def _given(tree: ast.AST) -> Iterator[str]:

@@ -63,14 +63,12 @@ def read_file(path: Path, entry: str | None = None, *, follow_links: bool = True
         raise UsageError(f"{path}: not {what}: it holds binary data") from error
     except (PtxError, IrError, UsageError) as error:
         raise UsageError(f"{path}: {error}") from error
-    return HalfCompiled(data=data, kernel=ir.kernel, target=_target(ir), ir=ir)
-
-
-def _target(ir: IrFacts) -> Target | None:
+    half = HalfCompiled(data=data, kernel=ir.kernel, target=None, ir=ir)
     if ir.capability is None:
-        return None
+        return half
     suffix = "a" if ir.capability >= _EXACT_SINCE else ""
-    return Target(capability=ir.capability, suffix=suffix)
+    target = Target(capability=ir.capability, suffix=suffix)
+    return msgspec.structs.replace(half, target=target)
 
 
 def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:

@@ -56,54 +56,23 @@ _ESCAPED = re.compile(r"\\(?:0[9A-Da-d]|[nt])|//[^\n]*")
 _ASM_IN_PTX = re.compile(r"// begin inline asm\n(.*?)// end inline asm", re.DOTALL)
 
 
-class Effects(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a Triton IR module could be observed from outside.
-
-    `count` operations write to global memory, print or assert, inline assembly among them;
-    `has_trap`: its inline assembly holds a `trap`; `unknown` names operations that may write, for
-    all that is known here.
-    """
-
-    count: int
-    has_trap: bool = False
-    unknown: tuple[str, ...] = ()
-
-
-def read_effects(ttir: str) -> Effects:
-    """What a Triton IR module does that could be observed."""
-    known = [found[0] for found in _EFFECT_OPS.finditer(ttir)]
-    writers = {found[0] for found in _MAY_WRITE.finditer(ttir)}
-    count, has_trap = len(known), False
-    for instructions in _assembly(ttir):
-        has_trap |= "trap" in instructions
-        count += any(map(writes_outside, instructions))
-    unknown = {name for name in writers.difference(known) if not _HARMLESS.search(name)}
-    return Effects(count=count, has_trap=has_trap, unknown=tuple(sorted(unknown)))
-
-
-def lost_assembly(ttir: str, ptx: str) -> tuple[str, ...]:
-    """Opcodes of the IR's inline assembly that no inline assembly of the PTX has."""
-    wanted = {opcode for instructions in _assembly(ttir) for opcode in instructions}
-    if not wanted:
-        return ()
-    blocks = _ASM_IN_PTX.finditer(ptx)
-    left = {opcode for block in blocks for opcode, _ in opcodes(_ESCAPED.sub("\n", block[1]))}
-    return tuple(sorted(wanted - left))
-
-
-def _assembly(ttir: str) -> Iterator[list[str]]:
-    for found in _INLINE_ASM.finditer(ttir):
-        yield [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", found[1]))]
-
-
 def promises(ir: str, ptx: str) -> Promises:
-    """What a kernel's IR says that the kernel does, beside the PTX that it became."""
-    effects = read_effects(ir)
+    """What a kernel's IR says that the kernel does, beside the PTX that it became.
+
+    Its effects write to global memory, print or assert, inline assembly among them.
+    """
+    known = [found[0] for found in _EFFECT_OPS.finditer(ir)]
+    writers = {found[0] for found in _MAY_WRITE.finditer(ir)}
+    assembly = [opcodes(_ESCAPED.sub("\n", found[1])) for found in _INLINE_ASM.finditer(ir)]
+    named = [[opcode for opcode, _ in instructions] for instructions in assembly]
+    blocks = _ASM_IN_PTX.finditer(ptx) if named else ()
+    left = {opcode for block in blocks for opcode, _ in opcodes(_ESCAPED.sub("\n", block[1]))}
+    unknown = {name for name in writers.difference(known) if not _HARMLESS.search(name)}
     return Promises(
-        effects=effects.count,
-        has_trap=effects.has_trap,
-        unknown_effects=effects.unknown,
-        lost_assembly=lost_assembly(ir, ptx),
+        effects=len(known) + sum(any(map(writes_outside, each)) for each in named),
+        has_trap=any("trap" in each for each in named),
+        unknown_effects=tuple(sorted(unknown)),
+        lost_assembly=tuple(sorted({opcode for each in named for opcode in each} - left)),
     )
 
 
@@ -181,7 +150,8 @@ class TritonForm(CapturedForm):
         yield f"source = {launch.source_class}("
         yield f"    {launch.kernel},"
         yield from mapping_lines("    ", quoted(launch.signature))
-        yield from mapping_lines("    ", _paths(launch, launch.constants))
+        constants = [f"{_path(launch, key)}: {value}" for key, value in launch.constants.items()]
+        yield from mapping_lines("    ", constants)
         yield from ["    attrs,"] if launch.attributes else []
         yield ")"
         yield f"target = GPUTarget({commas(launch.target)})"
@@ -257,34 +227,22 @@ def stage_file(done: JobResult, stage: str) -> FilePath | None:
     return next(iter(sorted(done.folder.glob(f"cache/*/*.{stage}"))), None)
 
 
-def _paths(launch: FileLaunch, values: Mapping[Path, str]) -> list[str]:
-    return [f"{_path(launch, path)}: {value}" for path, value in values.items()]
-
-
 def _path(launch: FileLaunch, path: Path) -> str:
     """An argument by its name; an item of a tuple by positions, as Triton wants it."""
     name, *rest = path
     if not rest:
         return f'"{name}"'
-    return f"({_index(launch, name)}, {', '.join(map(str, rest))})"
-
-
-def _index(launch: FileLaunch, name: object) -> str:
-    return f'{launch.kernel}.arg_names.index("{name}")'
-
-
-def _by_words(launch: FileLaunch) -> dict[str, list[str]]:
-    """Whole arguments by what Triton knows of them."""
-    found: dict[str, list[str]] = {}
-    for path, words in launch.attributes.items():
-        if len(path) == 1:
-            found.setdefault(words, []).append(str(path[0]))
-    return found
+    index = f'{launch.kernel}.arg_names.index("{name}")'
+    return f"({index}, {', '.join(map(str, rest))})"
 
 
 def _attributes(launch: FileLaunch) -> Iterator[str]:
     """What Triton knows of arguments, by path."""
-    groups = _by_words(launch)
+    # Whole arguments by what Triton knows of them.
+    groups: dict[str, list[str]] = {}
+    for path, words in launch.attributes.items():
+        if len(path) == 1:
+            groups.setdefault(words, []).append(str(path[0]))
     nested = {path: words for path, words in launch.attributes.items() if len(path) > 1}
     is_one = len(groups) == 1 and not nested
     yield "attrs = {"

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import read_ptx
-from harness.frontends.triton.source import Effects, lost_assembly, read_effects
+from harness.frontends.triton.source import promises
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.occupancy import Occupancy, theoretical_occupancy
@@ -579,7 +579,7 @@ def test_thresholds_are_data() -> None:
     ],
 )
 def test_effects_of_the_source(ttir: str, count: int) -> None:
-    assert read_effects(ttir).count == count
+    assert promises(ttir, "").effects == count
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,8 @@ def test_effects_of_the_source(ttir: str, count: int) -> None:
 )
 def test_a_trap_of_the_source_s_own(assembly: str, *, has_trap: bool) -> None:
     ttir = f'tt.store %0, %1\ntt.elementwise_inline_asm "{assembly}" %0 loc("trap")'
-    assert read_effects(ttir) == Effects(count=1, has_trap=has_trap)
+    found = promises(ttir, "")
+    assert (found.effects, found.has_trap, found.unknown_effects) == (1, has_trap, ())
 
 
 @pytest.mark.parametrize(
@@ -605,17 +606,17 @@ def test_a_trap_of_the_source_s_own(assembly: str, *, has_trap: bool) -> None:
     ],
 )
 def test_operations_that_may_write(ttir: str, unknown: tuple[str, ...]) -> None:
-    assert read_effects(ttir).unknown == unknown
+    assert promises(ttir, "").unknown_effects == unknown
 
 
 def test_inline_assembly_that_the_ptx_lost() -> None:
     ttir = 'tt.elementwise_inline_asm "prefetch.global.L2 [$1];\\0Amov.b32 $0, $1;" %0'
     kept = "// begin inline asm\n\tprefetch.global.L2 [%rd1];\nmov.b32 %r1, %r2;\n// end inline asm"
-    assert lost_assembly(ttir, kept) == ()
-    assert lost_assembly(ttir, "mov.b32 %r1, %r2;\n" + kept.replace("mov.b32", "add.u32")) == (
-        "mov.b32",
-    )
-    assert lost_assembly("tt.store %0, %1", "") == ()
+    assert promises(ttir, kept).lost_assembly == ()
+    assert promises(
+        ttir, "mov.b32 %r1, %r2;\n" + kept.replace("mov.b32", "add.u32")
+    ).lost_assembly == ("mov.b32",)
+    assert promises("tt.store %0, %1", "").lost_assembly == ()
 
 
 def test_a_diagnostic_after_which_triton_went_on_without_the_code_is_no_ok() -> None:

@@ -26,6 +26,7 @@ import re
 import signal
 import sys
 import time
+import types
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -207,17 +208,6 @@ _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-class _Call:
-    """What Triton's builder gives for a piece of assembly: its results, by number."""
-
-    def __init__(self, result: Any) -> None:
-        self._result = result
-
-    def get_result(self, index: int) -> Any:
-        assert index == 0
-        return self._result
-
-
 def take_inline_assembly() -> None:
     """Have the interpreter of this process take one instruction of inline assembly, for good."""
     refuse = InterpreterBuilder.create_inline_asm
@@ -229,7 +219,9 @@ def take_inline_assembly() -> None:
             return refuse(self, asm, constraints, values, *rest)
         # A copy: what was broadcast cannot be written to, and torch does not like that.
         numbers = function(torch.from_numpy(values[0].data.copy()))
-        return _Call(TensorHandle(numbers.numpy(), tl.float32))
+        # What Triton's builder gives for a piece of assembly: its results, by number.
+        result = TensorHandle(numbers.numpy(), tl.float32)
+        return types.SimpleNamespace(get_result=[result].__getitem__)
 
     InterpreterBuilder.create_inline_asm = create
 

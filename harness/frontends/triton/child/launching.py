@@ -379,7 +379,7 @@ class Snapshots:
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
             storage = tensor.detach().untyped_storage()
             if 0 < storage.nbytes() <= _LARGEST:
-                self._empty[storage.data_ptr()] = _sha256(_bytes(storage))
+                self._empty[storage.data_ptr()] = hashlib.sha256(_bytes(storage)).hexdigest()
 
     def take(self, arguments: Mapping[str, Any], constexprs: set[str]) -> dict[str, Any]:
         """Arguments by name and the buffers behind them, for JSON.
@@ -409,7 +409,7 @@ class Snapshots:
                 "make the launch smaller with --set"
             )
         data = _bytes(storage)
-        sha256 = _sha256(data)
+        sha256 = hashlib.sha256(data).hexdigest()
         path = self._folder / f"{sha256}.bin"
         if not path.exists():
             path.write_bytes(data)
@@ -420,10 +420,6 @@ class Snapshots:
 def _bytes(storage: Any) -> bytes:
     view: bytes = torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
     return view
-
-
-def _sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 class _Parameter(NamedTuple):

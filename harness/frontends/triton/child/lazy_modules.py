@@ -135,14 +135,6 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _every(*values: bool) -> bool:
-    return all(values)
-
-
-def _some(*values: bool) -> bool:
-    return any(values)
-
-
 def _equal(left: Any, right: Any) -> bool:
     # A shape equals a list of the same sizes.
     return bool(list(left) == list(right) if isinstance(left, tuple | list) else left == right)
@@ -152,8 +144,8 @@ def _equal(left: Any, right: Any) -> bool:
 _OF_TRUTHS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), _itself),
     **dict.fromkeys(("guard_size_oblivious", "statically_known_true"), _itself),
-    "sym_and": _every,
-    "sym_or": _some,
+    "sym_and": lambda *values: all(values),
+    "sym_or": lambda *values: any(values),
 }
 _OF_SIZES: dict[str, Callable[..., Any]] = {
     "guarding_hint_or_throw": _itself,
