@@ -38,7 +38,6 @@ from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import (
     CapturedLaunch,
     CaptureRequest,
-    ChildProgram,
     JobResult,
     LaunchSessions,
     interpreter_of,
@@ -170,10 +169,10 @@ class CapturedFrontEnd(FrontEnd):
         """
         return has_died(end)
 
-    def program(self, compiler: Compiler) -> ChildProgram:
+    def program(self, compiler: Compiler) -> tuple[list[str], dict[str, str]]:
         enter = str(Path(harness.io.children.enter.__file__).resolve())
         argv = (interpreter_of(compiler), "-s", "-B", enter, self.module)
-        return ChildProgram(argv=argv, env=self.child_environment(compiler))
+        return [*argv], self.child_environment(compiler)
 
     def child_environment(self, compiler: Compiler) -> dict[str, str]:
         """The variables of its processes: what any program needs, and settings of the compiler."""
@@ -314,34 +313,27 @@ class CapturedFrontEnd(FrontEnd):
             InfrastructureError: the child could not be kept alive.
         """
         key = self.lowering_key(launch, record, ptxas)
+        asked = {"op": "lower", **self.asked(ptxas)}
+
+        async def once(*, alone: bool) -> tuple[Lowering, dict[str, str]]:
+            done = await self.on_record(bench, launch, record, asked, alone=alone)
+            try:
+                lowering, artifacts = await self.finished(bench, launch, done, alone=alone)
+                if text := _kernel_text(launch.request, record):
+                    artifacts["python"] = bench.store.artifacts.put(text)
+            finally:
+                bench.hub.drop_folder(done.folder)
+            return lowering, artifacts
+
         async with bench.once(key):
             kept = bench.find("lower", key, Lowering)
             if kept and still_valid(kept.value.end, bench.limits):
                 return kept
-            lowering, artifacts = await self._once(bench, launch, record, ptxas, alone=False)
+            lowering, artifacts = await once(alone=False)
             if self.must_repeat(lowering.end):
-                again, artifacts = await self._once(bench, launch, record, ptxas, alone=True)
+                again, artifacts = await once(alone=True)
                 lowering = replace(again, attempts=2)
             return bench.keep("lower", key, lowering, artifacts)
-
-    async def _once(
-        self,
-        bench: Workbench,
-        launch: CapturedLaunch,
-        record: LaunchFacts,
-        ptxas: Assembler,
-        *,
-        alone: bool,
-    ) -> tuple[Lowering, dict[str, str]]:
-        asked = {"op": "lower", **self.asked(ptxas)}
-        done = await self.on_record(bench, launch, record, asked, alone=alone)
-        try:
-            lowering, artifacts = await self.finished(bench, launch, done, alone=alone)
-            if text := _kernel_text(launch.request, record):
-                artifacts["python"] = bench.store.artifacts.put(text)
-        finally:
-            bench.hub.drop_folder(done.folder)
-        return lowering, artifacts
 
     async def on_record(
         self,

@@ -46,6 +46,17 @@ def mapping_lines(start: str, entries: Sequence[str], *, end: str = ",") -> Iter
     yield f"{indent[4:]}}}{end}"
 
 
+def call_lines(name: str, function: str, given: Sequence[str]) -> Iterator[str]:
+    """An entry of a dictionary that is a call, on one line or on filled lines."""
+    line = f'    "{name}": {function}({", ".join(given)}),'
+    if len(line) <= LINE - 4:
+        yield line
+        return
+    yield f'    "{name}": {function}('
+    yield from filled(given, "        ")
+    yield "    ),"
+
+
 def filled(entries: Sequence[str], indent: str) -> Iterator[str]:
     """As many entries on a line as fit; none is broken."""
     line = indent

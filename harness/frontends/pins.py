@@ -101,6 +101,18 @@ class Pinned:
             imports=self.imports,
         )
 
+    def installed(self) -> list[Compiler]:
+        """The versions that are on this machine."""
+        return [compiler_in(each) for each in environments_of(self.kind)]
+
+    def here(self, version: Version | str) -> Compiler | None:
+        """An installed version: it is used as it is, as its partners were chosen then."""
+        return next((each for each in self.installed() if each.version == str(version)), None)
+
+    def install(self, version: Version | str) -> Compiler:
+        """Install a version, or find it installed; errors are those of `environment`."""
+        return self.here(version) or install_environment(self.environment(str(version)))
+
     def pins(self, version: str, *, without: str = "") -> tuple[PackagePin, ...]:
         """The packages of one version, itself first, and all partners but one.
 
@@ -298,22 +310,18 @@ class PackagedFrontEnd(FrontEnd):
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         exact = exact_version(spec)
-        if exact is not None and self._installed(exact):
+        if exact is not None and self.pins.here(exact):
             return [exact]
         return super().select(spec, prereleases=prereleases)
 
     def installed(self) -> list[Compiler]:
-        return [compiler_in(each) for each in environments_of(self.kind)]
-
-    def _installed(self, version: Version | str) -> Compiler | None:
-        """What is installed is used as it is: its partners were chosen then."""
-        return next((each for each in self.installed() if each.version == str(version)), None)
+        return self.pins.installed()
 
     def install(self, version: Version | str) -> Compiler:
-        return self._installed(version) or install_environment(self.environment(str(version)))
+        return self.pins.install(version)
 
     def planned(self, version: Version | str) -> Compiler:
-        return self._installed(version) or planned_environment(self.environment(str(version)))
+        return self.pins.here(version) or planned_environment(self.environment(str(version)))
 
     def default(self) -> Compiler:
         here = self.installed()

@@ -31,11 +31,6 @@ ReadPromises = Callable[[str, str], Promises]
 """From the text of the IR and that of the PTX."""
 
 
-def nothing_promised(ir: str, ptx: str) -> Promises:  # noqa: ARG001
-    """For a compiler whose IR is not read."""
-    return Promises()
-
-
 class PtxReading(msgspec.Struct, frozen=True, kw_only=True):
     """What the parent reads off one program, and off the IR it came from.
 
@@ -60,7 +55,7 @@ def read_stored(
     *,
     ir: str | None = None,
     entry: str | None = None,
-    promises: ReadPromises = nothing_promised,
+    promises: ReadPromises | None = None,
 ) -> Kept[PtxReading]:
     """Read a stored PTX, by sha256, beside the stored IR that it was generated from.
 
@@ -82,14 +77,14 @@ def read_text(
     ir: str | None = None,
     *,
     entry: str | None = None,
-    promises: ReadPromises = nothing_promised,
+    promises: ReadPromises | None = None,
 ) -> PtxReading:
     """Read a PTX beside the IR that it was generated from."""
     try:
         facts, problem = read_ptx(ptx, entry), None
     except PtxError as error:
         facts, problem = None, str(error)
-    found = promises(ir, ptx) if ir else Promises()
+    found = promises(ir, ptx) if ir and promises else Promises()
     return PtxReading(
         facts=facts,
         body_sha256=body_sha256(ptx),

@@ -130,13 +130,6 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.end.words}: {said}" if said else self.end.words
 
 
-class ChildProgram(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server runs: a command, to which a socket and a name are added, and its variables."""
-
-    argv: Sequence[str]
-    env: Mapping[str, str]
-
-
 class _Session(msgspec.Struct, frozen=True, kw_only=True):
     """A capture that goes on; what it and its jobs write lies in its folder."""
 
@@ -153,14 +146,15 @@ class _Session(msgspec.Struct, frozen=True, kw_only=True):
 class LaunchSessions:
     """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
 
-    `program` says what the server of a compiler runs. Launch code may take `capture_timeout`
+    `program` gives what the server of a compiler runs, to which a socket and a name are added, and
+    its variables. Launch code may take `capture_timeout`
     seconds and `capture_memory` bytes (0: most of the machine's), with all that it starts.
     """
 
     def __init__(
         self,
         hub: Hub,
-        program: Callable[[Compiler], ChildProgram],
+        program: Callable[[Compiler], tuple[list[str], dict[str, str]]],
         *,
         capture_timeout: float,
         capture_memory: int = 0,
@@ -184,9 +178,9 @@ class LaunchSessions:
     async def _start_server(self, compiler: Compiler) -> Peer:
         require_confinement()
         folder = self._hub.new_folder("server")
-        child = self._program(compiler)
+        argv, env = self._program(compiler)
         try:
-            peer = await self._hub.spawn(list(child.argv), env=dict(child.env), log=folder / "log")
+            peer = await self._hub.spawn(argv, env=env, log=folder / "log")
         except InfrastructureError as error:
             raise InfrastructureError(f"{compiler.name}: {error}") from error
         if await peer.event() is None:

@@ -100,10 +100,6 @@ PROGRAMS = "programs"
 """Where in its working folder the scripts lie that it calls."""
 
 
-def _nothing(_files: Mapping[str, Path]) -> Mapping[str, object]:
-    return {}
-
-
 class AssemblerRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run of an assembler: the program as a file of this name, and the command that takes it.
 
@@ -125,7 +121,7 @@ class AssemblerRun(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] | None = None
     leaves: Mapping[str, str] = msgspec.field(default_factory=dict)
     said: str | None = None
-    notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = _nothing
+    notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = lambda _: {}
 
 
 def ptxas_run(
@@ -190,7 +186,10 @@ async def execute_run(
     data = run.program()
     with scratch_disk():
         (folder / run.name).write_bytes(data)
-        _write_programs(run.programs, folder / PROGRAMS)
+        for name, text in run.programs.items():
+            (folder / PROGRAMS).mkdir(exist_ok=True)
+            (folder / PROGRAMS / name).write_text(text)
+            (folder / PROGRAMS / name).chmod(0o755)
     end = await hub.execute(run.argv, folder=folder, limits=limits, env=run.env)
     left = _left(folder, run)
     said = left.get(run.said or "")
@@ -207,13 +206,6 @@ async def execute_run(
 def _left(folder: Path, run: AssemblerRun) -> dict[str, Path]:
     found = {name: folder / file for name, file in run.leaves.items()}
     return {name: file for name, file in found.items() if file.is_file()}
-
-
-def _write_programs(programs: Mapping[str, str], folder: Path) -> None:
-    for name, text in programs.items():
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
 
 
 def is_cubin(path: Path) -> bool:
@@ -415,35 +407,29 @@ async def count_live(
             data = bench.store.artifacts.get(cubin)
         except UnusableArtifactError:
             return None
-        return (await _count(bench, key, data, nvdisasms)).value
-
-
-async def _count(
-    bench: Workbench, key: str, data: bytes, nvdisasms: Sequence[Tool]
-) -> Kept[CountedLive]:
-    folder = bench.hub.new_folder("live")
-    with scratch_disk():
-        (folder / "kernel.cubin").write_bytes(data)
-    found = CountedLive()
-    again = False
-    for tool in nvdisasms:
-        async with bench.slot(is_tool=True):
-            end = await bench.hub.execute(
-                [tool.path, "-c", "-lrm", "count", "kernel.cubin"],
-                folder=folder,
-                limits=bench.limits,
-            )
-        if end.ok:
-            text = (folder / "stdout").read_text(errors="replace")
-            found = CountedLive(kernels=live_registers(text), tool=tool.label)
-            break
-        again = again or end.killed_by_us
-        said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
-        found = CountedLive(problem=f"{_NOT_COUNTED}: {tool.label}: {said[-1][:300]}")
-    bench.hub.drop_folder(folder)
-    if again and found.problem:
-        return Kept(value=found, key=key, artifacts={}, cached=False)
-    return bench.keep("live", key, found, {})
+        folder = bench.hub.new_folder("live")
+        with scratch_disk():
+            (folder / "kernel.cubin").write_bytes(data)
+        found = CountedLive()
+        again = False
+        for tool in nvdisasms:
+            async with bench.slot(is_tool=True):
+                end = await bench.hub.execute(
+                    [tool.path, "-c", "-lrm", "count", "kernel.cubin"],
+                    folder=folder,
+                    limits=bench.limits,
+                )
+            if end.ok:
+                text = (folder / "stdout").read_text(errors="replace")
+                found = CountedLive(kernels=live_registers(text), tool=tool.label)
+                break
+            again = again or end.killed_by_us
+            said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
+            found = CountedLive(problem=f"{_NOT_COUNTED}: {tool.label}: {said[-1][:300]}")
+        bench.hub.drop_folder(folder)
+        if again and found.problem:
+            return found
+        return bench.keep("live", key, found, {}).value
 
 
 _KIND = "times"

@@ -165,11 +165,6 @@ def own_header(line: str, *folders: Path) -> Path | None:
     return next((f / found[1] for f in folders if (f / found[1]).is_file()), None)
 
 
-def is_config_line(line: str) -> bool:
-    """Whether a line lists values of a macro."""
-    return _CONFIG.match(line) is not None
-
-
 def display_name(mangled: str) -> str:
     """The innermost name of a mangled function, without its arguments; others as they are."""
     found = _MANGLED.match(mangled)
@@ -229,17 +224,13 @@ def one_file(path: Path, config: Mapping[str, Scalar]) -> str:
     """
     lines = [f"#define {name} {value}" for name, value in config.items()]
     for line in _lines(path, path.parent, set(), ()):
-        if is_config_line(line):
+        if _CONFIG.match(line):
             continue
         if _LAUNCH_LINE.match(line):
-            line = _with_values(line, config)  # noqa: PLW2901 - the same line in other words
+            # It names macros of the config, and there is none any more.
+            line = re.sub(r"(?<=[=,])\w+", lambda at: str(config.get(at[0], at[0])), line)  # noqa: PLW2901
         lines.append(line)
     return "\n".join(lines) + "\n"
-
-
-def _with_values(line: str, config: Mapping[str, Scalar]) -> str:
-    """A line `// launch` names macros of the config, and there is none any more."""
-    return re.sub(r"(?<=[=,])\w+", lambda found: str(config.get(found[0], found[0])), line)
 
 
 def _lines(path: Path, beside: Path, once: set[Path], inside: tuple[Path, ...]) -> list[str]:

@@ -42,6 +42,7 @@ from harness.frontends.pretend.recorded import (
     RecordedSession,
     Recorder,
     Replaced,
+    file_of,
     hash_of,
     label_of,
 )
@@ -147,7 +148,7 @@ class FunctionRecorder(Recorder):
             for symbol in _kernels_of(module):
                 record = FunctionRecord(
                     kernel=self._name_of(symbol),
-                    file=_file_of(body),
+                    file=file_of(body),
                     arch=arch,
                     symbol=symbol,
                     module=module,
@@ -182,7 +183,7 @@ class FunctionRecorder(Recorder):
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
                 named = self._traced[-1] if self._traced else body
-                file = _file_of(named)
+                file = file_of(named)
                 described = describe_error(error, file)
                 # Up to 4.5, what MLIR objects to is printed, and not in what is raised.
                 with self._log.open(errors="replace") as log:
@@ -278,11 +279,6 @@ def _kernels_of(module: Any) -> list[str]:
             if "gpu.kernel" in attributes or inner.operation.name == "cuda.kernel":
                 found.append(str(ir.StringAttr(attributes["sym_name"]).value))
     return found
-
-
-def _file_of(function: Any) -> str:
-    code = getattr(function, "__code__", None)
-    return str(code.co_filename) if code else ""
 
 
 def _hardware_info(device: Mapping[str, Any]) -> type:

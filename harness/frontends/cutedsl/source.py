@@ -15,7 +15,7 @@ import msgspec
 
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedForm
-from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
+from harness.frontends.one_file import LINE, call_lines, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
@@ -118,9 +118,7 @@ def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
         yield line
         return
     words = [f"{each.arg}={spelled_node(each.value)}" for each in call.keywords]
-    yield f'    "{name}": {spelled_node(call.func)}('
-    yield from filled([*map(spelled_node, call.args), *words], "        ")
-    yield "    ),"
+    yield from call_lines(name, spelled_node(call.func), [*map(spelled_node, call.args), *words])
 
 
 def _is_made(value: ast.expr) -> bool:

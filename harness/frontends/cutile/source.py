@@ -17,7 +17,7 @@ from packaging.version import Version
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
-from harness.frontends.one_file import LINE, filled, must_be, spelled, spelled_node
+from harness.frontends.one_file import call_lines, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
@@ -156,14 +156,7 @@ def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
     call = must_be(ast.Call, ast.parse(kind, mode="eval").body)
     mine = {str(path[1]): text for path, text in launch.attributes.items() if path[0] == name}
     words = [f"{key}={value}" for key, value in {**_required(call), **mine}.items()]
-    given = [*map(spelled_node, call.args), *words]
-    line = f'    "{name}": {spelled_node(call.func)}({", ".join(given)}),'
-    if len(line) <= LINE - 4:
-        yield line
-        return
-    yield f'    "{name}": {spelled_node(call.func)}('
-    yield from filled(given, "        ")
-    yield "    ),"
+    yield from call_lines(name, spelled_node(call.func), [*map(spelled_node, call.args), *words])
 
 
 def _required(call: ast.Call) -> dict[str, str]:

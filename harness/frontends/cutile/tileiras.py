@@ -33,12 +33,7 @@ from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.pins import PINS
 from harness.io.packages.versions import LATEST, exact_version
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.environments import (
-    compiler_in,
-    environments_of,
-    install_environment,
-    planned_environment,
-)
+from harness.io.toolchains.environments import planned_environment
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import check_in_wheel, check_ptxas
 from harness.judging.judge import CellEvidence, after, death_signal, failed, judge_assembly, stopped
@@ -105,30 +100,21 @@ class _Tileiras(BackEnd):
         return super().select(spec, prereleases=prereleases)
 
     def installed(self) -> list[Version]:
-        return sorted(Version(each.version) for each in environments_of(self.kind))
+        return sorted(Version(each.version) for each in _PINS.installed())
 
     def install(self, version: Version | str) -> Assembler:
-        compiler = self._found(version)
-        if compiler is None:
-            compiler = install_environment(_PINS.environment(str(version)))
-        path = tileiras_in(compiler)
+        path = tileiras_in(_PINS.install(version))
         install_ptxas(_version_of(path, _NVVM))
         return _described(path, _PACKAGE)
 
     def planned(self, version: Version | str) -> Assembler:
-        compiler = self._found(version)
-        if compiler is not None:
+        if compiler := _PINS.here(version):
             return _described(tileiras_in(compiler), _PACKAGE)
         declared = _PINS.environment(str(version))
         would_be = planned_environment(declared)
         versions = {pin.name: pin.version for pin in declared.pins}
         assert would_be.python is not None, "it lives in an environment of its own"
         return _assembler(would_be.python.parent / TILEIRAS, _PACKAGE, versions)
-
-    def _found(self, version: Version | str) -> Compiler | None:
-        """What is installed is used as it is: its partner was chosen then."""
-        each = next((e for e in environments_of(self.kind) if e.version == str(version)), None)
-        return compiler_in(each) if each else None
 
     def brought_along(self, path: Path) -> Assembler:
         return _described(path, BUNDLED)

@@ -291,3 +291,9 @@ def plain(value: Any) -> bool | int | float | str:
 def label_of(function: Any) -> str:
     """A function as Python names it, without the functions that it is defined in."""
     return str(function.__qualname__).rpartition("<locals>.")[2]
+
+
+def file_of(function: Any) -> str:
+    """Where a function of Python is written."""
+    code = getattr(function, "__code__", None)
+    return str(code.co_filename) if code else ""

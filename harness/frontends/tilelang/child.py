@@ -39,6 +39,7 @@ from harness.frontends.pretend.recorded import (
     Recorder,
     Replaced,
     asked_configs,
+    file_of,
     hash_of,
     plain,
     raised,
@@ -165,7 +166,7 @@ class KernelRecorder(Recorder):
             except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
                 code = getattr(function, "__code__", None)
                 name = _kernel_within(code) or str(getattr(function, "__name__", "kernel"))
-                self._refused(name, code.co_filename if code else "", error)
+                self._refused(name, file_of(function), error)
                 return StandIn(name)
             finally:
                 self._building = around
@@ -207,8 +208,7 @@ class KernelRecorder(Recorder):
                 except OURS:
                     raise
                 except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
-                    code = getattr(fn, "__code__", None)
-                    recorder._refused(fn.__name__, code.co_filename if code else "", error)
+                    recorder._refused(fn.__name__, file_of(fn), error)
                 finally:
                     recorder._config = None
             kernel = kernels[0] if kernels else StandIn("none")

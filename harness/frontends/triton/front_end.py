@@ -32,7 +32,7 @@ from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
 from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.readings import PtxReading, read_stored
-from harness.frontends.sessions import CapturedLaunch, ChildProgram, JobResult, interpreter_of
+from harness.frontends.sessions import CapturedLaunch, JobResult, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
 from harness.frontends.triton.source import (
@@ -136,21 +136,6 @@ _OTHER_RELEASE = re.compile(
     r"|module 'triton\.experimental\.gluon[\w.]*' has no attribute '\w+'"
     r"|No module named 'triton\.experimental[\w.]*'"
 )
-
-
-def _judge_gluon(error: RaisedError, log: str) -> Verdict | None:
-    """The verdict on Gluon source that is not accepted; its interface differs by release."""
-    line = essence(error)
-    if found := _OTHER_RELEASE.search(error.message):
-        said = line_of(error.message, found.start())
-        reason = f"this Triton cannot do it: its Gluon has another interface: {said}"
-        return failed(VerdictKind.UNSUPPORTED, _GLUON, reason)
-    if is_refusal(error) or is_parser_error(error, log):
-        said = line if is_refusal(error) else first_error(log) or line
-        return failed(
-            VerdictKind.REJECTED, _GLUON, f"Gluon rejects the kernel: {said}", message=said
-        )
-    return None
 
 
 T = TypeVar("T")
@@ -337,13 +322,33 @@ class TritonFrontEnd(CapturedFrontEnd):
     def own_disassembler(self, compiler: Compiler) -> Tool | None:
         return bundled_nvdisasm(compiler)
 
-    def program(self, compiler: Compiler) -> ChildProgram:
+    def program(self, compiler: Compiler) -> tuple[list[str], dict[str, str]]:
         keep = () if sys.dont_write_bytecode else ("-X", "keep-bytecode")
         argv = (interpreter_of(compiler), *keep, "-m", self.module)
-        return ChildProgram(argv=argv, env=self.child_environment(compiler))
+        return [*argv], self.child_environment(compiler)
 
     def child_environment(self, compiler: Compiler) -> dict[str, str]:
-        return child_environment(compiler, self.user_settings(compiler))
+        """As the user has it; a confined one gets settings of Triton and torch alone."""
+        package_root = str(Path(harness.__file__).parent.parent)
+        user: Mapping[str, str] = os.environ
+        if is_confined():
+            settings = {**self.user_settings(compiler), **_torch_settings()}
+            harmless = {name: each for name, each in settings.items() if not _SECRET.search(name)}
+            user = {**harmless, **plain_environment()}
+        paths = [*([str(compiler.path)] if compiler.path else []), package_root]
+        return {
+            **{
+                name: value
+                for name, value in user.items()
+                if name not in NO_KNOBS and not name.startswith("PYTHON")
+            },
+            "PYTHONPATH": os.pathsep.join(paths),
+            # Packages in the user's own site folder are found below another home, too.
+            **({"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **OF_CHILDREN,
+            **dict(compiler.variables),
+        }
 
     def user_settings(self, compiler: Compiler) -> dict[str, str]:
         listed = _listed(compiler.path)
@@ -427,8 +432,18 @@ class TritonFrontEnd(CapturedFrontEnd):
         is_failure = verdict.kind is VerdictKind.PASS_FAILURE and verdict.stage is _GLUON
         if lowering.error is None or not is_failure:
             return verdict
-        # No pass has run in the stage that reads the source.
-        return _judge_gluon(lowering.error, lowering.log) or verdict
+        # Gluon source that is not accepted: no pass has run in the stage that reads it.
+        error, log = lowering.error, lowering.log
+        if found := _OTHER_RELEASE.search(error.message):
+            said = line_of(error.message, found.start())
+            reason = f"this Triton cannot do it: its Gluon has another interface: {said}"
+            return failed(VerdictKind.UNSUPPORTED, _GLUON, reason)
+        if is_refusal(error) or is_parser_error(error, log):
+            said = essence(error)
+            said = said if is_refusal(error) else first_error(log) or said
+            reason = f"Gluon rejects the kernel: {said}"
+            return failed(VerdictKind.REJECTED, _GLUON, reason, message=said)
+        return verdict
 
     def install_line(self, version: str) -> str:
         return f"pip install triton=={version}"
@@ -438,31 +453,6 @@ class TritonFrontEnd(CapturedFrontEnd):
             return config_source(config, "triton.Config")
         values = ", ".join(f"{name}={value!r}" for name, value in config.items)
         return f"kernel[grid](..., {values})"
-
-
-def child_environment(triton: Compiler, knobs: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a process that runs a Triton; the user's settings of it stay."""
-    package_root = str(Path(harness.__file__).parent.parent)
-    user = _confined(knobs) if is_confined() else os.environ
-    return {
-        **{
-            name: value
-            for name, value in user.items()
-            if name not in NO_KNOBS and not name.startswith("PYTHON")
-        },
-        "PYTHONPATH": os.pathsep.join([*([str(triton.path)] if triton.path else []), package_root]),
-        # Packages in the user's own site folder are found below another home, too.
-        **({"PYTHONUSERBASE": site.getuserbase()} if site.ENABLE_USER_SITE else {}),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **OF_CHILDREN,
-        **dict(triton.variables),
-    }
-
-
-def _confined(knobs: Mapping[str, str]) -> Mapping[str, str]:
-    settings = {**knobs, **_torch_settings()}
-    harmless = {name: value for name, value in settings.items() if not _SECRET.search(name)}
-    return {**harmless, **plain_environment()}
 
 
 def _torch_settings() -> dict[str, str]:

@@ -435,8 +435,11 @@ class _Definitions(Definitions):
         if not isinstance(thing, JITFunction):
             return super().source(thing)
         options = "(noinline=True)" if thing.noinline else ""
-        root = "gluon" if "gluon" in type(thing).__module__ else "triton"
-        return str(thing.src), (f"{root}.jit{options}", _imported(root))
+        if "gluon" not in type(thing).__module__:
+            return str(thing.src), (f"triton.jit{options}", triton)
+        from triton.experimental import gluon  # noqa: PLC0415 - not in every Triton
+
+        return str(thing.src), (f"gluon.jit{options}", gluon)
 
     def own_text(self, value: Any, names: Names) -> str | None:
         if isinstance(value, tl.constexpr):
@@ -457,14 +460,6 @@ class _Definitions(Definitions):
     def has_source(self, value: Any) -> bool:
         is_tritons = isinstance(value, JITFunction) or _is_constexpr_function(value)
         return is_tritons or super().has_source(value)
-
-
-def _imported(name: str) -> Any:
-    if name == "triton":
-        return triton
-    from triton.experimental import gluon  # noqa: PLC0415 - not in every Triton
-
-    return gluon
 
 
 def _is_constexpr_function(value: Any) -> bool:
