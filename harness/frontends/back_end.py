@@ -273,12 +273,12 @@ BUNDLED_BACK_END: BackEnd = _PtxasBackEnd(BUNDLED)
 _PASSED_ON = Assembly(end=ProcessEnd(exit_code=0), flags=(), stdout="", stderr="", has_cubin=True)
 
 
-def _unknown(_evidence: CellEvidence) -> Resources:
-    return Resources()
-
-
 def no_assembler(
-    *, takes: str, code: str, is_code: bool, needs: Callable[[CellEvidence], Resources] = _unknown
+    *,
+    takes: str,
+    code: str,
+    is_code: bool,
+    needs: Callable[[CellEvidence], Resources] | None = None,
 ) -> BackEnd:
     """What stands where an assembler would: it has no versions, and runs nothing.
 
@@ -294,7 +294,7 @@ class _NoAssembler(BackEnd):
     takes: str
     code: str
     is_code: bool
-    needs: Callable[[CellEvidence], Resources]
+    needs: Callable[[CellEvidence], Resources] | None
     kind: str = NO_ASSEMBLER
     title: str = assembler_name(NO_ASSEMBLER)
     default: str = NO_ASSEMBLER
@@ -325,7 +325,7 @@ class _NoAssembler(BackEnd):
         return Assembled(assembly=_PASSED_ON)
 
     def resources(self, evidence: CellEvidence, inspection: Inspection | None) -> Resources:
-        return self.needs(evidence)
+        return self.needs(evidence) if self.needs else Resources()
 
     def judge(self, evidence: CellEvidence) -> Verdict:
         raise AssertionError(f"nothing assembles {evidence.code}, so nothing fails at it")

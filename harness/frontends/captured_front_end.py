@@ -8,6 +8,7 @@ lowerings are kept by content.
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
 import re
 import shutil
@@ -73,6 +74,9 @@ OF_CHILDREN = {
     "MKL_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "",
 }
+
+
+_code_of = cache(code_sha256)
 
 
 class CapturedFrontEnd(FrontEnd):
@@ -189,7 +193,7 @@ class CapturedFrontEnd(FrontEnd):
 
     def child_sha256(self) -> str:
         """Hash of the code that runs in children: part of the key of everything it made."""
-        return _code_of(self.code)
+        return _code_of("io/children", *self.code)
 
     def identity(self, compiler: Compiler) -> object:
         child = [self.child_sha256(), self.user_settings(compiler)]
@@ -398,34 +402,25 @@ class CapturedFrontEnd(FrontEnd):
         return f"{kernel}(..., {values})"
 
 
-@cache
-def _code_of(places: tuple[str, ...]) -> str:
-    return code_sha256("io/children", *places)
-
-
 def read_lowering(done: JobResult, first: str) -> Lowering:
     """The evidence that a job left in its folder; `first` is the stage that it begins with."""
     # A result that was written before the process died is whole: it is renamed into place.
     result: Mapping[str, Any] = done.result or {}
     error = result.get("error")
     progress: Mapping[str, Any] = done.progress or {}
+    log = ""
+    with contextlib.suppress(FileNotFoundError), (done.folder / "stderr").open("rb") as file:
+        # The end of what it printed, which may be far more than fits our memory.
+        file.seek(max(os.fstat(file.fileno()).st_size - _MAX_LOG, 0))
+        log = file.read().decode(errors="replace")
     return Lowering(
         end=done.end,
         stage=str(result.get("stage") or progress.get("stage") or first),
         error=msgspec.convert(error, RaisedError) if error else None,
         metadata=result.get("metadata", {}),
         seconds=result.get("seconds") or progress.get("seconds") or {},
-        log=_tail(done.folder / "stderr"),
+        log=log,
     )
-
-
-def _tail(path: Path) -> str:
-    """The end of what a job printed; it may be far more than fits our memory."""
-    if not path.is_file():
-        return ""
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - _MAX_LOG, 0))
-        return file.read().decode(errors="replace")
 
 
 def keep_files(bench: Workbench, done: JobResult, files: Mapping[str, str]) -> dict[str, str]:

@@ -35,17 +35,15 @@ _OURS = {
     "cutile": "harness.frontends.cutile.front_end:CUTILE_FRONT_END",
     "tileir": "harness.frontends.cutile.tile_ir:TILE_IR_FRONT_END",
 }
-# The suffixes and modules of each, so that a name is looked up without loading every front end.
-_TAKES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    TRITON: ((".ttir", ".ttgir"), ()),
-    PTX: ((".ptx",), ()),
-    NVCC: ((".cu",), ()),
-    "nvrtc": ((".cu",), ()),
-    "tilelang": ((), ("tilelang",)),
-    "cutedsl": ((), ("cutlass",)),
-    "cutile": ((), ("cuda.tile",)),
-    "tileir": ((".tileirbc", ".tileir"), ()),
+# What of them takes files and modules, so that a name is looked up without loading every front end.
+_SUFFIXES: dict[str, tuple[str, ...]] = {
+    TRITON: (".ttir", ".ttgir"),
+    PTX: (".ptx",),
+    NVCC: (".cu",),
+    "nvrtc": (".cu",),
+    "tileir": (".tileirbc", ".tileir"),
 }
+_MODULES = {"tilelang": ("tilelang",), "cutedsl": ("cutlass",), "cutile": ("cuda.tile",)}
 
 
 @functools.cache
@@ -82,8 +80,8 @@ def front_end(kind: str) -> FrontEnd:
 
 def takes(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The suffixes of the files that a kind takes, and the modules that its Python files import."""
-    if kind in _TAKES:
-        return _TAKES[kind]
+    if kind in _OURS:
+        return _SUFFIXES.get(kind, ()), _MODULES.get(kind, ())
     end = front_end(kind)
     return end.suffixes, end.modules
 

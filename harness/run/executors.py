@@ -10,9 +10,8 @@ from pathlib import Path
 from gpu_emulator.values import Budget
 from harness.cells.places import CompileOptions, places_of, work
 from harness.cells.selection import small_launch
-from harness.frontends.base import Selection
+from harness.frontends.base import Selection, raised_words
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.base import raised_words
 from harness.frontends.registry import plan_launch
 from harness.run.executing import Executor, Follow, OnEmulator, keep_execution
 from harness.run.gpu.evaluating import OnGpu

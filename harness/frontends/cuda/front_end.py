@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines, tool_of
 from harness.frontends.cuda.source import (
+    CompiledKernel,
     block_of,
     configs_of,
+    facts_of,
     kernel_meant,
     kernels_in,
     kernels_of,
@@ -222,7 +224,7 @@ class CudaForm:
 
     async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:
         file, _, entries = launch.request
-        entry = entries[record.key].entry
+        entry = entries[record.key]["entry"]
         text = one_file(file, record.config)
         return Written(text=text, options={"kernel": entry or record.kernel})
 
@@ -259,27 +261,13 @@ class CudaForm:
         reading = read_text(run.text, entry=meant.entry if meant else _NO_KERNEL)
         if meant is not None:
             block = block_of(text, meant.name, {}, source)
-            known: dict[str, object] = {
-                "entry": meant.entry,
-                "threads": block.threads or meant.most_threads,
-                "shared": block.shared,
-            }
-            lowering = replace(lowering, metadata=known)
+            lowering = replace(lowering, metadata=facts_of(meant, block))
         return Lowered(
             lowering=lowering,
             program=run.text.encode(),
             reading=reading,
             picked_ptxas=str(tool_of(launch.compiler, "ptxas")),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kernel:
-    """A kernel in the PTX, None where there is none, and the block that it is launched with."""
-
-    entry: str | None
-    threads: int | None
-    shared: int | None
 
 
 class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
@@ -321,9 +309,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         file, target, entries = launch.request
         whole = await self._driver.compiled(bench, file, record.config, target, launch.compiler)
         key = self.lowering_key(launch, record, ptxas)
-        known = entries.get(record.key)
-        metadata: dict[str, object] = asdict(known) if known else {}
-        lowering = replace(whole.value, metadata=metadata)
+        lowering = replace(whole.value, metadata=entries.get(record.key, {}))
         kept = bench.keep("lower", key, lowering, whole.artifacts)
         return replace(kept, cached=whole.cached)
 
@@ -350,15 +336,15 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         source = read_source(file)
         # Of what is refused, the source names the kernels.
         defined = kernels_in(source) or [repro.kernel or file.stem]
-        entries: dict[str, _Kernel] = {}
+        entries: dict[str, dict[str, Any]] = {}
         records: list[LaunchFacts] = []
         for config, kept in zip(configs, done, strict=True):
-            for name, entry, most in _kernels(bench, kept, defined):
-                block = block_of(source, name, config, file)
-                known = _Kernel(entry=entry, threads=block.threads or most, shared=block.shared)
-                record = content_key(file=kept.key, kernel=name, **asdict(known))
+            for kernel in _kernels(bench, kept, defined):
+                block = block_of(source, kernel.name, config, file)
+                known = facts_of(kernel, block)
+                record = content_key(file=kept.key, kernel=kernel.name, **known)
                 entries[record] = known
-                records.append(launch_of_file(record, name, config, file))
+                records.append(launch_of_file(record, kernel.name, config, file))
         if not records:
             raise CaptureError(f"{file}: it defines no __global__ function, and instantiates none")
         captured = captured_file(
@@ -370,7 +356,7 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         )
         plan = self.cells_of(place, captured)
         cells = (
-            replace(cell, entry=entries[cell.record.key].entry if cell.record else None)
+            replace(cell, entry=entries[cell.record.key]["entry"] if cell.record else None)
             for cell in plan.cells
         )
         return replace(plan, cells=tuple(cells))
@@ -393,15 +379,12 @@ def _configs(place: CapturePlace) -> tuple[Path, list[dict[str, Scalar]]]:
     return file, given or configs_of(read_source(file), file, repro.macros)
 
 
-def _kernels(
-    bench: Workbench, kept: Kept[Lowering], otherwise: list[str]
-) -> list[tuple[str, str | None, int | None]]:
-    """The kernels in the PTX that was left: name that is shown, name there, launch bounds."""
+def _kernels(bench: Workbench, kept: Kept[Lowering], otherwise: list[str]) -> list[CompiledKernel]:
+    """The kernels in the PTX that was left; without one, those of these names."""
     sha256 = kept.artifacts.get("ptx")
     if sha256 is None:
-        return [(name, None, None) for name in otherwise]
-    text = bench.store.artifacts.get(sha256).decode(errors="replace")
-    return [(each.name, each.entry, each.most_threads) for each in kernels_of(text)]
+        return [CompiledKernel(name=name) for name in otherwise]
+    return kernels_of(bench.store.artifacts.get(sha256).decode(errors="replace"))
 
 
 CUDA_FRONT_END = _CudaFrontEnd(NVCC_DRIVER)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
 from harness.io.files.reading import read_regular
@@ -185,8 +186,8 @@ class CompiledKernel:
     """A kernel as it is shown, its name in the PTX, and the threads that its bounds allow."""
 
     name: str
-    entry: str | None
-    most_threads: int | None
+    entry: str | None = None
+    most_threads: int | None = None
 
 
 def kernels_of(ptx: str) -> list[CompiledKernel]:
@@ -204,6 +205,12 @@ def kernels_of(ptx: str) -> list[CompiledKernel]:
         )
         for name, entry in zip(names, entries, strict=True)
     ]
+
+
+def facts_of(kernel: CompiledKernel, block: LaunchedBlock) -> dict[str, Any]:
+    """Of a kernel: its name in the PTX, and what is known of its block."""
+    threads = block.threads or kernel.most_threads
+    return {"entry": kernel.entry, "threads": threads, "shared": block.shared}
 
 
 def kernel_meant(found: Sequence[CompiledKernel], name: str) -> CompiledKernel | None:

@@ -285,7 +285,9 @@ class LaunchRecorder(Recorder):
         if not launched:
             why = f"; the last: {failures[-1][2]}" if failures else ""
             raise ValueError(f"none of {len(configs)} configs can be launched{why}")
-        measured = [_measured(tune.Measurement, config) for config in launched]
+        names = [each.name for each in dataclasses.fields(tune.Measurement)]
+        nothing = dict.fromkeys(names, 0)
+        measured = [tune.Measurement(**{**nothing, "config": config}) for config in launched]
         return tune.TuningResult(best=measured[0], successes=measured, failures=failures)
 
 
@@ -297,11 +299,6 @@ def _with(
     hints = {name: value for name, value in config.items() if name not in names}
     given = [config.get(name, value) for name, value in zip(names, args, strict=False)]
     return kernel.replace_hints(**hints) if hints else kernel, tuple(given), dict(config)
-
-
-def _measured(kind: Any, config: Any) -> Any:
-    names = [each.name for each in dataclasses.fields(kind)]
-    return kind(**{name: config if name == "config" else 0 for name in names})
 
 
 def _name(kernel: Any) -> str:

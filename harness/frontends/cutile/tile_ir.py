@@ -9,7 +9,7 @@ from pathlib import Path
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench.bench import Kept, Workbench, content_key
-from harness.frontends.cutile.tileiras import LATEST_BACK_END
+from harness.frontends.cutile.tileiras import LATEST_BACK_END, read_tile_ir
 from harness.frontends.file_front_end import (
     PassedOnFrontEnd,
     captured_file,
@@ -171,9 +171,7 @@ class _TileIrFrontEnd(PassedOnFrontEnd):
         return content_key(record=record.key, target=str(launch.request[1]))
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        kernel = str(lowering.value.metadata["entry"])
-        reading = PtxReading(facts=None, body_sha256=ptx, kernel=kernel)
-        return bench.keep("ptx", content_key(tileir=ptx, kernel=kernel), reading, {})
+        return read_tile_ir(bench, lowering, ptx)
 
 
 def _read(path: Path) -> tuple[Bytecode, bytes]:

@@ -31,6 +31,7 @@ from harness.frontends.bench.assemble import (
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.pins import PINS
+from harness.frontends.readings import PtxReading
 from harness.io.packages.versions import LATEST, exact_version
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.environments import planned_environment
@@ -40,7 +41,7 @@ from harness.judging.judge import CellEvidence, after, death_signal, failed, jud
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError
-from harness.values.outcome import Assembly, ProcessEnd, Resources, signal_name
+from harness.values.outcome import Assembly, Lowering, ProcessEnd, Resources, signal_name
 from harness.values.toolchain import BUNDLED, PTX, PTXAS, Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
@@ -206,6 +207,13 @@ def _notes(left: Mapping[str, Path]) -> dict[str, object]:
         return {}
     is_known = len(facts.entries) == 1 and facts.tmem_columns is not None
     return {"tmem_size": facts.tmem_columns} if is_known else {}
+
+
+def read_tile_ir(bench: Workbench, lowering: Kept[Lowering], program: str) -> Kept[PtxReading]:
+    """What is known of a program, by its sha256: the kernel's name."""
+    kernel = str(lowering.value.metadata["entry"])
+    reading = PtxReading(facts=None, body_sha256=program, kernel=kernel)
+    return bench.keep("ptx", content_key(tileir=program, kernel=kernel), reading, {})
 
 
 def _described(path: Path, origin: str) -> Assembler:

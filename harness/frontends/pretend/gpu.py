@@ -301,23 +301,6 @@ class _Event:
         return 0.0
 
 
-class _Stream(_Event):
-    """The one stream; also its own context manager."""
-
-    cuda_stream = 0
-    stream_id = 0
-    device = _CUDA
-    device_index = 0
-
-    def wait_stream(self, *_: Any) -> None: ...
-    def wait_event(self, *_: Any) -> None: ...
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 class _Guard:
     """`torch.cuda.device(...)`, of which there is one."""
 
@@ -327,6 +310,18 @@ class _Guard:
         return self
 
     def __exit__(self, *_: object) -> None: ...
+
+
+class _Stream(_Event, _Guard):
+    """The one stream; also its own context manager."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device = _CUDA
+    device_index = 0
+
+    def wait_stream(self, *_: Any) -> None: ...
+    def wait_event(self, *_: Any) -> None: ...
 
 
 class _GuardOf(_Guard):

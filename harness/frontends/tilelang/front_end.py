@@ -15,14 +15,7 @@ from harness.frontends.captured_front_end import CapturedFrontEnd, keep_files, k
 from harness.frontends.cuda.compilers import host_compiler, judge_nvcc, tool_of
 from harness.frontends.pins import PINS, PackagedFrontEnd
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.tilelang.source import (
-    FILES,
-    FLAGS,
-    NVCC_STAGE,
-    TileLangForm,
-    compile_code,
-    with_nvcc,
-)
+from harness.frontends.tilelang.source import FILES, FLAGS, NVCC_STAGE, TileLangForm, go_on
 from harness.judging.judge import failed
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.toolchain import Assembler, Compiler
@@ -96,11 +89,11 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         if not lowering.end.ok or lowering.error or "cuda" not in artifacts:
             artifacts["log"] = keep_streams(bench, done)
             return lowering, artifacts
-        run = await compile_code(bench, launch, done, alone=alone)
+        run, lowering = await go_on(bench, launch, done, lowering, alone=alone)
         if run.ptx:
             artifacts["ptx"] = run.ptx
         artifacts["log"] = keep_streams(bench, done, run.log)
-        return with_nvcc(launch, done, lowering, run), artifacts
+        return lowering, artifacts
 
     async def failing_pass(
         self,

@@ -99,55 +99,41 @@ class TileLangForm(CapturedForm):
             return Lowered(lowering=lowering)
         if until is not None and until.value in FILES:
             return None
-        run = await compile_code(bench, launch, done, keeps=False)
-        lowering = with_nvcc(launch, done, lowering, run)
+        run, lowering = await go_on(bench, launch, done, lowering, keeps=False)
         if run.text is None:
             return Lowered(lowering=lowering)
         return Lowered(lowering=lowering, program=run.text.encode(), reading=read_text(run.text))
 
 
-async def compile_code(
+async def go_on(
     bench: Workbench,
     launch: CapturedLaunch,
     done: JobResult,
+    lowering: Lowering,
     *,
     alone: bool = False,
     keeps: bool = True,
-) -> NvccRun:
-    """Run nvcc on the code that a job left, as TileLang would; `keeps`: its PTX is kept.
+) -> tuple[NvccRun, Lowering]:
+    """Run nvcc on the code that a job left, as TileLang would; and the evidence of both.
 
     Raises:
         InfrastructureError: it cannot be started.
     """
-    words = [*FLAGS, *(each for each in _options(done) if not each.startswith("--ptxas-options"))]
+    options: list[str] = (done.result or {}).get("options", [])
+    words = [*FLAGS, *(each for each in options if not each.startswith("--ptxas-options"))]
     code = done.folder / FILES["cuda"]
-    return await run_nvcc(bench, launch.compiler, code, words, alone=alone, keeps=keeps)
-
-
-def _options(done: JobResult) -> list[str]:
-    """Of nvcc, as TileLang chooses them."""
-    return list((done.result or {}).get("options", []))
-
-
-def with_nvcc(
-    launch: CapturedLaunch, done: JobResult, lowering: Lowering, run: NvccRun
-) -> Lowering:
-    """The evidence of a job, and of the run of nvcc that went on from it."""
-    flags = _flags_for_ptxas(_options(done), str(launch.request.settings["target"]))
-    return replace(
+    run = await run_nvcc(bench, launch.compiler, code, words, alone=alone, keeps=keeps)
+    # What nvcc would hand to ptxas: the target, and what is meant for ptxas alone.
+    named = (each.partition("=")[2] for each in options if each.startswith("-arch="))
+    arch = next(named, str(launch.request.settings["target"]))
+    own = (each.partition("=")[2] for each in options if each.startswith("--ptxas-options="))
+    lowering = replace(
         lowering,
         end=structs.replace(
             run.end, wall=run.end.wall + done.end.wall, cpu=run.end.cpu + done.end.cpu
         ),
         stage=NVCC_STAGE if run.ptx is None and run.text is None else "ptx",
-        flags=tuple(flags),
+        flags=("-v", f"--gpu-name={arch}", *own),
         log=run.log,
     )
-
-
-def _flags_for_ptxas(options: list[str], target: str) -> list[str]:
-    """What nvcc would hand to ptxas: the target, and what is meant for ptxas alone."""
-    named = (each.partition("=")[2] for each in options if each.startswith("-arch="))
-    arch = next(named, target)
-    own = [each.partition("=")[2] for each in options if each.startswith("--ptxas-options=")]
-    return ["-v", f"--gpu-name={arch}", *own]
+    return run, lowering

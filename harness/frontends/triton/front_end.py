@@ -18,6 +18,7 @@ import re
 import site
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,13 +36,7 @@ from harness.frontends.readings import PtxReading, read_stored
 from harness.frontends.sessions import CapturedLaunch, JobResult, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
-from harness.frontends.triton.source import (
-    TritonForm,
-    evidence_of,
-    follow_passes,
-    promises,
-    stage_file,
-)
+from harness.frontends.triton.source import TritonForm, follow_passes, promises, stage_file
 from harness.io.files.writing import scratch_disk
 from harness.io.packages.versions import OLDEST_TRITON
 from harness.io.processes.hub import ResourceLimits
@@ -391,6 +386,11 @@ class TritonFrontEnd(CapturedFrontEnd):
         # LLVM's fatal errors leave by exit(1), and no result behind.
         return has_died(end) or bool(end.exit_code)
 
+    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+        """As it was left, with the flags that Triton would give ptxas."""
+        command = (done.result or {}).get("ptxas_command") or {}
+        return replace(super().evidence(launch, done), flags=tuple(command.get("flags", ())))
+
     async def finished(
         self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
@@ -401,7 +401,7 @@ class TritonFrontEnd(CapturedFrontEnd):
         if (done.result or {}).get("first_stage") == "glir" and "source" in artifacts:
             artifacts.setdefault("glir", artifacts["source"])
         artifacts["log"] = keep_streams(bench, done)
-        return evidence_of(done), artifacts
+        return self.evidence(launch, done), artifacts
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.

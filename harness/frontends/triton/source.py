@@ -8,14 +8,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path as FilePath
 
 import msgspec
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.captured_front_end import CapturedForm, read_lowering
+from harness.frontends.captured_front_end import CapturedForm
 from harness.frontends.one_file import (
     LINE,
     commas,
@@ -31,7 +30,6 @@ from harness.frontends.one_file import (
 from harness.frontends.readings import Promises, read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
 from harness.frontends.source_form import Lowered
-from harness.values.outcome import Lowering
 from harness.values.standalone import Dialect, FileLaunch, Path, SourceInstall
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
@@ -201,7 +199,7 @@ class TritonForm(CapturedForm):
             for stage in ("source", "ttir", "ttgir", "ptx")
             if (file := stage_file(done, stage))
         }
-        lowering = evidence_of(done)
+        lowering = self.front_end.evidence(launch, done)
         if not lowering.end.ok or lowering.error or "ptx" not in texts:
             return Lowered(lowering=lowering)
         # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
@@ -213,12 +211,6 @@ class TritonForm(CapturedForm):
             reading=read_text(texts["ptx"], ir, promises=promises),
             picked_ptxas=command.get("executable"),
         )
-
-
-def evidence_of(done: JobResult) -> Lowering:
-    """The evidence that a job left, with the flags that Triton would give ptxas."""
-    command = (done.result or {}).get("ptxas_command") or {}
-    return replace(read_lowering(done, "ttir"), flags=tuple(command.get("flags", ())))
 
 
 def stage_file(done: JobResult, stage: str) -> FilePath | None:

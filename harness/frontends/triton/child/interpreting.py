@@ -119,11 +119,7 @@ def round_as_gpus_do(seed: int | None = None) -> None:
     for name in ("unary_op", "binary_op", "ternary_op"):
         setattr(builder, name, _in_float32(getattr(builder, name)))
     builder.cast_impl = _by_way_of_float32(builder.cast_impl)
-    builder.get_bf16 = _constant
-
-
-def _constant(self: Any, value: float) -> Any:  # noqa: ARG001 - a method of the builder
-    return _rounded(torch.tensor([value]))
+    builder.get_bf16 = lambda _, value: _rounded(torch.tensor([value]))
 
 
 def _is_bfloat16(value: Any) -> bool:
@@ -259,14 +255,9 @@ def tolerance(dtypes: list[torch.dtype]) -> float:
     Integers have to be equal: 0 where there is nothing else.
     """
     floating = [dtype for dtype in dtypes if dtype.is_floating_point]
-    if not floating:
-        return 0.0
-    return max(_allowed(dtype) for dtype in floating)
-
-
-def _allowed(dtype: torch.dtype) -> float:
-    facts = torch.finfo(dtype)
-    return float(facts.eps) * (_ROUNDINGS if facts.bits <= _NARROW_BITS else _TERMS)
+    facts = [torch.finfo(dtype) for dtype in floating]
+    allowed = (each.eps * (_ROUNDINGS if each.bits <= _NARROW_BITS else _TERMS) for each in facts)
+    return float(max(allowed, default=0.0))
 
 
 def distance(a: torch.Tensor, b: torch.Tensor, allowed: float) -> Distance:

@@ -30,11 +30,6 @@ _TYPES: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _buffer(folder: Path, described: Mapping[str, Any]) -> torch.Tensor:
-    data = bytearray((folder / f"{described['sha256']}.bin").read_bytes())
-    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-
-
 def _view(described: Mapping[str, Any], buffers: list[torch.Tensor]) -> torch.Tensor:
     """The tensor of an argument, in the bytes of its buffer."""
     dtype = getattr(torch, described["dtype"])
@@ -89,7 +84,10 @@ def main(place: str) -> None:
         settle(str(folder))
     stand_aside(ask)
     variant = ask["variant"]
-    buffers = [_buffer(folder, each) for each in variant["buffers"]]
+    buffers = [torch.empty(0, dtype=torch.uint8) for _ in variant["buffers"]]
+    for number, described in enumerate(variant["buffers"]):
+        if data := bytearray((folder / f"{described['sha256']}.bin").read_bytes()):
+            buffers[number] = torch.frombuffer(data, dtype=torch.uint8)
     arguments = {each["name"]: each for each in variant["arguments"]}
     names: list[str | None] = []
     error = None
