@@ -44,7 +44,7 @@ def load() -> None:
                 visit(found)
 
     visit(cli)
-    others = ("harness.cli.failures", "click._textwrap", "libcst", "numpy", "pypi_simple")
+    others = ("harness.cli.output", "click._textwrap", "libcst", "numpy", "pypi_simple")
     for name in (*others, "requests", "rich.status"):
         importlib.import_module(name)
     # Those of ours alone: what is registered is asked for under the environment of a case.

@@ -185,4 +185,4 @@ def _run() -> int:
 
 def _tell(error: BaseException | None) -> int:
     # What it needs is loaded when something went wrong, and not before.
-    return int(importlib.import_module("harness.cli.failures").tell(error, cli))
+    return int(importlib.import_module("harness.cli.output").tell(error, cli))

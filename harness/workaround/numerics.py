@@ -11,6 +11,7 @@ from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, interpreter_for
+from harness.values.check import Departure, SameProgram
 from harness.values.errors import TriageError
 from harness.values.kernel import LaunchSpec, Scalar
 from harness.values.outcome import LaunchFacts
@@ -104,15 +105,11 @@ class Judge:
             else operation.kernel
         )
         verdict = "differ" if found.differs else "agree"
-        return Numerics(
-            known=Equivalence.DIFFERS if found.differs else Equivalence.INTERPRETED,
-            reason=f"all results of the operation ({label}) {verdict} with and without the change"
-            f"{apart}; on a small input ({sizes})",
-            tensor=found.tensor or None,
-            rel_err=found.rel_err,
-            stable_max_rel=found.stable_max_rel,
-            bad_frac=found.bad_frac,
+        reason = (
+            f"all results of the operation ({label}) {verdict} with and without the change{apart}; "
+            f"on a small input ({sizes})"
         )
+        return _interpreted(found, reason, differs=found.differs)
 
     async def _tile(self, setting: Setting) -> Numerics:
         record, triton = self._record(), self._triton()
@@ -138,14 +135,8 @@ class Judge:
                     return _not_checked(f"statically suspect: {variant.suspect}")
                 what = _LEVELS[finding.level]
                 said = f"{variant.tensor} differs" if variant.group else f"{what} agrees"
-                return Numerics(
-                    known=Equivalence.DIFFERS if variant.group else Equivalence.INTERPRETED,
-                    reason=f"against the user's config, on a small input: {said}",
-                    tensor=variant.tensor or None,
-                    rel_err=variant.rel_err,
-                    stable_max_rel=variant.stable_max_rel,
-                    bad_frac=variant.bad_frac,
-                )
+                reason = f"against the user's config, on a small input: {said}"
+                return _interpreted(variant, reason, differs=bool(variant.group))
         return _not_checked("the reduced launch does not reach it, or prunes it away")
 
     def _small(self) -> LaunchCode:
@@ -175,6 +166,17 @@ class Judge:
 
 def _has(spec: LaunchSpec, name: str) -> bool:
     return any(parameter.name == name for parameter in spec.parameters)
+
+
+def _interpreted(measured: Departure | SameProgram, reason: str, *, differs: bool) -> Numerics:
+    return Numerics(
+        known=Equivalence.DIFFERS if differs else Equivalence.INTERPRETED,
+        reason=reason,
+        tensor=measured.tensor or None,
+        rel_err=measured.rel_err,
+        stable_max_rel=measured.stable_max_rel,
+        bad_frac=measured.bad_frac,
+    )
 
 
 def _not_checked(reason: str) -> Numerics:

@@ -233,24 +233,19 @@ class UserSetting:
         found += [
             SettingStep(kind=SettingKind.LAUNCH, name=n, before=b, after=a) for n, b, a in pairs
         ]
-        if setting.flags != origin.flags:
-            old, new = (each.label if each else None for each in (origin.flags, setting.flags))
-            found.append(
-                SettingStep(kind=SettingKind.FLAGS, name="ptxas flags", before=old, after=new)
-            )
-        if setting.edit != origin.edit:
-            old, new = (each.words if each else None for each in (origin.edit, setting.edit))
-            found.append(SettingStep(kind=SettingKind.PTX, name="PTX", before=old, after=new))
-        for kind, before, after in (
-            (SettingKind.PTXAS, origin.ptxas, setting.ptxas),
-            (SettingKind.TRITON, origin.triton, setting.triton),
-        ):
+        titles = {
+            SettingKind.FLAGS: "ptxas flags",
+            SettingKind.PTX: "PTX",
+            SettingKind.PTXAS: self.assembler,
+            SettingKind.TRITON: self.kind,
+        }
+        for kind, title in titles.items():
+            before, after = (getattr(each, _FIELDS[kind]) for each in (origin, setting))
             if before != after:
-                own = known.get(kind.value)
-                name = self.kind if kind is SettingKind.TRITON else self.assembler
-                found.append(
-                    SettingStep(kind=kind, name=name, before=before or own, after=after or own)
-                )
+                is_tool = kind in (SettingKind.PTXAS, SettingKind.TRITON)
+                own = defaults.get(kind.value) if is_tool else None
+                old, new = _words(before) or own, _words(after) or own
+                found.append(SettingStep(kind=kind, name=title, before=old, after=new))
         return tuple(found)
 
     def turns(self, setting: Setting) -> float:
@@ -261,6 +256,21 @@ class UserSetting:
             if step.sizes_a_tile and _is_positive(before) and _is_positive(after):
                 factor *= float(before) / float(after)  # type: ignore[arg-type]
         return factor
+
+
+_FIELDS = {
+    SettingKind.FLAGS: "flags",
+    SettingKind.PTX: "edit",
+    SettingKind.PTXAS: "ptxas",
+    SettingKind.TRITON: "triton",
+}
+"""Of a `Setting`, for each kind of change that is one value."""
+
+
+def _words(value: FlagChange | PtxEdit | str | None) -> str | None:
+    if isinstance(value, FlagChange):
+        return value.label
+    return value.words if isinstance(value, PtxEdit) else value
 
 
 def _is_positive(value: Scalar | None) -> bool:
@@ -293,13 +303,8 @@ def without(setting: Setting, step: SettingStep, origin: Setting) -> Setting:
         if step.name in own_launch:
             rest[step.name] = own_launch[step.name]
         return replace(setting, launch=tuple(sorted(rest.items())))
-    if step.kind is SettingKind.FLAGS:
-        return replace(setting, flags=origin.flags)
-    if step.kind is SettingKind.PTX:
-        return replace(setting, edit=origin.edit)
-    if step.kind is SettingKind.PTXAS:
-        return replace(setting, ptxas=origin.ptxas)
-    return replace(setting, triton=origin.triton)
+    name = _FIELDS[step.kind]
+    return replace(setting, **{name: getattr(origin, name)})
 
 
 # What Triton takes where a launch gives no option (its NVIDIA backend's defaults).

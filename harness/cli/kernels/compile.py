@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import click
 
 from harness.cells.compile import compile_selections
-from harness.cells.document import CompileReport, compile_document
+from harness.cells.document import compile_document
 from harness.cells.next_steps import next_steps
 from harness.cells.save import save_cells
 from harness.cells.selection import select_all
@@ -39,6 +41,7 @@ from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
 from harness.tables.said import Tone, say
 from harness.tables.summary import summarize, summary_said
+from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
 _EPILOG = """\b
@@ -68,68 +71,66 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be de
     help="Tables as Markdown on stdout.",
 )
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(
+    *,
+    save: Path | None,
+    as_markdown: bool,
+    as_json: bool,
+    **shared: Any,  # noqa: ANN401 - those of `selection_options` and its like
+) -> None:
     """Compile every config of a kernel and report the result of each.
 
     A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
     "ok" means compiled and within the target's limits; nothing has been run.
     """
-    words = selection_words(options)
+    words = selection_words(shared)
     status = status_console()
     with preparing(status):
         selections = select_all(words)
-    how = compile_options(options)
+    how = compile_options(shared)
     with open_results() as store:
         with show_progress(status) as progress:
             report = run_to_the_end(compile_selections(selections, store, how, progress))
-        if options["save"]:
-            saved = save_cells(store, report.rows, options["save"])
-            status.print(f"{saved} files written below {options['save']}")
+        if save:
+            saved = save_cells(store, report.rows, save)
+            status.print(f"{saved} files written below {save}")
     many = len(selections) > 1
+    rows = report.rows
     print_remarks((*report.notes, *report.failures))
-    if options["as_json"]:
+    if as_json:
         print_json(compile_document(report))
-    elif options["as_markdown"]:
-        print_text(_markdown(report, many=many))
+    elif as_markdown:
+        print_text(summary_as_markdown(summarize(rows)) if many else rows_as_markdown(rows))
     else:
-        _print(report, words, many=many)
-    raise click.exceptions.Exit(_exit_code(report))
+        _print(rows, words, many=many)
+    kinds = [VerdictKind(row.verdict) for row in rows]
+    is_failing = any(not kind.compiles and not kind.tells_nothing for kind in kinds)
+    is_incomplete = report.failures or any(kind.tells_nothing for kind in kinds)
+    raise click.exceptions.Exit(1 if is_failing else 4 if is_incomplete else 0)
 
 
-def _exit_code(report: CompileReport) -> int:
-    kinds = [VerdictKind(row.verdict) for row in report.rows]
-    if any(not kind.compiles and not kind.tells_nothing for kind in kinds):
-        return 1
-    return 4 if report.failures or any(kind.tells_nothing for kind in kinds) else 0
-
-
-def _markdown(report: CompileReport, *, many: bool) -> str:
-    return summary_as_markdown(summarize(report.rows)) if many else rows_as_markdown(report.rows)
-
-
-def _print(report: CompileReport, words: SelectionOptions, *, many: bool) -> None:
+def _print(rows: Sequence[Row], words: SelectionOptions, *, many: bool) -> None:
     console = results_console()
     if many:
         # A table for each of many kernels would drown the reader.
-        print_said(summary_said(summarize(report.rows)))
-        steps = _first_look(report, words)
+        print_said(summary_said(summarize(rows)))
+        steps = _first_look(rows, words)
     else:
-        print_said(rows_said(report.rows, console.width))
-        kinds = {row.compiler for row in report.rows if row.compiler}
-        stages = {kind: stages_of(kind) for kind in kinds}
-        steps = next_steps(report.rows, words, stages)
+        print_said(rows_said(rows, console.width))
+        kinds = {row.compiler for row in rows if row.compiler}
+        steps = next_steps(rows, words, {kind: stages_of(kind) for kind in kinds})
     if steps:
         print_said([say("Next:", Tone.HEAD)])
         for command, why in steps:
             console.print(f"  {command}  # {why}", soft_wrap=True)
-    if not many and any(row.cached for row in report.rows):
+    if not many and any(row.cached for row in rows):
         console.print("* from the store, time of when it was compiled", style="dim")
 
 
-def _first_look(report: CompileReport, words: SelectionOptions) -> list[tuple[str, str]]:
+def _first_look(rows: Sequence[Row], words: SelectionOptions) -> list[tuple[str, str]]:
     """The kernel that most needs a look, with each of its configs; by now they are stored."""
-    kinds = {row.kernel: [0, 0] for row in report.rows}
-    for row in report.rows:
+    kinds = {row.kernel: [0, 0] for row in rows}
+    for row in rows:
         kind = VerdictKind(row.verdict)
         kinds[row.kernel][0] += not kind.compiles
         kinds[row.kernel][1] += kind is VerdictKind.SICK
