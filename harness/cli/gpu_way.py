@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from harness.cli.amounts import FilePath, Words
-from harness.cli.options import exclusive
+from harness.cli.amounts import FilePath
+from harness.cli.options import exclusive, together
 from harness.values.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,52 +25,44 @@ formal_option = click.option(
 )
 
 
-def gpu_way_options(function: F) -> F:
-    """How a GPU that is elsewhere is reached."""
-    options = (
-        click.option(
-            "--runner",
-            type=Words(),
-            metavar="CMD",
-            help="A command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
-        ),
-        click.option(
-            "--pack",
-            type=FilePath(dir_okay=False),
-            help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
-        ),
-        click.option(
-            "--import",
-            "results",
-            type=FilePath(read=True),
-            multiple=True,
-            metavar="RESULTS",
-            help="What such programs gave there. Repeatable.",
-        ),
-    )
-    function = exclusive("--runner", "--pack", "--import")(function)
-    for option in reversed(options):
-        function = option(function)
-    return function
+gpu_way_options = together(
+    click.option(
+        "--runner",
+        metavar="CMD",
+        help="A command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
+    ),
+    click.option(
+        "--pack",
+        type=FilePath(dir_okay=False),
+        help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
+    ),
+    click.option(
+        "--import",
+        "results",
+        type=FilePath(read=True),
+        multiple=True,
+        metavar="RESULTS",
+        help="What such programs gave there. Repeatable.",
+    ),
+    exclusive("--runner", "--pack", "--import"),
+)
+"""How a GPU that is elsewhere is reached."""
 
 
 def executed_on(words: str) -> Callable[[F], F]:
     """`--on` and `--runner` of a verb that has `--run`; `words` say what happens on a GPU."""
-
-    def add(function: F) -> F:
-        function = click.option(
-            "--runner",
-            type=Words(),
-            metavar="CMD",
-            help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
-        )(function)
-        return click.option(
+    return together(
+        click.option(
             "--on",
             type=click.Choice(["emulator", "gpu"]),
             help=f"With --run: what executes it. {words}",
-        )(function)
-
-    return add
+        ),
+        click.option(
+            "--runner",
+            metavar="CMD",
+            help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
+        ),
+    )
 
 
 def is_on_gpu(options: Mapping[str, Any]) -> bool:

@@ -176,13 +176,12 @@ holds_option = click.option(
 
 def package_version_option(words: str) -> Callable[[F], F]:
     """The releases of a package; `words` are what the help says of them."""
-    return click.option("--package-version", type=Words(), metavar="SPEC", help=words)
+    return click.option("--package-version", metavar="SPEC", help=words)
 
 
 toolchain_options = together(
     click.option(
         "--triton",
-        type=Words(),
         multiple=True,
         metavar="X",
         help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
@@ -191,14 +190,12 @@ toolchain_options = together(
     ),
     click.option(
         "--compiler",
-        type=Words(),
         multiple=True,
         metavar="KIND==X",
         help="Any compiler's version; `triton==3.6.0` is `--triton 3.6.0`. Repeatable.",
     ),
     click.option(
         "--ptxas",
-        type=Words(),
         multiple=True,
         metavar="X",
         help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
@@ -207,7 +204,6 @@ toolchain_options = together(
     ),
     click.option(
         "--assembler",
-        type=Words(),
         multiple=True,
         metavar="KIND==X",
         help="Any assembler's version; `ptxas==13.1.115` is `--ptxas 13.1.115`. Repeatable.",
@@ -256,20 +252,16 @@ def selection_options(function: F, *, kernel_required: bool = True) -> F:
         ),
         click.option(
             "--sm",
-            type=Words(),
             multiple=True,
             metavar="SM",
             help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
             shell_complete=_completing(_targets),
         ),
         toolchain_options,
-        click.option(
-            "--launch", type=Words(), metavar="NAME", help="Launch function, or a pattern of them."
-        ),
+        click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),
         click.option(
             "--set",
             "overrides",
-            type=Words(),
             multiple=True,
             metavar="NAME=VALUE",
             help="Override a parameter of the launch function. Repeatable.",
@@ -340,7 +332,6 @@ def scheduler_option(words: str) -> Callable[[F], F]:
     option = click.option(
         "--scheduler",
         cls=SilentOption,
-        type=Words(),
         metavar="ADDRESS",
         help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N workers in "
         "processes of this machine (local:N).",

@@ -24,7 +24,7 @@ from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
-from harness.cli.amounts import FilePath, Words
+from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
@@ -211,9 +211,7 @@ _ASKED = (
     show_default=True,
     help="How often both sides of the boundary are run, at least.",
 )
-@click.option(
-    "--script", type=Words(), metavar="CMD", help="Your own predicate, as for `git bisect run`."
-)
+@click.option("--script", metavar="CMD", help="Your own predicate, as for `git bisect run`.")
 @click.option("--resume", type=FilePath(read=True), metavar="LOG", help="Go on with a log.")
 @click.option(
     "--replay", type=FilePath(read=True), metavar="LOG", help="Print again what a log says."

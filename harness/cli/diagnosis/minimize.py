@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from harness.cells.selection import select
-from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
+from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import executed_on, formal_option, is_executed
 from harness.cli.kernels.ptx_inputs import PTX_INPUTS, named_inputs, ptx_options, refuse_ptx_options
 from harness.cli.main import CONTEXT
@@ -95,18 +95,9 @@ class _Budget(click.ParamType[tuple[str, float]]):
 @exclusive("--while", "--script")
 @apart(EXECUTES, "--while", "--script", because="what comes out is followed")
 @partial(selection_options, kernel_required=False)
+@click.option("--while", "condition", metavar="CONDITION", help="What each candidate has to meet.")
 @click.option(
-    "--while",
-    "condition",
-    type=Words(),
-    metavar="CONDITION",
-    help="What each candidate has to meet.",
-)
-@click.option(
-    "--script",
-    type=Words(),
-    metavar="COMMAND",
-    help="Your own predicate: exit code 0 means interesting.",
+    "--script", metavar="COMMAND", help="Your own predicate: exit code 0 means interesting."
 )
 @click.option(
     "--run",

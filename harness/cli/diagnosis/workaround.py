@@ -11,7 +11,7 @@ import click
 
 from harness.cells.selection import select, select_all, select_repros
 from harness.cells.spelling import SelectionOptions
-from harness.cli.amounts import FilePath, Seconds, Words
+from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import gpu_way, gpu_way_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
@@ -278,10 +278,9 @@ and no --launch is given. 4: some launches or configs could not be determined.""
 
 
 @click.command("package", context_settings=CONTEXT, epilog=_PACKAGE_EPILOG)
-@click.argument("package", type=Words(), metavar="NAME==VERSION")
+@click.argument("package", metavar="NAME==VERSION")
 @click.option(
     "--sm",
-    type=Words(),
     multiple=True,
     required=True,
     metavar="SM",

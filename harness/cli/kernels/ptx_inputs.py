@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.cli.amounts import FilePath, Words
+from harness.cli.options import together
 from harness.io.files.reading import read_regular
 from harness.values.errors import UsageError
 from harness.values.kernel import PtxInputs, Repro
@@ -16,8 +17,6 @@ from harness.values.kernel import PtxInputs, Repro
 if TYPE_CHECKING:
     from harness.run.raw_ptx import RawInputs
 
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _LARGEST_LAUNCH = 1 << 28
 
@@ -33,49 +32,43 @@ PTX_INPUTS = {
 """The options by their names."""
 
 
-def ptx_options(function: F) -> F:
-    """The options that say what a file of PTX is launched with."""
-    options = (
-        click.option(
-            "--buffer",
-            "buffers",
-            type=Words(names_files=True),
-            multiple=True,
-            metavar="NAME=DTYPE[N][:FILL]",
-            help="PTX: a buffer, zeros unless filled with a value, `random` or FILE.npy. "
-            "Repeatable.",
-        ),
-        click.option(
-            "--scalar",
-            "scalars",
-            type=Words(),
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="PTX: a number, 0x... for its bits, or `null`. Repeatable.",
-        ),
-        click.option(
-            "--expect",
-            "expected",
-            type=Words(names_files=True),
-            multiple=True,
-            metavar="NAME=FILE.npy",
-            help="PTX: what a buffer must hold after the run. Repeatable.",
-        ),
-        click.option("--grid", type=Words(), metavar="X[,Y[,Z]]", help="PTX: blocks of the grid."),
-        click.option("--block", type=Words(), metavar="X[,Y[,Z]]", help="PTX: threads of a block."),
-        click.option(
-            "--shared", type=click.IntRange(0, 1 << 20), help="PTX: bytes of dynamic shared memory."
-        ),
-        click.option(
-            "--inputs",
-            type=FilePath(read=True),
-            metavar="FILE.json",
-            help="PTX: all of this, as `triage minimize --run` writes it.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+ptx_options = together(
+    click.option(
+        "--buffer",
+        "buffers",
+        type=Words(names_files=True),
+        multiple=True,
+        metavar="NAME=DTYPE[N][:FILL]",
+        help="PTX: a buffer, zeros unless filled with a value, `random` or FILE.npy. Repeatable.",
+    ),
+    click.option(
+        "--scalar",
+        "scalars",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="PTX: a number, 0x... for its bits, or `null`. Repeatable.",
+    ),
+    click.option(
+        "--expect",
+        "expected",
+        type=Words(names_files=True),
+        multiple=True,
+        metavar="NAME=FILE.npy",
+        help="PTX: what a buffer must hold after the run. Repeatable.",
+    ),
+    click.option("--grid", metavar="X[,Y[,Z]]", help="PTX: blocks of the grid."),
+    click.option("--block", metavar="X[,Y[,Z]]", help="PTX: threads of a block."),
+    click.option(
+        "--shared", type=click.IntRange(0, 1 << 20), help="PTX: bytes of dynamic shared memory."
+    ),
+    click.option(
+        "--inputs",
+        type=FilePath(read=True),
+        metavar="FILE.json",
+        help="PTX: all of this, as `triage minimize --run` writes it.",
+    ),
+)
+"""The options that say what a file of PTX is launched with."""
 
 
 def refuse_ptx_options(options: Mapping[str, Any], instead: str = "a file of PTX") -> None:

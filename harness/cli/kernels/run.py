@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from gpu_emulator.values import Budget
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
-from harness.cli.amounts import FilePath, FiniteRange, Words
+from harness.cli.amounts import FilePath, FiniteRange
 from harness.cli.kernels.ptx_inputs import named_inputs, ptx_options, refuse_ptx_options
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
@@ -24,6 +24,7 @@ from harness.cli.options import (
     goes_with,
     json_option,
     selection_options,
+    together,
 )
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
 from harness.cli.progress.steps import narrating, preparing
@@ -52,79 +53,70 @@ from harness.values.execution import RunRow, RunVerdict
 from harness.values.kernel import Repro
 from harness.values.row import SCHEMA
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
 
 
-def _gpu_options(function: F) -> F:
-    """What executes it, and how a GPU that is elsewhere is reached."""
-    options = (
-        click.option(
-            "--on",
-            type=click.Choice(["emulator", "gpu"]),
-            help="What executes it. Default: the emulator; the GPU with one of the options below.",
-        ),
-        click.option(
-            "-O",
-            "levels",
-            type=Words(),
-            metavar="LEVELS",
-            help="GPU: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: "
-            "0,3.",
-        ),
-        click.option(
-            "--runner",
-            type=Words(),
-            metavar="CMD",
-            help="GPU: a command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
-        ),
-        click.option(
-            "--pack",
-            type=FilePath(dir_okay=False),
-            help="GPU: write a program for another machine; `python3 FILE --out RESULTS` there.",
-        ),
-        click.option(
-            "--import",
-            "results",
-            type=FilePath(read=True),
-            metavar="RESULTS",
-            help="GPU: judge what a pack gave on another machine.",
-        ),
-        click.option(
-            "--inspect",
-            type=FilePath(read=True),
-            metavar="PACK",
-            help="GPU: say what a pack holds; nothing of it is run.",
-        ),
-        click.option(
-            "--measure",
-            is_flag=True,
-            help="GPU: how long each takes; a kernel at its own shape, or the one that you --set.",
-        ),
-        click.option(
-            "--sanitize",
-            is_flag=True,
-            help="GPU: what compute-sanitizer says of each cubin: memcheck, racecheck, initcheck, "
-            "synccheck.",
-        ),
-        click.option(
-            "--repeat",
-            "repeats",
-            type=click.IntRange(2, MOST_RUNS),
-            help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
-        ),
-        click.option(
-            "--limit",
-            type=FiniteRange(0.1, 3600),
-            default=LIMIT,
-            show_default=True,
-            help="GPU: seconds for one run of a cubin: more is a hang.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
+_gpu_options = together(
+    click.option(
+        "--on",
+        type=click.Choice(["emulator", "gpu"]),
+        help="What executes it. Default: the emulator; the GPU with one of the options below.",
+    ),
+    click.option(
+        "-O",
+        "levels",
+        metavar="LEVELS",
+        help="GPU: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: 0,3.",
+    ),
+    click.option(
+        "--runner",
+        metavar="CMD",
+        help="GPU: a command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
+    ),
+    click.option(
+        "--pack",
+        type=FilePath(dir_okay=False),
+        help="GPU: write a program for another machine; `python3 FILE --out RESULTS` there.",
+    ),
+    click.option(
+        "--import",
+        "results",
+        type=FilePath(read=True),
+        metavar="RESULTS",
+        help="GPU: judge what a pack gave on another machine.",
+    ),
+    click.option(
+        "--inspect",
+        type=FilePath(read=True),
+        metavar="PACK",
+        help="GPU: say what a pack holds; nothing of it is run.",
+    ),
+    click.option(
+        "--measure",
+        is_flag=True,
+        help="GPU: how long each takes; a kernel at its own shape, or the one that you --set.",
+    ),
+    click.option(
+        "--sanitize",
+        is_flag=True,
+        help="GPU: what compute-sanitizer says of each cubin: memcheck, racecheck, initcheck, "
+        "synccheck.",
+    ),
+    click.option(
+        "--repeat",
+        "repeats",
+        type=click.IntRange(2, MOST_RUNS),
+        help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
+    ),
+    click.option(
+        "--limit",
+        type=FiniteRange(0.1, 3600),
+        default=LIMIT,
+        show_default=True,
+        help="GPU: seconds for one run of a cubin: more is a hang.",
+    ),
+)
+"""What executes it, and how a GPU that is elsewhere is reached."""
 
 
 _PTX = ".ptx"
@@ -157,7 +149,6 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 @lambda function: selection_options(function, kernel_required=False)
 @click.option(
     "--schedules",
-    type=Words(),
     default=DEFAULT,
     show_default=True,
     metavar="WARPS/COMPLETION[:SEED],...",
@@ -185,14 +176,12 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 )
 @click.option(
     "--trace",
-    type=Words(),
     metavar="NAME[INDEX]",
     help="Follow an element back to where two of the runs first differ: out[17]; out takes the "
     "first that differs.",
 )
 @click.option(
     "--beside",
-    type=Words(),
     metavar="NAME=VALUE,...",
     help="With --trace: follow it to what it is made of here, and not in another PTX of the "
     "launch: num_stages=1, sm=80, triton=3.6.0.",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from harness.cli.amounts import Words, once
+from harness.cli.amounts import once
 from harness.cli.main import CONTEXT
 from harness.cli.options import holds_option, json_option
 from harness.cli.output import print_json, print_said
@@ -30,7 +30,6 @@ each cell. In the sparklines a version is a character; x did not compile, · is 
 @click.command("history", context_settings=CONTEXT, epilog=_EPILOG)
 @click.option(
     "--kernel",
-    type=Words(),
     multiple=True,
     callback=once,
     required=True,

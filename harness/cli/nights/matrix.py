@@ -12,7 +12,7 @@ import click
 
 from harness.cells.places import CompileOptions, RunProgress
 from harness.cells.repros.find import near_names
-from harness.cli.amounts import SECONDS, FilePath, Words, read_amount
+from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import executed_on, is_on_gpu
 from harness.cli.main import CONTEXT
 from harness.cli.options import SilentOption, json_option, package_version_option, scheduler_option
@@ -151,7 +151,6 @@ command.add_command(merge)
 @click.option("--shard", default="1/1", metavar="I/N", help="Only the I-th of N parts.")
 @click.option(
     "--night",
-    type=Words(),
     metavar="NAME",
     help="Shards with the same name are one run, once they are merged (`triage matrix merge`).",
 )
