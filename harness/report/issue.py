@@ -326,7 +326,10 @@ class View:
         if found is None:
             return []
         rests_on = [has_figures(row) for row in self.d.tried]
-        reasons = [self.ledger.say(markdown_cell(reason)) for reason in found.reasons]
+        # What all of it comes to is said first.
+        words = sorted(found.reasons, key=lambda reason: not reason.startswith("So it "))
+        words = [re.sub(r"^So it ", "It ", reason) for reason in words]
+        reasons = [self.ledger.say(markdown_cell(reason)) for reason in words]
         return [self.ledger.say(markdown_cell(found.headline), *rests_on), *reasons]
 
     @property

@@ -33,7 +33,7 @@ from gpu_emulator.ptx.text.registers import (
     type_finder,
     without_scopes,
 )
-from harness.minimize.reduction.driver import Edit
+from harness.minimize.reduction.driver import Edit, FoundPass
 
 DELETED, ALL, GUARD, OPCODE = -4, -3, -2, -1
 _WIDTH = re.compile(r"([xv])(1|2|4|8|16|32|64|128)")
@@ -53,23 +53,20 @@ class Swap:
     text: str = ""
 
 
-@dataclass(frozen=True)
-class Swapping:
-    """A pass whose opportunities are swaps."""
+Pass = FoundPass[Document]
 
-    name: str
-    find: Callable[[Document], Iterable[Swap]]
 
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return list(self.find(document))
+def swapping(name: str, find: Callable[[Document], Iterable[Swap]]) -> Pass:
+    """A pass whose edits are swaps; those of one instruction are made one after another."""
 
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+    def make(document: Document, chosen: Sequence[Swap]) -> Document | None:
         changes: dict[int, Sequence[Statement]] = {}
         for swap in chosen:
-            assert isinstance(swap, Swap)
             present = changes.get(swap.place, [document.statements[swap.place]])
             changes[swap.place] = _swapped(present[0], swap) if present else ()
         return document.replaced(changes) if changes else None
+
+    return Pass(name, find, make)
 
 
 def _swapped(one: Statement, swap: Swap) -> Sequence[Statement]:
@@ -91,27 +88,26 @@ def _swapped(one: Statement, swap: Swap) -> Sequence[Statement]:
     return [statement(one.kind, str(new), one.before)]
 
 
-@dataclass(frozen=True)
-class Modifiers:
-    """Drops modifiers of opcodes; all instructions with the same opcode go together."""
+def _modifiers(document: Document) -> list[tuple[str, int]]:
+    """Each modifier of each opcode, by its number; all that have the opcode go together."""
+    found = dict.fromkeys(instruction.opcode for _, instruction in document.instructions)
+    return [(opcode, n) for opcode in found for n in range(1, opcode.count(".") + 1)]
 
-    name: str = "modifiers"
 
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        found = dict.fromkeys(instruction.opcode for _, instruction in document.instructions)
-        return [(opcode, n) for opcode in found for n in range(1, opcode.count(".") + 1)]
+def _without_modifiers(document: Document, chosen: Collection[tuple[str, int]]) -> Document:
+    dropped = set(chosen)
+    changes: dict[int, Sequence[Statement]] = {}
+    for place, old in document.instructions:
+        words = old.opcode.split(".")
+        kept = [word for n, word in enumerate(words) if (old.opcode, n) not in dropped]
+        if len(kept) < len(words):
+            new = replace(old, opcode=".".join(kept))
+            before = document.statements[place].before
+            changes[place] = [statement(StatementKind.INSTRUCTION, str(new), before)]
+    return document.replaced(changes)
 
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        dropped = set(chosen)
-        changes: dict[int, Sequence[Statement]] = {}
-        for place, old in document.instructions:
-            words = old.opcode.split(".")
-            kept = [word for n, word in enumerate(words) if (old.opcode, n) not in dropped]
-            if len(kept) < len(words):
-                new = replace(old, opcode=".".join(kept))
-                before = document.statements[place].before
-                changes[place] = [statement(StatementKind.INSTRUCTION, str(new), before)]
-        return document.replaced(changes)
+
+MODIFIERS = Pass("modifiers", _modifiers, _without_modifiers)
 
 
 def deletions(document: Document) -> Iterable[Swap]:
@@ -214,23 +210,20 @@ _KEPT = re.compile(r"\.(?:version|target)\b")
 _ALIGNMENT = re.compile(r"\.align\s+\d+\s+")
 
 
-@dataclass(frozen=True)
-class Functions:
-    """Drops functions and entries whole."""
-
-    name: str = "functions"
-
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        count = len(document.functions)
-        return list(range(count)) if count > 1 else []
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        functions = [one for number, one in enumerate(document.functions) if number in set(chosen)]
-        return document.without(
-            {place for one in functions for place in range(one.head, one.closing + 1)}
-        )
+def _functions(document: Document) -> range:
+    """Functions and entries, by their number, where there are several."""
+    count = len(document.functions)
+    return range(count if count > 1 else 0)
 
 
+def _without_functions(document: Document, chosen: Collection[int]) -> Document:
+    functions = [document.functions[number] for number in chosen]
+    return document.without(
+        {place for one in functions for place in range(one.head, one.closing + 1)}
+    )
+
+
+FUNCTIONS = Pass("functions", _functions, _without_functions)
 _PARTS = ("front", "parameters", "directives")
 
 
@@ -243,30 +236,27 @@ class _Part:
     number: int
 
 
-@dataclass(frozen=True)
-class Heads:
-    """Drops what stands in the heads of functions: linkage, parameters, `.reqntid` and its kin."""
+def _parts_of_heads(document: Document) -> list[_Part]:
+    """What stands in the heads of functions: linkage, parameters, `.reqntid` and its kin."""
+    return [
+        _Part(place, kind, number)
+        for place, head in _heads(document)
+        for kind in _PARTS
+        for number in range(len(getattr(head, kind)))
+    ]
 
-    name: str = "heads"
 
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return [
-            _Part(place, kind, number)
-            for place, head in _heads(document)
-            for kind in _PARTS
-            for number in range(len(getattr(head, kind)))
-        ]
+def _without_parts(document: Document, dropped: Sequence[_Part]) -> Document | None:
+    changes: dict[int, Sequence[Statement]] = {}
+    for place, head in _heads(document):
+        new = _without(head, [part for part in dropped if part.place == place])
+        if new != head:
+            before = document.statements[place].before
+            changes[place] = [statement(StatementKind.HEAD, str(new), before)]
+    return document.replaced(changes) if changes else None
 
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        dropped = [part for part in chosen if isinstance(part, _Part)]
-        changes: dict[int, Sequence[Statement]] = {}
-        for place, head in _heads(document):
-            new = _without(head, [part for part in dropped if part.place == place])
-            if new != head:
-                changes[place] = [
-                    statement(StatementKind.HEAD, str(new), document.statements[place].before)
-                ]
-        return document.replaced(changes) if changes else None
+
+HEADS = Pass("heads", _parts_of_heads, _without_parts)
 
 
 def _without(head: Head, parts: Collection[_Part]) -> Head:
@@ -345,53 +335,43 @@ def renamings(
     return changes
 
 
-@dataclass(frozen=True)
-class Renaming:
-    """A pass whose opportunities are renamings. A chain of them is followed to its end."""
+def renaming(name: str, find: Callable[[Document], Iterable[Rename]]) -> Pass:
+    """A pass whose edits are renamings. A chain of them is followed to its end."""
 
-    name: str
-    find: Callable[[Document], Iterable[Rename]]
-
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return list(self.find(document))
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
+    def make(document: Document, chosen: Sequence[Rename]) -> Document | None:
         changes: dict[int, Sequence[Statement]] = {}
         for number, function in enumerate(document.functions):
-            renames = [r for r in chosen if isinstance(r, Rename) and r.function == number]
+            renames = [rename for rename in chosen if rename.function == number]
             names = {rename.old: rename.new for rename in renames}
             if names:
                 changes |= renamings(document, function, partial(_follow, names))
             changes.update((rename.gone, ()) for rename in renames if rename.gone is not None)
         return document.replaced(changes) if changes else None
 
+    return Pass(name, find, make)
 
-@dataclass(frozen=True)
-class Collapsing:
-    """Deletes instructions, and hands what they read on to those that read their results.
+
+def _collapsed(document: Document, chosen: Sequence[int]) -> Document:
+    """Without instructions; what they read is handed on to those that read their results.
 
     So a value stays as various as it was, which a deletion alone would end.
     """
+    gone = set(chosen)
+    changes: dict[int, Sequence[Statement]] = dict.fromkeys(gone, ())
+    for _, function, registers, inside in bodies(document):
+        writers = Counter(name for _, one in inside for name in one.writes)
+        names: dict[str, str] = {}
+        for place, one in inside:
+            if place in gone:
+                names.update(_heirs(one, registers, writers))
+        if names:
+            changes = {**renamings(document, function, partial(_follow, names)), **changes}
+    return document.replaced(changes)
 
-    name: str = "collapse"
 
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return [place for place, _ in document.instructions]
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        gone = set(chosen)
-        changes: dict[int, Sequence[Statement]] = dict.fromkeys(
-            (place for place, _ in document.instructions if place in gone), ()
-        )
-        for _, function, registers, inside in bodies(document):
-            writers = Counter(name for _, one in inside for name in one.writes)
-            names: dict[str, str] = {}
-            for place, one in inside:
-                if place in gone:
-                    names.update(_heirs(one, registers, writers))
-            if names:
-                changes = {**renamings(document, function, partial(_follow, names)), **changes}
-        return document.replaced(changes)
+COLLAPSE = Pass(
+    "collapse", lambda document: [place for place, _ in document.instructions], _collapsed
+)
 
 
 def _heirs(one: Instruction, registers: Registers, writers: Counter[str]) -> dict[str, str]:
@@ -478,21 +458,18 @@ _PREFIXES = {
 _LIKE_A_REGISTER = re.compile(r"(?:_\w*[a-z]|p|r|rs|rd|rq|f|fd)[0-9]+")
 
 
-@dataclass(frozen=True)
-class Tidying:
-    """All steps, each as one opportunity."""
+def _some_tidied(document: Document, chosen: Sequence[Edit]) -> Document | None:
+    result = document
+    for step in _STEPS:
+        if step in chosen:
+            result = step(result)
+    return result if result != document else None
 
-    name: str = "tidy"
 
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return [step for step in _STEPS if step(document) != document]
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        result = document
-        for step in _STEPS:
-            if step in chosen:
-                result = step(result)
-        return result if result != document else None
+# All steps, each as one opportunity.
+TIDY = Pass(
+    "tidy", lambda document: [step for step in _STEPS if step(document) != document], _some_tidied
+)
 
 
 def tidied(document: Document) -> Document:

@@ -32,13 +32,11 @@ from gpu_emulator.ptx.text.registers import (
     without_scopes,
 )
 from harness.minimize.ptx.passes import (
-    Collapsing,
-    Functions,
-    Heads,
-    Modifiers,
-    Renaming,
-    Swapping,
-    Tidying,
+    COLLAPSE,
+    FUNCTIONS,
+    HEADS,
+    MODIFIERS,
+    TIDY,
     bodies,
     bypasses,
     declarations,
@@ -51,8 +49,10 @@ from harness.minimize.ptx.passes import (
     mergers,
     narrowest,
     offsets,
+    renaming,
     renamings,
     returns,
+    swapping,
     tidied,
     undefined,
 )
@@ -60,6 +60,7 @@ from harness.minimize.reduction.driver import (
     UNLIMITED,
     Edit,
     Effort,
+    FoundPass,
     Reducer,
     Reduction,
     ReductionProgress,
@@ -91,23 +92,16 @@ VALUES = {
 }
 
 
-@dataclass(frozen=True)
-class Guarded:
+def guarded(
+    inner: Transformation[Document], holds: Callable[[Document], bool]
+) -> Transformation[Document]:
     """A pass that makes nothing of which `holds` is not true."""
 
-    inner: Transformation[Document]
-    holds: Callable[[Document], bool]
+    def make(document: Document, chosen: Sequence[Edit]) -> Document | None:
+        result = inner.apply(document, chosen)
+        return result if result and holds(result) else None
 
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    def opportunities(self, document: Document) -> Sequence[Edit]:
-        return self.inner.opportunities(document)
-
-    def apply(self, document: Document, chosen: Sequence[Edit]) -> Document | None:
-        result = self.inner.apply(document, chosen)
-        return result if result and self.holds(result) else None
+    return FoundPass(inner.name, inner.opportunities, make)
 
 
 def undeclared(document: Document) -> frozenset[str]:
@@ -559,24 +553,22 @@ _Passes = tuple[Transformation[Document], ...]
 _PER_INSTRUCTION = 10_000
 # Registers that passes may name, though a document does not.
 _SPECIAL = frozenset({"%tid", "%ctaid"})
-_TIDY = Tidying()
-_DELETE = Swapping("delete", deletions)
-_COLLAPSE = Collapsing()
-_UNDEFINED = Renaming("undefined", undefined)
-_STRUCTURE: _Passes = (Functions(), Heads(), Swapping("declarations", declarations))
+_DELETE = swapping("delete", deletions)
+_UNDEFINED = renaming("undefined", undefined)
+_STRUCTURE: _Passes = (FUNCTIONS, HEADS, swapping("declarations", declarations))
 _PLAIN: _Passes = (
-    Swapping("guards", guards),
-    Swapping("immediates", immediates),
-    Swapping("offsets", offsets),
-    Renaming("bypass", bypasses),
+    swapping("guards", guards),
+    swapping("immediates", immediates),
+    swapping("offsets", offsets),
+    renaming("bypass", bypasses),
 )
 _FINE: _Passes = (
-    Modifiers(),
-    Swapping("narrowest", narrowest),
-    Swapping("halves", halves),
-    Swapping("definitions", definitions),
-    Swapping("returns", returns),
-    Renaming("merge", mergers),
+    MODIFIERS,
+    swapping("narrowest", narrowest),
+    swapping("halves", halves),
+    swapping("definitions", definitions),
+    swapping("returns", returns),
+    renaming("merge", mergers),
 )
 
 
@@ -697,19 +689,19 @@ class _Strategy:
         self._kinds = kinds
         self._allowed = allowed
         # A value that is handed on stays various; a deletion leaves one value for all.
-        removal = (_DELETE,) if allowed is None and not by_values else (_COLLAPSE, _DELETE)
+        removal = (_DELETE,) if allowed is None and not by_values else (COLLAPSE, _DELETE)
         self._named = named
         self._removal = self._guarded(removal)
         self._structure = self._guarded(_STRUCTURE)
         self._plain = self._guarded((*_PLAIN, _UNDEFINED))
         self._fine = self._guarded(_FINE)
-        self._tidying = self._guarded((_UNDEFINED, _TIDY))
+        self._tidying = self._guarded((_UNDEFINED, TIDY))
 
     def _guarded(self, passes: Sequence[Transformation[Document]]) -> _Passes:
         """The passes with these undefined registers, and names declared nowhere, and no others."""
         if self._allowed is None and self._named is None:
             return tuple(passes)
-        return tuple(Guarded(one, self._is_allowed) for one in passes)
+        return tuple(guarded(one, self._is_allowed) for one in passes)
 
     def _is_allowed(self, document: Document) -> bool:
         if self._named is not None and not undeclared(document) <= self._named:
@@ -719,7 +711,7 @@ class _Strategy:
     async def run(self) -> bool:
         """Reduce until nothing changes; whether that was reached."""
         reducer = self._reducer
-        await reducer.sweep(self._guarded((_TIDY, Functions())))
+        await reducer.sweep(self._guarded((TIDY, FUNCTIONS)))
         await reducer.sweep(self._removal[:1], smallest=2)
         await reducer.sweep((*self._structure, *self._tidying))
         await self._pump()

@@ -341,6 +341,16 @@ def test_what_a_compiler_writes_wrongly_is_filed_if_no_kind_of_error_was_added()
     assert filed(None) == (["reduction"], [named])
 
 
+def test_what_the_evidence_comes_to_is_said_beside_who_is_to_blame() -> None:
+    assert IN_PTXAS.blame is not None
+    reasons = ("On sm_90a: right.", "So it comes about between TTIR and TTGIR, in the passes.")
+    blame = replace(IN_PTXAS.blame, headline="Triton is to blame.", reasons=reasons)
+    text = render_report(replace(IN_TRITON, blame=blame), Upstream.TRITON).text
+    first, _, below = text.partition("<details>")
+    assert "Triton is to blame. It comes about between TTIR and TTGIR, in the passes." in first
+    assert "- On sm_90a: right." in below
+
+
 def test_each_statement_that_is_not_checked_has_its_reason() -> None:
     for dossier, upstream in CASES.values():
         issue = render_report(dossier, upstream)

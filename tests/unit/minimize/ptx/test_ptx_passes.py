@@ -13,12 +13,10 @@ from ptx_texts import FILES, MODULE, mutated
 from gpu_emulator.ptx.text.document import Document, parse
 from gpu_emulator.ptx.text.registers import undefined_reads, without_scopes
 from harness.minimize.ptx.passes import (
-    Functions,
-    Heads,
-    Modifiers,
-    Renaming,
-    Swapping,
-    Tidying,
+    FUNCTIONS,
+    HEADS,
+    MODIFIERS,
+    TIDY,
     bypasses,
     declarations,
     definitions,
@@ -29,7 +27,9 @@ from harness.minimize.ptx.passes import (
     mergers,
     narrowest,
     offsets,
+    renaming,
     returns,
+    swapping,
     tidied,
     undefined,
 )
@@ -37,22 +37,22 @@ from harness.minimize.ptx.reduce import completed, undefined_registers
 from harness.minimize.reduction.driver import Transformation
 
 PASSES: list[Transformation[Document]] = [
-    Tidying(),
-    Functions(),
-    Heads(),
-    Swapping("declarations", declarations),
-    Swapping("delete", deletions),
-    Swapping("guards", guards),
-    Swapping("immediates", immediates),
-    Swapping("offsets", offsets),
-    Swapping("narrowest", narrowest),
-    Swapping("halves", halves),
-    Swapping("definitions", definitions),
-    Swapping("returns", returns),
-    Modifiers(),
-    Renaming("undefined", undefined),
-    Renaming("bypass", bypasses),
-    Renaming("merge", mergers),
+    TIDY,
+    FUNCTIONS,
+    HEADS,
+    swapping("declarations", declarations),
+    swapping("delete", deletions),
+    swapping("guards", guards),
+    swapping("immediates", immediates),
+    swapping("offsets", offsets),
+    swapping("narrowest", narrowest),
+    swapping("halves", halves),
+    swapping("definitions", definitions),
+    swapping("returns", returns),
+    MODIFIERS,
+    renaming("undefined", undefined),
+    renaming("bypass", bypasses),
+    renaming("merge", mergers),
 ]
 by_name = pytest.mark.parametrize("transformation", PASSES, ids=lambda one: one.name)
 
@@ -113,34 +113,34 @@ def lines(document: Document) -> list[str]:
 @pytest.mark.parametrize(
     ("transformation", "before", "after"),
     [
-        (Swapping("", guards), "@%p1 ret;", ["ret;"]),
-        (Swapping("", immediates), "add.s32 %r1, %r2, 0x10;", ["add.s32 %r1, %r2, 0;"]),
-        (Swapping("", offsets), "st.b32 [%rd1+16], %r1;", ["st.b32 [%rd1], %r1;"]),
+        (swapping("", guards), "@%p1 ret;", ["ret;"]),
+        (swapping("", immediates), "add.s32 %r1, %r2, 0x10;", ["add.s32 %r1, %r2, 0;"]),
+        (swapping("", offsets), "st.b32 [%rd1+16], %r1;", ["st.b32 [%rd1], %r1;"]),
         (
-            Swapping("", narrowest),
+            swapping("", narrowest),
             "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd1];",
             ["ld.global.b32 %r1, [%rd1];"],
         ),
         (
-            Swapping("", halves),
+            swapping("", halves),
             "tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r1, %r2, %r3, %r4}, [%r5];",
             ["tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r1, %r2}, [%r5];"],
         ),
-        (Swapping("", definitions), "add.s32 %r1, %r2, 1;", ["mov.u32 %r1, %tid.x;"]),
-        (Swapping("", returns), "@!%p1 bra L; L: ret;", ["@!%p1 ret;", "ret;"]),
-        (Modifiers(), "add.rn.f32 %r1, %r2, %r3;", ["add %r1, %r2, %r3;"]),
+        (swapping("", definitions), "add.s32 %r1, %r2, 1;", ["mov.u32 %r1, %tid.x;"]),
+        (swapping("", returns), "@!%p1 bra L; L: ret;", ["@!%p1 ret;", "ret;"]),
+        (MODIFIERS, "add.rn.f32 %r1, %r2, %r3;", ["add %r1, %r2, %r3;"]),
         (
-            Renaming("", undefined),
+            renaming("", undefined),
             "add.s32 %r1, %r2, %r3; add.s32 %r4, %r1, %r5;",
             ["add.s32 %r1, %r2, %r2;", "add.s32 %r4, %r1, %r2;"],
         ),
         (
-            Renaming("", bypasses),
+            renaming("", bypasses),
             "mov.b32 %r1, %r2; neg.s32 %r3, %r1; st.b32 [%rd1], %r3;",
             ["st.b32 [%rd1], %r2;"],
         ),
         (
-            Renaming("", mergers),
+            renaming("", mergers),
             "add.s32 %r1, %r2, %r3; mov.b64 %rd1, %rd2;",
             ["add.s32 %r2, %r2, %r2;", "mov.b64 %rd2, %rd2;"],
         ),
@@ -157,9 +157,9 @@ def test_what_a_pass_does(
 
 def test_heads_lose_their_parts_one_by_one_or_together() -> None:
     document = parse(small("ret;", ".visible .entry k(.param .u32 a, .param .u64 b) .reqntid 8, 1"))
-    edits = Heads().opportunities(document)
+    edits = HEADS.opportunities(document)
     assert len(edits) == 4
-    bare = Heads().apply(document, edits)
+    bare = HEADS.apply(document, edits)
     assert bare is not None
     assert bare.statements[2].code == ".entry k()"
 
