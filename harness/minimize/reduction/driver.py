@@ -81,55 +81,18 @@ class Effort:
 UNLIMITED = Effort()
 
 
-class Tests(Generic[D]):
-    """All that was asked, what it said and cost, and what may still be asked."""
+@dataclass(slots=True)
+class Tests:
+    """All that was asked, what it said and cost; a reduction shares it with its excursions."""
 
-    def __init__(
-        self,
-        is_interesting: Callable[[D], Awaitable[bool]],
-        key: Callable[[D], str],
-        effort: Effort,
-    ) -> None:
-        self.count = 0
-        self.is_over = False
-        self.ledger: dict[str, PassCount] = {}
-        self._is_interesting = is_interesting
-        self._key = key
-        self._effort = effort
-        self._known: dict[bytes, ReductionTest] = {}
-
-    def begin(self, name: str, document: D) -> ReductionTest | None:
-        """The test of a document, started unless it was before; None if nothing may be spent."""
-        digest = self._digest(document)
-        if digest not in self._known:
-            if self.is_spent():
-                return None
-            self.count += 1
-            self.enter(name, PassCount(tests=1))
-            self._known[digest] = ReductionTest(self._is_interesting(document))
-        return self._known[digest]
-
-    def is_known(self, document: D) -> bool:
-        """Whether this document was tested before."""
-        return self._digest(document) in self._known
-
-    def take_for_granted(self, document: D) -> None:
-        """Enter a document as interesting without a test."""
-        self._known[self._digest(document)] = ReductionTest(None)
-
-    def is_spent(self) -> bool:
-        """Whether no further test may be started."""
-        if not self.is_over:
-            most = self._effort.max_tests
-            self.is_over = (most is not None and self.count >= most) or self._effort.is_time_up()
-        return self.is_over
+    count: int = 0
+    is_over: bool = False
+    ledger: dict[str, PassCount] = field(default_factory=dict)
+    known: dict[bytes, ReductionTest] = field(default_factory=dict)
 
     def enter(self, name: str, count: PassCount) -> None:
         """Enter something into the ledger."""
         self.ledger[name] = self.ledger.get(name, PassCount()) + count
-
-    def _digest(self, document: D) -> bytes:
-        return hashlib.sha256(self._key(document).encode(errors="surrogatepass")).digest()
 
 
 Edit = Hashable
@@ -227,12 +190,15 @@ class Reducer(Generic[D]):
         self.jobs = max(1, effort.jobs)
         seed = effort.seed
         self.random = random.Random(seed) if seed else None  # noqa: S311 - to repeat, not to hide
-        self._tests = Tests(is_interesting, key, effort)
+        self._tests = Tests()
+        self._is_interesting = is_interesting
+        self._key = key
+        self._effort = effort
         self._watch = watch
         self._reach: dict[str, int] = {}
         self._outer: Reducer[D] | None = None
         self._complete: Callable[[D], D] = lambda same: same
-        self._tests.take_for_granted(document)
+        self._tests.known[self._digest(document)] = ReductionTest(None)
 
     @property
     def tests(self) -> int:
@@ -247,7 +213,7 @@ class Reducer(Generic[D]):
         """
         inner = copy(self)
         vars(inner).update(best=document, _outer=self, _complete=complete, _reach={})
-        self._tests.take_for_granted(complete(document))
+        self._tests.known[inner._digest(document)] = ReductionTest(None)  # noqa: SLF001 - of this class
         return inner
 
     def reduction(self, *, is_minimal: bool = False) -> Reduction[D]:
@@ -312,15 +278,30 @@ class Reducer(Generic[D]):
 
     def begin(self, name: str, document: D) -> ReductionTest | None:
         """The test of a document, started unless it was before; None if nothing may be spent."""
-        return self._tests.begin(name, self._complete(document))
+        tests, digest = self._tests, self._digest(document)
+        if digest not in tests.known:
+            if self.is_spent():
+                return None
+            tests.count += 1
+            tests.enter(name, PassCount(tests=1))
+            tests.known[digest] = ReductionTest(self._is_interesting(self._complete(document)))
+        return tests.known[digest]
 
     def is_spent(self) -> bool:
         """Whether no further test may be started."""
-        return self._tests.is_spent()
+        if not self._tests.is_over:
+            most = self._effort.max_tests
+            is_enough = most is not None and self.tests >= most
+            self._tests.is_over = is_enough or self._effort.is_time_up()
+        return self._tests.is_over
 
     def is_known(self, document: D) -> bool:
         """Whether this document was tested before."""
-        return self._tests.is_known(self._complete(document))
+        return self._digest(document) in self._tests.known
+
+    def _digest(self, document: D) -> bytes:
+        text = self._key(self._complete(document))
+        return hashlib.sha256(text.encode(errors="surrogatepass")).digest()
 
     def adopt(self, name: str, document: D) -> None:
         """Make a document that was found to be interesting the best one."""
@@ -610,13 +591,9 @@ class TextFormat(Generic[D]):
         watch: Callable[[ReductionProgress[D]], None] = lambda _: None,
     ) -> Reduction[D]:
         """Reduce a document; the arguments are those of `Reducer`."""
+        key = self.key or self.text_of
         reducer = Reducer(
-            document,
-            is_interesting,
-            size=self.size,
-            key=self.key or self.text_of,
-            effort=effort,
-            watch=watch,
+            document, is_interesting, size=self.size, key=key, effort=effort, watch=watch
         )
         await self.run(reducer)
         return reducer.reduction(is_minimal=True)
