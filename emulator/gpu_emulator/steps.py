@@ -16,6 +16,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from gpu_emulator.values import Place
+
 
 class NotExecutable(Exception):  # noqa: N818 - an answer, not an error: it becomes `not_run`
     """The reason in one line; `unknown` are the opcodes that no row of the table knows."""
@@ -111,6 +113,36 @@ class Step:
     is_pure: bool = False
     reads_old: bool = False
     prelude: Run | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A basic block as closures: `whole` where all threads are active, `part` where some are.
+
+    `predicate` is the slot that decides about the branch (None: always), `table` the reader of the
+    index into `targets` (`brx.idx`). `following` is None behind `exit`. `meeting` reads the lanes
+    that have to be here together. `meets_at` is the block, after block `number`, where threads that
+    part at its `branch` meet for certain (None: only at the end). `aligned` is an instruction that
+    wants the whole warp. `reads` and `writes` are the slots of each closure.
+    """
+
+    whole: tuple[Run, ...]
+    part: tuple[Run, ...]
+    places: tuple[Place, ...]
+    reads: tuple[frozenset[int], ...]
+    writes: tuple[tuple[int, ...], ...]
+    count: int
+    targets: tuple[int, ...]
+    following: int | None
+    predicate: int | None
+    is_negated: bool
+    table: Reader | None
+    leaves: bool
+    meeting: Reader | None
+    number: int
+    meets_at: int | None
+    branch: Place | None
+    aligned: Place | None
 
 
 def merge(run: Run, writes: tuple[int, ...], registers: Registers, active: Array) -> None:

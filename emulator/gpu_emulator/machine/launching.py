@@ -22,7 +22,6 @@ import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.machine.running import Fallen, run_batch
-from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
 from gpu_emulator.ptx.program.binder import Slots
 from gpu_emulator.ptx.program.decoding import Program, decode
 from gpu_emulator.ptx.program.listing import MOST_BYTES, EntryListing
@@ -328,7 +327,6 @@ def run(
     `heard` gets the number of instructions of threads, now and then. A `recording` takes the place
     of the race check.
     """
-    assert CHAPTERS
     try:
         program = decode(launch.ptx, launch.entry)
         launch = as_declared(launch, program.listing.directives)
@@ -448,7 +446,7 @@ class _Machine:
             batch = self._batch(coordinates, ran)
             try:
                 run_batch(
-                    self._program, batch, self._limits.max_instructions - self._executed,
+                    self._program.sections, batch, self._limits.max_instructions - self._executed,
                     lambda executed: heard(self._executed + executed),
                 )  # fmt: skip
             except Fallen as fallen:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from gpu_emulator.ptx.program.decoding import Program, Section
 from gpu_emulator.state.batch import Batch
 from gpu_emulator.state.frame import Frame, Hold, Parting, Trouble
 from gpu_emulator.state.happens_before import Unordered
-from gpu_emulator.steps import MASK, WARP, Array, NotExecutable
+from gpu_emulator.steps import MASK, WARP, Array, NotExecutable, Section
 from gpu_emulator.values import Fault, FaultKind, Place, Schedule
 
 _MOST = 4
@@ -111,12 +110,14 @@ class Fallen(Exception):  # noqa: N818 - the end of a run, not our error
         self.fault = fault
 
 
-def run_batch(program: Program, batch: Batch, limit: int, heard: Callable[[int], None]) -> None:
+def run_batch(
+    sections: Sequence[Section], batch: Batch, limit: int, heard: Callable[[int], None]
+) -> None:
     """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions.
 
     `heard` gets their number, now and then.
     """
-    runners = [_Runner(program, frame, limit) for frame in batch.frames]
+    runners = [_Runner(sections, frame, limit) for frame in batch.frames]
     tested = 0
     while True:
         progress = False
@@ -140,7 +141,7 @@ def run_batch(program: Program, batch: Batch, limit: int, heard: Callable[[int],
             batch.patience += 1
             tested += 1
         else:
-            raise Fallen(hang(program.sections, batch))
+            raise Fallen(hang(sections, batch))
 
 
 def _ordered(
@@ -154,9 +155,9 @@ def _ordered(
 
 
 class _Runner:
-    def __init__(self, program: Program, frame: Frame, limit: int) -> None:
+    def __init__(self, sections: Sequence[Section], frame: Frame, limit: int) -> None:
         self.frame = frame
-        self._sections = program.sections
+        self._sections = sections
         self._limit = limit
         self._picks = 0
 

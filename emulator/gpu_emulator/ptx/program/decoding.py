@@ -20,6 +20,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
+from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
 from gpu_emulator.ptx.program.binder import CLOCKS, Binder, Slots, find_row, in_order
 from gpu_emulator.ptx.program.listing import SIZES, EntryListing, PtxLine, Variable, read_listing
 from gpu_emulator.ptx.text.registers import dominators
@@ -33,6 +34,7 @@ from gpu_emulator.steps import (
     Region,
     Registers,
     Run,
+    Section,
     Step,
     laid_out,
     merge,
@@ -289,36 +291,6 @@ _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """A basic block as closures: `whole` where all threads are active, `part` where some are.
-
-    `predicate` is the slot that decides about the branch (None: always), `table` the reader of the
-    index into `targets` (`brx.idx`). `following` is None behind `exit`. `meeting` reads the lanes
-    that have to be here together. `meets_at` is the block, after block `number`, where threads that
-    part at its `branch` meet for certain (None: only at the end). `aligned` is an instruction that
-    wants the whole warp. `reads` and `writes` are the slots of each closure.
-    """
-
-    whole: tuple[Run, ...]
-    part: tuple[Run, ...]
-    places: tuple[Place, ...]
-    reads: tuple[frozenset[int], ...]
-    writes: tuple[tuple[int, ...], ...]
-    count: int
-    targets: tuple[int, ...]
-    following: int | None
-    predicate: int | None
-    is_negated: bool
-    table: Reader | None
-    leaves: bool
-    meeting: Reader | None
-    number: int
-    meets_at: int | None
-    branch: Place | None
-    aligned: Place | None
-
-
-@dataclass(frozen=True, slots=True)
 class Program:
     """An entry ready to run. `live` is how many arrays of registers it holds at most.
 
@@ -383,6 +355,7 @@ def decode(ptx: str, entry: str | None) -> Program:
 
     A program does not change while it runs: the schedules of one launch share it.
     """
+    assert CHAPTERS
     # The collector of cycles would go through what is made here again and again, and find nothing.
     is_collecting = gc.isenabled()
     gc.disable()
