@@ -49,6 +49,11 @@ class Findings:
     messages: list[str] = field(default_factory=list)
     dropped: int = 0
 
+    def note(self, space: str, place: Place, count: int, words: str) -> None:
+        """Remember that `count` threads, or cells, read what nothing wrote."""
+        self.unwritten[space, place] = self.unwritten.get((space, place), 0) + count
+        self.words.setdefault((space, place), words)
+
     def printed(self) -> tuple[str, ...]:
         more = (f"and {self.dropped:,} more",) if self.dropped else ()
         return (*self.messages, *more)
@@ -147,19 +152,14 @@ class Batch:
     def note_unwritten_cells(self, cells: Array, place: Place) -> None:
         missing = self.tensor_memories.unwritten(cells)
         if len(missing):
-            key = ("tensor memory", place)
-            self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + len(missing)
             lane, column = divmod(int(missing[0]) % (ROWS * COLUMNS), COLUMNS)
             words = f"reads lane {lane}, column {column} of tensor memory, which nothing wrote"
-            self.findings.words.setdefault(key, words)
+            self.findings.note("tensor memory", place, len(missing), words)
 
     def note_open(self, which: Array, lanes: Array, place: Place) -> None:
-        key = ("lanes", place)
-        self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + int(which.sum())
-        words = (
-            f"reads lane {int(lanes[which][0])}, which takes no part: the PTX ISA leaves it open"
-        )
-        self.findings.words.setdefault(key, words)
+        lane = int(lanes[which][0])
+        words = f"reads lane {lane}, which takes no part: the PTX ISA leaves it open"
+        self.findings.note("lanes", place, int(which.sum()), words)
 
     def note_unwritten(
         self, memory: Memory, index: Array, size: int, active: Array | None, place: Place
@@ -172,11 +172,8 @@ class Batch:
             missing = missing & active
         count = int(missing.sum())
         if count:
-            key = (memory.name, place)
-            self.findings.unwritten[key] = self.findings.unwritten.get(key, 0) + count
             offset = np.broadcast_to(index, missing.shape)[missing].flat[0]
             if memory.stride:
                 offset %= memory.stride
-            self.findings.words.setdefault(
-                key, f"reads {memory.where(int(offset))}, which nothing wrote"
-            )
+            words = f"reads {memory.where(int(offset))}, which nothing wrote"
+            self.findings.note(memory.name, place, count, words)

@@ -54,7 +54,8 @@ def _copy(line: Binder) -> Step:
     extra = line.count - 3 - bool(line.parts["hint"])
     if extra not in (0, 1):
         raise line.refuse(f"has {line.count} operands")
-    is_ignored = extra == 1 and line.is_predicate(3)
+    name = line.operand(3).lstrip("!").strip() if extra else ""
+    is_ignored = line.slots.listing.registers.get(name) == "pred"
     limit = line.read(3, "pred" if is_ignored else "u32") if extra else None
 
     def run(registers: Registers) -> None:

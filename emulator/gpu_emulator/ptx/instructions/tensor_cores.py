@@ -24,15 +24,7 @@ from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.ptx.instructions.barriers import signal
 from gpu_emulator.ptx.instructions.matrix import held, whole_warps
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import (
-    CLUSTER_SHIFT,
-    Frame,
-    TensorMemories,
-    Trouble,
-    alike,
-    issuers,
-    scatter,
-)
+from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Trouble, alike, issuers, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
@@ -85,10 +77,6 @@ class _Group:
             batch.watch.block(self.warp, spots, 16, self.place, writes=False)
 
 
-def memories_of(frame: Frame) -> TensorMemories:
-    return frame.batch.tensor_memories
-
-
 @opcode(f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32", waits=True)
 def _allocate(line: Binder) -> Step:
     address, count, place = line.address(0), line.read(1, "u32"), line.line.place
@@ -123,7 +111,7 @@ def _grant(
     frame: Frame, row: int, column: int, amount: int, at: Array, space: str, place: Place
 ) -> bool:
     try:
-        first = memories_of(frame).allocators[row].allocate(amount)
+        first = frame.batch.tensor_memories.allocators[row].allocate(amount)
     except ValueError as error:
         raise Trouble(str(error)) from None
     if first is None:
@@ -148,7 +136,7 @@ def _free(line: Binder) -> Step:
         lead = frame.active() & (frame.threads % WARP == 0)
         at, amount = frame.full(address(registers)), frame.full(count(registers))
         for row, column in zip(*np.nonzero(lead), strict=True):
-            allocator = memories_of(frame).allocators[row]
+            allocator = frame.batch.tensor_memories.allocators[row]
             _, first = address_parts(int(at[row, column]))
             try:
                 allocator.free(first, int(amount[row, column]))
@@ -165,7 +153,7 @@ def _relinquish(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         for row in np.nonzero(frame.active().any(axis=1))[0].tolist():
-            memories_of(frame).allocators[row].relinquish()
+            frame.batch.tensor_memories.allocators[row].relinquish()
 
     return Step(run)
 
@@ -193,7 +181,7 @@ def _load(line: Binder) -> Step:
         def effect(_: Array | None) -> None:
             values = np.zeros((frame.ctas, frame.lanes // WARP, WARP, len(slots)), dtype=np.uint32)
             for rows, warp, lane, column in move.warps(frame, where):
-                words = memories_of(frame).words[rows]
+                words = frame.batch.tensor_memories.words[rows]
                 move.note(_Group(frame, rows[:, None], warp, place), lane, column, writes=False)
                 values[rows, warp - frame.first // WARP] = tcgen05.load(
                     words, move.cells, lane, column
@@ -226,7 +214,7 @@ def _store(line: Binder) -> Step:
 
         def effect(_: Array | None) -> None:
             for rows, warp, lane, column in move.warps(frame, where):
-                words = memories_of(frame).words
+                words = frame.batch.tensor_memories.words
                 part = words[rows]
                 move.note(_Group(frame, rows[:, None], warp, place), lane, column, writes=True)
                 tcgen05.store(
@@ -405,7 +393,7 @@ def _multiplied(
     """The product at addresses: of D, of A or its descriptor, the descriptor of B."""
     memory, members = group.frame.batch.memories["shared"], group.members
     shared = memory.data.reshape(-1, memory.stride)[members]
-    words = memories_of(group.frame).words
+    words = group.frame.batch.tensor_memories.words
     tensor = words[members]
     d, a, b = addresses
     if in_tensor:
@@ -482,7 +470,7 @@ def _copy(line: Binder) -> Step:
 
     def one(group: _Group, values: Sequence[int]) -> None:
         memory = group.frame.batch.memories["shared"]
-        words = memories_of(group.frame).words
+        words = group.frame.batch.tensor_memories.words
         lane, column = address_parts(values[0])
         for own in group.members.T:
             shared = memory.data.reshape(-1, memory.stride)[own]
@@ -502,7 +490,7 @@ def _copy(line: Binder) -> Step:
 @opcode(f"tcgen05.shift.{_GROUP}.down")
 def _shift(line: Binder) -> Step:
     def one(group: _Group, values: Sequence[int]) -> None:
-        words = memories_of(group.frame).words
+        words = group.frame.batch.tensor_memories.words
         lane, column = address_parts(values[0])
         for own in group.members.T:
             part = words[own]

@@ -168,10 +168,6 @@ class Binder:
     def is_register(self, text: str) -> bool:
         return text in self.slots.listing.registers
 
-    def is_predicate(self, number: int) -> bool:
-        name = self.operand(number).lstrip("!").strip()
-        return self.slots.listing.registers.get(name) == "pred"
-
     def constant(self, number: int) -> int | None:
         return integer(self.operand(number)) if number < self.count else None
 
