@@ -94,10 +94,8 @@ def limits_label(limits: ResourceLimits) -> str:
     return f"{limits.timeout:g} s, {limits.memory} B"
 
 
-def carried(
-    last: ResultRecord | None, identity: str, limits: str
-) -> tuple[Row, ResultRecord] | None:
-    """The last result of a cell as one of this run; None where the cell has to be looked at again.
+def carried(last: ResultRecord | None, identity: str, limits: str) -> tuple[Row, bytes] | None:
+    """The last row of a cell as one of this run; None where the cell has to be looked at again.
 
     That is what did not say anything (`infra`, somebody else's SIGKILL), and what our limits ended,
     where they were others.
@@ -118,4 +116,4 @@ def carried(
     if not row.cached:
         row = replace(row, cached=True)
         body = msgspec.json.encode(row)
-    return row, replace(last, row=body, created=None, run=None)
+    return row, body

@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -19,7 +19,7 @@ import msgspec
 
 from harness.store.bug_identity import bug_key
 from harness.store.bugs import move_keys, put_signatures, read_signatures
-from harness.store.schema import RESULT_COLUMNS, ResultRecord, from_row, intact, to_row
+from harness.store.schema import RESULT_COLUMNS, ResultRecord, from_row, intact, is_intact, to_row
 from harness.values.bug import KeptWorkaround
 from harness.values.execution import RunRow
 from harness.values.row import Row
@@ -113,23 +113,42 @@ class PastResults:
             found.update((record.cell, record) for record, _ in page)
         return found
 
-    def run_bodies(self, run: int) -> Iterator[StoredRow]:
-        """Yield the rows of a run in the order of its cells; half the work of whole records."""
-        sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT {_PAGE}"
+    def run_bodies(self, run: int, known: Container[bytes] = ()) -> Iterator[StoredRow]:
+        """Yield the rows of a run in the order of its cells; half the work of whole records.
+
+        Those that are `known` by now, byte for byte, are not checked again.
+        """
         last = ""
-        while page := self._database.run(lambda db, last=last: _rows(db.execute(sql, (run, last)))):  # type: ignore[misc]
-            yield from (row for _, row in page)
-            last = page[-1][0]
+        while page := self._after(run, last, check=False):
+            for row in page:
+                if row[_ROW] not in known and not is_intact(row[:-1]):
+                    # A damaged database is replaced: what is left of the page is in the new one.
+                    page = self._after(run, last, check=True)
+                    yield from map(_stored, page)
+                    last = page[-1][_CELL] if page else last
+                    break
+                last = row[_CELL]
+                yield _stored(row)
+
+    def _after(self, run: int, cell: str, *, check: bool) -> list[Sequence[Any]]:
+        sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT {_PAGE}"
+
+        def work(db: sqlite3.Connection) -> list[Sequence[Any]]:
+            page = db.execute(sql, (run, cell)).fetchall()
+            for row in page if check else ():
+                intact(row[:-1])
+            return page
+
+        return self._database.run(work)
 
     def _page(self, sql: str, values: tuple[object, ...]) -> list[tuple[ResultRecord, int]]:
         return self._database.run(
-            lambda db: [(from_row(row), number) for *row, number in db.execute(sql, values)]
+            lambda db: [(from_row(row), row[-1]) for row in db.execute(sql, values)]
         )
 
 
-def _rows(rows: Iterable[Sequence[Any]]) -> list[tuple[str, StoredRow]]:
-    records = [intact(row) for *row, _ in rows]
-    return [(row[_CELL], StoredRow(row[0], row[_CREATED], row[_ROW])) for row in records]
+def _stored(row: Sequence[Any]) -> StoredRow:
+    return StoredRow(row[0], row[_CREATED], row[_ROW])
 
 
 def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:

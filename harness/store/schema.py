@@ -11,9 +11,13 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import msgspec
 
 from harness import __version__
 from harness.store.artifacts import disk_failure
@@ -381,6 +385,7 @@ class ResultRecord:
     by. `evidence` maps a kind to the key of the evidence that the row was judged from.
     `created` is in seconds since the epoch; it and `run` are set by the store. `signature` has the
     parts of the key; the store keeps them once for all results, and does not return them here.
+    `columns` are what it was read from.
     """
 
     cell: str
@@ -398,6 +403,7 @@ class ResultRecord:
     created: float | None = None
     run: int | None = None
     signature: Signature | None = None
+    columns: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,9 +423,10 @@ class RunRecord:
 
 
 # Fields of `ResultRecord` that are columns of the same name, in the order of the checksum.
-_FIELDS = tuple(ResultRecord.__annotations__)[: -len(("run", "signature"))]
+_FIELDS = tuple(ResultRecord.__annotations__)[: -len(("run", "signature", "columns"))]
 RESULT_COLUMNS = ("run_id", *_FIELDS, "checksum")
 """What `to_row` makes and `from_row` reads."""
+_ROW, _CREATED = RESULT_COLUMNS.index("row"), RESULT_COLUMNS.index("created")
 RUN_COLUMNS = tuple(RunRecord.__annotations__)
 
 
@@ -438,17 +445,31 @@ def to_row(run: int, record: ResultRecord, now: float) -> tuple[object, ...]:
     return (*values, _row_checksum(values))
 
 
+def to_row_again(run: int, record: ResultRecord, row: bytes, now: float) -> tuple[object, ...]:
+    """As `to_row`, of a record that was read from the store, with another body."""
+    columns = record.columns
+    values = (run, *columns[1:_ROW], row, *columns[_ROW + 1 : _CREATED], now)
+    return (*values, _row_checksum(values))
+
+
 def from_row(row: Sequence[Any]) -> ResultRecord:
     """Make a record from its `RESULT_COLUMNS`.
 
     Raises:
         DamagedRowError: it is not what was written.
     """
-    run, *values, _ = intact(row)
-    stored = dict(zip(_FIELDS, values, strict=True))
-    stored["config"] = json.loads(stored["config"])
-    stored["evidence"] = json.loads(stored["evidence"])
-    return ResultRecord(run=run, **stored)
+    columns = tuple(intact(row[: len(RESULT_COLUMNS)]))
+    stored = dict(zip(_FIELDS, columns[1:-1], strict=True))
+    stored["config"] = _parsed(stored["config"])
+    stored["evidence"] = msgspec.json.decode(stored["evidence"])
+    return ResultRecord(run=columns[0], columns=columns, **stored)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(config: str) -> Config:
+    """A config that was stored; cells of many toolchains have the same one."""
+    parsed: Config = MappingProxyType(json.loads(config))
+    return parsed
 
 
 def intact(row: Sequence[Any]) -> Sequence[Any]:
@@ -465,8 +486,7 @@ def intact(row: Sequence[Any]) -> Sequence[Any]:
 
 def is_intact(row: Sequence[object]) -> bool:
     """Whether these `RESULT_COLUMNS` are what was written."""
-    *values, checksum = row
-    return checksum == _row_checksum(tuple(values))
+    return bool(row[-1] == _row_checksum(tuple(row[:-1])))
 
 
 def _row_checksum(values: tuple[object, ...]) -> int:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -48,10 +48,12 @@ from harness.store.schema import (
     put_row,
     read_row,
     to_row,
+    to_row_again,
     when_made,
 )
 from harness.store.trim import Trimming
 from harness.values.errors import StorageError
+from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
     import sqlite3
@@ -255,8 +257,20 @@ class Store(
         now = self._clock()
         records = list(records)
         rows = [to_row(run, record, now) for record in records]
-        signatures = [record.signature for record in records if record.signature]
+        self._put(run, rows, [record.signature for record in records if record.signature])
 
+    def put_again(self, run: int, records: Iterable[tuple[ResultRecord, bytes]]) -> None:
+        """Keep results that were read from here as those of another run, each with its row.
+
+        Raises:
+            StorageError: there is no such run, or the database cannot be written.
+        """
+        now = self._clock()
+        self._put(run, [to_row_again(run, record, row, now) for record, row in records])
+
+    def _put(
+        self, run: int, rows: Sequence[tuple[object, ...]], signatures: Sequence[Signature] = ()
+    ) -> None:
         def work(db: sqlite3.Connection) -> None:
             if not db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
                 raise StorageError(

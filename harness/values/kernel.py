@@ -221,6 +221,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
 def _spell(value: Scalar) -> str:
     """A text as it is, unless it could be taken for another value or for several."""
+    if type(value) is int:
+        return str(value)
     if not isinstance(value, str):
         return json.dumps(value)
     return value if _WORD.fullmatch(value) and not _is_json(value) else json.dumps(value)

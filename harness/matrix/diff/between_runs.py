@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,16 +21,23 @@ from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix
 from harness.workaround.expiry import broken, expired
 
+_HELD = 10_000
 _LAST = re.compile(r"last(?:~(\d+))?")
 _decode = msgspec.json.Decoder(Facts).decode
 
 
 def compare_runs(
-    store: Store, older: int | None, newer: int, matrix: Matrix | None = None
+    store: Store,
+    older: int | None,
+    newer: int,
+    matrix: Matrix | None = None,
+    *,
+    seen: Callable[[Facts], None] = lambda facts: None,  # noqa: ARG005
 ) -> Changes:
     """Compare the results of two runs, cell by cell; `older` is None where there is none before.
 
-    The known failures and the exclusions are those of `matrix`.
+    `seen` hears each result of the newer one, in the order of cells. The known failures and the
+    exclusions are those of `matrix`.
 
     `harness.matrix.diff.words` prints the answer and makes its JSON. Both runs are read as
     streams: memory grows with what changed, not with what there is.
@@ -47,9 +54,25 @@ def compare_runs(
         found = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
         return {record.cell: _decode(record.row) for record in found}
 
+    # A row that is the same, byte for byte, is decoded once, and told by being the same object.
+    same: dict[bytes, Facts] = {}
+
+    def before() -> Iterator[Facts]:
+        for stored in () if older is None else store.run_bodies(older):
+            facts = same[stored.row] = _decode(stored.row)
+            yield facts
+
+    def after() -> Iterator[Facts]:
+        for stored in store.run_bodies(newer, same):
+            facts = same.pop(stored.row, None) or _decode(stored.row)
+            seen(facts)
+            yield facts
+            if len(same) > _HELD:
+                same.clear()
+
     changes = compare(
-        _stream(store, older) if older is not None else (),
-        _stream(store, newer),
+        before(),
+        after(),
         runs=(older, newer),
         expectations=matrix.expect if matrix else (),
         excluded=partial(exclusion_of, matrix),

@@ -372,7 +372,10 @@ def _works(facts: Facts) -> bool:
 def _classified(older: Facts | None, newer: Facts) -> Change:
     if older is None:
         return Change(kind=ChangeKind.NEW, older=None, newer=newer)
-    if not _is_told(newer):
+    if older is newer:
+        alike = ChangeKind.SAME_OK if _works(newer) else ChangeKind.SAME_FAIL
+        kind = alike if _is_told(newer) else ChangeKind.SAME_UNTOLD
+    elif not _is_told(newer):
         kind = UNTOLD[newer.verdict] if _is_told(older) else ChangeKind.SAME_UNTOLD
     elif not _is_told(older):
         kind = ChangeKind.NEW

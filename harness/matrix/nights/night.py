@@ -223,18 +223,33 @@ async def run_matrix(
         else:
             await _execute(night)
         await try_reproducers(bench, options.work)
-    verdicts, unexpected = _counts(store, run_id, matrix)
     steering = night.steering
     is_whole = not (steering.skipped or steering.skipped_captures)
-    if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
+    is_empty = next(store.run_bodies(run_id), None) is None
+    if is_empty and is_whole and options.shard.of == 1 and not night.failures:
         raise _nothing(night)
-    changes = None
     if is_whole:
         store.finish_run(run_id)
+    verdicts: Counter[str] = Counter()
+    unexpected = 0
+    changes = None
+    kept, expectations = store.workarounds(), Expectations(matrix.expect)
+
+    def count(facts: Facts) -> None:
+        nonlocal unexpected
+        verdicts[facts.verdict] += 1
+        kind = VerdictKind(facts.verdict)
+        if not (kind.compiles or kind.tells_nothing):
+            expected = expectations.of(facts)
+            unexpected += not (happened(facts, expected) if expected else is_known(kept, facts))
+
     # A part of a night lacks the cells of the others.
     if is_whole and (options.night is None or options.shard.of == 1):
         older = previous_run(store, run_id)
-        changes = compare_runs(store, older.id if older else None, run_id, matrix)
+        changes = compare_runs(store, older.id if older else None, run_id, matrix, seen=count)
+    else:
+        for stored in store.run_bodies(run_id):
+            count(msgspec.json.decode(stored.row, type=Facts))
     return MatrixReport(
         run=run_id,
         verdicts=verdicts,
@@ -345,24 +360,6 @@ def _look(night: PlannedNight, index: int) -> tuple[object, ...] | None:
     if plan is None:
         return (0, False, ())
     return night.steering.look(place, plan).rank or None
-
-
-def _counts(store: Store, run: int, matrix: Matrix) -> tuple[Counter[str], int]:
-    verdicts: Counter[str] = Counter()
-    kept = store.workarounds()
-    unexpected = 0
-    expectations = Expectations(matrix.expect)
-    decode = msgspec.json.Decoder(Facts).decode
-    for stored in store.run_bodies(run):
-        facts = decode(stored.row)
-        verdicts[facts.verdict] += 1
-        kind = VerdictKind(facts.verdict)
-        if kind.compiles or kind.tells_nothing:
-            continue
-        expected = expectations.of(facts)
-        is_quiet = happened(facts, expected) if expected else is_known(kept, facts)
-        unexpected += not is_quiet
-    return verdicts, unexpected
 
 
 def _nothing(night: PlannedNight) -> TriageError:

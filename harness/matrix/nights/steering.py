@@ -19,7 +19,7 @@ from harness.io.processes.hub import ResourceLimits
 from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.rules import Rules, by_information
 from harness.store.schema import ResultRecord
-from harness.values.matrix import Coordinates, MatrixPlace
+from harness.values.matrix import Coordinates, MatrixPlace, Override
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
@@ -67,6 +67,7 @@ class MatrixSteering(Steering):
     _extras: set[int] = field(init=False)
     _lowerings: Counter[str] = field(default_factory=Counter)
     _assemblies: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _known_limits: dict[tuple[float, int], tuple[ResourceLimits, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Enough for the workers; a run that is stopped has finished cells to show for its time.
@@ -143,18 +144,20 @@ class MatrixSteering(Steering):
         self.last.update(last)
         left: list[tuple[PlannedCell, Coordinates]] = []
         rows: list[Row] = []
-        records: list[ResultRecord] = []
+        again: list[tuple[ResultRecord, bytes]] = []
         for cell, at in cells:
-            evidence = self._treatment(cell, at).evidence
-            found = carried(last.get(at.cell), evidence[CELL], evidence[LIMITS])
-            if found is None:
+            record = last.get(at.cell)
+            how = self.rules.treatment(at)
+            identity = self._identities.of(cell, at.cell, how.repeat or 1)
+            found = carried(record, identity, self._limits(how)[1])
+            if record is None or found is None:
                 left.append((cell, at))
                 continue
             self.settled.add(at.cell)
             rows.append(found[0])
-            records.append(found[1])
-        if self.run is not None and records:
-            self.bench.store.put_results(self.run, records)
+            again.append((record, found[1]))
+        if self.run is not None and again:
+            self.bench.store.put_again(self.run, again)
         self.carried += len(rows)
         self.progress.planned(len(rows))
         for row in rows:
@@ -169,17 +172,23 @@ class MatrixSteering(Steering):
 
     def _treatment(self, cell: PlannedCell, at: Coordinates) -> Treatment:
         how = self.rules.treatment(at)
-        mine = self.bench.limits
-        limits = ResourceLimits(
-            timeout=how.timeout or mine.timeout, memory=how.memory or mine.memory
-        )
+        limits, label = self._limits(how)
         repeat = how.repeat or 1
         identity = self._identities.of(cell, at.cell, repeat)
         return Treatment(
-            limits=None if limits == mine else limits,
+            limits=None if limits == self.bench.limits else limits,
             repeat=repeat,
-            evidence={CELL: identity, LIMITS: limits_label(limits)},
+            evidence={CELL: identity, LIMITS: label},
         )
+
+    def _limits(self, how: Override) -> tuple[ResourceLimits, str]:
+        """The limits of a cell, and how its result names them."""
+        mine = self.bench.limits
+        key = how.timeout or mine.timeout, how.memory or mine.memory
+        if key not in self._known_limits:
+            limits = ResourceLimits(timeout=key[0], memory=key[1])
+            self._known_limits[key] = limits, limits_label(limits)
+        return self._known_limits[key]
 
     def finished(self, cell: PlannedCell) -> None:
         """One cell less."""
