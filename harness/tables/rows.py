@@ -87,7 +87,8 @@ def _ptx_words(rows: Sequence[Row]) -> str:
     return words + ", not the same program as for the bundled ptxas"
 
 
-def _number(value: int | None) -> str:
+def figure(value: int | None) -> str:
+    """With commas; what is not known is `-`."""
     return "-" if value is None else f"{value:,}"
 
 
@@ -108,12 +109,12 @@ def _seconds(row: Row) -> str:
 
 
 _COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
-    ("regs", lambda row: _number(row.n_regs)),
-    ("spill st", lambda row: _number(row.spill_stores)),
-    ("spill ld", lambda row: _number(row.spill_loads)),
-    ("stack", lambda row: _number(row.stack)),
-    ("shared", lambda row: _number(row.shared)),
-    ("tmem", lambda row: _number(row.tmem_size)),
+    ("regs", lambda row: figure(row.n_regs)),
+    ("spill st", lambda row: figure(row.spill_stores)),
+    ("spill ld", lambda row: figure(row.spill_loads)),
+    ("stack", lambda row: figure(row.stack)),
+    ("shared", lambda row: figure(row.shared)),
+    ("tmem", lambda row: figure(row.tmem_size)),
     ("occupancy", _occupancy),
     (_MIX_TITLE, _mix),
     ("s", _seconds),

@@ -272,7 +272,12 @@ def package_said(report: PackageReport) -> list[Block]:
         blocks += [_grid(report), BLANK]
     for one, pruning in report.losing:
         blocks += [*_list_said(one, pruning, report.surroundings), BLANK]
-    some = [line for one, _ in report.lists if one.loss is Loss.SOME for line in _some_said(one)]
+    some = [
+        say(f"  {one.kernel} ({one.launch}, {one.rows[0].compiler_name}) on {one.target}: {reason}")
+        for one, _ in report.lists
+        if one.loss is Loss.SOME
+        for reason in _reasons(one)
+    ]
     if some:
         blocks += [say("Why lists lose some of their configs", Tone.HEAD), *some, BLANK]
     return [*blocks, *(say(line) for line in _counts(report))]
@@ -334,11 +339,6 @@ def _list_said(
         say(f'  prune_configs_by={{"early_config_prune": ...}} with this keeps {pruning.keeps}:')
     )
     return [*blocks, *(say(f"    {line}".rstrip()) for line in pruning.source.splitlines())]
-
-
-def _some_said(one: TuningList) -> list[Block]:
-    launch = f"{one.launch}, {one.rows[0].compiler_name}"
-    return [say(f"  {one.kernel} ({launch}) on {one.target}: {each}") for each in _reasons(one)]
 
 
 def _reasons(one: TuningList) -> list[str]:

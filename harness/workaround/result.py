@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from harness.judging.ptxas.options import lowers_optimisation
-from harness.tables.rows import heading_of
+from harness.tables.rows import figure, heading_of
 from harness.tables.said import (
     BLANK,
     Block,
@@ -290,17 +290,13 @@ def _line(
 ) -> tuple[SaidLine, ...]:
     spilled = spill_bytes_per_block(row)
     numbers = (
-        *(_number(value) for value in (row.n_regs, row.spill_stores, row.spill_loads)),
+        *(figure(value) for value in (row.n_regs, row.spill_stores, row.spill_loads)),
         "-" if spilled is None else f"{spilled / 1024:,.0f} KiB",
-        _number(row.tmem_size),
-        _number(row.shared),
+        figure(row.tmem_size),
+        figure(row.shared),
         "-" if row.occupancy is None else f"{row.occupancy:.1%}",
     )
     return (say(rank), say(change), verdict_said(row.verdict), known, *map(say, (*times, *numbers)))
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def _expected(candidate: Candidate) -> list[str]:

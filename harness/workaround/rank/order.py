@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from harness.frontends.texts.python import OPTIONS
+from harness.tables.rows import figure
 from harness.tables.said import (
     BLANK,
     Block,
@@ -357,17 +358,13 @@ def _line(number: int, each: RankedConfig, best: float | None) -> tuple[SaidLine
     spilled = None if row.spill_stores is None else row.spill_stores + (row.spill_loads or 0)
     numbers = (
         expected,
-        _number(row.n_regs),
-        _number(spilled),
-        _number(features.per_sm if features else None),
+        figure(row.n_regs),
+        figure(spilled),
+        figure(features.per_sm if features else None),
         f"{features.waves:.2f}" if features else "-",
         f"{each.time.median:.4f}" if each.time else "-",
     )
     return (say(str(number)), say(config), verdict_said(row.verdict), *map(say, numbers))
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def rank_document(report: RankReport) -> dict[str, Any]:
