@@ -55,6 +55,7 @@ from harness.io.packages.versions import require_supported_triton
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.judging.followed import read_while
 from harness.store.store import Store
+from harness.tables.summary import plural
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
@@ -405,7 +406,9 @@ def _print(
         console.print(f"Also seen: {_other(report, row)}", soft_wrap=True, markup=False)
         console.print(f"  {follow_command(report, row, words)}", soft_wrap=True, markup=False)
     if report.others:
-        console.print(f"{len(report.others)} other configs were not followed (--config names one)")
+        console.print(
+            f"Not followed: {plural(len(report.others), 'other config')} (--config names one)"
+        )
 
 
 def _other(report: BisectReport, row: Row) -> str:

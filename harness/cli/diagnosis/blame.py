@@ -39,6 +39,7 @@ from harness.cli.running import compile_options, run_to_the_end, selection_words
 from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
+from harness.tables.summary import plural
 from harness.values.errors import UsageError
 from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
@@ -158,7 +159,7 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
         console.print(note, soft_wrap=True)
     if report.others:
         names = "--config" if case.compiler else "--kernel FILE.ptx::ENTRY"
-        console.print(f"{len(report.others)} others were not followed ({names} names one)")
+        console.print(f"Not followed: {plural(len(report.others), 'other')} ({names} names one)")
 
 
 def _would_tell(
