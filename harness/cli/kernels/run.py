@@ -36,7 +36,7 @@ from harness.run.following import follow_value, read_another, read_element
 from harness.run.gpu.device.contents import MOST_RUNS
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
 from harness.run.gpu.packing import inspect_pack, place_of
-from harness.run.gpu.trip import LIMIT, REPEATS
+from harness.run.gpu.trip import LIMIT, REPEATS, Trip
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, PROGRAMS, read_schedules, trials_of
@@ -416,18 +416,21 @@ def _run_on_gpu(
     with preparing(status_console()):
         selections = select_all(replace(selection_words(options), kernel=name))
     is_ptx = all(selection.repro.ptx for selection in selections)
+    how = compile_options(options)
     question = GpuQuestion(
         selections=selections,
         inputs=inputs,
         levels=((0, 3) if is_ptx else ()) if levels is None else levels,
         trials=trials,
         budget=budget,
-        limit=options["limit"],
-        repeats=options["repeats"] or REPEATS,
+        how=Trip(
+            command=how.command,
+            limit=options["limit"],
+            repeats=options["repeats"] or REPEATS,
+            sanitize=options["sanitize"],
+        ),
         measure=options["measure"],
-        sanitize=options["sanitize"],
     )
-    how = compile_options(options)
     with open_results() as store, narrating(status_console(), "compiling for a GPU") as tell:
         if place is None:
             trip = run_to_the_end(pack_for_gpu(question, options["pack"], store, how, tell))

@@ -33,7 +33,7 @@ from harness.run.gpu.judging import (
     numbers_of,
     read_freedom,
 )
-from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
+from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import (
     Answers,
     Destination,
@@ -44,7 +44,7 @@ from harness.run.gpu.packing import (
     write_pack,
 )
 from harness.run.gpu.trip import Gathering, ShapedLaunches, Trip, TripCase
-from harness.run.jobs import JobBuffer, RunTrial
+from harness.run.jobs import RunTrial
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import Launch, evidence_of
 from harness.run.launching import LaunchSource
@@ -162,12 +162,11 @@ class OnGpu(Executor):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuQuestion:
-    """What is to be launched: cells, at which -O levels, on which inputs.
+    """What is to be launched: cells, at which -O levels, on which inputs; and `how`.
 
     `inputs` gives those of a repro of raw PTX. `trials` and `budget` are of the emulator, which is
     the referee. `measure`: how long it takes; kernels are then launched at their own shapes, where
-    nothing is emulated. Each cubin runs `repeats` times. `sanitize`: what compute-sanitizer's tools
-    say of each cubin.
+    nothing is emulated.
     """
 
     selections: Sequence[Selection]
@@ -175,10 +174,8 @@ class GpuQuestion:
     levels: tuple[int, ...]
     trials: tuple[RunTrial, ...]
     budget: Budget
-    limit: float
-    repeats: int
+    how: Trip
     measure: bool = False
-    sanitize: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +202,7 @@ async def ask_gpu(
         TriageError: nothing could be compiled.
     """
     async with at_bench(store, options) as bench:
-        trip = await _gather(question, bench, options.command, tell)
+        trip = await _gather(question, bench, tell)
         keep_trip(store, trip)
         tell(f"{len(trip.carried)} cubins, {trip.repeats} runs each, on {place.name}")
         answers = await travel(bench, trip, place)
@@ -226,7 +223,7 @@ async def pack_for_gpu(
         TriageError: nothing could be compiled, or the file cannot be written.
     """
     async with at_bench(store, options) as bench:
-        trip = await _gather(question, bench, options.command, tell)
+        trip = await _gather(question, bench, tell)
         keep_trip(store, trip)
         write_pack(trip, store, path)
         return trip
@@ -246,17 +243,8 @@ async def import_results(
         return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
 
 
-async def _gather(
-    question: GpuQuestion, bench: Workbench, command: str, tell: Callable[[str], None]
-) -> Trip:
-    gathering = Gathering(
-        how=Trip(
-            command=command,
-            limit=question.limit,
-            repeats=question.repeats,
-            sanitize=question.sanitize,
-        )
-    )
+async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str], None]) -> Trip:
+    gathering = Gathering(how=question.how)
     for selection in question.selections:
         try:
             await _gather_one(question, bench, selection, gathering, tell)
@@ -372,8 +360,24 @@ async def judge_trip(
 
     async def judged(index: int, launch: Launch) -> list[_Judged]:
         cases = [case for case in trip.carried if case.launch == index]
-        measured = [_measured(case, numbers[id(case)], answers) for case in cases]
-        judgements = await _judgements(bench, launch, answers, measured, tell) if cases else []
+        measured = [
+            Measured(
+                words=case.words,
+                runs=tuple(answers.runs.get(number, ())),
+                times=answers.times.get(number),
+                checks=tuple(answers.checks.get(number, ())),
+            )
+            for case, number in ((case, numbers[id(case)]) for case in cases)
+        ]
+        if launch.digest:
+            ptx = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
+            buffers = launch.emulation.buffers
+            judgements = [judge_digests(each, buffers, ptx, answers.gpu) for each in measured]
+        elif cases:
+            referee = await _referee(bench, launch, answers, measured, tell)
+            judgements = judge_measured(measured, referee, answers.gpu)
+        else:
+            judgements = []
         return list(zip(cases, measured, judgements, strict=True))
 
     parts = await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches)))
@@ -402,6 +406,11 @@ def _together(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Judg
         if not left or not case.cubin:
             continue
         places = tuple((each.name, each.file, each.size) for each in buffers)
+        changed = {
+            each.name
+            for each, digits in zip(buffers, measured.ended[0].glimpses, strict=False)
+            if not each.file or glimpse_before(store.artifacts.get(each.file), each.size) != digits
+        }
         seen[number] = Glimpsed(
             place=(case.cell.kernel, case.cell.launch, str(config), places, tuple(left)),
             cubin=case.cubin,
@@ -409,50 +418,16 @@ def _together(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Judg
             judgement=judgement,
             types=frozenset(launch.types),
             numbers=left,
-            changed=_changed(store, measured.ended[0], buffers) & left.keys(),
+            changed=frozenset(changed & left.keys()),
         )
     held = dict(zip(seen, held_together(list(seen.values())), strict=True))
     return [(*each[:2], held.get(number, each[2])) for number, each in enumerate(judged)]
-
-
-def _changed(store: Store, run: GpuRun, buffers: Sequence[JobBuffer]) -> frozenset[str]:
-    """Names of the buffers that do not look as they did before the launch."""
-    return frozenset(
-        each.name
-        for each, digits in zip(buffers, run.glimpses, strict=False)
-        if not each.file or glimpse_before(store.artifacts.get(each.file), each.size) != digits
-    )
 
 
 def glimpse_before(data: bytes, size: int) -> str:
     """What is seen of a buffer of so many bytes that is filled with these, again and again."""
     places = glimpse_places(size) if data else []
     return bytes(data[(at + n) % len(data)] for at in places for n in range(GLIMPSE)).hex()
-
-
-def _measured(case: TripCase, number: int, answers: Answers) -> Measured:
-    runs = tuple(answers.runs.get(number, ()))
-    return Measured(
-        words=case.words,
-        runs=runs,
-        times=answers.times.get(number),
-        checks=tuple(answers.checks.get(number, ())),
-    )
-
-
-async def _judgements(
-    bench: Workbench,
-    launch: Launch,
-    answers: Answers,
-    measured: Sequence[Measured],
-    tell: Callable[[str], None],
-) -> list[Judgement]:
-    if launch.digest:
-        text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
-        buffers = launch.emulation.buffers
-        return [judge_digests(each, buffers, text, answers.gpu) for each in measured]
-    referee = await _referee(bench, launch, answers, measured, tell)
-    return judge_measured(measured, referee, answers.gpu)
 
 
 async def _referee(
