@@ -146,7 +146,6 @@ def _gravity(row: CheckRow) -> tuple[int, float]:
 
 
 def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> CheckRow:
-    """What one launch says of one config."""
     if finding.level == "source":
         reason = "the configs differ in nothing that the source reads"
         return structs.replace(

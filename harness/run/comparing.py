@@ -252,7 +252,6 @@ def _is_exact(kind: np.dtype[Any]) -> bool:
 
 
 def _compare_exactly(actual: Array, expected: Array) -> Difference:
-    """Integers and truth values have to be equal."""
     bad = actual != expected
     count = int(bad.sum())
     if not count:

@@ -79,8 +79,6 @@ _NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES.value, VerdictKind.UNSUPPORTED.val
 
 @dataclass(slots=True, kw_only=True)
 class _Trail:
-    """What has been found out so far about one cell."""
-
     lowering: Kept[Lowering] | None = None
     emulated: Kept[Emulated] | None = None
     trouble: str | None = None

@@ -121,11 +121,12 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Compared:
-    """One result against one that is trusted, tensor by tensor."""
-
     trusted: Trusted
     outputs: tuple[OutputFacts, ...]
-    is_right: bool
+
+    @property
+    def is_right(self) -> bool:
+        return not any(each.differing for each in self.outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +212,6 @@ def _fault(evidence: RunEvidence) -> Judgement | None:
 
 
 def _results(evidence: RunEvidence) -> list[_Result]:
-    """Runs by what they left, each kind compared with all that is trusted."""
     groups: dict[tuple[str, ...], _Result] = {}
     for ran in evidence.runs:
         groups.setdefault(ran.buffers, _Result()).runs.append(ran)
@@ -226,9 +226,7 @@ def _compare(
     evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted, allowed: float | None = None
 ) -> _Compared:
     outputs = tuple(_outputs(evidence, buffers, trusted, allowed))
-    return _Compared(
-        trusted=trusted, outputs=outputs, is_right=not any(each.differing for each in outputs)
-    )
+    return _Compared(trusted=trusted, outputs=outputs)
 
 
 def _outputs(
@@ -279,7 +277,6 @@ def output_facts(name: str, dtype: str, found: Difference, sha256: str = "") -> 
 
 
 def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
-    """The verdict from what the runs left, races apart."""
     depends = _depends_on_garbage(evidence)
     if depends and not evidence.launch.is_clean:
         return _uninitialised(evidence, depends)

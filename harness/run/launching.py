@@ -373,7 +373,6 @@ def _tensor_map(argument: Argument, meta: Mapping[str, object]) -> TensorMap:
 
 
 def _number(argument: Argument, meta: Mapping[str, object], name: str) -> int:
-    """A number that Triton stores of a descriptor."""
     value = meta.get(name)
     if not isinstance(value, int) or value < 0:
         raise BindingError(f"{argument.name}: Triton does not say what its {name} is")

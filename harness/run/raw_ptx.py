@@ -273,21 +273,10 @@ _SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchBuffer:
-    """A buffer of so many bytes: those of `file` (`.npy`); without one nothing wrote them.
-
-    `unwritten`: it has bytes, and the kernel must not read them before it writes them.
-    """
-
-    name: str
-    size: int
-    file: str | None = None
-    unwritten: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PtxLaunch:
     """What an entry with `parameters` (PTX types) is launched with; sizes as in `Emulation`.
+
+    The files of `buffers` are `.npy` beside it.
 
     `tensors` are what is judged: views of buffers. `types` are those that the PTX computes with,
     which decide how far a result may be off. `expected` are the bytes (hexadecimal) of the only one
@@ -299,7 +288,7 @@ class PtxLaunch:
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
     shared: int
-    buffers: tuple[LaunchBuffer, ...]
+    buffers: tuple[JobBuffer, ...]
     arguments: tuple[Passed, ...]
     tensors: tuple[Argument, ...]
     types: tuple[str, ...] = ()
@@ -331,8 +320,7 @@ class PtxLaunch:
             cluster=self.cluster,
             dynamic_shared=self.shared,
             buffers=tuple(
-                JobBuffer(name=each.name, file=file, size=each.size, unwritten=each.unwritten)
-                for each, file in zip(self.buffers, files, strict=True)
+                replace(each, file=file) for each, file in zip(self.buffers, files, strict=True)
             ),
             arguments=self.arguments,
             trials=tuple(trials),
@@ -522,19 +510,15 @@ def raw_launch(
     Raises:
         UsageError: the file is not PTX, has no such entry, or the inputs do not fit its parameters.
     """
-    maker = _Maker(path=path, inputs=inputs, found=_entry(path, entry), store=store)
+    text = read_file(path, entry).data.decode()
+    try:
+        maker = _Maker(path=path, inputs=inputs, found=read_entry(text, entry), store=store)
+    except EntryError as error:
+        raise UsageError(f"{path}: {error}") from error
     launch = maker.launch(trials, budget)
     return RawLaunch(
         path=path, inputs=inputs, launch=replace(launch, formal=formal), notes=tuple(maker.notes)
     )
-
-
-def _entry(path: Path, name: str | None) -> Entry:
-    found = read_file(path, name)
-    try:
-        return read_entry(found.data.decode(), name)
-    except EntryError as error:
-        raise UsageError(f"{path}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -572,8 +556,6 @@ class RawLaunch(LaunchSource):
 
 @dataclass(slots=True, kw_only=True)
 class _Maker:
-    """Makes the launch of a file."""
-
     path: Path
     inputs: RawInputs
     found: Entry
@@ -646,7 +628,6 @@ class _Maker:
     def _as_written(
         self, written: PtxLaunch, ptx: str, trials: Sequence[RunTrial], budget: Budget
     ) -> Launch:
-        """The launch that was written down, for this entry."""
         put, folder = self.store.artifacts.put, self.inputs.folder
         if not written.fits(self.found):
             wanted = ", ".join(f".{each}" for each in written.parameters) or "none"

@@ -343,7 +343,6 @@ def _words(
     *,
     is_pipelined: bool,
 ) -> str:
-    """The config in what it has of its own."""
     own = [
         f"{name}={value}"
         for name, value in config.items()

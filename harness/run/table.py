@@ -67,7 +67,6 @@ def _alike(rows: Sequence[RunRow]) -> list[list[RunRow]]:
 
 
 def _printed_lines(row: RunRow) -> list[SaidLine]:
-    """What the kernel's threads printed."""
     lines = [say(f"        printed: {each}", Tone.FAINT) for each in row.printed[:_PRINTED]]
     if len(row.printed) > _PRINTED:
         words = f"        and {len(row.printed) - _PRINTED} more lines (--json)"

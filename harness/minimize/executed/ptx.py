@@ -38,14 +38,7 @@ from harness.run.jobs import Emulation, Ran, RunTrial
 from harness.run.judging import Judgement, judge, race_words, schedule_words
 from harness.run.launch import RunEvidence, Trusted, evidence_of
 from harness.run.launching import Entry, EntryError, read_entry
-from harness.run.raw_ptx import (
-    LAUNCH_INPUTS,
-    LaunchBuffer,
-    PtxLaunch,
-    RawInputs,
-    RawLaunch,
-    raw_launch,
-)
+from harness.run.raw_ptx import LAUNCH_INPUTS, PtxLaunch, RawInputs, RawLaunch, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, lower_cell
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, default_trials, read_schedules
 from harness.values.errors import UsageError
@@ -470,12 +463,7 @@ def written_launch(text: str, emulation: Emulation) -> PtxLaunch:
         cluster=emulation.cluster,
         shared=emulation.dynamic_shared,
         buffers=tuple(
-            LaunchBuffer(
-                name=each.name,
-                size=each.size,
-                file=f"buffer-{number}.npy" if each.file else None,
-                unwritten=each.unwritten,
-            )
+            replace(each, file=f"buffer-{number}.npy" if each.file else None)
             for number, each in enumerate(emulation.buffers)
         ),
         arguments=emulation.arguments,

@@ -88,8 +88,6 @@ def _as_scheduled(launch: Launch, schedule: Schedule) -> Launch:
 
 
 class _Progress:
-    """Leaves how far a run is in a file, at most once a second."""
-
     def __init__(self, folder: Path, trial: RunTrial, job: Emulation) -> None:
         self._path = folder / PROGRESS
         self._place = f"run {job.trials.index(trial) + 1} of {len(job.trials)}"

@@ -267,7 +267,6 @@ async def _gather_one(
     gathering: Gathering,
     tell: Callable[[str], None],
 ) -> None:
-    """Add the cells of one selection."""
     trials, budget = question.trials, question.budget
     is_shaped = question.measure and selection.repro.ptx is None
     source: LaunchSource = ShapedLaunches()

@@ -403,8 +403,6 @@ def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Ju
 
 @dataclass(slots=True, kw_only=True)
 class _Bench:
-    """One launch's cubins before their judge."""
-
     cases: Sequence[Measured]
     referee: Referee
     gpu: GpuFacts
@@ -436,7 +434,6 @@ class _Bench:
         return self._by_value(case, first)
 
     def _not_ended(self, case: Measured) -> Judgement | None:
-        """What went wrong before there were values."""
         found = judge_end(case, self.referee.evidence.launch.emulation.buffers, self.gpu)
         if (
             found is None
@@ -546,7 +543,6 @@ class _Bench:
     def _differs(
         self, case: Measured, outputs: tuple[OutputFacts, ...], author: Trusted | None
     ) -> Judgement:
-        """A cubin that left something else than the emulator did."""
         unspecified = self._unspecified()
         if unspecified:
             return unspecified
@@ -639,7 +635,6 @@ def _end_of(run: GpuRun) -> tuple[RunVerdict | None, str]:
 
 
 def _refused(run: GpuRun, gpu: GpuFacts) -> Judgement:
-    """What the driver does not start, with the limit where one is known."""
     limit = ""
     if run.code == _NO_BINARY:
         limit = f"; this GPU is sm_{gpu.capability}"
@@ -749,7 +744,6 @@ def held_together(seen: Sequence[Glimpsed]) -> list[Judgement]:
 
 
 def _judged(alike: Sequence[Glimpsed]) -> list[Judgement]:
-    """Those of one place: each is held to what more cubins, or as many, agree on."""
     outputs = frozenset[str]().union(*(each.changed for each in alike))
     apart = [[_apart(one, other, outputs) for other in alike] for one in alike]
     # The same bytes agree with themselves, and say nothing more.
@@ -805,7 +799,6 @@ def _differs(outputs: tuple[OutputFacts, ...], beside: str, most: int) -> Judgem
 
 
 def _apart(one: Glimpsed, other: Glimpsed, outputs: frozenset[str]) -> tuple[OutputFacts, ...]:
-    """Where two cubins left other numbers than their arithmetic explains."""
     found = []
     for name in sorted(outputs):
         (dtype, left), (_, right) = one.numbers[name], other.numbers[name]

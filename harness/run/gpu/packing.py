@@ -174,8 +174,6 @@ class _Blob(msgspec.Struct, frozen=True):
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """Which kind of line it is."""
-
     blob: str | None = None
     case: int | None = None
     status: str = ""
@@ -339,7 +337,6 @@ def _returned_sizes(launch: Launch) -> list[int]:
 
 
 def _sent_sizes(launch: Launch) -> list[int]:
-    """Of the buffers whose bytes come back."""
     return [] if launch.digest else _returned_sizes(launch)
 
 

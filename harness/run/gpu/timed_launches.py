@@ -102,7 +102,6 @@ async def _trip(
     digest: Literal["whole", "windows"],
     tell: Callable[[str], None],
 ) -> Trip:
-    """A trip with these cubins, each at its launch's own shape."""
     gathering, source = Gathering(how=Trip(command=command)), ShapedLaunches(digest=digest)
     why = "nothing is selected"
     for group in wanted:
@@ -176,7 +175,6 @@ def _one(
 
 
 def _finite(run: GpuRun, launch: Launch) -> float | None:
-    """Of the numbers that were looked at after a run."""
     numbers = [
         values
         for _, values in numbers_of(run.glimpses, launch.tensors, launch.emulation.buffers).values()
