@@ -11,10 +11,10 @@ from typing import NoReturn
 import click
 
 import harness
+from harness.cells.spelling import silence_with
 from harness.cli import streams
 from harness.cli.amounts import Words
 from harness.cli.progress.steps import beating
-from harness.matrix.diff.compare import silence_with
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 

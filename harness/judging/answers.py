@@ -34,9 +34,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import VERDICTS, Says, Stage, VerdictKind
 
-LIMITS_OF_OURS = frozenset({VerdictKind.TIMEOUT, VerdictKind.OUT_OF_MEMORY})
+LIMITS_OF_OURS = frozenset(kind for kind in VerdictKind if VERDICTS[kind].says is Says.OUR_LIMIT)
 """Verdicts of what our own limits ended: another limit may end it otherwise."""
 
 COULD_NOT_TELL = LIMITS_OF_OURS | {kind for kind in VerdictKind if kind.tells_nothing}

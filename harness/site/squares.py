@@ -15,35 +15,11 @@ from harness.tables.said import Tone, verdict_said
 from harness.values.bug import BugFacts
 from harness.values.kernel import Config
 from harness.values.toolchain import BUNDLED, PTXAS, assembler_name, compiler_name
-from harness.values.verdict import VerdictKind
+from harness.values.verdict import VERDICTS, VerdictKind
 
 # How pages are named, and which letter and tone a verdict has on them.
 
-LETTERS = {
-    VerdictKind.OK: "O",
-    VerdictKind.SICK: "S",
-    VerdictKind.TRAP_STUB: "T",
-    VerdictKind.OUT_OF_RESOURCES: "R",
-    VerdictKind.REJECTED: "J",
-    VerdictKind.PASS_FAILURE: "P",
-    VerdictKind.COMPILER_CRASH: "C",
-    VerdictKind.PTXAS_ICE: "I",
-    VerdictKind.PTXAS_ERROR: "E",
-    VerdictKind.TIMEOUT: "H",
-    VerdictKind.OUT_OF_MEMORY: "M",
-    VerdictKind.UNSUPPORTED: "U",
-    VerdictKind.INFRA: "F",
-    VerdictKind.RIGHT: "G",
-    VerdictKind.RAN: "N",
-    VerdictKind.WRONG_RESULT: "W",
-    VerdictKind.RACE: "A",
-    VerdictKind.NONDETERMINISTIC: "D",
-    VerdictKind.MEMORY_FAULT: "B",
-    VerdictKind.UNINITIALISED: "V",
-    VerdictKind.HANG: "X",
-    VerdictKind.LAUNCH_FAILED: "L",
-    VerdictKind.NOT_RUN: "Z",
-}
+LETTERS = {kind: facts.letter for kind, facts in VERDICTS.items()}
 """A letter for each verdict, so that no page depends on colour."""
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_]+")

@@ -6,15 +6,25 @@ import hashlib
 import json
 import re
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import msgspec
+
+
+class Says(StrEnum):
+    """What a verdict says of the kernel."""
+
+    WORKS = "works"
+    FAILS = "fails"
+    NOTHING = "nothing"
+    OUR_LIMIT = "our limit"
+    """A limit of `triage` ended the compiler: another limit may end it otherwise."""
 
 
 class VerdictKind(StrEnum):
     """What a compile or a run means; "could not tell" is one of them, never a pass.
 
-    Those from `right` on are of runs: `ran` came to its end, with nothing to compare it with.
+    `ran` came to its end, with nothing to compare it with. `VERDICTS` has the rest of each.
     """
 
     OK = "ok"
@@ -44,22 +54,58 @@ class VerdictKind(StrEnum):
     @property
     def compiles(self) -> bool:
         """A kernel came out that does the work, as far as was tried: compiled, or executed too."""
-        return self in (VerdictKind.OK, VerdictKind.SICK) or self.is_fine_run
+        return VERDICTS[self].says is Says.WORKS
 
     @property
     def is_of_run(self) -> bool:
         """It is of PTX that was executed, or was to be."""
-        return list(VerdictKind).index(self) >= list(VerdictKind).index(VerdictKind.RIGHT)
+        return VERDICTS[self].is_of_run
 
     @property
     def is_fine_run(self) -> bool:
         """It was executed, and nothing was found."""
-        return self in (VerdictKind.RIGHT, VerdictKind.RAN)
+        return self.compiles and self.is_of_run
 
     @property
     def tells_nothing(self) -> bool:
         """Says nothing of the kernel."""
-        return self in (VerdictKind.UNSUPPORTED, VerdictKind.INFRA, VerdictKind.NOT_RUN)
+        return VERDICTS[self].says is Says.NOTHING
+
+
+class VerdictFacts(NamedTuple):
+    """Of one verdict: what it says, its letter in the pages, and whether `triage run` gives it."""
+
+    says: Says
+    letter: str
+    is_of_run: bool = False
+
+
+VERDICTS = {
+    VerdictKind.OK: VerdictFacts(Says.WORKS, "O"),
+    VerdictKind.SICK: VerdictFacts(Says.WORKS, "S"),
+    VerdictKind.TRAP_STUB: VerdictFacts(Says.FAILS, "T"),
+    VerdictKind.OUT_OF_RESOURCES: VerdictFacts(Says.FAILS, "R"),
+    VerdictKind.REJECTED: VerdictFacts(Says.FAILS, "J"),
+    VerdictKind.PASS_FAILURE: VerdictFacts(Says.FAILS, "P"),
+    VerdictKind.COMPILER_CRASH: VerdictFacts(Says.FAILS, "C"),
+    VerdictKind.PTXAS_ICE: VerdictFacts(Says.FAILS, "I"),
+    VerdictKind.PTXAS_ERROR: VerdictFacts(Says.FAILS, "E"),
+    VerdictKind.TIMEOUT: VerdictFacts(Says.OUR_LIMIT, "H"),
+    VerdictKind.OUT_OF_MEMORY: VerdictFacts(Says.OUR_LIMIT, "M"),
+    VerdictKind.UNSUPPORTED: VerdictFacts(Says.NOTHING, "U"),
+    VerdictKind.INFRA: VerdictFacts(Says.NOTHING, "F"),
+    VerdictKind.RIGHT: VerdictFacts(Says.WORKS, "G", is_of_run=True),
+    VerdictKind.RAN: VerdictFacts(Says.WORKS, "N", is_of_run=True),
+    VerdictKind.WRONG_RESULT: VerdictFacts(Says.FAILS, "W", is_of_run=True),
+    VerdictKind.RACE: VerdictFacts(Says.FAILS, "A", is_of_run=True),
+    VerdictKind.NONDETERMINISTIC: VerdictFacts(Says.FAILS, "D", is_of_run=True),
+    VerdictKind.MEMORY_FAULT: VerdictFacts(Says.FAILS, "B", is_of_run=True),
+    VerdictKind.UNINITIALISED: VerdictFacts(Says.FAILS, "V", is_of_run=True),
+    VerdictKind.HANG: VerdictFacts(Says.FAILS, "X", is_of_run=True),
+    VerdictKind.LAUNCH_FAILED: VerdictFacts(Says.FAILS, "L", is_of_run=True),
+    VerdictKind.NOT_RUN: VerdictFacts(Says.NOTHING, "Z", is_of_run=True),
+}
+"""All that the commands treat alike by; what tells two verdicts apart is in `judging`."""
 
 
 class Stage(str):

@@ -133,6 +133,8 @@ def near_names(text: str) -> str:
 
 def _of_suffix(path: str) -> FrontEnd | None:
     """The front end that reads files of this name."""
+    if "." not in path:  # which front ends other packages register need not be looked up
+        return None
     return next((front_end(kind) for kind in kinds() if path.endswith(takes(kind)[0])), None)
 
 

@@ -145,7 +145,7 @@ def check_repro(data: ReproFile) -> None:
 
 
 def _check_files(data: ReproFile) -> None:
-    known = tuple(suffix for kind in kinds() for suffix in takes(kind)[0])
+    known = tuple(suffix for kind in kinds() for suffix in takes(kind)[0]) if data.files else ()
     for index, name in enumerate(data.files):
         if not NAME.fullmatch(name) or not name.endswith(known):
             said = f"is not the name of a {', '.join(known)} file beside {REPRO_FILE}"

@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from harness.io.files.locations import create_folder, storage_error
 from harness.values.errors import InfrastructureError, UsageError
 
@@ -240,6 +238,8 @@ def _discard(partial: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(destination: Path, *, seconds: float = _LOCK_SECONDS) -> Iterator[None]:
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - what is installed needs no lock
+
     folder = create_folder(destination.parent / _LOCKS)
     lock = FileLock(folder / f"{destination.name}.lock", timeout=seconds)
     try:

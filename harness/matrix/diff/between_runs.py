@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from harness.matrix.diff.compare import UNTOLD, compare, purpose_of
+from harness.cells.spelling import purpose_of
+from harness.matrix.diff.compare import UNTOLD, compare
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.matrix.rules import exclusion_of
 from harness.store.schema import RunRecord

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from harness.cells.spelling import purpose_of
 from harness.cli.main import cli
 from harness.cli.options import SilentOption
-from harness.matrix.diff.compare import purpose_of
 
 CHOOSING = {
     "matrix run": {"--matrix", "--only", "--package-version", "--shard", "--night", "--run", "--on",

@@ -1,0 +1,24 @@
+"""What is known of each verdict stands in one table."""
+
+from __future__ import annotations
+
+from harness.judging.answers import COULD_NOT_TELL, is_failure
+from harness.values.execution import RunVerdict
+from harness.values.verdict import VERDICTS, Says, VerdictKind
+
+
+def test_each_verdict_has_one_line_and_a_letter_of_its_own() -> None:
+    assert list(VERDICTS) == list(VerdictKind)
+    assert len({facts.letter for facts in VERDICTS.values()}) == len(VerdictKind)
+
+
+def test_those_of_runs_are_the_verdicts_that_a_run_can_have() -> None:
+    assert {kind.value for kind in VerdictKind if kind.is_of_run} == {v.value for v in RunVerdict}
+
+
+def test_each_verdict_works_fails_or_could_not_tell() -> None:
+    for kind, facts in VERDICTS.items():
+        assert kind.compiles == (facts.says is Says.WORKS)
+        assert (kind in COULD_NOT_TELL) == (facts.says in (Says.NOTHING, Says.OUR_LIMIT))
+        # A limit of `triage` may have ended a compiler that hangs: that is a failure, too.
+        assert is_failure(kind) == (facts.says in (Says.FAILS, Says.OUR_LIMIT))
