@@ -422,26 +422,20 @@ def _binds(module: cst.Module, name: str) -> bool:
 # The proof of a patch: its file is imported, its tuner asked, and what is left compiled.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatchProof:
-    """What is known of a patched file; `is_broken` where it cannot be imported or launched."""
-
-    is_proved: bool
-    words: str
-    rows: tuple[Row, ...] = ()
-    is_broken: bool = False
-
-
 async def prove_patch(
     trials: Trials, file: Path, patched: str, added: Sequence[Config]
-) -> PatchProof:
+) -> tuple[str, tuple[Row, ...], bool]:
     """Capture the launch from a copy with the patched file, and compile the configs that are left.
 
     The capture imports the copy in a child of its own, never from the store: its decorators run,
     and its pruning. It is proved if the kernel came from the copy, no config that is left fails,
     and those that were `added` are among them.
 
+    Returns:
+        What was seen, in words; the results of what is left; and whether that is a proof.
+
     Raises:
+        PatchError: with it, the file cannot be imported or launched.
         TriageError: results cannot be kept.
     """
     folder = trials.bench.hub.new_folder("patched") / "tree"
@@ -450,7 +444,7 @@ async def prove_patch(
         if plan is None:
             return _unproved("the kernel's file lies outside of the launch's sources")
         if plan.failures:
-            return _broken(plan.failures[0])
+            raise PatchError(plan.failures[0])
         files = [Path(cell.record.file).resolve() for cell in plan.cells if cell.record]
         if not files or not all(file.is_relative_to(folder.resolve()) for file in files):
             return _unproved("the launch imports the kernel's file from elsewhere")
@@ -460,7 +454,7 @@ async def prove_patch(
     except TimeIsUpError:
         return _unproved("the time is up (--budget)")
     except CaptureError as error:
-        return _broken(str(error))
+        raise PatchError(str(error)) from error
     if plan.session:
         await trials.bench.sessions.close(plan.session)
     rows = tuple(each.row for each in evaluated)
@@ -473,7 +467,7 @@ async def prove_patch(
     if missing:
         words += f" The tuner does not take {missing[0]}."
     is_proved = bool(rows) and not missing and not any(map(has_failed, rows))
-    return PatchProof(is_proved=is_proved, words=words, rows=rows)
+    return words, rows, is_proved
 
 
 async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> Plan | None:
@@ -495,11 +489,11 @@ async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> P
     return None if is_outside else plan
 
 
-def _unproved(why: str) -> PatchProof:
+def _unproved(why: str) -> tuple[str, tuple[Row, ...], bool]:
     return PatchProof(is_proved=False, words=f"not compiled: {why}")
 
 
-def _broken(why: str) -> PatchProof:
+def _broken(why: str) -> tuple[str, tuple[Row, ...], bool]:
     return PatchProof(is_proved=False, is_broken=True, words=why)
 
 
@@ -570,18 +564,19 @@ async def make_patch(
         return None, [*notes, f"no patch: {file.name}: {error}"]
     trials.bench.deadline = trials.end
     trials.tell(f"compiling a copy of {file.name} with the patch")
-    proof = await prove_patch(trials, file, patched, add)
-    if proof.is_broken:
-        return None, [*notes, f"no patch: with it, the launch fails: {proof.words}"]
+    try:
+        proof, rows, is_proved = await prove_patch(trials, file, patched, add)
+    except PatchError as error:
+        return None, [*notes, f"no patch: with it, the launch fails: {error}"]
     name = _name_in_tree(trials, file)
     return Patch(
         file=name,
         diff=unified_diff(name, text, patched),
         guard=guard,
         added=tuple(config.label for config in add),
-        is_proved=proof.is_proved,
-        proof=proof.words,
-        rows=proof.rows,
+        is_proved=is_proved,
+        proof=proof,
+        rows=rows,
         left_out=tuple(failing) if guard else (),
     ), notes
 
