@@ -80,7 +80,7 @@ def front_end(kind: str) -> FrontEnd:
 
 def takes(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The suffixes of the files that a kind takes, and the modules that its Python files import."""
-    if kind in _OURS:
+    if kind in _SUFFIXES or kind in _MODULES:
         return _SUFFIXES.get(kind, ()), _MODULES.get(kind, ())
     end = front_end(kind)
     return end.suffixes, end.modules

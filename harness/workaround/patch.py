@@ -490,11 +490,7 @@ async def _captured(trials: Trials, file: Path, patched: str, folder: Path) -> P
 
 
 def _unproved(why: str) -> tuple[str, tuple[Row, ...], bool]:
-    return PatchProof(is_proved=False, words=f"not compiled: {why}")
-
-
-def _broken(why: str) -> tuple[str, tuple[Row, ...], bool]:
-    return PatchProof(is_proved=False, is_broken=True, words=why)
+    return f"not compiled: {why}", (), False
 
 
 def has_failed(row: Row) -> bool:
