@@ -33,35 +33,22 @@ def cache_dir() -> Path:
 
 
 def home_dir() -> Path:
-    """The absolute folder of the results, `./.triage` by default, created if it is missing.
-
-    Raises:
-        StorageError: it does not exist and cannot be created.
-    """
+    """The absolute folder of the results, `./.triage` by default; as `cache_dir`."""
     return create_folder(home_path())
 
 
 def home_path() -> Path:
-    """As `home_dir`; nothing is created.
-
-    Raises:
-        StorageError: the path makes no sense.
-    """
-    chosen = os.environ.get(_HOME)
-    return _absolute(Path(chosen) if chosen else Path(".triage"), _HOME)
+    """As `home_dir`; nothing is created."""
+    return _place(_HOME, Path(".triage"))
 
 
 def cache_path() -> Path:
-    """As `cache_dir`; nothing is created.
-
-    Raises:
-        StorageError: the path makes no sense.
-    """
-    chosen = os.environ.get(_CACHE)
-    return _absolute(Path(chosen) if chosen else user_cache_path("kernel-triage"), _CACHE)
+    """As `cache_dir`; nothing is created."""
+    return _place(_CACHE, user_cache_path("kernel-triage"))
 
 
-def _absolute(path: Path, variable: str) -> Path:
+def _place(variable: str, default: Path) -> Path:
+    path = Path(os.environ.get(variable) or default)
     try:
         return path.expanduser().absolute()
     except RuntimeError as error:

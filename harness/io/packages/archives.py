@@ -34,8 +34,6 @@ from harness.values.errors import IntegrityError, UsageError
 
 # What a fetched source distribution says of itself (core metadata, `PKG-INFO`).
 
-_CLASSIFIER = "License :: "
-
 
 def package_license(package: str, version: str, sha256: str) -> str | None:
     """The licence in a few words: the SPDX expression, else the classifier; None if it has neither.
@@ -50,7 +48,7 @@ def package_license(package: str, version: str, sha256: str) -> str | None:
     if expression := headers.get("License-Expression"):
         return str(expression)
     for classifier in headers.get_all("Classifier", ()):
-        if str(classifier).startswith(_CLASSIFIER):
+        if str(classifier).startswith("License :: "):
             return str(classifier).rpartition(" :: ")[2]
     return None
 
@@ -231,20 +229,13 @@ def _fill(name: str, version: Version, sha256: str, folder: Path, *, wheel: bool
     unpack(archive, unpacked)
     archive.unlink()
     tops = list(unpacked.iterdir())
-    inner = tops[0] if not wheel and len(tops) == 1 and _is_folder(tops[0]) else unpacked
-    inner.rename(folder / _TREE)
+    is_inside = not wheel and len(tops) == 1 and tops[0].is_dir() and not tops[0].is_symlink()
+    (tops[0] if is_inside else unpacked).rename(folder / _TREE)
     shutil.rmtree(unpacked, ignore_errors=True)
     source = _Source(
-        package=release.name,
-        version=str(release.version),
-        filename=release.filename,
-        sha256=release.sha256,
+        package=name, version=str(version), filename=release.filename, sha256=release.sha256
     )
     return msgspec.json.format(msgspec.json.encode(source))
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def _read_marker(path: Path) -> str:

@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,7 +78,7 @@ def endpoint_setting() -> str | None:
     return None
 
 
-def open_client() -> pypi_simple.PyPISimple:
+def _open_client() -> pypi_simple.PyPISimple:
     """A client of the index that the environment names, to be closed by the caller."""
     import pypi_simple  # noqa: PLC0415 - brings in requests: 0.3 s
 
@@ -87,22 +86,12 @@ def open_client() -> pypi_simple.PyPISimple:
     return pypi_simple.PyPISimple(setting) if setting else pypi_simple.PyPISimple()
 
 
-def is_refusal(error: requests.RequestException) -> bool:
-    """Whether the index answered and refuses: asking again gives the same answer."""
-    return error.response is not None and error.response.status_code < _SERVER_ERROR
-
-
-def status(error: requests.RequestException) -> str:
-    """The status of the answer, in words."""
-    return "an error" if error.response is None else f"status {error.response.status_code}"
-
-
-def reason(error: requests.RequestException) -> str:
+def _reason(error: requests.RequestException) -> str:
     """A few words; never the address, which may hold a password."""
     import requests  # noqa: PLC0415 - takes 0.2 s
 
     if error.response is not None:
-        return status(error)
+        return f"status {error.response.status_code}"
     if isinstance(error, requests.Timeout):
         return "timed out"
     if isinstance(error, requests.exceptions.ChunkedEncodingError):
@@ -137,7 +126,7 @@ def download(release: Release, path: Path, *, limit: int) -> None:
             digest = _fetch(release, path, limit)
         except requests.HTTPError as error:
             raise InfrastructureError(
-                f"the package index refuses {release.filename} with {status(error)}; try later"
+                f"the package index refuses {release.filename} with {_reason(error)}; try later"
             ) from error
         except requests.RequestException as error:
             failure = error
@@ -152,7 +141,7 @@ def download(release: Release, path: Path, *, limit: int) -> None:
         return
     assert failure is not None
     raise OfflineError(
-        f"cannot download {release.filename}: {reason(failure)}; check the network and try again"
+        f"cannot download {release.filename}: {_reason(failure)}; check the network and try again"
     ) from failure
 
 
@@ -160,7 +149,7 @@ def _fetch(release: Release, path: Path, limit: int) -> str:
     digest = hashlib.sha256()
     received = 0
     with (
-        open_client() as client,
+        _open_client() as client,
         client.s.get(
             release.url,
             stream=True,
@@ -198,17 +187,20 @@ _CACHED_ONLY: ContextVar[bool] = ContextVar("cached_only", default=False)
 """Endpoints that did not answer this process: a stale listing is then used without asking again."""
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True):
-    """One file of a project; `size` is in bytes, None where the index does not say."""
-
-    name: str
-    version: Version
+class _File(msgspec.Struct, frozen=True, kw_only=True):
     filename: str
     url: str
     sha256: str
     requires_python: str | None = None
     yanked: bool = False
     size: int | None = None
+
+
+class Release(_File, frozen=True, kw_only=True):
+    """One file of a project; `size` is in bytes, None where the index does not say."""
+
+    name: str
+    version: Version
 
     @property
     def is_wheel(self) -> bool:
@@ -229,16 +221,6 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     def is_pure(self) -> bool:
         """Whether it is a wheel of Python code that fits every platform."""
         return any(tag.platform == "any" and tag.abi == "none" for tag in self.tags)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
-    filename: str
-    url: str
-    sha256: str
-    requires_python: str | None = None
-    yanked: bool = False
-    size: int | None = None
 
 
 class _Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,11 +307,10 @@ def pick_file(project: str, version: Version, sha256: str, *, wheel: bool) -> Re
     kind = [release for release in files(project) if release.is_wheel == wheel]
     kind = [release for release in kind if release.is_pure or not wheel]
     select((release.version for release in kind), str(version), what=f"{what} of {project}")
-    found = [release for release in kind if release.version == version]
-    for release in found:
-        if release.sha256 == sha256.lower():
-            return release
-    offers = ", ".join(release.sha256 for release in found)
+    offered = {release.sha256: release for release in kind if release.version == version}
+    if sha256.lower() in offered:
+        return offered[sha256.lower()]
+    offers = ", ".join(offered)
     raise IntegrityError(
         f"the {what} of {project} {version} has sha256 {offers} on the index, not {sha256}; "
         "check the version and the hash that the repro gives"
@@ -379,7 +360,7 @@ def _ask(name: str) -> _Listing:
     failure: requests.RequestException | None = None
     for _ in range(ATTEMPTS):
         try:
-            with open_client() as client:
+            with _open_client() as client:
                 page = client.get_project_page(name, timeout=TIMEOUTS)
         except pypi_simple.NoSuchProjectError:
             # Remembered like any other answer: ptxas is looked for in several projects.
@@ -394,30 +375,28 @@ def _ask(name: str) -> _Listing:
             ) from error
         except requests.RequestException as error:
             failure = error
-            if is_refusal(error):
+            # Of an answer that refuses, asking again gives the same.
+            if error.response is not None and error.response.status_code < _SERVER_ERROR:
                 break
             continue
-        return _Listing(fetched=time.time(), files=_lines(page.packages))
+        packages = [
+            _File(
+                filename=package.filename,
+                url=package.url,
+                sha256=package.digests["sha256"].lower(),
+                requires_python=package.requires_python,
+                yanked=package.is_yanked,
+                size=package.size,
+            )
+            for package in page.packages
+            if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests
+        ]
+        return _Listing(fetched=time.time(), files=packages)
     assert failure is not None
     raise OfflineError(
-        f"the package index does not answer for {name}: {reason(failure)}; "
+        f"the package index does not answer for {name}: {_reason(failure)}; "
         f"check the network and {VARIABLES[0]}"
     ) from failure
-
-
-def _lines(packages: list[pypi_simple.DistributionPackage]) -> list[_File]:
-    return [
-        _File(
-            filename=package.filename,
-            url=package.url,
-            sha256=package.digests["sha256"].lower(),
-            requires_python=package.requires_python,
-            yanked=package.is_yanked,
-            size=package.size,
-        )
-        for package in packages
-        if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests
-    ]
 
 
 def _release(name: str, file: _File) -> Release | None:
@@ -429,16 +408,7 @@ def _release(name: str, file: _File) -> Release | None:
             version = parse_sdist_filename(file.filename)[1]
     except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
         return None
-    return Release(
-        name=name,
-        version=version,
-        filename=file.filename,
-        url=file.url,
-        sha256=file.sha256,
-        requires_python=file.requires_python,
-        yanked=file.yanked,
-        size=file.size,
-    )
+    return Release(name=name, version=version, **msgspec.structs.asdict(file))
 
 
 def _offered(release: Release, exact: Version | None, *, prereleases: bool) -> bool:

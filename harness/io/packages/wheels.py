@@ -15,7 +15,7 @@ from pathlib import Path
 
 import uv
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 from harness.io.files.locations import offline
@@ -108,7 +108,7 @@ def install_wheels(
         StorageError: the disk is full or read-only.
         InfrastructureError: uv fails for another reason.
     """
-    lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}\n" for each in releases]
+    lines = [f"{file.name}=={file.version} --hash=sha256:{file.sha256}\n" for file in releases]
     # What imports it may not write there, and starts a thousand times.
     where: list[str | Path] = ["--compile-bytecode", "--python", sys.executable, "--target", target]
     where += ["--cache-dir", cache] if cache else []
@@ -137,19 +137,15 @@ def install_pins(pins: Sequence[PackagePin], python: Path, *, scratch: Path) -> 
         UsageError: the index has no wheel of one of them.
         OfflineError, IntegrityError, StorageError, InfrastructureError: as `install_wheels`.
     """
-    lines = [f"{pin}{''.join(f' --hash=sha256:{each}' for each in _hashes(pin))}\n" for pin in pins]
+    lines = [f"{pin}{''.join(f' --hash=sha256:{sha}' for sha in _hashes(pin))}\n" for pin in pins]
     where: list[str | Path] = ["--compile-bytecode", "--python", python]
     _install(", ".join(map(str, pins)), lines, where, scratch)
 
 
 def _hashes(pin: PackagePin) -> list[str]:
-    version = Version(pin.version)
-    there = [file for file in files(pin.name) if file.is_wheel]
-    found = [each.sha256 for each in there if each.version == version]
-    if not found:
-        # It says which are near.
-        select({each.version for each in there}, pin.version, what=f"wheel of {pin.name}")
-    return found
+    wheels = [file for file in files(pin.name) if file.is_wheel]
+    select({wheel.version for wheel in wheels}, pin.version, what=f"wheel of {pin.name}")
+    return [wheel.sha256 for wheel in wheels if wheel.version == Version(pin.version)]
 
 
 def _install(
@@ -163,7 +159,13 @@ def _install(
 
 
 def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
-    argv = [_uv(), *words, *(("--offline",) if offline() else ())]
+    try:
+        executable = uv.find_uv_bin()
+    except FileNotFoundError as error:
+        raise InfrastructureError(
+            "the executable of uv is missing; install the package uv beside triage again"
+        ) from error
+    argv = [executable, *words, *(("--offline",) if offline() else ())]
     # The working folder matters: uv reads the pyproject.toml of the project it finds there.
     watch = told_to()
     environment = {**os.environ, "NO_COLOR": "1"}
@@ -177,15 +179,6 @@ def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
         )
     if not result.end.ok:
         raise _failure(what, result.stderr, result.end.words)
-
-
-def _uv() -> str:
-    try:
-        return uv.find_uv_bin()
-    except FileNotFoundError as error:
-        raise InfrastructureError(
-            "the executable of uv is missing; install the package uv beside triage again"
-        ) from error
 
 
 def _failure(what: str, stderr: str, words: str) -> TriageError:
@@ -247,12 +240,12 @@ def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
     Raises:
         InfrastructureError: one of them is not installed beside triage, or not from a wheel.
     """
-    found: dict[str, SharedPackage] = {}
+    packages: dict[str, SharedPackage] = {}
     named = {canonicalize_name(name) for name in names}
-    wanted = [*named]
-    while wanted:
-        name = wanted.pop()
-        if name in found:
+    open_names = [*named]
+    while open_names:
+        name = open_names.pop()
+        if name in packages:
             continue
         try:
             package = importlib.metadata.distribution(name)
@@ -262,9 +255,9 @@ def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
             raise InfrastructureError(
                 f"{name} is not installed beside triage, and a compiler shares it; install it there"
             ) from error
-        found[name] = _shared(name, package)
-        wanted += [canonicalize_name(each.name) for each in _needs(package.requires or ())]
-    return tuple(found[name] for name in sorted(found))
+        packages[name] = _shared(name, package)
+        open_names += needs(package)
+    return tuple(packages[name] for name in sorted(packages))
 
 
 def _shared(name: str, package: importlib.metadata.Distribution) -> SharedPackage:
@@ -284,9 +277,14 @@ def _shared(name: str, package: importlib.metadata.Distribution) -> SharedPackag
     )
 
 
-def _needs(requires: Iterable[str]) -> list[Requirement]:
-    needs = [Requirement(text) for text in requires]
-    return [each for each in needs if not each.marker or each.marker.evaluate({"extra": ""})]
+def needs(package: importlib.metadata.Distribution) -> dict[NormalizedName, Requirement]:
+    """What a package requires here, without its extras, by name."""
+    requirements = [Requirement(text) for text in package.requires or ()]
+    return {
+        canonicalize_name(requirement.name): requirement
+        for requirement in requirements
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
+    }
 
 
 def link_packages(packages: Iterable[SharedPackage], site: Path) -> None:

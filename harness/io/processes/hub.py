@@ -20,7 +20,7 @@ import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol, Self, TypeVar
+from typing import IO, Any, Self
 
 import msgspec
 
@@ -33,7 +33,6 @@ from harness.values.outcome import ProcessEnd
 _UNREAD_EVENTS = 8
 # A killed job is gone at once, unless the machine is in trouble.
 _DYING_SECONDS = 5.0
-_MortalT = TypeVar("_MortalT", bound="_Mortal")
 
 
 class PeerGoneError(Exception):
@@ -143,12 +142,7 @@ class Peer:
         await self._task
 
 
-class _Mortal(Protocol):
-    @property
-    def gone(self) -> bool: ...
-
-
-def is_lost(task: asyncio.Task[_MortalT]) -> bool:
+def is_lost(task: asyncio.Task[Any]) -> bool:
     """Whether what was to be started failed to, or is gone again."""
     if not task.done():
         return False
@@ -224,15 +218,9 @@ def run_tool(
     """
     words = [os.fspath(word) for word in argv]
     search = (os.environ if env is None else env).get("PATH")
-    message = {
-        "op": "exec",
-        "id": 1,
-        "argv": [shutil.which(words[0], path=search) or words[0], *words[1:]],
-        "env": None if env is None else dict(env),
-        "cwd": str(cwd or "."),
-        "writable": None if writable is None else [str(path) for path in writable],
-        "limits": {**(limits.message() if limits else {}), "timeout": timeout},
-    }
+    words[0] = shutil.which(words[0], path=search) or words[0]
+    message = _order(words, env, str(cwd or "."), writable)
+    message |= {"id": 1, "limits": {**(limits.message() if limits else {}), "timeout": timeout}}
     with contextlib.ExitStack() as stack:
         with scratch_disk():
             stdout, stderr = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
@@ -246,6 +234,18 @@ def run_tool(
         if ended.start_error:
             raise InfrastructureError(f"cannot start {words[0]}: {ended.start_error}")
         return ToolResult(end=ended.end, stdout=_printed(stdout), stderr=_printed(stderr))
+
+
+def _order(
+    argv: Sequence[str], env: Mapping[str, str] | None, cwd: str, writable: Sequence[Path] | None
+) -> dict[str, Any]:
+    return {
+        "op": "exec",
+        "argv": argv,
+        "env": None if env is None else dict(env),
+        "cwd": cwd,
+        "writable": None if writable is None else [str(path) for path in writable],
+    }
 
 
 @contextlib.contextmanager
@@ -457,21 +457,16 @@ class Hub:
             InfrastructureError: it cannot be started, or the machine kills what starts it.
         """
         words = [os.fspath(word) for word in argv]
-        message = {
-            "op": "exec",
-            "argv": words,
-            "env": None if env is None else dict(env),
-            "cwd": str(folder),
-            "stdout": str(folder / "stdout"),
-            "stderr": str(folder / "stderr"),
-            "writable": None if writable is None else [str(path) for path in writable],
-            "limits": limits.message(),
-        }
+        message = _order(words, env, str(folder), writable)
+        message |= {name: str(folder / name) for name in ("stdout", "stderr")}
+        message["limits"] = limits.message()
         for _ in range(2):
             try:
                 task = self._runner
                 if task is None or is_lost(task):
-                    task = self._runner = asyncio.create_task(self._start_runner())
+                    log = self.scratch / "runner.log"
+                    runner = self.spawn(bare_python("supervisor"), env=os.environ, log=log)
+                    task = self._runner = asyncio.create_task(runner)
                 end, start_error = await (await asyncio.shield(task)).run(message)
             except PeerGoneError:
                 continue
@@ -490,8 +485,3 @@ class Hub:
     def drop_folder(self, folder: Path) -> None:
         """Give a scratch folder's disk space back."""
         shutil.rmtree(folder, ignore_errors=True)
-
-    async def _start_runner(self) -> Peer:
-        return await self.spawn(
-            bare_python("supervisor"), env=os.environ, log=self.scratch / "runner.log"
-        )

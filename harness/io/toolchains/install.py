@@ -18,7 +18,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -41,7 +41,7 @@ from harness.io.packages.versions import (
     require_supported_triton,
     select,
 )
-from harness.io.packages.wheels import install_wheels
+from harness.io.packages.wheels import install_wheels, needs
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.environments import probe_environment
 from harness.io.toolchains.installed import (
@@ -74,49 +74,48 @@ _IMPORT_SECONDS = 600.0
 _PROBE = "import json, triton; print(); print(json.dumps([triton.__version__, triton.__file__]))"
 
 
-def fill(kind: str, release: Release, partial_folder: Path) -> bytes:
-    """Put that release of a Triton or a tool into an empty folder; what its marker is to say.
-
-    Raises:
-        InfrastructureError: the wheel does not hold it, or it does not run here, or it says that
-            it is another version.
-        OfflineError, IntegrityError, StorageError: as `harness.io.packages.wheels`.
-    """
+def _fill(kind: str, release: Release, partial_folder: Path) -> bytes:
+    """Put that release of a Triton or a tool into an empty folder; what its marker is to say."""
+    scratch = partial_folder / "scratch"
+    scratch.mkdir()
+    needed: list[Release] = []
     if kind == TRITON:
-        scratch, site = partial_folder / "scratch", partial_folder / SITE
-        scratch.mkdir()
+        site = partial_folder / SITE
         install_wheels([release], site, scratch=scratch)
         needed = _dependencies(site)
         if needed:
             install_wheels(needed, site, scratch=scratch)
-        shutil.rmtree(scratch)
-        library = next(site.glob("triton/_C/libtriton*"), site / "triton" / "__init__.py")
-        return _marker(
-            TRITON,
-            release,
-            library.relative_to(partial_folder),
-            sha256_of(library),
-            _import_triton(site, release.version),
-            dependencies=tuple(f"{each.name}=={each.version}" for each in needed),
-        )
-    # Keep one executable, and the licence, of a wheel that holds a whole toolkit.
-    scratch = partial_folder / "scratch"
-    scratch.mkdir()
-    # uv's own cache would keep the whole toolkit of every version.
-    install_wheels([release], scratch / SITE, scratch=scratch, cache=scratch / "cache")
-    unpacked = next((scratch / SITE).glob(f"**/bin/{kind}"), None)
-    if unpacked is None:
-        raise InfrastructureError(f"{release.filename} holds no {kind}; choose another version")
-    executable = partial_folder / "bin" / kind
-    executable.parent.mkdir()
-    unpacked.rename(executable)
-    executable.chmod(0o755)
-    for licence in (scratch / SITE).glob("*.dist-info/**/[Ll]icense*.txt"):
-        licence.rename(partial_folder / "LICENSE.txt")
+        executable = next(site.glob("triton/_C/libtriton*"), site / "triton" / "__init__.py")
+        banner = _import_triton(site, release.version)
+    else:
+        # Keep one executable, and the licence, of a wheel that holds a whole toolkit; uv's own
+        # cache would keep the whole toolkit of every version.
+        site = scratch / SITE
+        install_wheels([release], site, scratch=scratch, cache=scratch / "cache")
+        unpacked = next(site.glob(f"**/bin/{kind}"), None)
+        if unpacked is None:
+            raise InfrastructureError(f"{release.filename} holds no {kind}; choose another version")
+        executable = partial_folder / "bin" / kind
+        executable.parent.mkdir()
+        unpacked.rename(executable)
+        executable.chmod(0o755)
+        for licence in site.glob("*.dist-info/**/[Ll]icense*.txt"):
+            licence.rename(partial_folder / "LICENSE.txt")
+        banner = _checked_banner(executable, f"{kind}-{release.version}", str(release.version))
     shutil.rmtree(scratch)
-    banner = _checked_banner(executable, f"{kind}-{release.version}", str(release.version))
-    where = executable.relative_to(partial_folder)
-    return _marker(kind, release, where, sha256_of(executable), banner)
+    toolchain = Toolchain(
+        kind=kind,
+        version=str(release.version),
+        distribution=release.name,
+        filename=release.filename,
+        sha256=release.sha256,
+        executable=executable.relative_to(partial_folder).as_posix(),
+        executable_sha256=sha256_of(executable),
+        banner=banner,
+        dependencies=tuple(f"{wheel.name}=={wheel.version}" for wheel in needed),
+        installed=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return msgspec.json.format(msgspec.json.encode(toolchain))
 
 
 def verify(name: str) -> Toolchain:
@@ -172,60 +171,28 @@ def banner_of(executable: Path) -> str:
     return result.stdout.strip()
 
 
-def _marker(
-    kind: str,
-    release: Release,
-    executable: Path,
-    digest: str,
-    banner: str,
-    *,
-    dependencies: tuple[str, ...] = (),
-) -> bytes:
-    toolchain = Toolchain(
-        kind=kind,
-        version=str(release.version),
-        distribution=release.name,
-        filename=release.filename,
-        sha256=release.sha256,
-        executable=executable.as_posix(),
-        executable_sha256=digest,
-        banner=banner,
-        dependencies=dependencies,
-        installed=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-    return msgspec.json.format(msgspec.json.encode(toolchain))
-
-
 def _dependencies(site: Path) -> list[Release]:
     """The newest wheels of what the Triton in `site` needs at import, except torch."""
-    requirements = {
-        canonicalize_name(requirement.name): requirement
-        for text in importlib.metadata.Distribution.at(
-            next(site.glob("triton-*.dist-info"), site)
-        ).requires
-        or ()
-        if (requirement := Requirement(text)).marker is None
-        or requirement.marker.evaluate({"extra": ""})
-    }
+    about = next(site.glob("triton-*.dist-info"), site)
+    requirements = needs(importlib.metadata.Distribution.at(about))
     package = site / "triton"
     pattern = re.compile(rb"^\s*(?:import|from)\s+setuptools\b", re.MULTILINE)
     if any(pattern.search(path.read_bytes()) for path in package.glob("**/*.py")):
         # Triton 2.0 to 3.2 import it and do not say so.
         requirements.setdefault(canonicalize_name("setuptools"), Requirement("setuptools"))
-    found: list[Release] = []
+    newest: list[Release] = []
     for name in sorted(requirements.keys() - _NOT_NEEDED):
+        specifier = requirements[name].specifier
         fitting = [
-            release
-            for release in wheels(name)
-            if requirements[name].specifier.contains(release.version, prereleases=False)
+            file for file in wheels(name) if specifier.contains(file.version, prereleases=False)
         ]
         if not fitting:
             raise InfrastructureError(
                 f"the package index has no {requirements[name]}, which this Triton needs; "
                 "choose another Triton"
             )
-        found.append(fitting[-1])
-    return found
+        newest.append(fitting[-1])
+    return newest
 
 
 def _import_triton(site: Path, version: Version) -> str:
@@ -264,14 +231,13 @@ def _damaged_file(site: Path) -> Path | None:
         if record.parent.is_symlink():
             continue  # of triage's own environment
         with record.open(encoding="utf-8", newline="") as stream:
-            rows: Iterable[list[str]] = list(csv.reader(stream))
+            rows = list(csv.reader(stream))
         for relative, algorithm, *_ in rows:
-            kind, _, expected = algorithm.partition("=")
-            if kind != "sha256":
-                continue
-            digest = bytes.fromhex(sha256_of(site / relative))
-            if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != expected:
-                return site / relative
+            if algorithm.startswith("sha256="):
+                digest = bytes.fromhex(sha256_of(site / relative))
+                expected = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+                if algorithm != f"sha256={expected}":
+                    return site / relative
     return None
 
 
@@ -280,8 +246,6 @@ def _damaged_file(site: Path) -> Path | None:
 
 
 class _Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of a ptxas that we did not install, while its file stays the same."""
-
     path: str
     mtime_ns: int
     size: int
@@ -298,27 +262,27 @@ def describe_ptxas(path: Path, origin: str) -> Assembler:
         InfrastructureError: it cannot be run, or is not ptxas.
     """
     path = path.absolute()
+    memo = cache_dir() / "described" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
+    ptxas: _Description | None = None
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        ptxas = msgspec.json.decode(memo.read_bytes(), type=_Description)
     try:
         facts = path.stat()
+        stat = (str(path), facts.st_mtime_ns, facts.st_size)
+        is_same = ptxas is not None and (ptxas.path, ptxas.mtime_ns, ptxas.size) == stat
+        digest = ptxas.sha256 if ptxas and is_same else sha256_of(path)
     except OSError as error:
         raise storage_error(error, path, "read") from error
-    memo = cache_dir() / "described" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.json"
-    known = _read_description(memo)
-    stat = (str(path), facts.st_mtime_ns, facts.st_size)
-    if known is None or (known.path, known.mtime_ns, known.size) != stat:
-        try:
-            digest = sha256_of(path)
-        except OSError as error:
-            raise storage_error(error, path, "read") from error
-        if known is not None and known.sha256 == digest:
-            release: tuple[str, str] | None = (known.version, known.build)
+    if ptxas is None or not is_same:
+        if ptxas is not None and ptxas.sha256 == digest:
+            release: tuple[str, str] | None = (ptxas.version, ptxas.build)
         else:
             release = parse_banner(banner_of(path))
         if release is None:
             raise InfrastructureError(
                 f"{path} is not ptxas: its --version prints no version of ptxas"
             )
-        known = _Description(
+        ptxas = _Description(
             path=str(path),
             mtime_ns=facts.st_mtime_ns,
             size=facts.st_size,
@@ -328,17 +292,10 @@ def describe_ptxas(path: Path, origin: str) -> Assembler:
         )
         # On a read-only cache the question is asked again next time.
         with contextlib.suppress(StorageError):
-            write_atomically(memo, msgspec.json.encode(known))
+            write_atomically(memo, msgspec.json.encode(ptxas))
     return Assembler(
-        version=known.version, origin=origin, path=path, sha256=known.sha256, build=known.build
+        version=ptxas.version, origin=origin, path=path, sha256=digest, build=ptxas.build
     )
-
-
-def _read_description(memo: Path) -> _Description | None:
-    try:
-        return msgspec.json.decode(memo.read_bytes(), type=_Description)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def package_of(triton: Compiler | None) -> Path | None:
@@ -356,18 +313,6 @@ def bundled_nvdisasm(triton: Compiler | None) -> Tool | None:
         return None
     facts = path.stat()
     return Tool(name=NVDISASM, version=f"bundled {facts.st_size} {facts.st_mtime_ns}", path=path)
-
-
-def _fingerprint() -> str | None:
-    package = installed_package()
-    if package is None:
-        return None
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*")):
-        if path.suffix in (".py", ".so"):
-            facts = path.stat()
-            digest.update(f"{path}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
 
 
 def installed_package() -> Path | None:
@@ -388,7 +333,14 @@ def installed_triton() -> Compiler:
         raise InfrastructureError(
             "no Triton is installed beside triage; install one there, or name a version"
         ) from error
-    return Compiler(version=version, origin=INSTALLED, fingerprint=_fingerprint())
+    package = installed_package()
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*") if package else ()):
+        if path.suffix in (".py", ".so"):
+            facts = path.stat()
+            digest.update(f"{path}:{facts.st_size}:{facts.st_mtime_ns}\n".encode())
+    fingerprint = digest.hexdigest() if package else None
+    return Compiler(version=version, origin=INSTALLED, fingerprint=fingerprint)
 
 
 # What the package index offers of Triton, ptxas and nvdisasm: versions, and their files.
@@ -409,14 +361,10 @@ def available_triton(*, prereleases: bool = False) -> list[Version]:
 def available_ptxas(*, prereleases: bool = False) -> list[tuple[Version, str]]:
     """The ptxas versions and the project that carries each, oldest first.
 
-    Raises:
-        UsageError: the index has none of the projects.
-        OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
+    Errors as `available_triton`; a project that the index lacks is none, if it has another one.
     """
-    found: dict[Version, str] = {}
-    for release in _ptxas_releases(prereleases=prereleases):
-        found.setdefault(release.version, release.name)
-    return sorted(found.items())
+    releases = _ptxas_releases(prereleases=prereleases)
+    return sorted({release.version: release.name for release in reversed(releases)}.items())
 
 
 def available_nvdisasm(*, prereleases: bool = False) -> list[Version]:
@@ -426,30 +374,22 @@ def available_nvdisasm(*, prereleases: bool = False) -> list[Version]:
 
 
 def _ptxas_releases(*, exact: Version | None = None, prereleases: bool = False) -> list[Release]:
-    found: list[Release] = []
+    releases: list[Release] = []
     errors: list[UsageError] = []
     for project in _PTXAS_PROJECTS:
-        answer = _releases_or_error(project, exact=exact, prereleases=prereleases)
-        if isinstance(answer, UsageError):
-            errors.append(answer)
+        try:
+            offered = wheels(project, exact=exact, prereleases=prereleases)
+        except UsageError as error:
+            # A mirror may lack the older projects; that is an error only if it lacks them all.
+            errors.append(error)
             continue
         # The first releases of each project are placeholders, for any platform.
-        found += [release for release in answer if release.is_binary]
-        if exact is not None and found:
+        releases += [release for release in offered if release.is_binary]
+        if exact is not None and releases:
             break
     if len(errors) == len(_PTXAS_PROJECTS):
         raise errors[0]
-    return found
-
-
-def _releases_or_error(
-    project: str, *, exact: Version | None, prereleases: bool
-) -> list[Release] | UsageError:
-    """A mirror may lack the older projects; that is an error only if it lacks them all."""
-    try:
-        return wheels(project, exact=exact, prereleases=prereleases)
-    except UsageError as error:
-        return error
+    return releases
 
 
 def find_triton_file(version: Version) -> Release:
@@ -655,7 +595,7 @@ def _tool(found: Toolchain) -> Tool:
 
 def _install(kind: str, release: Release) -> Toolchain:
     name = folder_name(kind, release.version, release.filename)
-    ensure_folder(toolchain_folder(name), marker=MARKER, fill=partial(fill, kind, release))
+    ensure_folder(toolchain_folder(name), marker=MARKER, fill=partial(_fill, kind, release))
     found = read_toolchain(name)
     assert found is not None, "its folder was just made"
     return found

@@ -155,33 +155,27 @@ def read_toolchain(name: str) -> Toolchain | None:
 def check_ptxas(ptxas: Assembler) -> None:
     """Compare a ptxas with its hash, and with that of the wheel of Triton that it came in.
 
+    Asked before a failure is believed: a damaged one crashes, or says what it never says. Its hash
+    is compared once, as long as its file stays the same.
+
     Raises:
         InfrastructureError: it is not what was installed.
     """
-    try:
-        digest = digest_of(ptxas.path)
-        expected = _in_record(ptxas.path)
-    except OSError as error:
-        raise InfrastructureError(f"{ptxas.path} cannot be read: {error.strerror}") from error
-    if digest != ptxas.sha256 or expected not in (None, digest):
-        raise InfrastructureError(
-            f"ptxas {ptxas.version} is damaged: {ptxas.path} is not the file that was installed; "
-            "remove its toolchain (triage toolchain list, triage toolchain remove) and run again"
-        )
+    _check(ptxas.path, f"ptxas {ptxas.version}", "triton-*", ptxas.sha256)
 
 
 def check_in_wheel(path: Path, name: str) -> None:
-    """Compare an executable, `name` for people, with what the wheel that it came in says of it.
+    """As `check_ptxas`, for an executable that only the wheel that it came in knows by its hash."""
+    _check(path, name, f"*{name}*", None)
 
-    Raises:
-        InfrastructureError: it is not what was installed.
-    """
+
+def _check(path: Path, name: str, wheel: str, sha256: str | None) -> None:
     try:
         digest = digest_of(path)
-        expected = _in_record(path, f"*{name}*")
+        recorded = _in_record(path, wheel)
     except OSError as error:
         raise InfrastructureError(f"{path} cannot be read: {error.strerror}") from error
-    if expected != digest:
+    if digest != (sha256 or recorded) or recorded not in (None, digest):
         raise InfrastructureError(
             f"{name} is damaged: {path} is not the file that was installed; remove its toolchain "
             "(triage toolchain list, triage toolchain remove) and run again"
@@ -205,7 +199,7 @@ def _digest(path: Path, mtime_ns: int, size: int) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _in_record(path: Path, wheel: str = "triton-*") -> str | None:
+def _in_record(path: Path, wheel: str) -> str | None:
     for folder in path.parents:
         for record in folder.glob(f"{wheel}.dist-info/RECORD"):
             relative = path.relative_to(folder).as_posix()
