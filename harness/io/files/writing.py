@@ -84,17 +84,11 @@ def sweep_scratch(parent: str | None = None, *, prefix: str = _PREFIX) -> None:
     """Delete the scratch folders of runs that were killed."""
     for folder in Path(parent or tempfile.gettempdir()).glob(f"{prefix}*"):
         with contextlib.suppress(OSError):
-            if _RANDOM.fullmatch(folder.name.removeprefix(prefix)) and _is_private(folder):
+            facts = folder.lstat()
+            is_private = facts.st_mode == stat.S_IFDIR | stat.S_IRWXU
+            is_ours = is_private and facts.st_uid == os.geteuid()
+            if is_ours and _RANDOM.fullmatch(folder.name.removeprefix(prefix)):
                 _sweep_one(folder)
-
-
-def _is_private(folder: Path) -> bool:
-    found = folder.lstat()
-    return (
-        stat.S_ISDIR(found.st_mode)
-        and stat.S_IMODE(found.st_mode) == stat.S_IRWXU
-        and found.st_uid == os.geteuid()
-    )
 
 
 def _sweep_one(folder: Path) -> None:
@@ -293,13 +287,11 @@ def _sweep_leftover(partial: Path) -> None:
 def write_output(
     path: Path, write: Callable[[Path], None], *, option: str, overwrite: bool
 ) -> None:
-    """Let `write` write a draft, and put its content where `path` says.
+    """Let `write` write a draft, and put its content where `path` says, as a redirection does.
 
-    Args:
-        path: what the user named.
-        write: writes the whole content to the path that it gets, which is not there yet.
-        option: by which the user named it, for messages.
-        overwrite: whether a regular file that is there may be replaced.
+    A regular file is replaced whole, or (without `overwrite`) not at all. A link is followed, and
+    stays. A pipe or a device is written into: a file in its place would destroy it. `option` is
+    what the user named it by, for messages.
 
     Raises:
         UsageError: it is a folder, a pipe that has no reader, or a file that is there already.
@@ -371,13 +363,10 @@ def _pour(path: Path, write: Callable[[Path], None], option: str) -> None:
 def write_output_folder(
     path: Path, fill: Callable[[Path], None], *, marker: str, option: str
 ) -> None:
-    """Let `fill` fill a draft beside `path`, which then takes its place.
+    """Let `fill` fill an empty draft beside `path`, which then takes its place.
 
-    Args:
-        path: what the user named: nothing yet, an empty folder, or one with our marker.
-        fill: writes the whole content into the empty folder that it gets.
-        marker: the file that says that a folder was written here and may be replaced.
-        option: by which the user named it, for messages.
+    There may be nothing yet, an empty folder, or one with our `marker`, a file that says that it
+    was written here and may be replaced. `option` is as in `write_output`.
 
     Raises:
         UsageError: something that is not ours is there.

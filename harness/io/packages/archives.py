@@ -6,7 +6,6 @@ links that stay inside; anything else in an archive makes it refused.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import io
 import os
@@ -16,7 +15,7 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import Parser
 from functools import partial
@@ -87,7 +86,7 @@ class _Entry:
     kind: str
     executable: bool = False
     link: str = ""
-    source: tarfile.TarInfo | zipfile.ZipInfo
+    open: Callable[[], IO[bytes] | None]
 
 
 def fetch_sdist(package: str, version: str, sha256: str) -> Path:
@@ -127,11 +126,14 @@ def unpack(archive: Path, folder: Path, *, limits: ArchiveLimits | None = None) 
         OSError: the disk refuses.
     """
     folder.mkdir()
-    opened: _Tar | _Zip
+    limits = limits or ArchiveLimits()
     try:
-        opened = _Zip(archive) if archive.suffix in {".zip", ".whl"} else _Tar(archive)
-        with contextlib.closing(opened):
-            _write_all(opened, folder, limits or ArchiveLimits())
+        if archive.suffix in {".zip", ".whl"}:
+            with zipfile.ZipFile(archive) as zipped:
+                _write_all(archive.name, _in_zip(zipped), folder, limits)
+        else:
+            with tarfile.open(archive, "r:gz") as tar:
+                _write_all(archive.name, _in_tar(tar), folder, limits)
     except _DAMAGE as error:
         raise IntegrityError(
             f"{archive.name} is damaged ({error}); fetch it again or pin another file"
@@ -143,61 +145,37 @@ def unpack(archive: Path, folder: Path, *, limits: ArchiveLimits | None = None) 
         ) from error
 
 
-class _Tar:
-    """A tar file, member by member; what is read twice is read from disk twice."""
+def _in_tar(file: tarfile.TarFile) -> Iterator[_Entry]:
+    """Its members, one by one; what is read twice is read from disk twice."""
+    for member in file:
+        kind = "other"
+        if member.isreg():
+            kind = "file"
+        elif member.isdir():
+            kind = "folder"
+        elif member.issym() or member.islnk():
+            kind = "symlink" if member.issym() else "hardlink"
+        yield _Entry(
+            name=member.name,
+            kind=kind,
+            executable=bool(member.mode & stat.S_IXUSR),
+            link=member.linkname,
+            open=partial(file.extractfile, member),
+        )
 
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self._file = tarfile.open(path, "r:gz")  # noqa: SIM115 - by `close`
 
-    def close(self) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Iterator[_Entry]:
-        for member in self._file:
+def _in_zip(file: zipfile.ZipFile) -> Iterator[_Entry]:
+    for member in file.infolist():
+        mode = member.external_attr >> 16
+        kind = "folder" if member.is_dir() else "file"
+        if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR}:
             kind = "other"
-            if member.isreg():
-                kind = "file"
-            elif member.isdir():
-                kind = "folder"
-            elif member.issym() or member.islnk():
-                kind = "symlink" if member.issym() else "hardlink"
-            yield _Entry(
-                name=member.name,
-                kind=kind,
-                executable=bool(member.mode & stat.S_IXUSR),
-                link=member.linkname,
-                source=member,
-            )
-
-    def open(self, entry: _Entry) -> IO[bytes]:
-        assert isinstance(entry.source, tarfile.TarInfo)
-        stream = self._file.extractfile(entry.source)
-        assert stream is not None
-        return stream
-
-
-class _Zip:
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self._file = zipfile.ZipFile(path)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __iter__(self) -> Iterator[_Entry]:
-        for member in self._file.infolist():
-            mode = member.external_attr >> 16
-            kind = "folder" if member.is_dir() else "file"
-            if stat.S_IFMT(mode) not in {0, stat.S_IFREG, stat.S_IFDIR}:
-                kind = "other"
-            yield _Entry(
-                name=member.filename, kind=kind, executable=bool(mode & stat.S_IXUSR), source=member
-            )
-
-    def open(self, entry: _Entry) -> IO[bytes]:
-        assert isinstance(entry.source, zipfile.ZipInfo)
-        return self._file.open(entry.source)
+        yield _Entry(
+            name=member.filename,
+            kind=kind,
+            executable=bool(mode & stat.S_IXUSR),
+            open=partial(file.open, member),
+        )
 
 
 def _fetch(package: str, version: str, sha256: str, *, wheel: bool) -> Path:
@@ -247,29 +225,29 @@ def _read_marker(path: Path) -> str:
         raise storage_error(error, path, "read") from error
 
 
-def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> None:
+def _write_all(name: str, entries: Iterable[_Entry], folder: Path, limits: ArchiveLimits) -> None:
     links: dict[PurePosixPath, _Entry] = {}
     room = limits.size
-    for count, entry in enumerate(archive, start=1):
+    for count, entry in enumerate(entries, start=1):
         if count > limits.entries:
-            raise _refused(archive.name, entry, f"more than {limits.entries} entries")
+            raise _refused(name, entry, f"more than {limits.entries} entries")
         # Where the entry goes, relative to the root; every way out is refused here.
         place = PurePosixPath(entry.name)
         if place.is_absolute() or ".." in place.parts or "\\" in entry.name or "\0" in entry.name:
-            raise _refused(archive.name, entry, "its path leads out of the folder")
+            raise _refused(name, entry, "its path leads out of the folder")
         if entry.kind == "other":
-            raise _refused(archive.name, entry, "it is neither file, folder nor link")
+            raise _refused(name, entry, "it is neither file, folder nor link")
         if entry.kind in {"symlink", "hardlink"}:
             # A hard link is named from the root of the archive, a symbolic one from where it lies.
             base = place.parent.as_posix() if entry.kind == "symlink" else "."
             target = os.path.normpath(f"{base}/{entry.link}")
             if entry.link.startswith("/") or PurePosixPath(target).parts[:1] == ("..",):
-                raise _refused(archive.name, entry, "it links out of the folder")
+                raise _refused(name, entry, "it links out of the folder")
         if place == PurePosixPath("."):
             continue
         if not links.keys().isdisjoint((place, *place.parents)):
             # Else a link that is harmless by itself makes the path of a later member lead out.
-            raise _refused(archive.name, entry, "its path leads through a symbolic link")
+            raise _refused(name, entry, "its path leads through a symbolic link")
         path = folder / place
         if entry.kind == "folder":
             path.mkdir(parents=True, exist_ok=True)
@@ -281,11 +259,13 @@ def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> Non
             continue
         # Write one file of at most `room` bytes and return its size.
         written = 0
-        with archive.open(entry) as source, path.open("wb") as stream:
+        content = entry.open()
+        assert content is not None
+        with content as source, path.open("wb") as stream:
             while block := source.read(_BLOCK):
                 written += len(block)
                 if written > room:
-                    raise _refused(archive.name, entry, "it unpacks to more than the limit")
+                    raise _refused(name, entry, "it unpacks to more than the limit")
                 stream.write(block)
         path.chmod(0o755 if entry.executable else 0o644)
         room -= written
@@ -293,7 +273,7 @@ def _write_all(archive: _Tar | _Zip, folder: Path, limits: ArchiveLimits) -> Non
     for place, entry in links.items():
         # Only now: two links that are harmless by themselves may lead out together.
         if not (folder / place).resolve().is_relative_to(root):
-            raise _refused(archive.name, entry, "it links out of the folder")
+            raise _refused(name, entry, "it links out of the folder")
 
 
 def _refused(name: str, entry: _Entry, why: str) -> IntegrityError:

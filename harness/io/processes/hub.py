@@ -218,8 +218,8 @@ def run_tool(
     """
     words = [os.fspath(word) for word in argv]
     search = (os.environ if env is None else env).get("PATH")
-    words[0] = shutil.which(words[0], path=search) or words[0]
-    message = _order(words, env, str(cwd or "."), writable)
+    executable = shutil.which(words[0], path=search) or words[0]
+    message = _order([executable, *words[1:]], env, str(cwd or "."), writable)
     message |= {"id": 1, "limits": {**(limits.message() if limits else {}), "timeout": timeout}}
     with contextlib.ExitStack() as stack:
         with scratch_disk():

@@ -8,7 +8,6 @@ lies there is never changed. Using one reads its marker: no network, no process,
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import shutil
@@ -35,13 +34,11 @@ from harness.io.toolchains.installed import (
     MARKER,
     VENV,
     Toolchain,
-    list_folders,
-    lost_package,
+    list_installed,
     read_toolchain,
     site_of,
-    toolchain_folder,
 )
-from harness.values.errors import InfrastructureError, StorageError
+from harness.values.errors import InfrastructureError
 from harness.values.toolchain import Compiler, Environment
 
 # Goes up when the same declaration comes to another folder.
@@ -64,14 +61,14 @@ def install_environment(declared: Environment) -> Compiler:
         OfflineError, IntegrityError, StorageError: as `harness.io.packages.wheels`.
     """
     shared = shared_packages(declared.shared)
-    name = _folder_name(declared, shared)
-    found = read_toolchain(name)
-    if found is None:
-        fill = partial(_fill, declared, shared, name)
-        ensure_folder(toolchain_folder(name), marker=MARKER, fill=fill)
-        found = read_toolchain(name)
-        assert found is not None, "its folder was just filled"
-    return compiler_in(found)
+    planned = _planned(declared, shared)
+    toolchain = read_toolchain(planned.name)
+    if toolchain is None:
+        fill = partial(_fill, declared, shared, planned)
+        ensure_folder(planned.path, marker=MARKER, fill=fill)
+        toolchain = read_toolchain(planned.name)
+        assert toolchain is not None, "its folder was just filled"
+    return compiler_in(toolchain)
 
 
 def planned_environment(declared: Environment) -> Compiler:
@@ -80,16 +77,7 @@ def planned_environment(declared: Environment) -> Compiler:
     Raises:
         InfrastructureError: what it shares is not installed beside triage.
     """
-    shared = shared_packages(declared.shared)
-    own, *partners = declared.pins
-    return Compiler(
-        kind=declared.kind,
-        version=declared.version,
-        origin=own.name,
-        sha256=_digest(declared, shared),
-        python=toolchain_folder(_folder_name(declared, shared)) / VENV / "bin" / "python",
-        partners=tuple(map(str, (*partners, *shared))),
-    )
+    return compiler_in(_planned(declared, shared_packages(declared.shared)))
 
 
 def is_installed(compiler: Compiler) -> bool:
@@ -98,37 +86,45 @@ def is_installed(compiler: Compiler) -> bool:
 
 
 def environments_of(kind: str) -> list[Toolchain]:
-    """The installed environments of one kind of compiler that have all that they share.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
-    found = []
-    for name in list_folders():
-        # One that is damaged is said by `harness.io.toolchains.installed.list_damaged`.
-        with contextlib.suppress(StorageError):
-            each = read_toolchain(name)
-            if each is None or not each.environment or each.kind != kind:
-                continue
-            if lost_package(each) is None:
-                found.append(each)
-    return found
+    """The installed environments of one kind of compiler that have all that they share."""
+    return [
+        toolchain
+        for toolchain in list_installed()
+        if toolchain.environment and toolchain.kind == kind
+    ]
 
 
-def compiler_in(found: Toolchain) -> Compiler:
+def compiler_in(toolchain: Toolchain) -> Compiler:
     """The compiler that lives in an installed environment."""
     return Compiler(
-        kind=found.kind,
-        version=found.version,
-        origin=found.distribution,
-        sha256=found.sha256,
-        python=found.path / found.executable,
-        partners=(*found.dependencies, *found.shared),
+        kind=toolchain.kind,
+        version=toolchain.version,
+        origin=toolchain.distribution,
+        sha256=toolchain.sha256,
+        python=toolchain.path / toolchain.executable,
+        partners=(*toolchain.dependencies, *toolchain.shared),
     )
 
 
-def _folder_name(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
-    return f"{declared.kind}-{declared.version}-e{_digest(declared, shared)[:12]}"
+def _planned(declared: Environment, shared: tuple[SharedPackage, ...]) -> Toolchain:
+    """The marker, but for what only the finished environment tells."""
+    own, *partners = declared.pins
+    digest = _digest(declared, shared)
+    return Toolchain(
+        kind=declared.kind,
+        version=declared.version,
+        distribution=own.name,
+        filename="",
+        sha256=digest,
+        executable=f"{VENV}/bin/python",
+        executable_sha256="",
+        banner="",
+        dependencies=tuple(map(str, partners)),
+        shared=tuple(map(str, shared)),
+        imports=declared.imports,
+        environment=f"e{digest[:12]}",
+        installed="",
+    )
 
 
 def _digest(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
@@ -146,34 +142,26 @@ def _digest(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
 
 
 def _fill(
-    declared: Environment, shared: tuple[SharedPackage, ...], name: str, partial_folder: Path
+    declared: Environment,
+    shared: tuple[SharedPackage, ...],
+    planned: Toolchain,
+    partial_folder: Path,
 ) -> bytes:
     scratch = partial_folder / "scratch"
     scratch.mkdir()
     venv = partial_folder / VENV
     create_environment(venv, python=declared.python or sys.executable, scratch=scratch)
-    python = venv / "bin" / "python"
+    python = partial_folder / planned.executable
     install_pins(declared.pins, python, scratch=scratch)
     link_packages(shared, site_of(venv))
     shutil.rmtree(scratch)
-    own, *partners = declared.pins
-    marker = Toolchain(
-        kind=declared.kind,
-        version=declared.version,
-        distribution=own.name,
-        filename="",
-        sha256=_digest(declared, shared),
-        executable=python.relative_to(partial_folder).as_posix(),
+    marker = replace(
+        planned,
         executable_sha256=sha256_of(python),
-        banner="",
-        dependencies=tuple(map(str, partners)),
-        shared=tuple(map(str, shared)),
-        imports=declared.imports,
-        environment=name.rpartition("-")[2],
+        banner=probe_environment(planned, partial_folder),
         installed=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-    banner = probe_environment(marker, partial_folder)
-    return msgspec.json.format(msgspec.json.encode(replace(marker, banner=banner)))
+    return msgspec.json.format(msgspec.json.encode(marker))
 
 
 def probe_environment(found: Toolchain, folder: Path) -> str:

@@ -18,12 +18,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import msgspec
 from packaging.requirements import Requirement
@@ -59,7 +57,6 @@ from harness.io.toolchains.installed import (
     read_toolchain,
     require_installed,
     site_of,
-    toolchain_folder,
     toolchains_root,
 )
 from harness.values.errors import InfrastructureError, IntegrityError, StorageError, UsageError
@@ -345,8 +342,12 @@ def installed_triton() -> Compiler:
 
 # What the package index offers of Triton, ptxas and nvdisasm: versions, and their files.
 
-_PTXAS_PROJECTS = ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11")
-_NVDISASM_PROJECT = "nvidia-cuda-nvdisasm"
+_PROJECTS = {
+    TRITON: (TRITON,),
+    PTXAS: ("nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc-cu11"),
+    NVDISASM: ("nvidia-cuda-nvdisasm",),
+}
+_WORDS = {TRITON: "Triton", PTXAS: PTXAS, NVDISASM: NVDISASM}
 
 
 def available_triton(*, prereleases: bool = False) -> list[Version]:
@@ -355,7 +356,7 @@ def available_triton(*, prereleases: bool = False) -> list[Version]:
     Raises:
         UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
-    return [release.version for release in wheels(TRITON, prereleases=prereleases)]
+    return [release.version for release in _releases(TRITON, prereleases=prereleases)]
 
 
 def available_ptxas(*, prereleases: bool = False) -> list[tuple[Version, str]]:
@@ -363,67 +364,42 @@ def available_ptxas(*, prereleases: bool = False) -> list[tuple[Version, str]]:
 
     Errors as `available_triton`; a project that the index lacks is none, if it has another one.
     """
-    releases = _ptxas_releases(prereleases=prereleases)
+    releases = _releases(PTXAS, prereleases=prereleases)
     return sorted({release.version: release.name for release in reversed(releases)}.items())
 
 
 def available_nvdisasm(*, prereleases: bool = False) -> list[Version]:
     """The nvdisasm versions, oldest first; errors as `available_triton`."""
-    releases = wheels(_NVDISASM_PROJECT, prereleases=prereleases)
-    return [release.version for release in releases if release.is_binary]
+    return [release.version for release in _releases(NVDISASM, prereleases=prereleases)]
 
 
-def _ptxas_releases(*, exact: Version | None = None, prereleases: bool = False) -> list[Release]:
+def _releases(
+    kind: str, *, exact: Version | None = None, prereleases: bool = False
+) -> list[Release]:
     releases: list[Release] = []
     errors: list[UsageError] = []
-    for project in _PTXAS_PROJECTS:
+    for project in _PROJECTS[kind]:
         try:
             offered = wheels(project, exact=exact, prereleases=prereleases)
         except UsageError as error:
             # A mirror may lack the older projects; that is an error only if it lacks them all.
             errors.append(error)
             continue
-        # The first releases of each project are placeholders, for any platform.
-        releases += [release for release in offered if release.is_binary]
+        # The first releases of each project of NVIDIA's are placeholders, for any platform.
+        releases += [release for release in offered if kind == TRITON or release.is_binary]
         if exact is not None and releases:
             break
-    if len(errors) == len(_PTXAS_PROJECTS):
+    if len(errors) == len(_PROJECTS[kind]):
         raise errors[0]
     return releases
 
 
-def find_triton_file(version: Version) -> Release:
-    """The file of the index with that Triton.
-
-    Raises:
-        UsageError: the index has no such version for this interpreter and platform.
-        OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
-    """
-    releases = wheels(TRITON, exact=version)
+def _file(kind: str, version: Version) -> Release:
+    releases = _releases(kind, exact=version)
     if not releases:
-        _none_such(available_triton(prereleases=True), version, "Triton")
+        every = {release.version for release in _releases(kind, prereleases=True)}
+        select(every, str(version), what=_WORDS[kind])
     return releases[0]
-
-
-def find_ptxas_file(version: Version) -> Release:
-    """The file of the index with that ptxas; errors as `find_triton_file`."""
-    releases = _ptxas_releases(exact=version)
-    if not releases:
-        _none_such([each for each, _ in available_ptxas(prereleases=True)], version, PTXAS)
-    return releases[0]
-
-
-def find_nvdisasm_file(version: Version) -> Release:
-    """The file of the index with that nvdisasm; errors as `find_triton_file`."""
-    releases = [wheel for wheel in wheels(_NVDISASM_PROJECT, exact=version) if wheel.is_binary]
-    if not releases:
-        _none_such(available_nvdisasm(prereleases=True), version, NVDISASM)
-    return releases[0]
-
-
-def _none_such(available: list[Version], version: Version, what: str) -> NoReturn:
-    select(available, str(version), what=what)
-    raise AssertionError
 
 
 def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
@@ -436,14 +412,8 @@ def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
         UsageError: `spec` is malformed or names only versions that do not exist or are too old.
         OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
     """
-    check_spec(spec, what="Triton")
     require_supported_triton(spec)
-    exact = exact_version(spec)
-    if exact is not None:
-        found = find_installed(TRITON, exact)
-        return [Version(found.version) if found else find_triton_file(exact).version]
-    versions = available_triton(prereleases=prereleases)
-    matching = select(versions, spec, what="Triton", prereleases=prereleases)
+    matching = _select(TRITON, spec, prereleases=prereleases)
     supported = [version for version in matching if version >= OLDEST_TRITON]
     if matching and not supported:
         require_supported_triton(str(matching[-1]))
@@ -452,13 +422,17 @@ def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
 
 def select_ptxas(spec: str, *, prereleases: bool = False) -> list[Version]:
     """The ptxas versions that `spec` names; as `select_triton`."""
+    return _select(PTXAS, spec, prereleases=prereleases)
+
+
+def _select(kind: str, spec: str, *, prereleases: bool) -> list[Version]:
+    check_spec(spec, what=_WORDS[kind])
     exact = exact_version(spec)
     if exact is not None:
-        found = find_installed(PTXAS, exact)
-        return [Version(found.version) if found else find_ptxas_file(exact).version]
-    check_spec(spec, what=PTXAS)
-    versions = [version for version, _ in available_ptxas(prereleases=prereleases)]
-    return select(versions, spec, what=PTXAS, prereleases=prereleases)
+        installed = find_installed(kind, exact)
+        return [Version(installed.version) if installed else _file(kind, exact).version]
+    versions = {release.version for release in _releases(kind, prereleases=prereleases)}
+    return select(versions, spec, what=_WORDS[kind], prereleases=prereleases)
 
 
 def install_triton(version: Version | str) -> Compiler:
@@ -468,8 +442,7 @@ def install_triton(version: Version | str) -> Compiler:
         UsageError: there is no such version for this interpreter and platform.
         OfflineError, IntegrityError, StorageError, InfrastructureError: it cannot be installed.
     """
-    exact = _exact(version, "Triton")
-    return _as_triton(find_installed(TRITON, exact) or _install(TRITON, find_triton_file(exact)))
+    return _as_triton(_install(TRITON, version))
 
 
 def planned_triton(version: Version | str) -> Compiler:
@@ -478,56 +451,78 @@ def planned_triton(version: Version | str) -> Compiler:
     Raises:
         UsageError, OfflineError, InfrastructureError: the index has no such version.
     """
-    exact = _exact(version, "Triton")
-    found = find_installed(TRITON, exact)
-    if found:
-        return _as_triton(found)
-    release = find_triton_file(exact)
-    folder = toolchain_folder(folder_name(TRITON, release.version, release.filename))
-    return Compiler(
-        version=str(release.version), origin=release.name, path=folder / SITE, sha256=release.sha256
-    )
-
-
-def _as_triton(found: Toolchain) -> Compiler:
-    return Compiler(
-        version=found.version,
-        origin=found.distribution,
-        path=found.path / SITE,
-        sha256=found.sha256,
-    )
+    return _as_triton(_plan(TRITON, version)[0])
 
 
 def install_ptxas(version: Version | str) -> Assembler:
     """That ptxas, installed if it is not yet; errors as `install_triton`."""
-    exact = _exact(version, PTXAS)
-    return _as_ptxas(find_installed(PTXAS, exact) or _install(PTXAS, find_ptxas_file(exact)))
+    return _as_ptxas(_install(PTXAS, version))
 
 
 def planned_ptxas(version: Version | str) -> Assembler:
     """As `planned_triton`; of one that is not installed, the sha256 is that of the wheel."""
-    exact = _exact(version, PTXAS)
-    found = find_installed(PTXAS, exact)
-    if found:
-        return _as_ptxas(found)
-    release = find_ptxas_file(exact)
-    folder = toolchain_folder(folder_name(PTXAS, release.version, release.filename))
-    return Assembler(
+    return _as_ptxas(_plan(PTXAS, version)[0])
+
+
+def _plan(kind: str, version: Version | str) -> tuple[Toolchain, Release | None]:
+    """A toolchain, and the file to install it from, None where it is installed."""
+    exact = version if isinstance(version, Version) else exact_version(version)
+    if exact is None:
+        raise UsageError(
+            f"{version!r} is not one version of {_WORDS[kind]}; write it like 13.1.115"
+        )
+    installed = find_installed(kind, exact)
+    if installed:
+        return installed, None
+    release = _file(kind, exact)
+    planned = Toolchain(
+        kind=kind,
         version=str(release.version),
-        origin=release.name,
-        path=folder / "bin" / PTXAS,
+        distribution=release.name,
+        filename=release.filename,
         sha256=release.sha256,
+        executable=f"bin/{kind}",
+        executable_sha256=release.sha256,
+        banner="",
+        installed="",
+        folder=folder_name(kind, release.version, release.filename),
+    )
+    return planned, release
+
+
+def _install(kind: str, version: Version | str) -> Toolchain:
+    toolchain, release = _plan(kind, version)
+    if release is None:
+        return toolchain
+    ensure_folder(toolchain.path, marker=MARKER, fill=partial(_fill, kind, release))
+    installed = read_toolchain(toolchain.folder)
+    assert installed is not None, "its folder was just made"
+    return installed
+
+
+def _as_triton(toolchain: Toolchain) -> Compiler:
+    return Compiler(
+        version=toolchain.version,
+        origin=toolchain.distribution,
+        path=toolchain.path / SITE,
+        sha256=toolchain.sha256,
     )
 
 
-def _as_ptxas(found: Toolchain) -> Assembler:
-    release = parse_banner(found.banner)
+def _as_ptxas(toolchain: Toolchain) -> Assembler:
+    release = parse_banner(toolchain.banner)
     return Assembler(
-        version=found.version,
-        origin=found.distribution,
-        path=found.path / found.executable,
-        sha256=found.executable_sha256,
+        version=toolchain.version,
+        origin=toolchain.distribution,
+        path=toolchain.path / toolchain.executable,
+        sha256=toolchain.executable_sha256,
         build=release[1] if release else "",
+    )
+
+
+def _as_tool(toolchain: Toolchain) -> Tool:
+    return Tool(
+        name=toolchain.kind, version=toolchain.version, path=toolchain.path / toolchain.executable
     )
 
 
@@ -538,8 +533,7 @@ def install_nvdisasm(version: Version | str | None = None) -> Tool:
     """
     if version is None:
         version = select(available_nvdisasm(), "latest", what="nvdisasm")[0]
-    exact = _exact(version, NVDISASM)
-    return _tool(find_installed(NVDISASM, exact) or _install(NVDISASM, find_nvdisasm_file(exact)))
+    return _as_tool(_install(NVDISASM, version))
 
 
 def find_nvdisasm() -> Tool:
@@ -552,8 +546,8 @@ def find_nvdisasm() -> Tool:
 
 def installed_nvdisasm() -> Tool | None:
     """The newest nvdisasm that is installed."""
-    installed = [each for each in list_installed() if each.kind == NVDISASM]
-    return _tool(installed[-1]) if installed else None
+    installed = [toolchain for toolchain in list_installed() if toolchain.kind == NVDISASM]
+    return _as_tool(installed[-1]) if installed else None
 
 
 def every_nvdisasm(triton: str | None) -> list[Tool]:
@@ -561,51 +555,20 @@ def every_nvdisasm(triton: str | None) -> list[Tool]:
 
     Of these, that of the version `triton` comes first, then the oldest; that of the Triton beside
     triage is the last. Nothing is fetched.
-
-    Raises:
-        StorageError: the cache cannot be read.
     """
     alone = installed_nvdisasm()
     tools = {alone.path.stat().st_size: alone} if alone else {}
-    tritons = [each for each in list_installed() if each.kind == TRITON]
-    for each in sorted(tritons, key=lambda each: each.version != triton):
-        tool = bundled_nvdisasm(_as_triton(each))
+    tritons = [toolchain for toolchain in list_installed() if toolchain.kind == TRITON]
+    for toolchain in sorted(tritons, key=lambda toolchain: toolchain.version != triton):
+        tool = bundled_nvdisasm(_as_triton(toolchain))
         if tool:
             size = tool.path.stat().st_size  # neighbouring Tritons carry the same file
-            name = f"{tool.name} of Triton"
-            tools.setdefault(
-                size, Tool(name=name, version=f"{each.version} {size}", path=tool.path)
-            )
+            label, version = f"{tool.name} of Triton", f"{toolchain.version} {size}"
+            tools.setdefault(size, Tool(name=label, version=version, path=tool.path))
     beside = bundled_nvdisasm(None)
     if beside:
         tools.setdefault(beside.path.stat().st_size, beside)
     return list(tools.values())
-
-
-def _exact(version: Version | str, what: str) -> Version:
-    exact = version if isinstance(version, Version) else exact_version(version)
-    if exact is None:
-        raise UsageError(f"{version!r} is not one version of {what}; write it like 13.1.115")
-    return exact
-
-
-def _tool(found: Toolchain) -> Tool:
-    return Tool(name=found.kind, version=found.version, path=found.path / found.executable)
-
-
-def _install(kind: str, release: Release) -> Toolchain:
-    name = folder_name(kind, release.version, release.filename)
-    ensure_folder(toolchain_folder(name), marker=MARKER, fill=partial(_fill, kind, release))
-    found = read_toolchain(name)
-    assert found is not None, "its folder was just made"
-    return found
-
-
-_INSTALL: Mapping[str, Callable[[str], object]] = {
-    PTXAS: install_ptxas,
-    NVDISASM: install_nvdisasm,
-    TRITON: install_triton,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,10 +600,10 @@ def name_tool(path: Path) -> NamedTool | None:
     root, package = toolchains_root(), installed_package()
     if path.is_relative_to(root):
         folder = path.relative_to(root).parts[0]
-        found = read_toolchain(folder)
-        if found is None or found.kind not in _INSTALL:
+        toolchain = read_toolchain(folder)
+        if toolchain is None or toolchain.kind not in _PROJECTS:
             return None
-        kind, version, file = found.kind, found.version, path.relative_to(root / folder)
+        kind, version, file = toolchain.kind, toolchain.version, path.relative_to(root / folder)
     elif package is not None and path.is_relative_to(package):
         kind, version = INSTALLED, installed_triton().version
         file = path.relative_to(package)
@@ -661,9 +624,7 @@ def find_tool(name: NamedTool) -> Path:
     if name.kind == INSTALLED:
         folder = installed_package()
     else:
-        _INSTALL[name.kind](name.version)
-        found = find_installed(name.kind, Version(name.version))
-        folder = found.path if found else None
+        folder = _install(name.kind, name.version).path
     if folder is None or not (folder / name.file).is_file():
         raise InfrastructureError(f"there is no {name.words}")
     if digest_of(folder / name.file) != name.sha256:

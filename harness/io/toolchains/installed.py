@@ -3,7 +3,7 @@
 `toolchains/<kind>-<version>/` appears whole or not at all and carries a marker file that says what
 it is. A Triton holds modules that are compiled for one Python, and its folder names it
 (`triton-3.8.0-cp312`), so that one cache serves several. Once it is there, using it reads that
-marker: no network, no process, no lock.
+marker: no network, no process, no lock. A cache that cannot be read is a `StorageError`.
 """
 
 from __future__ import annotations
@@ -113,11 +113,7 @@ def toolchains_root() -> Path:
 
 
 def list_folders() -> list[str]:
-    """The names of all folders there that may be a toolchain's.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
+    """The names of all folders there that may be a toolchain's."""
     root = toolchains_root()
     try:
         names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
@@ -218,47 +214,37 @@ def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
     """Every installed toolchain that this Python (or any) can use, by kind and version.
 
     Those of `list_damaged` are not among them.
-
-    Raises:
-        StorageError: the cache cannot be read.
     """
     return [each for each in _look_through()[0] if each.fits or of_any_python]
 
 
 def installed_versions(kind: str) -> list[Version]:
-    """The installed versions of `triton`, `ptxas` or `nvdisasm`, oldest first.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
+    """The installed versions of `triton`, `ptxas` or `nvdisasm`, oldest first."""
     return [Version(each.version) for each in list_installed() if each.kind == kind]
 
 
 def list_damaged() -> dict[str, StorageError]:
-    """What is wrong with each installed toolchain that cannot be used as it is, by name.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
+    """What is wrong with each installed toolchain that cannot be used as it is, by name."""
     return _look_through()[1]
 
 
 def _look_through() -> tuple[list[Toolchain], dict[str, StorageError]]:
-    sound: list[Toolchain] = []
+    sound: dict[tuple[str, Version, str, str], Toolchain] = {}
     damaged: dict[str, StorageError] = {}
     for name in list_folders():
         try:
-            found = read_toolchain(name)
-            lost = lost_package(found) if found else None
+            toolchain = read_toolchain(name)
+            lost = lost_package(toolchain) if toolchain else None
         except StorageError as error:
             damaged[name] = error
             continue
         if lost:
             message = f"{name} shares {lost.name} with a triage that is gone; remove {name}"
             damaged[name] = StorageError(message)
-        elif found:
-            sound.append(found)
-    return sorted(sound, key=lambda each: (each.kind, Version(each.version), each.python)), damaged
+        elif toolchain:
+            version = Version(toolchain.version)
+            sound[toolchain.kind, version, toolchain.python, name] = toolchain
+    return [sound[key] for key in sorted(sound)], damaged
 
 
 def require_installed(name: str) -> Toolchain | None:
@@ -335,16 +321,16 @@ def _named(name: str) -> Toolchain | None:
     """
     kind, version, which = _parts_of(name)
     same = [
-        each
-        for each in list_installed(of_any_python=True)
-        if (each.kind, each.version) == (kind, version)
-        and which in ("", each.python or each.environment)
+        toolchain
+        for toolchain in list_installed(of_any_python=True)
+        if (toolchain.kind, toolchain.version) == (kind, version)
+        and which in ("", toolchain.python or toolchain.environment)
     ]
-    fitting = [each for each in same if each.fits]
+    fitting = [toolchain for toolchain in same if toolchain.fits]
     if len(fitting or same) > 1:
-        names = [each.folder for each in fitting or same]
-        what = "Pythons" if not fitting else "partners"
-        raise UsageError(f"{name} is installed for several {what}; name one of {', '.join(names)}")
+        names = ", ".join(toolchain.folder for toolchain in fitting or same)
+        what = "partners" if fitting else "Pythons"
+        raise UsageError(f"{name} is installed for several {what}; name one of {names}")
     return next(iter(fitting or same), None)
 
 
@@ -361,9 +347,6 @@ def lost_package(found: Toolchain) -> Path | None:
     """A package that an environment shares with a triage that is not there any more.
 
     Several installs of triage have one cache, and each links its own packages.
-
-    Raises:
-        StorageError: the cache cannot be read.
     """
     if not found.shared:
         return None
