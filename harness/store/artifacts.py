@@ -78,6 +78,8 @@ def disk_failure(path: Path, error: OSError) -> StorageError:
 class ArtifactStore:
     """Content-addressed bytes under one folder, safe for several processes at once.
 
+    What the disk refuses is a `StorageError`; so is what is too large to be kept.
+
     Nothing is flushed to the platter (no fsync). `kill -9` cannot tear a file, because the final
     name appears by rename only after the last byte was handed to the kernel, which outlives us.
     Power loss can leave a final name over missing bytes; the check on every read finds that, and
@@ -88,9 +90,6 @@ class ArtifactStore:
         """Create the folders, and delete what killed writers left in `root/tmp`.
 
         With `writable=False` nothing is changed, ever: it is only for reading.
-
-        Raises:
-            StorageError: the folder cannot be written.
         """
         self.root = root
         self._temporary = root / "tmp"
@@ -111,10 +110,7 @@ class ArtifactStore:
         """Keep `data` and return its sha256 (hex).
 
         One that is here already is not written again, but its modification time is renewed: that
-        is what keeps a concurrent trim from removing it before it is named.
-
-        Raises:
-            StorageError: the disk is full or not writable, or `data` is over 1 GiB.
+        is what keeps a concurrent trim from removing it before it is named. At most 1 GiB is kept.
         """
         sha256 = hashlib.sha256(data).hexdigest()
         if not self._renew(sha256):
@@ -122,11 +118,7 @@ class ArtifactStore:
         return sha256
 
     def put_file(self, path: Path) -> str:
-        """Keep the content of a file, reading it once and never whole; return its sha256.
-
-        Raises:
-            StorageError: `path` cannot be read or is over 1 GiB; or the disk is full.
-        """
+        """Keep the content of a file, reading it once and never whole; return its sha256."""
         try:
             source = path.open("rb")
         except OSError as error:
@@ -140,7 +132,6 @@ class ArtifactStore:
         Raises:
             MissingArtifactError: there is no such artifact.
             DamagedArtifactError: its file was changed; it is deleted now.
-            StorageError: the file cannot be read for another reason.
         """
         path = self._path(sha256)
         try:
@@ -185,7 +176,6 @@ class ArtifactStore:
 
         Raises:
             DamagedArtifactError: it is not what its name says.
-            StorageError: the disk is full or not writable.
         """
         if _inflate(io.BytesIO(packed), len(packed), sha256) is None:
             message = f"artifact {sha256[:12]} is not what its name says"
@@ -211,9 +201,6 @@ class ArtifactStore:
         """Yield sha256, bytes on disk and time of the last `put` (seconds since the epoch).
 
         Files that appear or vanish during the walk may or may not be seen.
-
-        Raises:
-            StorageError: the folder cannot be read.
         """
         if not self._writable and not self.root.exists():
             return
@@ -236,9 +223,6 @@ class ArtifactStore:
         """Delete an artifact and return the bytes freed on disk, 0 when there was nothing to do.
 
         With `put_until` (seconds since the epoch), one that was put later than that stays.
-
-        Raises:
-            StorageError: the folder is not writable.
         """
         path = self._path(sha256)
         try:

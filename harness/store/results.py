@@ -70,9 +70,10 @@ class StoredRow(NamedTuple):
 
 
 class PastResults:
-    """The part of `Store` that looks back over all runs."""
+    """The part of `Store` that keeps what came out: results, executions, workarounds."""
 
     _database: Database
+    _clock: Callable[[], float]
 
     def kernels(self) -> list[str]:
         """Return the names of all kernels that have results, in order."""
@@ -146,36 +147,6 @@ class PastResults:
             lambda db: [(from_row(row), row[-1]) for row in db.execute(sql, values)]
         )
 
-
-def _stored(row: Sequence[Any]) -> StoredRow:
-    return StoredRow(row[0], row[_CREATED], row[_ROW])
-
-
-def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:
-    """What rows of a body and its checksum hold, but for damaged ones and other versions'."""
-    decoded = []
-    for body, checksum in rows:
-        with suppress(msgspec.MsgspecError):
-            if zlib.crc32(body) == checksum:
-                decoded.append(msgspec.json.decode(body, type=kind))
-    return decoded
-
-
-# The part of the store that keeps what came out when cells were executed: history, too.
-
-_SELECT = "SELECT body, checksum FROM executions WHERE cell = ? ORDER BY created DESC, id DESC"
-_PUT = (
-    "INSERT INTO executions (run_id, cell, verdict, signature_key, created, body, checksum)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
-
-
-class ExecutionRecords:
-    """The part of `Store` that knows executions."""
-
-    _database: Database
-    _clock: Callable[[], float]
-
     def put_execution(self, run: int, row: RunRow, signature: Signature | None) -> None:
         """Keep what came out of one cell, with the parts of its signature."""
         body = msgspec.json.encode(row)
@@ -192,6 +163,87 @@ class ExecutionRecords:
     def executions(self, cell: str) -> list[RunRow]:
         """What came out of a cell, the latest first; what the disk has changed is left out."""
         return self._database.run(lambda db: _bodies(db.execute(_SELECT, (cell,)), RunRow))
+
+    def put_workaround(self, kept: KeptWorkaround) -> None:
+        """Keep what was found for a cell, in place of what was found before."""
+        body = msgspec.json.encode(kept)
+        values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
+        self._database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
+
+    def workarounds(self) -> list[KeptWorkaround]:
+        """All that are kept, oldest first; one that was changed by the disk is left out."""
+        return self._database.run(
+            lambda db: _bodies(db.execute(_SELECT_WORKAROUNDS), KeptWorkaround)
+        )
+
+    def every_result(self) -> Iterator[tuple[int, ResultRecord]]:
+        """Yield all results with their numbers, a thousand at a time in memory."""
+        sql = f"{SELECT_RESULTS} WHERE id > ? ORDER BY id LIMIT {_PAGE}"
+        last = 0
+        while page := self._database.run(
+            lambda db, last=last: [  # type: ignore[misc]
+                (number, from_row(row)) for *row, number in db.execute(sql, (last,))
+            ]
+        ):
+            yield from page
+            last = page[-1][0]
+
+    def evidence_times(self, kind: str, keys: Iterable[str]) -> dict[str, float]:
+        """Return when each piece of evidence was made, in seconds since the epoch."""
+        sql = (
+            "SELECT key, created FROM evidence"
+            " WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
+        )
+        return dict(self._database.select(sql, kind, json.dumps(list(keys))))
+
+    def judge_again(self, verdicts: Mapping[int, Verdict], same: Mapping[str, int]) -> Moved:
+        """Give results (by number) new verdicts: all of them, or none if it is interrupted.
+
+        `same` counts by the bug's key the failures that were judged again and keep it: bugs follow
+        most of the results that could be judged.
+        """
+
+        def work(db: sqlite3.Connection) -> Moved:
+            put_signatures(db, {each.signature for each in verdicts.values() if each.signature})
+            signatures = read_signatures(db)
+            # How many results go from one bug's key to another's.
+            moved: Counter[tuple[str, str]] = Counter()
+            for number, verdict in verdicts.items():
+                *values, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
+                record = from_row(values)
+                if record.signature_key and verdict.signature:
+                    row = msgspec.json.decode(record.row, type=Row)
+                    old = bug_key(row, signatures.get(record.signature_key))
+                    new = bug_key(row, verdict.signature) or verdict.signature.key
+                    moved[old or record.signature_key, new] += 1
+                assert record.run is not None
+                db.execute(_UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number))
+            moved.update({(key, key): count for key, count in same.items()})
+            bugs, merged = move_keys(db, moved)
+            return Moved(results=len(verdicts), bugs=bugs, merged=merged)
+
+        return self._database.write(work)
+
+
+def _stored(row: Sequence[Any]) -> StoredRow:
+    return StoredRow(row[0], row[_CREATED], row[_ROW])
+
+
+def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:
+    """What rows of a body and its checksum hold, but for damaged ones and other versions'."""
+    decoded = []
+    for body, checksum in rows:
+        with suppress(msgspec.MsgspecError):
+            if zlib.crc32(body) == checksum:
+                decoded.append(msgspec.json.decode(body, type=kind))
+    return decoded
+
+
+_SELECT = "SELECT body, checksum FROM executions WHERE cell = ? ORDER BY created DESC, id DESC"
+_PUT = (
+    "INSERT INTO executions (run_id, cell, verdict, signature_key, created, body, checksum)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?)"
+)
 
 
 # Runs that are worked off in parts: the shards of one night, on one machine or on many. All shards
@@ -252,28 +304,8 @@ def settle(db: sqlite3.Connection, run: int) -> None:
     )
 
 
-# The part of the store that keeps workarounds: one for each cell that had one found.
-
 _SELECT_WORKAROUNDS = "SELECT body, checksum FROM workarounds ORDER BY created, cell"
 _PUT_WORKAROUND = "INSERT OR REPLACE INTO workarounds VALUES (?, ?, ?, ?)"
-
-
-class WorkaroundRecords:
-    """The part of `Store` that knows workarounds."""
-
-    _database: Database
-
-    def put_workaround(self, kept: KeptWorkaround) -> None:
-        """Keep what was found for a cell, in place of what was found before."""
-        body = msgspec.json.encode(kept)
-        values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
-        self._database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
-
-    def workarounds(self) -> list[KeptWorkaround]:
-        """All that are kept, oldest first; one that was changed by the disk is left out."""
-        return self._database.run(
-            lambda db: _bodies(db.execute(_SELECT_WORKAROUNDS), KeptWorkaround)
-        )
 
 
 # All that is put into the text of a statement is a constant.
@@ -288,60 +320,6 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
     results: int
     bugs: int
     merged: int
-
-
-class Judgements:
-    """The part of `Store` that can judge all of history again."""
-
-    _database: Database
-
-    def every_result(self) -> Iterator[tuple[int, ResultRecord]]:
-        """Yield all results with their numbers, a thousand at a time in memory."""
-        sql = f"{SELECT_RESULTS} WHERE id > ? ORDER BY id LIMIT {_PAGE}"
-        last = 0
-        while page := self._database.run(
-            lambda db, last=last: [  # type: ignore[misc]
-                (number, from_row(row)) for *row, number in db.execute(sql, (last,))
-            ]
-        ):
-            yield from page
-            last = page[-1][0]
-
-    def evidence_times(self, kind: str, keys: Iterable[str]) -> dict[str, float]:
-        """Return when each piece of evidence was made, in seconds since the epoch."""
-        sql = (
-            "SELECT key, created FROM evidence"
-            " WHERE kind = ? AND key IN (SELECT value FROM json_each(?))"
-        )
-        return dict(self._database.select(sql, kind, json.dumps(list(keys))))
-
-    def judge_again(self, verdicts: Mapping[int, Verdict], same: Mapping[str, int]) -> Moved:
-        """Give results (by number) new verdicts: all of them, or none if it is interrupted.
-
-        `same` counts by the bug's key the failures that were judged again and keep it: bugs follow
-        most of the results that could be judged.
-        """
-
-        def work(db: sqlite3.Connection) -> Moved:
-            put_signatures(db, {each.signature for each in verdicts.values() if each.signature})
-            signatures = read_signatures(db)
-            # How many results go from one bug's key to another's.
-            moved: Counter[tuple[str, str]] = Counter()
-            for number, verdict in verdicts.items():
-                *values, _ = db.execute(f"{SELECT_RESULTS} WHERE id = ?", (number,)).fetchone()
-                record = from_row(values)
-                if record.signature_key and verdict.signature:
-                    row = msgspec.json.decode(record.row, type=Row)
-                    old = bug_key(row, signatures.get(record.signature_key))
-                    new = bug_key(row, verdict.signature) or verdict.signature.key
-                    moved[old or record.signature_key, new] += 1
-                assert record.run is not None
-                db.execute(_UPDATE, (*to_row(record.run, _judged(record, verdict), 0.0), number))
-            moved.update({(key, key): count for key, count in same.items()})
-            bugs, merged = move_keys(db, moved)
-            return Moved(results=len(verdicts), bugs=bugs, merged=merged)
-
-        return self._database.write(work)
 
 
 def _judged(record: ResultRecord, verdict: Verdict) -> ResultRecord:

@@ -27,16 +27,7 @@ from harness.store.artifacts import DATABASE, ArtifactStore, database_copy, is_w
 from harness.store.bugs import BugRecords, put_signatures
 from harness.store.database import Database, restore_runs
 from harness.store.merge import Merging
-from harness.store.results import (
-    SELECT_RESULTS,
-    ExecutionRecords,
-    Judgements,
-    NightPart,
-    PastResults,
-    WorkaroundRecords,
-    begin_part,
-    finish_part,
-)
+from harness.store.results import SELECT_RESULTS, NightPart, PastResults, begin_part, finish_part
 from harness.store.schema import (
     RESULT_COLUMNS,
     RUN_COLUMNS,
@@ -78,9 +69,7 @@ _CELLS_MEANT = (
 """Each is asked only if those before it find nothing."""
 
 
-class Store(
-    PastResults, BugRecords, WorkaroundRecords, ExecutionRecords, Judgements, Merging, Trimming
-):
+class Store(PastResults, BugRecords, Merging, Trimming):
     """The results folder, open. For one thread; other processes may have it open too.
 
     Each `put_*` is its own transaction, so that `kill -9` loses at most the cells in flight.
@@ -107,11 +96,8 @@ class Store(
     def open(cls, home: Path, *, clock: Callable[[], float] = time.time) -> Store:
         """Open the store in `home`, creating, migrating or replacing its database as needed.
 
-        `clock` gives seconds since the epoch.
-
-        Raises:
-            StorageError: the folder cannot be written, the disk is full, or the database was
-                made by a newer version of this program.
+        `clock` gives seconds since the epoch. A database that a newer version of this program has
+        made is a `StorageError`.
         """
         return cls(home, clock=clock)
 
@@ -122,9 +108,6 @@ class Store(
 
         Where it cannot be written, a copy of the database is read: SQLite writes beside a database
         in WAL mode even to read it.
-
-        Raises:
-            StorageError: it cannot be read either.
         """
         if home.is_dir() and is_writable(home):
             with cls.open(home) as store:
@@ -241,15 +224,11 @@ class Store(
         return self._own_runs[run].uid
 
     def put_result(self, run: int, record: ResultRecord) -> None:
-        """Keep the result of one cell of a run, in place of an earlier one of the same run.
-
-        Raises:
-            StorageError: there is no such run, or the database cannot be written.
-        """
+        """As `put_results`, for one cell."""
         self.put_results(run, [record])
 
     def put_results(self, run: int, records: Iterable[ResultRecord]) -> None:
-        """As `put_result`, for many cells in one transaction: all are kept, or none.
+        """Keep results of cells of a run, in place of earlier ones: all are kept, or none.
 
         Raises:
             StorageError: there is no such run, or the database cannot be written.
