@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from harness.io.processes.cluster import Machines
+
 Work = Callable[[bytes], bytes]
 
 
 @dataclass
-class Threads:
+class Threads(Machines):
     """Machines; `fate` is asked for each piece of work, and may raise or answer in its place."""
 
     fate: Callable[[str, int], bytes | None] = lambda _name, _nth: None

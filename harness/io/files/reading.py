@@ -120,12 +120,7 @@ class _HostileError(yaml.YAMLError):
 
 
 def read_yaml(path: Path, schema: type[T], check: Callable[[T], None] | None = None) -> T:
-    """Read `path` into `schema` (a msgspec struct; unknown keys are refused).
-
-    Args:
-        path: the file.
-        schema: what it has to hold.
-        check: looks at the values, and raises `FieldError`.
+    """Read `path` into `schema`; `check` looks at the values, and raises `FieldError`.
 
     Raises:
         ConfigurationError: unreadable, not YAML, or not of the schema; one line with file and line.

@@ -6,6 +6,7 @@ is an extra, and takes half a second to import: only what is asked for here does
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import logging
@@ -14,7 +15,7 @@ import secrets
 import warnings
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from harness.io.files.writing import Scratch
 from harness.values.errors import InfrastructureError, UsageError
@@ -34,25 +35,18 @@ class MachinesGoneError(Exception):
     """
 
 
-class Machines(Protocol):
+class Machines(abc.ABC):
     """Machines that have this program and the package index, and nothing else of this one.
 
     `words` say which they are, `at_once` how many pieces of work they take side by side.
     `are_here`: they are processes of this machine, with as many compilers as it may have at once.
     """
 
-    @property
-    def words(self) -> str:
-        """As above."""
+    words: str
+    at_once: int
+    are_here: bool
 
-    @property
-    def at_once(self) -> int:
-        """As above."""
-
-    @property
-    def are_here(self) -> bool:
-        """As above."""
-
+    @abc.abstractmethod
     async def run(
         self, work: Callable[[bytes], bytes], message: bytes, *, name: str, rank: int
     ) -> bytes:
@@ -212,7 +206,7 @@ async def _connected(address: str | LocalCluster, where: str) -> tuple[Client, i
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _DaskMachines:
+class _DaskMachines(Machines):
     """As `Machines`: one task of Dask for each piece of work, which Dask gives to free workers."""
 
     client: Client

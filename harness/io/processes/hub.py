@@ -104,7 +104,7 @@ class Peer:
             return 0, future
         job = next(self._ids)
         self._jobs[job] = future
-        self._writer.write(json.dumps({**message, "id": job}).encode() + b"\n")
+        self._send({**message, "id": job})
         return job, future
 
     async def run(self, message: dict[str, Any]) -> tuple[ProcessEnd, str | None]:
@@ -124,12 +124,14 @@ class Peer:
     def kill(self, job: int, *, timed_out: bool = False) -> None:
         """Kill a job and its process group."""
         if not self.gone:
-            message = {"op": "kill", "id": job, "timed_out": timed_out}
-            self._writer.write(json.dumps(message).encode() + b"\n")
+            self._send({"op": "kill", "id": job, "timed_out": timed_out})
 
     def count_alone(self, job: int) -> None:
         """From now on, a job's own memory is limited; its children's is limited by itself."""
-        self._writer.write(json.dumps({"op": "count alone", "id": job}).encode() + b"\n")
+        self._send({"op": "count alone", "id": job})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def event(self) -> dict[str, Any] | None:
         """The next message that is not the end of a job; None when the child is gone."""
