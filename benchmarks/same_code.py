@@ -16,12 +16,12 @@ ROOT = Path(__file__).parents[1]
 KINDS = ("triton", "tilelang", "cutedsl", "cutile", "nvrtc")
 # Until 567428e each kind had a place of its own for its child.
 HASH = """
-import hashlib, importlib, sys
-from harness.frontends.cuda import nvrtc_child
+import importlib, sys
+from harness.io.files.own_code import code_sha256
 kind = sys.argv[1]
 try:
     if kind == "nvrtc":
-        print(hashlib.sha256(open(nvrtc_child.__file__, "rb").read()).hexdigest())
+        print(code_sha256("frontends/cuda/nvrtc_child.py"))
         sys.exit()
     from harness.frontends.registry import front_end
     print(front_end(kind).child_sha256())

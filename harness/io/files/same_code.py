@@ -10,19 +10,19 @@ from __future__ import annotations
 
 PAIRS: tuple[tuple[str, str], ...] = (
     (
-        "59a40acdd388999dd4e80b384d684d80b9f43098daf94902bf00148f051cc166",
+        "2ca3b1004408dd5aa6d8d1e3a80c903e55bf30190820fcdda051b171ca0f1d72",
         "f75f1193955c9cf5273d18a86540bfa74180be08eb111684d47f66a56fa0c9fe",
     ),
     (
-        "5c3c05b444bf5015fd9249eae3cc9cc3be74fa6b8f306adcb7720a96b5aa2d1a",
+        "8aa4be014c8f9e9f5d91742b9e8d194a48c76b959f49d79e718d0e81ba41a3ff",
         "31d28cedc17cddf12e7556632724c14cd1792ba6619ee15c8ef7cd72a3a575d5",
     ),
     (
-        "d7b62b1abea30c225c2e087b0de8e14d947cba1554dfebb43de4e71172491459",
+        "1f378a4e767b80745ced4561517f0ee7bb0e509ee6015ab41a1961899a747d4d",
         "e5fffe643d3b8b0e0ed48050f06ed3890c134a71c428eba980c71fe3debda657",
     ),
     (
-        "9f01cbb1fb8c893fe559a16ac1f1d6398ec64d97b38d8e3040d6ce02fef28e05",
+        "644281b6363c630ab98f9581a82e8b64d4a1eea69b53355236efe1bf88aa68d5",
         "b8caa000eb81ac3eb9c65cc2a64d5a40d339e244ca2b49fc74dfbbcace4afa8e",
     ),
     (
