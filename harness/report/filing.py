@@ -12,7 +12,7 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -172,7 +172,11 @@ def _private() -> Private:
         "user name": [user],
         "host name": [platform.node()],
         "path of this machine": [str(path) for path in places if path != Path("/")],
-        "value of the environment": list(_secret_values()),
+        "value of the environment": [
+            value
+            for name, value in os.environ.items()
+            if any(word in name.upper() for word in _SECRETS)
+        ],
     }
     return Private(
         words={
@@ -180,12 +184,6 @@ def _private() -> Private:
             for what, found in words.items()
         }
     )
-
-
-def _secret_values() -> Iterator[str]:
-    for name, value in os.environ.items():
-        if any(word in name.upper() for word in _SECRETS):
-            yield value
 
 
 def run_script(

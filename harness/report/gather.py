@@ -621,12 +621,6 @@ async def _blame(work: _Gathering, mine: Selection, case: Row) -> BlameReport:
     return await find(mine, work.store, work.how, options, _silent)
 
 
-def _inputs(selection: Selection) -> RawInputs:
-    from harness.run.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
-
-    return inputs_of(selection.repro)
-
-
 def _guarded(mine: Selection, dossier: Dossier) -> Selection:
     """With the ptxas beside the case's that ends the failure, which holds it in place."""
     report = dossier.along_ptxas
@@ -638,9 +632,11 @@ def _guarded(mine: Selection, dossier: Dossier) -> Selection:
 
 
 async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Minimization:
-    case = dossier.case
+    case, inputs = dossier.case, None
     if work.options.on_gpu:
-        mine = _guarded(mine, dossier)
+        from harness.run.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
+
+        mine, inputs = _guarded(mine, dossier), inputs_of(mine.repro)
     # What blame lays to the compiler is reduced in its own language.
     levels = front_end(mine.repro.front_end).levels
     level = "source" if dossier.is_compilers and "source" in levels else "auto"
@@ -659,7 +655,7 @@ async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Mini
         level="auto" if work.options.run else level,
         seconds=seconds,
         run=work.options.run,
-        inputs=_inputs(mine) if work.options.on_gpu else None,
+        inputs=inputs,
         on_gpu=work.options.on_gpu,
         runner=work.options.runner,
     )

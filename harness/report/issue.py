@@ -182,9 +182,10 @@ class View:
         does = observed_words(d.kind)
         if d.on_gpu and d.executed:
             where, does = f", launched on {d.executed.device}", launched_words(d.kind)
+        message = self.message.removeprefix("emulated: ").removeprefix("measured: ")
         said = (
             f"{markdown_code(d.function)} for {case.target} with {_compilers(d)} {does}"
-            f"{where}: {escaped(_plainly(self.message))}."
+            f"{where}: {escaped(message)}."
         )
         return self.ledger.say(said, has_figures(case))
 
@@ -336,10 +337,6 @@ class View:
     def config_lines(self) -> list[str]:
         """The table of every config."""
         return tables.config_lines(self.ledger, self.d.rows)
-
-
-def _plainly(message: str) -> str:
-    return message.removeprefix("emulated: ").removeprefix("measured: ")
 
 
 def _compilers(d: Dossier) -> str:

@@ -126,17 +126,10 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     """What should happen instead."""
     if said := expected_of_collapse(ledger, d):
         return said
-    report = d.along_ptxas
-    if d.in_ptxas and report and d.kind is not VerdictKind.SICK:
-        sides = [report.finding.regression, report.finding.fix]
-        versions = [
-            report.version(bound.before if bound is sides[0] else bound.after)
-            for bound in sides
-            if bound
-        ]
+    if d.in_ptxas and d.kind is not VerdictKind.SICK:
         places = [
             place
-            for version in versions
+            for version in _working_sides(d)
             for place in d.places(version)
             if place.file == "original.ptx"
         ]
@@ -154,6 +147,16 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     if not is_told and (said := _as_elsewhere(ledger, d)):
         return said
     return expected_words(d.kind)
+
+
+def _working_sides(d: Dossier) -> list[str]:
+    """The versions of ptxas that work, before it began and after it ended."""
+    report = d.along_ptxas
+    if report is None:
+        return []
+    began, ended = report.finding.regression, report.finding.fix
+    sides = [began.before if began else None, ended.after if ended else None]
+    return [report.version(index) for index in sides if index is not None]
 
 
 def _as_elsewhere(ledger: Ledger, d: Dossier) -> str:
@@ -424,14 +427,7 @@ def launched_words(kind: VerdictKind) -> str:
 def launched_expected(ledger: Ledger, d: Dossier) -> str:
     """What the PTX must compute, and which ptxas gets it right."""
     said = "Expected: what the PTX computes under the PTX ISA's rules, as an emulator executes it"
-    report = d.along_ptxas
-    finding = report.finding if report else None
-    sides = [finding.regression, finding.fix] if finding else []
-    versions = [
-        report.version(bound.before if bound is sides[0] else bound.after)
-        for bound in sides
-        if bound and report
-    ]
+    report, versions = d.along_ptxas, _working_sides(d)
     places = [place for version in versions for place in d.places(version)]
     claims: list[Claim] = [one for place in places for one in gives(place, VerdictAnswer.OK)]
     claims += [has_figures(report.rows[version]) for version in versions] if report else []
