@@ -166,7 +166,6 @@ def known_targets(asked: Target) -> list[Target]:
 async def _on_target(
     bench: Workbench, selection: Selection, origin: PlannedCell, target: Target
 ) -> _Neighbour:
-    """The same config on another GPU; raw PTX is made to say that it is for that one."""
     launch = selection.launches[0]
     if selection.repro.ptx:
         header = {**launch.overrides, "target": str(target)}
@@ -187,7 +186,6 @@ async def _on_target(
 async def _point(
     bench: Workbench, neighbour: _Neighbour, origin: PlannedCell, how_it_is: Evaluate
 ) -> tuple[Point, ResultRecord | None]:
-    """The result of a neighbour; what it means is known when all are."""
     if neighbour.cell is None:
         reason, outcome = neighbour.reason, VerdictAnswer.UNTESTABLE
         return Point(label=neighbour.label, outcome=outcome, reason=reason), None

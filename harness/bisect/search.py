@@ -237,7 +237,6 @@ def _blanks(size: int, known: Mapping[int, Probe]) -> Iterator[list[int]]:
 
 
 def _boundaries(size: int, known: Mapping[int, Probe]) -> list[Boundary]:
-    """Each pair of neighbouring bounds that answered differently, oldest first."""
     bounds = [
         index for index in range(size) if index in known and known[index].outcome.moves_a_bound
     ]
@@ -400,7 +399,6 @@ def _reach(line: VersionHistory, end: int) -> str:
 
 
 def _between(line: VersionHistory) -> list[str]:
-    """What lies inside the boundaries that are named: they are exact only without it."""
     named = [each for each in (line.finding.regression, line.finding.fix) if each]
     if not named:
         return []

@@ -284,7 +284,6 @@ class BisectReport:
         return tuple(found.values())
 
     def _is_another(self, row: Row) -> bool:
-        """Whether a row fails otherwise; better numbers, where they are followed, do not."""
         outcome = self.followed.of(row)
         is_better = outcome is VerdictAnswer.OK and self.followed.condition is not None
         return outcome is not VerdictAnswer.SAME and not is_better

@@ -318,7 +318,6 @@ def report_of(
 
 
 def _follow(case: PlannedCell, row: Row, asked: Followed, others: Iterable[Row] = ()) -> Followed:
-    """What is followed of the case; `others` are what other toolchains make of it."""
     has = case.limits.tensor_memory_columns if case.limits else None
     is_over_limit = has is not None and row.tmem_size is not None and row.tmem_size > has
     return follow(row, condition=asked.condition, others=others, is_over_limit=is_over_limit)
@@ -354,7 +353,6 @@ async def find_case(
 
 
 def _in_order(selection: Selection) -> Sequence[Compiler]:
-    """The Tritons as they were named; the repro's own, which is where it was seen, first."""
     own = selection.repro.version
     return sorted(selection.compilers, key=lambda triton: triton.version != own)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from packaging.version import Version
 
 from harness.bisect.axes import plan_cells
-from harness.bisect.stages import tell_stages
-from harness.bisect.variations import other_options, other_targets
+from harness.bisect.bisection import tell_stages
+from harness.bisect.contrast import other_options, other_targets
 from harness.blame.blaming import NOT_MEANT, BlameOptions, find_case, report_of
 from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
 from harness.blame.lines import (
@@ -104,8 +104,6 @@ async def cross(
 
 @dataclass(slots=True, kw_only=True)
 class _Case:
-    """A blame at work: how cells are executed, what is followed, and what has been found out."""
-
     state: BlameState
     executor: OnEmulator
     cell: PlannedCell
@@ -212,7 +210,6 @@ def _on_emulator(line: Line) -> Line:
 
 
 async def _vary_options(case: _Case) -> None:
-    """The same config with other options of the compiler, one at a time, on the same inputs."""
     cell, record = case.cell, case.cell.record
     if record is None:
         return
@@ -267,7 +264,6 @@ async def _vary_targets(case: _Case) -> None:
 
 
 async def _contrast(case: _Case, good: PlannedCell | None, name: str) -> None:
-    """What the IR that works has and the one that fails has not, stage by stage."""
     if good is None:
         return
     sides = [(each, case.done[each.cell]) for each in (good, case.cell)]

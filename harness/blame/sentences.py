@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from packaging.version import Version
 
-from harness.blame.grid import Grid, Line, PairTrial, Varied, fold
-from harness.blame.ground import Ground
+from harness.blame.grid import Grid, Ground, Line, PairTrial, Varied, fold
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
 from harness.values.toolchain import PTXAS
@@ -76,7 +75,6 @@ def _verbs(grid: Grid) -> tuple[str, str]:
 
 
 def _at(grid: Grid, lines: Sequence[Line], outcome: VerdictAnswer) -> str:
-    """The ptxas with this outcome on these lines, and the numbers there, where some are asked."""
     found = {version for line in lines for version in line.ptxas(outcome)}
     words = fold([version for version in grid.ptxas if version in found], grid.ptxas)
     cells = [cell for line in lines for cell in line.all_cells() if cell.outcome is outcome]
@@ -381,7 +379,6 @@ def _trial_words(trial: PairTrial, grid: Grid) -> str:
 
 
 def _untold(grid: Grid) -> Iterator[str]:
-    """Lines that say nothing about this failure, and why: they count neither way."""
     stopped: dict[tuple[str, str], list[str]] = {}
     for line in grid.lines:
         cell = line.stopped

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from harness.blame.grid import Cell, Grid, Line
-from harness.blame.ground import Culprit, Ground, culprit_of, ground_of
+from harness.blame.grid import Cell, Culprit, Grid, Ground, Line, culprit_of, ground_of
 from harness.blame.sentences import executed_sentences, measured_sentences, sentences
 from harness.judging.answers import VerdictAnswer
 from harness.tables.said import (
@@ -167,7 +166,6 @@ def _said(line: Line, run: Sequence[str]) -> set[tuple[VerdictAnswer, str]]:
 
 
 def _run_said(program: Line, run: Sequence[str], grid: Grid) -> SaidLine:
-    """What a line says in a run, and in how many of its columns where not in all."""
     tried = [program.cells[version] for version in run if version in program.cells]
     said = _cell_said(tried[0] if tried else None, grid)
     if 0 < len(tried) < len(run):
@@ -231,7 +229,6 @@ def _component(report: BlameReport) -> str | None:
 
 
 def _entries(line: Line) -> Iterator[dict[str, Any]]:
-    """One entry for each Triton and ptxas; what came to no PTX has no ptxas."""
     cells: list[tuple[str | None, Cell]] = list(line.cells.items())
     if line.stopped:
         cells.append((None, line.stopped))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from harness.bisect.axes import plan_cells
-from harness.bisect.variations import other_targets
+from harness.bisect.contrast import other_targets
 from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench

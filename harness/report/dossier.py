@@ -10,7 +10,7 @@ from enum import StrEnum
 from harness.bisect.collapse.facts import CollapseEvidence
 from harness.bisect.contrast import Contrast
 from harness.bisect.words import BisectReport
-from harness.blame.ground import Culprit
+from harness.blame.grid import Culprit
 from harness.blame.words import Blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell

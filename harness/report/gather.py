@@ -18,7 +18,7 @@ import msgspec
 
 import harness
 from harness.bisect.axes import plan_cells
-from harness.bisect.bisection import bisect_versions
+from harness.bisect.bisection import BisectOptions, bisect_versions
 from harness.bisect.collapse.facts import (
     CollapseEvidence,
     MeasuredTimes,
@@ -30,7 +30,6 @@ from harness.bisect.collapse.lifting import study_collapse
 from harness.bisect.contrast import Contrast
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
-from harness.bisect.state import BisectOptions
 from harness.bisect.words import BisectReport
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.words import BlameReport

@@ -26,11 +26,19 @@ from harness.matrix.bugs.words import bug_said, bug_title
 from harness.matrix.diff.between_runs import last_night
 from harness.matrix.diff.words import ChangeGroup, changes_said, group_changes
 from harness.site import squares
-from harness.site.bug import blame_view, upstream_links
-from harness.site.cells import ROWS, Addresses, CellPages, RowLine, resource_words, row_fields
-from harness.site.kernel import kernel_view
 from harness.site.live import Live
 from harness.site.overview import Overview, life_lines
+from harness.site.pages import (
+    ROWS,
+    Addresses,
+    CellPages,
+    RowLine,
+    blame_view,
+    kernel_view,
+    resource_words,
+    row_fields,
+    upstream_links,
+)
 from harness.site.panes import anchors_of, pane_html, panes_of, shown_stages
 from harness.store.artifacts import UnusableArtifactError
 from harness.store.bug_identity import bug_key
@@ -170,7 +178,6 @@ class _Writer:
             self._target(kernel, target, found, list(by_target))
 
     def _shared(self, facts: BugFacts) -> BugFacts:
-        """The facts with words that many cells share as one object."""
         once = self.words.setdefault
         same: dict[str, Any] = {
             name: once(word, word) for name in _REPEATED if (word := getattr(facts, name))
@@ -306,7 +313,6 @@ class _Writer:
         )
 
     def _look(self, group: ChangeGroup) -> tuple[str, str]:
-        """The tone of a group, and the address of its first cell; "" where it is not shown."""
         cell = group.changes[0].facts.cell
         kind = group.kind
         tone = "bad" if kind.is_bad else "faint" if kind.is_gap else "relief"
@@ -366,7 +372,6 @@ class _Writer:
 
 @cache
 def _script(name: str) -> tuple[str, str]:
-    """One of our scripts, and the hash by which a page's policy lets it run."""
     script = render_template(f"site/{name}.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return script, f"'sha256-{digest}'"

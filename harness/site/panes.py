@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from harness.judging.ptxas.sass import line_tables
-from harness.site.live import Live, LiveCurve, live_curves, live_margins
-from harness.site.origins import (
+from harness.site.live import (
+    Live,
+    LiveCurve,
     Origins,
     kernel_file,
     lines_of,
+    live_curves,
+    live_margins,
     mlir_origins,
     ptx_origins,
     sass_origins,
@@ -205,7 +208,6 @@ def _origins(texts: Mapping[str, str], cubin: bytes) -> dict[str, Origins]:
 
 
 def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, str]]) -> Pane:
-    """One pane, cut to what a page holds; `margins` stand beside its lines, each with an anchor."""
     every = lines_of(text)
     lines = lines_of(text[:_MOST_BYTES])[:_MOST_LINES]
     note = ""
@@ -239,7 +241,6 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
 
 
 def _weights(sass: str, origins: Origins) -> dict[int, str]:
-    """For each line of the source, how many instructions it became, and how many of them spill."""
     instructions: Counter[int] = Counter()
     spills: Counter[int] = Counter()
     for line, origin in zip(lines_of(sass), origins, strict=False):

@@ -76,7 +76,6 @@ async def study_collapse(
 async def _with_options(
     bench: Workbench, cell: PlannedCell, row: Row
 ) -> tuple[CollapseEvidence | None, list[Evaluated]]:
-    """The collapse with what each kind of option does to its PTX, and what was compiled for it."""
     collapse = collapse_of(row)
     if collapse is None or row.ptx_sha256 is None or _asks(bench, row.ptx_sha256):
         return None, []
@@ -98,7 +97,6 @@ def _asks(bench: Workbench, ptx: str) -> bool:
 
 
 def _one_of_each_kind(options: Sequence[PtxasOption]) -> list[PtxasOption]:
-    """The first of those that differ in their value alone."""
     return list({option.needs[0][0]: option for option in reversed(options)}.values())[::-1]
 
 
@@ -128,8 +126,6 @@ def _lifts(option: PtxasOption, pairs: Sequence[tuple[Evaluated, Evaluated]]) ->
 async def _on_other_ptxas(
     bench: Workbench, home: PlannedCell, option: PtxasOption
 ) -> list[tuple[Evaluated, Evaluated]]:
-    """The same PTX on the ptxas that are installed and know the option."""
-
     def find() -> list[Assembler]:
         versions = installed_versions("ptxas")
         others = (

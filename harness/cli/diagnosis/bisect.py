@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -14,13 +13,11 @@ import msgspec
 from msgspec import structs
 
 from harness.bisect.axes import VERSION_AXES
-from harness.bisect.bisection import bisect_versions
+from harness.bisect.bisection import BisectOptions, bisect_versions
 from harness.bisect.contrast import contrast_document, contrast_said
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
-from harness.bisect.state import BisectOptions
 from harness.bisect.words import BisectReport, bisect_document, bisection_said
-from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
@@ -54,7 +51,6 @@ from harness.io.files.locations import home_dir
 from harness.io.packages.versions import require_supported_triton
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.judging.followed import read_while
-from harness.store.store import Store
 from harness.tables.summary import plural
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config, ConfigFilter
@@ -92,7 +88,6 @@ def _axis(report: BisectReport) -> str:
 
 
 def _executed(report: BisectReport) -> list[str]:
-    """The options with which versions were executed, and where."""
     rows = report.rows.values()
     if any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in rows):
         return ["--run", "--on", GPU]
@@ -285,7 +280,6 @@ def _check_scheduler(options: dict[str, Any]) -> None:
 
 
 def _default_axis(options: dict[str, Any]) -> str:
-    """The assembler's versions; of what is executed, those of the compiler."""
     if not options["kernel"]:
         return "triton" if options["run"] else PTXAS
     repro = find_kernels(options["kernel"])[0]
@@ -297,7 +291,6 @@ def _default_axis(options: dict[str, Any]) -> str:
 
 
 def _begin(options: dict[str, Any]) -> BisectLog:
-    """A log for what is asked here, below the results."""
     words = selection_words(options)
     asked = Asked(
         axis=options["axis"],
@@ -313,16 +306,13 @@ def _begin(options: dict[str, Any]) -> BisectLog:
 
 
 def _asked(log: BisectLog, kind: type[T], name: str) -> T:
-    """What was asked, from the first line of a log."""
     try:
         return msgspec.convert(getattr(log.asked, name), kind)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{log.path}:1: {name}: {error}") from error
 
 
-def _selected(words: SelectionOptions) -> Selection:
-    with preparing(status_console()):
-        selection = select(words)
+def _one(selection: Selection) -> Selection:
     for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
         if len(values) != 1:
             raise UsageError(f"{name}: {len(values)} are meant; a bisection follows one")
@@ -330,36 +320,28 @@ def _selected(words: SelectionOptions) -> Selection:
 
 
 def _search(log: BisectLog, options: dict[str, Any]) -> None:
-    words, asked = _asked(log, SelectionOptions, "selection"), _asked(log, BisectOptions, "options")
-    selection = _selected(words)
-    how = compile_options(options)
-    with open_results() as store, show_steps(status_console()) as tell:
-        where = options["scheduler"]
-        report = run_to_the_end(_bisected(selection, store, how, asked, tell, log, where))
-    _tell(report, log, options, reproduce=selection)
-
-
-async def _bisected(
-    selection: Selection,
-    store: Store,
-    how: CompileOptions,
-    asked: BisectOptions,
-    tell: Callable[[str, str], None],
-    log: BisectLog,
-    where: str | None,
-) -> BisectReport:
     """On this machine, or with the help of those that are found there."""
-    if where is None:
-        return await bisect_versions(selection, store, how, asked, tell, log)
-    if asked.run:
+    asked, where = _asked(log, BisectOptions, "options"), options["scheduler"]
+    if asked.run and where is not None:
         raise UsageError("--run executes on this machine: leave out --scheduler")
-    from harness.matrix.nights.elsewhere import Prefetch  # noqa: PLC0415 - only where it is wanted
-    from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415
+    how = compile_options(options)
+    with preparing(status_console()):
+        selection = _one(select(_asked(log, SelectionOptions, "selection")))
 
-    how = structs.replace(how, jobs=local_workers(where) or 0)
-    async with open_machines(where, work_on_capture) as machines:
-        ahead = Prefetch(machines=machines, how=how)
-        return await bisect_versions(selection, store, how, asked, tell, log, ahead)
+    async def bisected() -> BisectReport:
+        if where is None:
+            return await bisect_versions(selection, store, how, asked, tell, log)
+        from harness.matrix.nights.elsewhere import Prefetch  # noqa: PLC0415 - only where it is wanted
+        from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415
+
+        there = structs.replace(how, jobs=local_workers(where) or 0)
+        async with open_machines(where, work_on_capture) as machines:
+            ahead = Prefetch(machines=machines, how=there)
+            return await bisect_versions(selection, store, there, asked, tell, log, ahead)
+
+    with open_results() as store, show_steps(status_console()) as tell:
+        report = run_to_the_end(bisected())
+    _tell(report, log, options, reproduce=selection)
 
 
 def _tell(
@@ -421,7 +403,8 @@ def _contrast(options: dict[str, Any]) -> None:
     for name in _SEARCH_ONLY:
         if options[name]:
             raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
-    selection = _selected(selection_words(options))
+    with preparing(status_console()):
+        selection = _one(select(selection_words(options)))
     how = compile_options(options)
     condition = read_while(options["condition"])
     with open_results() as store, show_steps(status_console()) as tell:

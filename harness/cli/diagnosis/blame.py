@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from harness.blame.blaming import BlameOptions, find_blame
-from harness.blame.ground import Culprit
+from harness.blame.grid import Culprit
 from harness.blame.words import BlameReport, Wanted, blame_document, blame_said
 from harness.cells.selection import select
 from harness.cells.spelling import (
@@ -165,7 +165,6 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
 def _would_tell(
     report: BlameReport, selection: Selection, words: SelectionOptions, asked: str | None
 ) -> Iterator[str]:
-    """The commands that would determine what is not known yet."""
     case, wanted = report.case, report.blame.wanted
     if wanted is None:
         return
@@ -209,7 +208,6 @@ def _would_tell(
 
 
 def _meant(report: BlameReport, asked: str | None) -> list[str]:
-    """The option that names what is followed; none where it follows from the case."""
     if asked is not None:
         return ["--while", asked]
     run = ["--run"] if report.case.ptxas == EMULATOR else []
@@ -223,7 +221,6 @@ def _signature(report: BlameReport) -> list[str]:
 
 
 def _case(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:
-    """What selects this one config, on the toolchains that were asked about."""
     cell, kernel = report.cell, words.kernel
     _, among, name = cell.kernel.rpartition("::")
     if among and "::" not in kernel:

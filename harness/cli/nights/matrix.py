@@ -220,7 +220,6 @@ async def _run(
     plan: MatrixPlan,
     where: str | None,
 ) -> MatrixReport:
-    """On this machine, or by those that are found there."""
     if where is None:
         return await run_matrix(matrix, store, how, progress, plan)
     from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415 - only where it is wanted
@@ -230,7 +229,6 @@ async def _run(
 
 
 def _jobs(options: dict[str, Any]) -> int:
-    """How many compilers at once, 0 for all cores."""
     where: str | None = options["scheduler"]
     if where is None:
         return options["jobs"] or 0

@@ -7,25 +7,45 @@ regressed. A version that gives no answer moves nothing. Other flags of ptxas, a
 tries on targets that were not named, are variants: no newer version, and no cell that has to be
 well again, unless nothing else ever had the bug.
 
+A version has the bug where a line has it there; it is without it where one works there that has it
+elsewhere, and none has it. Where other lines have it both before and after, and were not tried
+there, it is not known. Two bugs that say the same are compared by their histories, where both have
+an answer: agreement is evidence where the bug came or went, and no proof.
+
 Pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from difflib import SequenceMatcher
+from functools import cache, partial
+from itertools import groupby
 from typing import NamedTuple, TypeAlias
 
 from packaging.version import Version
 
+from harness.bisect.search import Boundary, Finding, Probe, bounds_said, conclude, listed
 from harness.io.packages.versions import version_order
-from harness.matrix.bugs.histories import HistoryPlace
-from harness.matrix.bugs.ranges import LineResult, affected_range, seen_of
-from harness.values.bug import AffectedRange, BugFacts, MachineState, Occasion, Seen, Sighting
+from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer, answer_of
+from harness.judging.conditions import Condition, spell
+from harness.judging.followed import Followed, measured, toolchain_of
+from harness.values.bug import (
+    AffectedRange,
+    BugFacts,
+    Likeness,
+    MachineState,
+    Occasion,
+    Seen,
+    Sighting,
+    VersionMark,
+)
+from harness.values.kernel import Config
+from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, EMULATOR, TRITON, assembler_name, compiler_name
-from harness.values.verdict import Stage
+from harness.values.verdict import Stage, VerdictKind
 
 CLEAN_NIGHTS = 3
 """Whole nights in a row without a bug after which it counts as fixed."""
@@ -393,3 +413,381 @@ def _beside(tool: str) -> _LineOf:
         return result.on(tool, place) or result.on(_TRITON, place) or result.on(_PTXAS, place)
 
     return line_of
+
+
+Line: TypeAlias = tuple[str, ...]
+
+_ANSWERS = {
+    Seen.HERE: VerdictAnswer.SAME,
+    Seen.FLAKY: VerdictAnswer.SAME,
+    Seen.CLEAN: VerdictAnswer.OK,
+    Seen.OTHER: VerdictAnswer.OTHER,
+    Seen.UNTOLD: VerdictAnswer.UNTESTABLE,
+}
+_SEEN = {
+    VerdictAnswer.OK: Seen.CLEAN,
+    VerdictAnswer.OTHER: Seen.OTHER,
+    VerdictAnswer.UNTESTABLE: Seen.UNTOLD,
+    VerdictAnswer.INFRA: Seen.UNTOLD,
+}
+_ORDER = (Seen.HERE, Seen.FLAKY, Seen.CLEAN, Seen.OTHER, Seen.UNTOLD)
+_NOT_EVERYWHERE = "works in some cells, and others that have it before and after were not tried"
+
+
+@cache
+def seen_of(verdict: str, stage: str | None, followed: str) -> Seen:
+    """What a result that does not have the bug says of it; `followed` is the bug's verdict."""
+    answer = answer_of(
+        VerdictKind(verdict),
+        stage=stage,
+        signature=None,
+        followed=None,
+        followed_kind=VerdictKind(followed),
+    )
+    return _SEEN[answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineResult:
+    """One result on a line: the version, what it says of the bug, its verdict and reason."""
+
+    line: Line
+    version: str
+    seen: Seen
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounds:
+    versions: tuple[str, ...]
+    finding: Finding
+    has_all: bool
+    shown: Mapping[str, LineResult]
+
+    def said(self, index: int) -> str:
+        return self.shown[self.versions[index]].reason
+
+    def is_clean_end(self, index: int) -> bool:
+        kind = VerdictKind(self.shown[self.versions[index]].verdict)
+        return kind not in LIMITS_OF_OURS and kind not in (VerdictKind.INFRA, VerdictKind.NOT_RUN)
+
+
+def affected_range(
+    tool: str, results: Iterable[LineResult], known: Collection[str]
+) -> AffectedRange | None:
+    """What the results on the lines that ever had a bug say, oldest first; None where none had it.
+
+    `tool` is its name for people, `known` are the versions that exist, tried or not; none where
+    that is not known.
+    """
+    last: dict[Line, dict[str, LineResult]] = defaultdict(dict)
+    ever: set[str] = set()
+    for result in results:
+        here = result.seen in (Seen.HERE, Seen.FLAKY)
+        ever |= {result.version} if here else set()
+        # The last result that tells anything counts.
+        if result.seen is not Seen.UNTOLD or result.version not in last[result.line]:
+            last[result.line][result.version] = result
+    if not ever:
+        return None
+    tried = {version for line in last.values() for version in line}
+    versions = tuple(sorted({*tried, *known}, key=version_order))
+    shown = {version: _shown(version, list(last.values())) for version in tried}
+    probes = {
+        index: Probe(outcome=_ANSWERS[shown[version].seen])
+        for index, version in enumerate(versions)
+        if version in shown
+    }
+    finding = conclude(len(versions), probes)
+    bounds = _Bounds(versions=versions, finding=finding, has_all=bool(known), shown=shown)
+    marks = tuple(
+        VersionMark(
+            version=version,
+            seen=shown[version].seen,
+            counts=Counter(line[version].seen for line in last.values() if version in line),
+        )
+        for version in versions
+        if version in shown
+    )
+    return _range(tool, bounds, marks, sorted(ever, key=version_order), list(last.values()))
+
+
+def _shown(version: str, lines: Sequence[Mapping[str, LineResult]]) -> LineResult:
+    there = [line[version] for line in lines if version in line]
+    best = min(there, key=lambda each: _ORDER.index(each.seen))
+    if best.seen is not Seen.CLEAN or any(
+        line[version].seen is Seen.CLEAN and _surrounds(line, version)
+        for line in lines
+        if version in line
+    ):
+        return best
+    if any(version not in line and _surrounds(line, version) for line in lines):
+        return LineResult(
+            line=best.line,
+            version=version,
+            seen=Seen.UNTOLD,
+            verdict=best.verdict,
+            reason=_NOT_EVERYWHERE,
+        )
+    return best
+
+
+def _surrounds(line: Mapping[str, LineResult], version: str) -> bool:
+    at = version_order(version)
+    bad = [version_order(v) for v, each in line.items() if each.seen in (Seen.HERE, Seen.FLAKY)]
+    return bool(bad) and min(bad) < at < max(bad)
+
+
+def _range(
+    tool: str,
+    bounds: _Bounds,
+    marks: tuple[VersionMark, ...],
+    ever: Sequence[str],
+    lines: Sequence[Mapping[str, LineResult]],
+) -> AffectedRange:
+    finding, versions = bounds.finding, bounds.versions
+    if finding.newest_bad is None or finding.oldest_bad is None:
+        seen = ever[0] if len(ever) == 1 else f"{ever[0]} to {ever[-1]}"
+        return AffectedRange(
+            tool=tool,
+            last_good=None,
+            first_bad=ever[0],
+            last_bad=ever[-1],
+            first_fixed=None,
+            words=f"Seen with {tool} {seen}; by its last result, no cell has it any more.",
+            short=f"{tool} {seen}, no longer",
+            marks=marks,
+        )
+    begun, fixed = finding.regression, finding.fix
+    first, last = _ends(bounds)
+    between = [each for each in (begun, fixed) if each]
+    low, high = finding.oldest_bad, finding.newest_bad
+    clean = [
+        index
+        for index in range(low + 1, high)
+        if versions[index] in bounds.shown and bounds.shown[versions[index]].seen is Seen.CLEAN
+    ]
+    return AffectedRange(
+        tool=tool,
+        last_good=versions[begun.before] if begun else None,
+        first_bad=first,
+        last_bad=last,
+        first_fixed=versions[fixed.after] if fixed else None,
+        first_bad_candidates=_candidates(bounds, begun),
+        first_fixed_candidates=_candidates(bounds, fixed),
+        clean_between=tuple(versions[index] for index in clean),
+        untestable=tuple(versions[i] for i in sorted({i for b in between for i in b.holes})),
+        not_tried=tuple(versions[i] for i in sorted({i for b in between for i in b.unprobed})),
+        words=" ".join(_words(tool, bounds, lines, listed(bounds, clean))),
+        short=_short(tool, bounds),
+        marks=marks,
+    )
+
+
+def _candidates(bounds: _Bounds, boundary: Boundary | None) -> tuple[str, ...]:
+    return tuple(bounds.versions[i] for i in boundary.candidates) if boundary else ()
+
+
+def _words(
+    tool: str, bounds: _Bounds, lines: Sequence[Mapping[str, LineResult]], between: str
+) -> list[str]:
+    finding, versions = bounds.finding, bounds.versions
+    parts = bounds_said(bounds, tool)
+    if finding.came_back:
+        parts.append(f"It failed, worked, and failed again: without it between: {between}.")
+    if finding.fix:
+        since = version_order(versions[finding.fix.after])
+        there = sum(any(version_order(v) >= since for v in line) for line in lines)
+        if there < len(lines):
+            parts.append(f"{there} of {len(lines)} cells that had it were tried from there on.")
+    if finding.unprobed:
+        count = len(finding.unprobed)
+        parts.append(f"{count} version{'s were' if count > 1 else ' was'} not tried.")
+    return parts
+
+
+def _ends(bounds: _Bounds) -> tuple[str, str]:
+    finding, versions = bounds.finding, bounds.versions
+    assert finding.oldest_bad is not None
+    assert finding.newest_bad is not None
+    begun, fixed = finding.regression, finding.fix
+    first = versions[begun.after if begun else finding.oldest_bad]
+    return first, versions[fixed.before if fixed else finding.newest_bad]
+
+
+def _short(tool: str, bounds: _Bounds) -> str:
+    finding, versions = bounds.finding, bounds.versions
+    begun, fixed = finding.regression, finding.fix
+    first, last = _ends(bounds)
+    if begun is None and fixed is None and first == last:
+        return f"{tool} {first}"
+    since = f"since {first}" if begun and begun.exact else f"from {first}"
+    if fixed:
+        end = f" until {last}" if fixed.exact else f" to {last}, not in {versions[fixed.after]}"
+    elif finding.newest_bad == len(versions) - 1 and bounds.has_all:
+        end = ", in the newest" if first == last else f" to the newest, {last}"
+    else:
+        end = "" if first == last else f", last seen in {last}"
+    return f"{tool} {since}{end}"
+
+
+_SHOWN = 3
+_ALIKE = 0.75
+
+
+class HistoryPlace(NamedTuple):
+    """Where a bug was looked for."""
+
+    tool: str
+    version: str
+    flags: str
+    target: str
+
+    @property
+    def words(self) -> str:
+        """As a user would name it."""
+        flags = f" {self.flags}" if self.flags else ""
+        return f"{self.tool} {self.version}{flags} for {self.target}"
+
+
+def compare_histories(
+    one: tuple[int, Mapping[HistoryPlace, bool]], other: tuple[int, Mapping[HistoryPlace, bool]]
+) -> Likeness:
+    """Compare two bugs (number, and whether each place has it); said of the second one."""
+    (number, mine), (others_number, theirs) = one, other
+    shared = sorted(mine.keys() & theirs.keys(), key=_order)
+    differ = [place for place in shared if mine[place] is not theirs[place]]
+    if differ:
+        places = ", ".join(
+            f"{place.words} (bug {number} {_word(mine[place])}, "
+            f"bug {others_number} {_word(theirs[place])})"
+            for place in differ[:_SHOWN]
+        )
+        more = f" and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
+        words = f"are different: histories differ in {places}{more}"
+        return Likeness(number=others_number, agrees=False, words=words)
+    failing = [place for place in shared if mine[place]]
+    working = [place for place in shared if not mine[place]]
+    if failing and working:
+        words = (
+            f"may be the same: histories agree (both fail with {_listed(failing)}; "
+            f"both work with {_listed(working)})"
+        )
+        return Likeness(number=others_number, agrees=True, words=words)
+    seen = f"both fail with {_listed(failing)}" if failing else "no version was tried with both"
+    words = f"cannot be distinguished yet: {seen}; run `triage bisect` on each"
+    return Likeness(number=others_number, agrees=None, words=words)
+
+
+def _word(fails: bool) -> str:  # noqa: FBT001 - it is the answer itself
+    return "fails" if fails else "works"
+
+
+def _listed(places: Sequence[HistoryPlace]) -> str:
+    words = [place.words for place in places]
+    if len(words) <= _SHOWN:
+        return ", ".join(words)
+    return f"{words[0]}, ..., {words[-1]} ({len(words)} places)"
+
+
+def _order(place: HistoryPlace) -> tuple[object, ...]:
+    return place.tool, place.target, place.flags, version_order(place.version)
+
+
+def related(bugs: Mapping[int, tuple[tuple[str | None, ...], str]]) -> dict[int, tuple[int, ...]]:
+    """For each bug those that look alike: number -> (what must be equal, template).
+
+    For people to look at: only equal signatures are merged.
+    """
+    groups: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+    for number, (kind, _) in bugs.items():
+        groups[kind].append(number)
+    found: dict[int, list[int]] = {number: [] for number in bugs}
+    for members in groups.values():
+        for index, one in enumerate(members):
+            # Its second text is what a matcher prepares for.
+            matcher = SequenceMatcher(b=bugs[one][1], autojunk=False)
+            for other in members[index + 1 :]:
+                matcher.set_seq1(bugs[other][1])
+                if matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE:
+                    found[one].append(other)
+                    found[other].append(one)
+    return {number: tuple(sorted(others)) for number, others in found.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Toolchains of one kernel, launch, target and config, one after the other, where it holds."""
+
+    condition: Condition
+    rows: tuple[Row, ...]
+
+    @property
+    def words(self) -> str:
+        """From which toolchain to which it holds, with the numbers."""
+        ends = dict.fromkeys((toolchain_of(self.rows[0]), toolchain_of(self.rows[-1])))
+        numbers = measured(Followed(condition=self.condition).fields, self.rows)
+        count = f" ({len(self.rows)} cells)" if len(self.rows) > 1 else ""
+        said = f"{spell(self.condition)} holds with {' to '.join(ends)}{count}"
+        return f"{said}: {numbers}" if numbers else said
+
+
+def stretches(rows: Iterable[Row], condition: Condition) -> list[Stretch]:
+    """Where the condition holds, without a gap; `rows` are ordered as `triage history` has them."""
+    followed = Followed(condition=condition)
+    return [
+        Stretch(condition=condition, rows=tuple(found))
+        for (_, outcome), found in groupby(rows, key=lambda row: (_place(row), followed.of(row)))
+        if outcome is VerdictAnswer.SAME
+    ]
+
+
+def _place(row: Row) -> tuple[str, str, str, str]:
+    return row.kernel, row.launch, row.target, Config.of(row.config).label
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldAt:
+    """A kernel on a target for which a condition held; `numbers` are those of each cell's last row.
+
+    `story` says where and when, as of a bug.
+    """
+
+    kernel: str
+    target: str
+    story: Story
+    numbers: str
+
+
+def held_at(
+    results: Iterable[tuple[Occasion, BugFacts, Row]],
+    condition: Condition,
+    known: Callable[[str], Sequence[str]],
+) -> list[HeldAt]:
+    """Each kernel and target for which it ever held, by name.
+
+    `results` are the run, the facts and the row of each result, oldest run first; `known` as in
+    `Chronicle`.
+    """
+    followed = Followed(condition=condition)
+    chronicle = Chronicle(known=known)
+    numbers: dict[tuple[str, str], int] = {}
+    rows: dict[tuple[str, str], dict[str, Row]] = defaultdict(dict)
+    for run, facts, row in results:
+        number = None
+        if followed.of(row) is VerdictAnswer.SAME:
+            at = row.kernel, row.target
+            number = numbers.setdefault(at, len(numbers))
+            rows[at][row.cell] = row
+        chronicle.add(run, facts, number)
+    stories = chronicle.stories()
+    return [
+        HeldAt(
+            kernel=kernel,
+            target=target,
+            story=stories[number],
+            numbers=measured(followed.fields, list(rows[kernel, target].values())),
+        )
+        for (kernel, target), number in sorted(numbers.items())
+    ]

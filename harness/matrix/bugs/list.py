@@ -15,9 +15,15 @@ from harness.frontends.registry import kinds, known_versions
 from harness.judging.answers import is_failure
 from harness.judging.conditions import Condition
 from harness.judging.signature import template
-from harness.matrix.bugs.held import HeldAt, held_at
-from harness.matrix.bugs.histories import compare_histories, related
-from harness.matrix.bugs.life import CLEAN_NIGHTS, Chronicle, Story
+from harness.matrix.bugs.life import (
+    CLEAN_NIGHTS,
+    Chronicle,
+    HeldAt,
+    Story,
+    compare_histories,
+    held_at,
+    related,
+)
 from harness.matrix.diff.between_runs import all_runs
 from harness.store.bug_identity import bug_key, signature_of
 from harness.store.schema import RunRecord

@@ -103,7 +103,6 @@ def _pages(results: Iterator[tuple[int, ResultRecord]]) -> Iterator[list[tuple[i
 
 
 def _evidence(store: Store, records: Iterable[ResultRecord]) -> _Found:
-    """All evidence of a page of results, by kind and key, with the time when it was made."""
     records = list(records)
     found: _Found = {}
     for kind in _KINDS:
@@ -143,7 +142,6 @@ def row_of_evidence(store: Store, cell: str) -> Row | None:
 
 
 def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | None:
-    """What a result was judged from, by kind; None where that is not there any more."""
     # A run was judged from what its PTX did, with inputs that are not among the evidence.
     if row.flaky or row.ptxas == EMULATOR or row.verdict == VerdictKind.INFRA.value:
         return None

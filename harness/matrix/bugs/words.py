@@ -7,7 +7,7 @@ from typing import Any
 
 from harness.cells.spelling import show_command
 from harness.judging.conditions import Condition, spell
-from harness.matrix.bugs.held import HeldAt
+from harness.matrix.bugs.life import HeldAt
 from harness.store.bug_identity import signature_of
 from harness.tables.said import Block, GridColumn, SaidFacts, SaidGrid, SaidLine, Tone, say
 from harness.values.bug import Bug, BugRecord, HumanState, KeptWorkaround, MachineState
@@ -150,7 +150,6 @@ def held_said(found: Sequence[HeldAt], condition: Condition) -> list[Block]:
 
 
 def _alike(bugs: Sequence[Bug]) -> list[str]:
-    """Which wordless bugs may be one; each pair once, those that agree first."""
     pairs = [
         (each.agrees is not True, f"bugs {bug.record.number} and {each.number} {each.words}")
         for bug in bugs
@@ -234,7 +233,6 @@ def _title(bug: Bug) -> str:
 
 
 def _link(bug: Bug) -> str:
-    """What people say of a bug besides its state: an address, or the number of another bug."""
     words = _people(bug.record)
     return "" if words == bug.record.state.value else words
 

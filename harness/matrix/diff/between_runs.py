@@ -202,7 +202,6 @@ def all_runs(store: Store) -> list[RunRecord]:
 
 
 def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | None:
-    """The finished run so many steps before this one, among those with the same purpose."""
     index = next((index for index, each in enumerate(runs) if each.id == run), None)
     if index is None:
         return None

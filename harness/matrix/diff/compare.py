@@ -304,7 +304,6 @@ class _Comparison:
         return structs.replace(change, expectation=expectation)
 
     def _gone(self, older: Facts) -> Change:
-        """A cell that only the older run has: lost, unless the matrix leaves it out now."""
         why = self.excluded(older)
         kind = ChangeKind.MISSING if why is None else ChangeKind.EXCLUDED
         return Change(kind=kind, older=older, newer=None, why=why)

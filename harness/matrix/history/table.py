@@ -9,7 +9,7 @@ from typing import Any
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed
-from harness.matrix.bugs.held import Stretch, stretches
+from harness.matrix.bugs.life import Stretch, stretches
 from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row

@@ -181,7 +181,6 @@ _decode_row = msgspec.json.Decoder(Row).decode
 
 
 def _name_of_task(place: CapturePlace) -> str:
-    """As Dask's dashboard shows the task: its first words are what it is counted by."""
     kernel = place.selection.repro.name
     return f"{kernel}/{place.launch.label}@{place.target}/{place.compiler.label}"
 
@@ -254,7 +253,6 @@ class CaptureDispatcher:
         return left + self._grace()
 
     def _grace(self) -> float:
-        """How long a machine may take to end what it has begun, in seconds."""
         return self.launch_timeout + self.run.bench.limits.timeout
 
     def _task(self, indices: Sequence[int]) -> CaptureTask:
@@ -281,7 +279,6 @@ class CaptureDispatcher:
         )
 
     def _past(self, places: Sequence[CapturePlace]) -> list[ResultRecord]:
-        """The last results of the cells that these places may have."""
         store = self.run.bench.store
         found: set[str] = set()
         for place in places:
@@ -324,7 +321,6 @@ class CaptureDispatcher:
         steering.carried += answer.carried
 
     def _give_up(self, place: CapturePlace, reason: str) -> None:
-        """Say `infra` of the cells of a place; if its capture is stored."""
         plan = stored_place(self.run, place)
         if plan is None:
             return

@@ -116,6 +116,5 @@ async def _execute(
 
 
 def _is_wanted(steering: MatrixSteering, place: CapturePlace, cell: PlannedCell) -> bool:
-    """Whether the matrix has the cell, which is named by the launch at its full size there."""
     at = structs.replace(coordinates_of(cell), launch=place.launch.label)
     return steering.rules.is_wanted(at) and steering.rules.excluded(at) is None

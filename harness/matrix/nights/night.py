@@ -279,7 +279,6 @@ async def _execute(night: PlannedNight) -> None:
 
 
 async def _execute_there(night: PlannedNight, matrix: Matrix, machines: Machines) -> None:
-    """As `_execute`, each run of the emulator on one of the machines; inputs are recorded here."""
     from harness.matrix.nights.elsewhere import ToolsElsewhere, at_once  # noqa: PLC0415 - as below
 
     bench, work = night.run.bench, at_once(machines, night.options.work)

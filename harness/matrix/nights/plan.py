@@ -349,7 +349,6 @@ class _Planner:
         return self._disassemblers[back.kind]
 
     def _had(self, install: Callable[[], T]) -> T | None:
-        """What is installed; None where this machine cannot, which fails no other version."""
         try:
             return install()
         except (InfrastructureError, UsageError) as error:

@@ -182,7 +182,6 @@ class MatrixSteering(Steering):
         )
 
     def _limits(self, how: Override) -> tuple[ResourceLimits, str]:
-        """The limits of a cell, and how its result names them."""
         mine = self.bench.limits
         key = how.timeout or mine.timeout, how.memory or mine.memory
         if key not in self._known_limits:

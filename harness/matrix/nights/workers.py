@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -113,7 +113,6 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
 
 
 def _same(place: CapturePlace) -> dict[str, str]:
-    """What has to be the same on two machines, by what to call it."""
     repro, compiler = place.selection.repro, place.compiler
     # Whether somebody edits an installed compiler in place shows in paths and times.
     anywhere = replace(compiler, fingerprint=None)
@@ -233,6 +232,12 @@ class ToolAnswer:
 
 Message = TypeVar("Message", CaptureTask, CaptureAnswer, ToolTask, ToolAnswer)
 
+# Made once, at import: msgspec crashes where several threads look at a type for the first time.
+_DECODERS: Mapping[type, msgspec.msgpack.Decoder[Any]] = {
+    kind: msgspec.msgpack.Decoder(kind, dec_hook=lambda of, value: of(value))
+    for kind in (CaptureTask, CaptureAnswer, ToolTask, ToolAnswer)
+}
+
 
 def encode(message: CaptureTask | CaptureAnswer | ToolTask | ToolAnswer, code: str = "") -> bytes:
     """A message as bytes, which begin with the `code` of the machine that a task is for."""
@@ -250,9 +255,7 @@ def decode(data: bytes, kind: type[Message], code: str = "") -> Message | None:
         theirs, body = msgspec.msgpack.decode(data, type=tuple[str, bytes])
         if theirs != code:
             return None
-        return msgspec.msgpack.decode(
-            zlib.decompress(body), type=kind, dec_hook=lambda of, value: of(value)
-        )
+        return cast("Message", _DECODERS[kind].decode(zlib.decompress(body)))
     except (msgspec.MsgspecError, zlib.error) as error:
         raise ValueError(str(error)) from error
 

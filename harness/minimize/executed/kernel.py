@@ -15,7 +15,7 @@ from msgspec import structs
 from packaging.version import Version
 
 from harness.bisect.axes import plan_cells
-from harness.bisect.variations import other_targets
+from harness.bisect.contrast import other_targets
 from harness.cells.evaluate import Evaluated
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions

@@ -14,9 +14,8 @@ from click.testing import CliRunner
 from msgspec import structs
 from packaging.version import Version
 
-from harness.bisect.bisection import bisect_versions
+from harness.bisect.bisection import BisectOptions, bisect_versions
 from harness.bisect.log import Asked, BisectLog
-from harness.bisect.state import BisectOptions
 from harness.bisect.words import BisectReport, bisection_said, report_line
 from harness.cli.diagnosis.bisect import command
 from harness.frontends.registry import OpenSessions, back_end

@@ -9,7 +9,7 @@ import pytest
 from acted_front_end import Stage
 
 from harness.blame.blaming import BlameOptions, find_blame
-from harness.blame.ground import Ground
+from harness.blame.grid import Ground
 from harness.blame.words import BlameReport
 from harness.values.errors import EmptySelectionError
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from harness.bisect.variations import other_options, other_targets
+from harness.bisect.contrast import other_options, other_targets
 from harness.values.target import Target
 
 

@@ -13,16 +13,18 @@ from msgspec import structs
 from gpu_emulator.ptx.text.facts import harmless_variants, read_ptx, rename_entry
 from harness.blame.grid import (
     Cell,
+    Culprit,
     Grid,
+    Ground,
     Line,
     PairTrial,
     Varied,
+    culprit_of,
     fold,
     order_for_others,
     order_for_the_first,
     worth_trying,
 )
-from harness.blame.ground import Culprit, Ground, culprit_of
 from harness.blame.words import Blame, Wanted, blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow

@@ -14,7 +14,7 @@ from harness.bisect.contrast import Contrast, Point
 from harness.bisect.ir_difference import StageDifference, StageStory
 from harness.bisect.search import Probe, Tally
 from harness.bisect.words import ProbeEvidence
-from harness.blame.ground import Culprit, Ground
+from harness.blame.grid import Culprit, Ground
 from harness.blame.words import Blame
 from harness.frontends.registry import front_end
 from harness.judging.answers import VerdictAnswer

@@ -22,7 +22,7 @@ from report_cases import (
     evidence,
 )
 
-from harness.blame.ground import Culprit
+from harness.blame.grid import Culprit
 from harness.frontends.texts.python import as_the_user_sees_it
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import parse_condition

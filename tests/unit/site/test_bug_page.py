@@ -9,7 +9,7 @@ from typing import Any, cast
 import msgspec
 from nights import row
 
-from harness.site.bug import BlameView, blame_view, upstream_links
+from harness.site.pages import BlameView, blame_view, upstream_links
 from harness.values.bug import Bug, BugFacts, Seen
 from harness.values.row import Row
 

@@ -7,13 +7,7 @@ import re
 from conftest import HERE
 
 from harness.judging.ptxas.sass import LineTable, line_tables
-from harness.site.origins import (
-    kernel_file,
-    mlir_origins,
-    ptx_origins,
-    sass_addresses,
-    sass_origins,
-)
+from harness.site.live import kernel_file, mlir_origins, ptx_origins, sass_addresses, sass_origins
 from harness.site.panes import Pane, PaneLine, pane_html, panes_of, shown_stages
 
 PTX = """\

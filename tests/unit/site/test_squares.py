@@ -7,8 +7,7 @@ from collections import Counter
 import msgspec
 from nights import row
 
-from harness.site.cells import CellPages
-from harness.site.kernel import charts_of, rank_chart
+from harness.site.pages import CellPages, charts_of, rank_chart
 from harness.site.squares import (
     LETTERS,
     ToolchainKey,

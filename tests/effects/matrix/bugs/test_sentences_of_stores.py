@@ -11,11 +11,10 @@ from acted_front_end import Stage
 from bug_checker import check_store
 from packaging.version import Version
 
-from harness.bisect.bisection import bisect_versions
+from harness.bisect.bisection import BisectOptions, bisect_versions
 from harness.bisect.log import Asked, BisectLog
 from harness.bisect.neighbours import contrast
 from harness.bisect.search import bounds_said
-from harness.bisect.state import BisectOptions
 from harness.frontends.registry import back_end
 from harness.store.store import Store
 from harness.values.bug import MachineState

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.judging.answers import is_failure
-from harness.matrix.bugs.histories import related
-from harness.matrix.bugs.life import Chronicle, lifecycle
+from harness.matrix.bugs.life import Chronicle, lifecycle, related
 from harness.values.bug import BugFacts, MachineState, Occasion, Seen, Sighting
 from harness.values.verdict import VerdictKind
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from harness.judging.signature import make_signature
-from harness.matrix.bugs.histories import HistoryPlace, compare_histories
+from harness.matrix.bugs.life import HistoryPlace, compare_histories
 from harness.store.bug_identity import bug_key, identities, is_wordless, signature_of
 from harness.values.bug import BugFacts
 from harness.values.verdict import Signature, Stage, VerdictKind

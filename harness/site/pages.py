@@ -1,0 +1,440 @@
+"""Pages of kernels, cells and bugs: what survives where, numbers over versions, grids. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from harness.cells.spelling import SelectionOptions, spell_command, words_of
+from harness.io.packages.versions import toolchain_order, version_order
+from harness.judging.answers import is_failure
+from harness.site import squares
+from harness.site.overview import SEEN_LETTERS, SEEN_TONES, SEEN_WORDS
+from harness.site.squares import (
+    LETTERS,
+    Square,
+    SquareGrid,
+    SquareLine,
+    cell_page,
+    rows_page,
+    tone_of,
+    toolchain_of_cell,
+)
+from harness.tables.charts import HEIGHT, LEFT, TOP, WIDTH, Chart, charts_over
+from harness.values.bug import Bug, BugFacts, Seen
+from harness.values.kernel import Config
+from harness.values.limits import Limits, limits_of
+from harness.values.row import Row
+from harness.values.verdict import VerdictKind
+from harness.workaround.rank.order import KeptRank
+
+# Numbers over toolchains, and predicted ranks, as points of a drawing.
+
+
+def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:
+    """A chart for each number that is known of any cell and is not always 0."""
+    by_toolchain: dict[squares.ToolchainKey, list[BugFacts]] = defaultdict(list)
+    for facts in cells:
+        if VerdictKind(facts.verdict).compiles:
+            by_toolchain[squares.toolchain_of_cell(facts)].append(facts)
+    columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
+    return charts_over(
+        [(column.label.replace("\n", ", "), by_toolchain[column]) for column in columns], limits
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPoint:
+    """One config: its predicted rank from 1, and its measured milliseconds where it was timed.
+
+    `expected` is its expected cost over the least; `x` and `y` are in units of the drawing.
+    """
+
+    rank: int
+    label: str
+    verdict: str
+    expected: float | None
+    time: float | None
+    x: float
+    y: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankChart:
+    """Predicted ranks against measured times; `best` is the least of these, None without any."""
+
+    kept: KeptRank
+    points: tuple[RankPoint, ...]
+    best: float | None
+    most: float | None
+    width: float = WIDTH
+    height: float = HEIGHT
+
+
+def rank_chart(kept: KeptRank) -> RankChart:
+    """The chart of an order that is kept."""
+    times = [config.time for config in kept.configs if config.time is not None]
+    most = max(times, default=None)
+    least_cost = min(
+        (config.cost for config in kept.configs if config.cost is not None), default=None
+    )
+    step = (WIDTH - 2 * LEFT) / max(1, len(kept.configs) - 1)
+    points = []
+    for index, each in enumerate(kept.configs):
+        y = None
+        if each.time is not None and most:
+            y = round(TOP + (1 - each.time / most) * (HEIGHT - 2 * TOP), 1)
+        points.append(
+            RankPoint(
+                rank=index + 1,
+                label=each.label,
+                verdict=each.verdict,
+                expected=each.cost / least_cost if each.cost is not None and least_cost else None,
+                time=each.time,
+                x=round(LEFT + index * step, 1),
+                y=y,
+            )
+        )
+    return RankChart(kept=kept, points=tuple(points), best=min(times, default=None), most=most)
+
+
+_MOST_LAUNCHES = 40
+_CAPABILITY = re.compile(r"sm_(\d+)[a-z]?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelView:
+    """A kernel on a target: for each launch its grid, its charts, and its order if one is kept."""
+
+    kernel: str
+    target: str
+    cells: int
+    letters: tuple[squares.Square, ...]
+    launches: tuple[tuple[squares.SquareGrid, tuple[Chart, ...], RankChart | None], ...]
+    command: str
+    left_out: str = ""
+
+
+def kernel_view(
+    kernel: str,
+    target: str,
+    cells: Sequence[BugFacts],
+    href_of: Callable[[str], str],
+    ranks: Mapping[str, KeptRank] = MappingProxyType({}),
+    most: int = squares.MOST_SQUARES,
+) -> KernelView:
+    """All launches of one kernel on one target; they share what one page may hold.
+
+    `ranks` are the orders of configs that are kept, by launch.
+    """
+    by_launch: dict[str, list[BugFacts]] = defaultdict(list)
+    for facts in cells:
+        by_launch[facts.launch].append(facts)
+    match = _CAPABILITY.fullmatch(target)
+    limits = limits_of(int(match[1])) if match else None
+    shown = list(by_launch.items())[:_MOST_LAUNCHES]
+    gone = len(by_launch) - len(shown)
+    return KernelView(
+        kernel=kernel,
+        target=target,
+        cells=len(cells),
+        letters=tuple(squares.letters_of(facts.verdict for facts in cells)),
+        launches=tuple(
+            (
+                squares.config_grid(launch, found, href_of, most // len(shown)),
+                tuple(charts_of(found, limits)),
+                rank_chart(ranks[launch]) if launch in ranks else None,
+            )
+            for launch, found in shown
+        ),
+        command=spell_command("history", SelectionOptions(kernel=kernel, sm=[target])),
+        left_out=f"{gone:,} of {len(by_launch):,} launches; the rows have all." if gone else "",
+    )
+
+
+ROWS = 1_000
+"""Rows on one page of them."""
+
+_EACH = 3
+_NO_ANCHOR = re.compile(r"[^A-Za-z0-9]+")
+_LONGEST_REASON = 400
+
+
+@dataclass(slots=True)
+class CellPages:
+    """Cells that get a page of their own: of each kernel, target and failure the first few.
+
+    `most` bounds them all; what compiles counts as a failure of its own kind here, so that one of
+    it can be looked at too. `wanted` are chosen whatever they are. `passed_over` counts the
+    failures that get none.
+    """
+
+    most: int
+    wanted: frozenset[str] = frozenset()
+    pages: int = 0
+    passed_over: int = 0
+    _seen: Counter[tuple[str, ...]] = field(default_factory=Counter)
+
+    def takes(self, facts: BugFacts) -> bool:
+        """Whether the cell gets a page; counts it."""
+        key = (facts.kernel, facts.target, facts.verdict, facts.signature or "")
+        self._seen[key] += 1
+        most = _EACH if is_failure(facts.verdict) else 1
+        if self.pages < self.most and (facts.cell in self.wanted or self._seen[key] <= most):
+            self.pages += 1
+            return True
+        self.passed_over += is_failure(facts.verdict)
+        return False
+
+
+@dataclass(slots=True)
+class Addresses:
+    """Where each cell is shown: on a page of its own, or in a line of its kernel's rows."""
+
+    pages: set[str] = field(default_factory=set)
+    lines: dict[str, str] = field(default_factory=dict)
+
+    def add(self, cells: Sequence[BugFacts]) -> None:
+        """Give each cell of one kernel and target the address of its line."""
+        for index, facts in enumerate(cells):
+            page = rows_page(facts.kernel, facts.target, index // ROWS + 1)
+            self.lines[facts.cell] = f"{page}#{_anchor(facts)}"
+
+    def of(self, cell: str) -> str:
+        """The relative address of a cell that was added."""
+        return cell_page(cell) if cell in self.pages else self.lines[cell]
+
+    def has(self, cell: str) -> bool:
+        """Whether the cell is shown anywhere."""
+        return cell in self.lines
+
+
+def _anchor(facts: BugFacts) -> str:
+    return f"c{_NO_ANCHOR.sub('', facts.short)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowLine:
+    """A cell as a line of a table; what is not known is `-`. `page` is "" without one."""
+
+    anchor: str
+    page: str
+    short: str
+    place: str
+    toolchain: str
+    letter: str
+    tone: str
+    verdict: str
+    registers: str
+    spills: str
+    shared: str
+    occupancy: str
+    reason: str
+
+    @classmethod
+    def of(cls, facts: BugFacts, page: str) -> RowLine:
+        """The line of a cell."""
+        kind = VerdictKind(facts.verdict)
+        reason = facts.reason
+        spills = "-"
+        if facts.spill_stores is not None or facts.spill_loads is not None:
+            spills = f"{_number(facts.spill_stores)}, {_number(facts.spill_loads)}"
+        return cls(
+            anchor=_anchor(facts),
+            page=page,
+            short=facts.short,
+            place=f"{facts.launch}, {Config.of(dict(facts.config)).label}",
+            toolchain=toolchain_of_cell(facts).label.replace("\n", ", "),
+            letter=LETTERS[kind],
+            tone=tone_of(facts.verdict).value,
+            verdict=f"{facts.verdict} {facts.code or ''}".rstrip(),
+            registers=_number(facts.n_regs),
+            spills=spills,
+            shared=_number(facts.shared),
+            occupancy="-" if facts.occupancy is None else f"{facts.occupancy:.1%}",
+            reason=reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}...",
+        )
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def resource_words(row: Row) -> str:
+    """What is known of registers, memory and occupancy, in words; "" where nothing is."""
+    found = [
+        (row.n_regs, "registers"),
+        (row.spill_stores, "bytes of spill stores"),
+        (row.spill_loads, "bytes of spill loads"),
+        (row.shared, "bytes of shared memory"),
+        (row.tmem_size, "columns of tensor memory"),
+    ]
+    words = [f"{value:,} {name}" for value, name in found if value is not None]
+    if row.occupancy is not None:
+        limiter = f", limited by {row.occupancy_limiter}" if row.occupancy_limiter else ""
+        words.append(f"occupancy {row.occupancy:.1%}{limiter}")
+    return ", ".join(words)
+
+
+def row_fields(row: Row) -> list[tuple[str, str]]:
+    """The whole row by name; what is not known is `-`."""
+    return [(each.name, _value(getattr(row, each.name))) for each in fields(row)]
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - whatever a row holds
+    if value is None or value == ():
+        return "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value)
+
+
+_ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
+_HASH = 8
+_MOST_SQUARES = 3_000
+_MOST_SAID = 6
+
+_Beside: TypeAlias = tuple[BugFacts, str, Seen]
+_Lines: TypeAlias = dict[tuple[str, str], dict[str, _Beside]]
+"""By program (or compiler) and flags, then by assembler."""
+_Compilers: TypeAlias = dict[tuple[str, str], list[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlameView:
+    """Programs by assemblers at one place: what each pair does with a bug, and what that says.
+
+    `place` is the kernel, launch, config and target. `command` tries the pairs that are missing.
+    """
+
+    place: str
+    grid: SquareGrid
+    says: tuple[str, ...]
+    command: str
+
+
+def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
+    """The grid of the cells at one place; None where there is none.
+
+    A line is one program, byte for byte, or a compiler that came to none; a column an assembler.
+    """
+    if not beside:
+        return None
+    ordered = sorted(beside, key=lambda each: _order(each[0]))
+    tools = {facts.tool: (facts.assembler, version_order(facts.ptxas)) for facts, _, _ in beside}
+    columns = sorted(tools, key=lambda tool: tools[tool])
+    lines: _Lines = defaultdict(dict)
+    compilers: _Compilers = defaultdict(list)
+    for facts, href, seen in ordered:
+        program = facts.ptx_body_sha256 or ""
+        key = (program or facts.compiler_name, facts.flags)
+        lines[key][facts.tool] = (facts, href, seen)
+        if facts.compiler_name not in compilers[key]:
+            compilers[key].append(facts.compiler_name)
+    most = max(1, _MOST_SQUARES // len(columns))
+    shown = list(lines.items())[:most]
+    gone = len(lines) - len(shown)
+    example = next((facts for facts, _, seen in ordered if seen is Seen.HERE), ordered[0][0])
+    return BlameView(
+        place=example.place,
+        grid=SquareGrid(
+            title="Programs by assemblers",
+            columns=tuple(columns),
+            lines=tuple(
+                SquareLine(
+                    _label(key, compilers[key]),
+                    tuple(_square(found[tool]) if tool in found else None for tool in columns),
+                )
+                for key, found in shown
+            ),
+            left_out=f"{gone:,} of {len(lines):,} programs; the rows have all." if gone else "",
+            row_title="program",
+        ),
+        says=tuple(_says(lines, compilers)),
+        command=spell_command("blame", words_of(example)),
+    )
+
+
+def _order(facts: BugFacts) -> tuple[object, ...]:
+    return toolchain_order(facts.compiler_version, facts.ptxas, facts.ptxas_origin)
+
+
+def _label(key: tuple[str, str], compilers: Sequence[str]) -> str:
+    program, flags = key
+    is_known = program not in compilers
+    more = (f", program {program[:_HASH]}" if is_known else "") + (f", {flags}" if flags else "")
+    return f"{', '.join(compilers)}{more}"
+
+
+def _square(one: _Beside) -> Square:
+    facts, href, seen = one
+    words = f"{facts.compiler_name}, {facts.tool}: {SEEN_WORDS[seen]} ({facts.verdict})"
+    return Square(SEEN_LETTERS[seen], SEEN_TONES[seen], words, href)
+
+
+def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
+    said: list[str] = []
+    of_tool: dict[tuple[str, str], dict[str, _Beside]] = defaultdict(dict)
+    of_options: dict[tuple[str, str], dict[str, _Beside]] = defaultdict(dict)
+    for (program, flags), found in lines.items():
+        is_program = program not in compilers[program, flags]
+        options = f" {flags}" if flags else ""
+        if is_program and (pair := _both(found)):
+            said.append(
+                f"Program {program[:_HASH]}{options}, the same each time, fails with {pair[0]} "
+                f"and works with {pair[1]}: it depends on the assembler."
+            )
+        for tool, one in found.items():
+            of_tool[tool, flags][", ".join(compilers[program, flags])] = one
+            if is_program:
+                of_options[tool, program][flags or "none"] = one
+    for (tool, flags), found in of_tool.items():
+        options = f" {flags}" if flags else ""
+        if pair := _both(found):
+            said.append(
+                f"{tool}{options} fails with what {pair[0]} generates and works with what "
+                f"{pair[1]} generates: it depends on the program."
+            )
+    for (tool, program), found in of_options.items():
+        if pair := _both(found):
+            said.append(
+                f"Program {program[:_HASH]} on {tool} fails with the options {pair[0]} and works "
+                f"with {pair[1]}: it depends on the options."
+            )
+    more = len(said) - _MOST_SAID
+    if more > 0:
+        said = [*said[:_MOST_SAID], f"{more:,} more such comparisons are in the grid."]
+    return said or ["No two of these cells differ in one thing alone and in whether they fail."]
+
+
+def _both(found: Mapping[str, _Beside]) -> tuple[str, str] | None:
+    bad, good = (
+        _few([name for name, (_, _, seen) in found.items() if seen is wanted])
+        for wanted in (Seen.HERE, Seen.CLEAN)
+    )
+    return (bad, good) if bad and good else None
+
+
+def _few(names: Sequence[str]) -> str:
+    names = list(dict.fromkeys(names))
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def upstream_links(bug: Bug) -> list[tuple[str, str]]:
+    """Words and address of each upstream issue; "" for one that is not an address."""
+    found = {}
+    if bug.record.url:
+        found[bug.record.url] = bug.record.url
+    for issue in bug.issues:
+        match = _ISSUE.fullmatch(issue)
+        found[issue] = f"https://github.com/{match[1]}/issues/{match[2]}" if match else issue
+    return [
+        (words, url if url.startswith(("https://", "http://")) else "")
+        for words, url in found.items()
+    ]
