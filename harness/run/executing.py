@@ -1,4 +1,4 @@
-"""Executes cells: one `Execute` for the emulator, a GPU, and whatever executes cubins next."""
+"""Executes cells: an `Executor` for the emulator, a GPU, and whatever executes cubins next."""
 
 from __future__ import annotations
 
@@ -44,9 +44,6 @@ class Executed:
     row: RunRow
     done: Evaluated
 
-
-Execute = Callable[[Workbench, PlannedCell], Awaitable[Executed]]
-"""From a cell to what it computes: its PTX is executed, or its cubin."""
 
 Beside = Callable[[Another], Awaitable[Emulation]]
 """Another PTX of the same launch, on the same inputs; `NotRunError` where there is none."""

@@ -98,8 +98,6 @@ class PtxasOption(msgspec.Struct, frozen=True, kw_only=True):
 _BLOCKS = "asks for {} per SM; ptxas aims at no higher occupancy, and may use more registers"
 _REGISTERS = "allows {} registers per thread, over what the PTX says of the block's size"
 _LEVEL = "optimises less (ptxas does -O3 by default)"
-_MOST_REGISTERS = "trades the most registers for generated code (5 is the default)"
-_FEWER_REGISTERS = "keeps from optimisations that use more registers (5 is the default)"
 
 # Likely ones first: what asks for nothing but more registers, then what optimises less.
 OPTIONS = tuple(
