@@ -24,8 +24,10 @@ class Says(StrEnum):
 class VerdictKind(StrEnum):
     """What a compile or a run means; "could not tell" is one of them, never a pass.
 
-    `ran` came to its end, with nothing to compare it with. `VERDICTS` has the rest of each.
+    `ran` came to its end, with nothing to compare it with.
     """
+
+    # `VERDICTS`, below, has what is known of each.
 
     OK = "ok"
     SICK = "sick"

@@ -4,7 +4,7 @@ A *setting* is everything about a compilation that a user can change without tou
 config, parameters of the launch, ptxas' flags, ptxas, Triton. A workaround is a setting that is
 better than the one that it starts from.
 
-What is better is told by figures that need no disassembly; they choose where the search goes on
+What is better is decided by figures that need no disassembly; they choose where the search goes on
 and what is shown. The order of what is shown is that of `harness.workaround.expected`. Nothing here
 has been run. The order of criteria (`merit`), and why:
 

@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from harness.blame import blaming as pairs
 from harness.frontends import back_end, registry
+from harness.io.packages.versions import select
 from harness.io.toolchains import install
 from harness.minimize.reduction import interest
 from harness.store.store import Store
@@ -43,5 +44,9 @@ def line(stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.M
     versions = [(Version(each), f"ptxas-{each}") for each in (OLD, BAD, NEW)]
     for module in (install, pairs, back_end, interest):
         monkeypatch.setattr(module, "available_ptxas", lambda **_: versions)
+    numbers = [version for version, _ in versions]
+    monkeypatch.setattr(
+        back_end, "select_ptxas", lambda spec, **_: select(numbers, spec, what="ptxas")
+    )
     stage.acted.versions = ("1.0", "1.1", "2.0")
     return Line(stage, capsys, monkeypatch)

@@ -55,7 +55,7 @@ def compare_runs(
         found = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
         return {record.cell: _decode(record.row) for record in found}
 
-    # A row that is the same, byte for byte, is decoded once, and told by being the same object.
+    # A row that is the same, byte for byte, is decoded once: the same object stands for it.
     same: dict[bytes, Facts] = {}
 
     def before() -> Iterator[Facts]:

@@ -97,7 +97,7 @@ def estimate_words(estimate: Estimate) -> str:
     """How much there is to do, and about how long it takes."""
     duration = (
         "unknown, nothing of it is captured and the repros state no count of configs; "
-        "`--max-time 10m` runs a part of it, and then this can be told"
+        "`--max-time 10m` runs a part of it, and then this is known"
     )
     if estimate.seconds is not None:
         minutes, seconds = divmod(round(estimate.seconds), 60)

@@ -324,7 +324,7 @@ def mapped(names: Mapping[str, str]) -> Callable[[str], str]:
 def renamings(
     document: Document, function: Function, name_of: Callable[[str], str]
 ) -> dict[int, Sequence[Statement]]:
-    """What becomes of the statements of a function with other names; declarations stay."""
+    """The statements of a function with other names; declarations stay."""
     changes: dict[int, Sequence[Statement]] = {}
     for place in function.body:
         one = document.statements[place]

@@ -47,7 +47,7 @@ def lines_of(said: str) -> list[str]:
         (("minimize", "--budget", "3"), "instructions"),
         (("workaround", "--budget", "5s"), "compiling what you have"),
         (("rank",), "kernel.acted: 2 configs on sm_80"),
-        (("report", "--quick", "--for", "nvidia", "--out", "r"), "report"),
+        (("report", "--quick", "--for", "nvidia", "--out", "r"), "every config"),
     ],
     ids=lambda words: words[0],
 )
