@@ -189,6 +189,13 @@ class SettingStep:
         return f"{self.name} {before} -> {after}"
 
     @property
+    def factor(self) -> float:
+        """How far a number goes, up or down, as a power of two; 0 where it is not one."""
+        values = (self.before, self.after)
+        numbers = [value for value in values if isinstance(value, int) and value > 0]
+        return abs(math.log2(numbers[1] / numbers[0])) if len(numbers) == len(values) else 0.0
+
+    @property
     def sizes_a_tile(self) -> bool:
         """Whether it is a parameter that says how much is worked on at once."""
         return self.kind is SettingKind.LAUNCH or (
@@ -522,14 +529,16 @@ def rank_key(origin: UserSetting, setting: Setting, row: Row) -> tuple[object, .
     """
     tools = [Version(text) for text in (setting.triton, setting.ptxas) if text]
     spills = (row.spill_stores, row.spill_loads)
+    steps = origin.steps_to(setting)
     standing, *figures = merit(row, origin.turns(setting))
     return (
         not is_first_aid(origin, setting, row),
         standing,
         lowers_optimisation(setting.flags),
         *figures,
-        sum(step.kind.weight for step in origin.steps_to(setting)),
+        sum(step.kind.weight for step in steps),
         *(float("inf") if count is None else float(count) for count in spills),
+        sum(step.factor for step in steps),
         [(-tool.major, -tool.minor) for tool in tools],
         # What need not be set is left unset.
         len(setting.config.items),
