@@ -266,7 +266,7 @@ class Interpreter(ABC):
         """By what an answer to `message` is kept: all that the child is sent, and what runs it."""
 
     @abstractmethod
-    def environment(self, compiler: Compiler) -> Mapping[str, str]:
+    def interpreter_environment(self, compiler: Compiler) -> Mapping[str, str]:
         """The variables that launch code sees there."""
 
     @abstractmethod

@@ -103,7 +103,9 @@ class _Recording:
         key = interpreter.launch_key("inputs", self.code, message, self.compiler)
         async with self.bench.once(key):
             kept = self.bench.find("inputs", key, Inputs)
-            if kept and is_unchanged(kept.value.reads, interpreter.environment(self.compiler)):
+            if kept and is_unchanged(
+                kept.value.reads, interpreter.interpreter_environment(self.compiler)
+            ):
                 return kept.value
             captured = await interpreter.capture(self.bench, self.code, self.target, self.compiler)
             async with self.bench.closing(captured.capture.key):

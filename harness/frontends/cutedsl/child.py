@@ -97,7 +97,7 @@ class FunctionRecord(Record):
 
     def sign(self) -> None:
         parts = (self.kernel, self.symbol, self.arch, self.text, self.pipeline)
-        self.key = hash_of(*parts, self.said)
+        self.key = hash_of(*parts, self.refusal)
 
 
 class FunctionRecorder(Recorder):

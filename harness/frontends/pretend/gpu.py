@@ -10,8 +10,6 @@ never written to hold the same numbers in every run. A fact of the product that 
 error.
 """
 
-# ruff: noqa: ANN401 - facts have several types
-
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
 
 from __future__ import annotations
@@ -214,13 +212,12 @@ def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     args = (args[0], *map(_device_argument, args[1:2]), *args[2:])
     if "device" in kwargs:
         kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
-    wanted = [*args[1:2], kwargs.get("device")]
-    leaves = any(
+    devices = [*args[1:2], kwargs.get("device")]
+    if args[0].is_meta and any(
         str(device).split(":")[0] == "cpu"
-        for device in wanted
+        for device in devices
         if isinstance(device, str | torch.device)
-    )
-    if leaves and args[0].is_meta:
+    ):
         raise NeedsValuesError(
             ".to('cpu') asks for the values of a GPU tensor, and there is no GPU"
         )
@@ -259,8 +256,8 @@ def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "to": _to,
     "cuda": lambda func, args, kwargs: args[0].to(_Backing.device),  # noqa: ARG005
-    "data_ptr": _if_meta(lambda it: _BASE_ADDRESS + it.storage_offset() * it.element_size()),
-    "__dlpack__": _if_meta(lambda it: as_capsule(it, it.data_ptr())),
+    "data_ptr": _if_meta(lambda x: _BASE_ADDRESS + x.storage_offset() * x.element_size()),
+    "__dlpack__": _if_meta(lambda x: as_capsule(x, x.data_ptr())),
     "__dlpack_device__": _if_meta(lambda _: CUDA_DEVICE),
     "get_device": _get_device,
     "pin_memory": lambda func, args, kwargs: args[0],  # noqa: ARG005
@@ -381,7 +378,8 @@ class _Generator(torch.Generator):  # type: ignore[misc]
     """One of a GPU draws nothing here: on the meta device there is nothing to draw."""
 
     def __new__(cls, device: Any = "cpu") -> Any:
-        return super().__new__(cls, _CPU if _names_gpu(device) else device)
+        is_on_gpu = _device_argument(device) == _Backing.device
+        return super().__new__(cls, _CPU if is_on_gpu else device)
 
 
 def _patch_torch() -> None:
@@ -397,10 +395,6 @@ def _patch_torch() -> None:
         torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
         torch.accelerator.device_count = lambda: 1
         torch.accelerator.synchronize = idle()
-
-
-def _names_gpu(device: Any) -> bool:
-    return bool(_device_argument(device) == _Backing.device)
 
 
 def pretend_cuda(

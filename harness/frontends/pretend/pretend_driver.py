@@ -17,13 +17,9 @@ from harness.frontends.pretend.gpu import DriverProperties, backing, idle, prete
 
 
 class PretendDriver:
-    """Stands in for Triton's CUDA driver: knows the target, launches nothing.
+    """Stands in for Triton's CUDA driver: knows the target, launches nothing."""
 
-    `backing` is the device of the tensors that stand behind those on the GPU.
-    """
-
-    def __init__(self, properties: dict[str, Any], backing: torch.device) -> None:
-        self._backing = backing
+    def __init__(self, properties: dict[str, Any]) -> None:
         self._target = GPUTarget("cuda", properties["capability"], 32)
         self._properties = properties
         self.utils = types.SimpleNamespace(
@@ -63,7 +59,7 @@ class PretendDriver:
         return bench_once
 
     def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        return torch.empty(1, device=self._backing)
+        return torch.empty(1, device=backing())
 
     def clear_cache(self, cache: Any) -> None:
         """There is nothing to clear."""
@@ -86,7 +82,7 @@ def pretend_triton(
 ) -> Any:
     """As `pretend_cuda`; Triton gets this driver, and a benchmark that runs what it times once."""
     mode = pretend_cuda(properties, with_values=with_values, on_empty=on_empty)
-    triton.runtime.driver.set_active(PretendDriver(properties, backing()))
+    triton.runtime.driver.set_active(PretendDriver(properties))
     triton.testing.do_bench = bench_once
     triton.testing.do_bench_cudagraph = bench_once
     return mode

@@ -80,18 +80,19 @@ class Record:
         return {}
 
     @property
-    def said(self) -> list[str] | None:
+    def refusal(self) -> list[str] | None:
+        """What a key has of the error."""
         return [self.error["type"], self.error["message"]] if self.error else None
 
 
 class NotCompiled:
     """What launch code gets in place of a compiled kernel: nothing can be read off it yet."""
 
-    def __init__(self, name: str, what: str = "kernel") -> None:
-        self._name, self._what = name, what
+    def __init__(self, name: str, noun: str = "kernel") -> None:
+        self._name, self._noun = name, noun
 
     def __getattr__(self, name: str) -> Any:
-        message = f"the launch code reads .{name} of the compiled {self._what} {self._name}"
+        message = f"the launch code reads .{name} of the compiled {self._noun} {self._name}"
         raise AttributeError(message)
 
 
@@ -155,12 +156,12 @@ def hash_of(*parts: Any) -> str:
     return hashlib.sha256(dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def asked_configs(asked: Mapping[str, Any], *names: str) -> Any:
+def asked_configs(injected: Mapping[str, Any], *names: str) -> Any:
     """The configs that take the place of a kernel's own, by a pattern for one of its names."""
     return next(
         (
             configs
-            for pattern, configs in asked.items()
+            for pattern, configs in injected.items()
             if any(fnmatchcase(name, pattern) for name in names)
         ),
         None,
@@ -196,7 +197,7 @@ class RecordedSession(CaptureSession):
         """What records the kernels; `log` is where this process writes its errors."""
         raise NotImplementedError
 
-    def lowered(self, record: Any, folder: Path, asked: Message, result: dict[str, Any]) -> None:
+    def lowered(self, record: Any, folder: Path, message: Message, result: dict[str, Any]) -> None:
         """Lower a record in this (forked) process; what comes of each stage is left in the folder.
 
         `result` holds `stage` and `metadata`, and gets what is known of them besides.
@@ -243,7 +244,7 @@ class RecordedSession(CaptureSession):
             "triton": "",
         }
 
-    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+    def lower(self, record: Any, folder: Path, message: Message) -> None:
         """Leave what `lowered` does, and `result.json`: error or None, stage, metadata, seconds."""
         os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
         stage = self.first if record.error else self.next
@@ -252,7 +253,7 @@ class RecordedSession(CaptureSession):
         started = time.perf_counter()
         if record.error is None:
             try:
-                self.lowered(record, folder, asked, result)
+                self.lowered(record, folder, message, result)
             except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, is evidence
                 result["error"] = self.described(error, record)
         result["seconds"] = {result["stage"]: time.perf_counter() - started}
@@ -278,8 +279,7 @@ class RecordedSession(CaptureSession):
         if recorder.records:
             session.lower(recorder.records[0], folder, message)
             return
-        said = "nothing is compiled"
-        nothing = {"type": "RuntimeError", "kinds": ["RuntimeError"], "message": said}
+        nothing = raised(RuntimeError("nothing is compiled"))
         leave({"error": error or nothing, "stage": cls.first}, folder)
 
 

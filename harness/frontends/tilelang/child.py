@@ -88,7 +88,7 @@ class KernelRecord(Record):
         passes = sorted((str(name), str(value)) for name, value in self.pass_configs.items())
         # The whole function, layouts too, which its script leaves out.
         text = None if self.function is None else str(tvm.ir.save_json(self.function))
-        self.key = hash_of(self.kernel, text, passes, self.target, self.said)
+        self.key = hash_of(self.kernel, text, passes, self.target, self.refusal)
 
 
 class KernelRecorder(Recorder):

@@ -8,6 +8,7 @@ variants of the whole launch against each other.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -134,27 +135,13 @@ _OTHER_RELEASE = re.compile(
 
 
 T = TypeVar("T")
-_INTERPRETING = "harness.frontends.triton.child.interpreting"
 
 
-class TritonInterpreter(Interpreter):
-    """See `harness.frontends.base`."""
+class _Interpreting(CapturedFrontEnd, Interpreter):
+    """The interpreter that is part of Triton: see `harness.frontends.base`."""
 
-    def __init__(self, front_end: CapturedFrontEnd) -> None:
-        self._front_end = front_end
-
-    async def capture(
-        self, bench: Workbench, code: LaunchCode, target: Target, compiler: Compiler
-    ) -> CapturedLaunch:
-        return await self._front_end.capture(bench, code, target, compiler)
-
-    def launch_key(
-        self, kind: str, code: LaunchCode, message: Mapping[str, object], compiler: Compiler
-    ) -> str:
-        return self._front_end.launch_key(kind, code, message, compiler)
-
-    def environment(self, compiler: Compiler) -> Mapping[str, str]:
-        return {**self._front_end.child_environment(compiler), "TRITON_INTERPRET": "1"}
+    def interpreter_environment(self, compiler: Compiler) -> Mapping[str, str]:
+        return {**self.child_environment(compiler), "TRITON_INTERPRET": "1"}
 
     async def run_with_values(
         self, bench: Workbench, compiler: Compiler, folder: Path, limits: ResourceLimits
@@ -175,11 +162,10 @@ class TritonInterpreter(Interpreter):
         limits: ResourceLimits,
     ) -> JobResult:
         """Have `main` of a module for children work in a folder, by a fork of the server."""
-        name = f"{self._front_end.module}.{module}"
         # The module confines itself to the folder.
-        asked = {"module": name, "place": str(folder), "confined": False}
-        message = {"op": "compile", "capture": asked, "limits": limits.message()}
-        return await self._front_end.sessions_of(bench).on_server(compiler, message)
+        capture = {"module": f"{self.module}.{module}", "place": str(folder), "confined": False}
+        message = {"op": "compile", "capture": capture, "limits": limits.message()}
+        return await self.sessions_of(bench).on_server(compiler, message)
 
     async def compare_configs(
         self,
@@ -193,9 +179,9 @@ class TritonInterpreter(Interpreter):
         sent = {**capture_request(code, target).message(), "kernels": list(kernels)}
         key = self.launch_key("check", code, sent, compiler)
         async with bench.once(key):
-            kept = bench.find("check", key, Interpretation)
-            if kept is not None and is_unchanged(kept.value.reads, self.environment(compiler)):
-                return kept.value
+            stored = bench.find("check", key, Interpretation)
+            if stored and is_unchanged(stored.value.reads, self.interpreter_environment(compiler)):
+                return stored.value
             value = await self._interpreted(bench, compiler, sent, Interpretation)
             if isinstance(value, str):
                 error = RaisedError(type="Interpreter", kinds=(), message=value)
@@ -221,14 +207,14 @@ class TritonInterpreter(Interpreter):
         sent = {**capture_request(original, target).message(), "variants": variants}
         key = self.launch_key("operations", original, sent, compiler)
         async with bench.once(key):
-            environment = self.environment(compiler)
-            kept = bench.find("operations", key, Operations)
-            if kept and all(is_unchanged(each, environment) for each in kept.value.reads):
-                return kept.value.variants
+            environment = self.interpreter_environment(compiler)
+            stored = bench.find("operations", key, Operations)
+            if stored and all(is_unchanged(reads, environment) for reads in stored.value.reads):
+                return stored.value.variants
             value = await self._interpreted(bench, compiler, sent, Operations)
             if isinstance(value, str):
                 return [Departure(error=value) for _ in others]
-            if not any(each.error for each in value.variants):
+            if not any(variant.error for variant in value.variants):
                 bench.keep("operations", key, value, {})
         return value.variants
 
@@ -241,19 +227,19 @@ class TritonInterpreter(Interpreter):
         request = {**sent, "jobs": bench.jobs, "timeout": bench.limits.timeout}
         with scratch_disk():
             (folder / "request.json").write_text(json.dumps(request))
-        argv = [sys.executable, "-m", _INTERPRETING, str(folder)]
-        env = dict(self.environment(compiler))
+        argv = [sys.executable, "-m", f"{self.module}.interpreting", str(folder)]
+        env = dict(self.interpreter_environment(compiler))
         # Its forks are its own affair, and as many as there are workers.
         async with bench.slot(alone=True):
-            end = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
-        bench.cpu_seconds += end.cpu
+            process = await bench.hub.execute(argv, folder=folder, limits=bench.limits, env=env)
+        bench.cpu_seconds += process.cpu
         try:
             return msgspec.json.decode((folder / "result.json").read_bytes(), type=schema)
         except (OSError, msgspec.MsgspecError):
             log = folder / "stderr"
             lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
             last = f": {lines[-1][:300]}" if lines else ""
-            return f"the interpreter's process {end.words}{last}"
+            return f"the interpreter's process {process.words}{last}"
         finally:
             bench.hub.drop_folder(folder)
 
@@ -264,7 +250,7 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|API_?KEY|ACCESS_?KEY|P
 _LLVM = re.compile(rb"llvm-project[ /]([0-9a-f]{8})[0-9a-f]{0,32}|llvm-([0-9a-f]{8})-[a-z]")
 
 
-class TritonFrontEnd(CapturedFrontEnd):
+class TritonFrontEnd(_Interpreting):
     """All that the program knows of Triton, and of Gluon, its dialect."""
 
     kind = TRITON
@@ -281,26 +267,25 @@ class TritonFrontEnd(CapturedFrontEnd):
 
     def __init__(self) -> None:
         self.source_form = TritonForm(self)
-        self.interpreter = TritonInterpreter(self)
+        self.interpreter = self
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
         return repro_of(path, kernel)
 
     def available(self, *, prereleases: bool = False) -> list[Version]:
-        found = available_triton(prereleases=prereleases)
-        return [version for version in found if version >= OLDEST_TRITON]
+        versions = available_triton(prereleases=prereleases)
+        return [version for version in versions if version >= OLDEST_TRITON]
 
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         return select_triton(spec, prereleases=prereleases)
 
     def installed(self) -> list[Compiler]:
-        found = [install_triton(version) for version in installed_versions(TRITON)]
-        try:
+        compilers = [install_triton(version) for version in installed_versions(TRITON)]
+        with contextlib.suppress(InfrastructureError):
             beside = installed_triton()
-        except InfrastructureError:
-            return found
-        is_known = any(each.version == beside.version for each in found)
-        return found if is_known else [*found, beside]
+            if all(compiler.version != beside.version for compiler in compilers):
+                compilers.append(beside)
+        return compilers
 
     def install(self, version: Version | str) -> Compiler:
         return install_triton(version)
@@ -328,7 +313,7 @@ class TritonFrontEnd(CapturedFrontEnd):
         user: Mapping[str, str] = os.environ
         if is_confined():
             settings = {**self.user_settings(compiler), **_torch_settings()}
-            harmless = {name: each for name, each in settings.items() if not _SECRET.search(name)}
+            harmless = {name: text for name, text in settings.items() if not _SECRET.search(name)}
             user = {**harmless, **plain_environment()}
         paths = [*([str(compiler.path)] if compiler.path else []), package_root]
         return {
@@ -347,7 +332,7 @@ class TritonFrontEnd(CapturedFrontEnd):
 
     def user_settings(self, compiler: Compiler) -> dict[str, str]:
         listed = _listed(compiler.path)
-        return {name: each for name, each in sorted(os.environ.items()) if is_knob(name, listed)}
+        return {name: text for name, text in sorted(os.environ.items()) if is_knob(name, listed)}
 
     def settings(self, target: Target, compiler: Compiler) -> dict[str, object]:
         return {}
@@ -386,22 +371,21 @@ class TritonFrontEnd(CapturedFrontEnd):
         # LLVM's fatal errors leave by exit(1), and no result behind.
         return has_died(end) or bool(end.exit_code)
 
-    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+    def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
         """As it was left, with the flags that Triton would give ptxas."""
-        command = (done.result or {}).get("ptxas_command") or {}
-        return replace(super().evidence(launch, done), flags=tuple(command.get("flags", ())))
+        command = (job.result or {}).get("ptxas_command") or {}
+        return replace(super().evidence(launch, job), flags=tuple(command.get("flags", ())))
 
     async def finished(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
-        store = bench.store.artifacts
-        files = ((stage, stage_file(done, stage)) for stage in _KEPT)
-        artifacts = {stage: store.put_file(file) for stage, file in files if file}
+        files = ((stage, stage_file(job, stage)) for stage in _KEPT)
+        artifacts = {stage: bench.store.artifacts.put_file(file) for stage, file in files if file}
         # Until Triton 3.8 what Gluon's source becomes is kept under that name alone.
-        if (done.result or {}).get("first_stage") == "glir" and "source" in artifacts:
+        if (job.result or {}).get("first_stage") == "glir" and "source" in artifacts:
             artifacts.setdefault("glir", artifacts["source"])
-        artifacts["log"] = keep_streams(bench, done)
-        return self.evidence(launch, done), artifacts
+        artifacts["log"] = keep_streams(bench, job)
+        return self.evidence(launch, job), artifacts
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
@@ -417,11 +401,11 @@ class TritonFrontEnd(CapturedFrontEnd):
         ptxas: Assembler,
         traps: bool,
     ) -> str | None:
-        asked = {"op": "lower", **self.asked(ptxas), "dump": True}
-        again = await self.on_record(bench, launch, record, asked)
-        with scratch_disk(), (again.folder / "stderr").open(errors="replace") as lines:
+        message = {"op": "lower", **self.asked(ptxas), "dump": True}
+        job = await self.on_record(bench, launch, record, message)
+        with scratch_disk(), (job.folder / "stderr").open(errors="replace") as lines:
             trail = follow_passes(lines)
-        bench.hub.drop_folder(again.folder)
+        bench.hub.drop_folder(job.folder)
         return trail.trapping if traps else trail.last
 
     def built_with(self, compiler: Compiler) -> str | None:
@@ -434,15 +418,14 @@ class TritonFrontEnd(CapturedFrontEnd):
             return verdict
         # Gluon source that is not accepted: no pass has run in the stage that reads it.
         error, log = lowering.error, lowering.log
-        if found := _OTHER_RELEASE.search(error.message):
-            said = line_of(error.message, found.start())
-            reason = f"this Triton cannot do it: its Gluon has another interface: {said}"
+        if match := _OTHER_RELEASE.search(error.message):
+            line = line_of(error.message, match.start())
+            reason = f"this Triton cannot do it: its Gluon has another interface: {line}"
             return failed(VerdictKind.UNSUPPORTED, _GLUON, reason)
         if is_refusal(error) or is_parser_error(error, log):
-            said = essence(error)
-            said = said if is_refusal(error) else first_error(log) or said
-            reason = f"Gluon rejects the kernel: {said}"
-            return failed(VerdictKind.REJECTED, _GLUON, reason, message=said)
+            line = ("" if is_refusal(error) else first_error(log)) or essence(error)
+            reason = f"Gluon rejects the kernel: {line}"
+            return failed(VerdictKind.REJECTED, _GLUON, reason, message=line)
         return verdict
 
     def install_line(self, version: str) -> str:
@@ -479,12 +462,12 @@ def _libraries() -> dict[str, str]:
 @functools.cache
 def _path_files() -> dict[str, str]:
     """The files that add folders to Python's module path (editable installs), by content."""
-    packages = [Path(entry) for entry in sys.path if entry.endswith("-packages")]
+    folders = [Path(entry) for entry in sys.path if entry.endswith("-packages")]
     patterns = ("*.pth", "__editable__*.py")
-    found = (path for each in packages for pattern in patterns for path in each.glob(pattern))
+    paths = (path for folder in folders for pattern in patterns for path in folder.glob(pattern))
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(found)
+        for path in sorted(paths)
         if path.is_file()
     }
 
@@ -498,9 +481,8 @@ def llvm_of(triton: Compiler) -> str | None:
             library.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            found = _LLVM.search(data)
-            if found:
-                return (found[1] or found[2]).decode()
+            if match := _LLVM.search(data):
+                return (match[1] or match[2]).decode()
     return None
 
 

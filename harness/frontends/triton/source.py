@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path as FilePath
 
 import msgspec
@@ -59,19 +60,20 @@ def promises(ir: str, ptx: str) -> Promises:
 
     Its effects write to global memory, print or assert, inline assembly among them.
     """
-    known = [found[0] for found in _EFFECT_OPS.finditer(ir)]
-    writers = {found[0] for found in _MAY_WRITE.finditer(ir)}
-    assembly = [opcodes(_ESCAPED.sub("\n", found[1])) for found in _INLINE_ASM.finditer(ir)]
-    named = [[opcode for opcode, _ in instructions] for instructions in assembly]
-    blocks = _ASM_IN_PTX.finditer(ptx) if named else ()
-    left = {opcode for block in blocks for opcode, _ in opcodes(_ESCAPED.sub("\n", block[1]))}
-    unknown = {name for name in writers.difference(known) if not _HARMLESS.search(name)}
+    effects = _EFFECT_OPS.findall(ir)
+    unknown = {name for name in _MAY_WRITE.findall(ir) if not _HARMLESS.search(name)}
+    blocks = [_opcodes(text) for text in _INLINE_ASM.findall(ir)]
+    in_ptx = set(chain(*map(_opcodes, _ASM_IN_PTX.findall(ptx)))) if blocks else set()
     return Promises(
-        effects=len(known) + sum(any(map(writes_outside, each)) for each in named),
-        has_trap=any("trap" in each for each in named),
-        unknown_effects=tuple(sorted(unknown)),
-        lost_assembly=tuple(sorted({opcode for each in named for opcode in each} - left)),
+        effects=len(effects) + sum(any(map(writes_outside, block)) for block in blocks),
+        has_trap=any("trap" in block for block in blocks),
+        unknown_effects=tuple(sorted(unknown.difference(effects))),
+        lost_assembly=tuple(sorted(set(chain(*blocks)) - in_ptx)),
     )
+
+
+def _opcodes(assembly: str) -> list[str]:
+    return [opcode for opcode, _ in opcodes(_ESCAPED.sub("\n", assembly))]
 
 
 # The lines that `MLIR_ENABLE_DUMP` makes Triton print; nothing is kept of them.
@@ -163,7 +165,7 @@ class TritonForm(CapturedForm):
         return FileLaunch(
             kernel=must_be(ast.Name, kernel).id,
             signature=texts_of(signature),
-            constants={_read_path(key): spelled_node(each) for key, each in entries_of(constants)},
+            constants={_read_path(key): spelled_node(node) for key, node in entries_of(constants)},
             attributes=dict(_read_attributes(values.get("attrs"))),
             options=texts_of(values["options"]),
             target=tuple(map(ast.literal_eval, must_be(ast.Call, values["target"]).args)),
@@ -190,21 +192,21 @@ class TritonForm(CapturedForm):
         }
 
     async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
     ) -> Lowered | None:
-        if done.result and done.result.get("is_past"):
+        if job.result and job.result.get("is_past"):
             return None
         texts = {
             stage: file.read_text(encoding="utf-8", errors="replace")
             for stage in ("source", "ttir", "ttgir", "ptx")
-            if (file := stage_file(done, stage))
+            if (file := stage_file(job, stage))
         }
-        lowering = self.front_end.evidence(launch, done)
+        lowering = self.front_end.evidence(launch, job)
         if not lowering.end.ok or lowering.error or "ptx" not in texts:
             return Lowered(lowering=lowering)
         # The earliest IR there is: Gluon has no TTIR, and an old Triton keeps no source.
         ir = next((texts[stage] for stage in ("source", "ttir", "ttgir") if stage in texts), None)
-        command = (done.result or {}).get("ptxas_command") or {}
+        command = (job.result or {}).get("ptxas_command") or {}
         return Lowered(
             lowering=lowering,
             program=texts["ptx"].encode(),
@@ -213,19 +215,19 @@ class TritonForm(CapturedForm):
         )
 
 
-def stage_file(done: JobResult, stage: str) -> FilePath | None:
+def stage_file(job: JobResult, stage: str) -> FilePath | None:
     """What Triton stored of one stage, where it came so far."""
     # Triton cuts the name at 150 characters; it is the only one of its kind in the folder.
-    return next(iter(sorted(done.folder.glob(f"cache/*/*.{stage}"))), None)
+    return next(iter(sorted(job.folder.glob(f"cache/*/*.{stage}"))), None)
 
 
 def _path(launch: FileLaunch, path: Path) -> str:
     """An argument by its name; an item of a tuple by positions, as Triton wants it."""
-    name, *rest = path
-    if not rest:
+    name, *items = path
+    if not items:
         return f'"{name}"'
     index = f'{launch.kernel}.arg_names.index("{name}")'
-    return f"({index}, {', '.join(map(str, rest))})"
+    return f"({index}, {', '.join(map(str, items))})"
 
 
 def _attributes(launch: FileLaunch) -> Iterator[str]:
@@ -263,9 +265,9 @@ def _loop(names: Sequence[str], indent: str) -> Iterator[str]:
 def _read_path(key: ast.expr) -> Path:
     if isinstance(key, ast.Constant):
         return (str(key.value),)
-    index, *rest = must_be(ast.Tuple, key).elts
+    index, *items = must_be(ast.Tuple, key).elts
     name = index.args[0].value  # type: ignore[attr-defined]
-    return (str(name), *(ast.literal_eval(item) for item in rest))
+    return (str(name), *map(ast.literal_eval, items))
 
 
 def _read_attributes(node: ast.expr | None) -> Iterator[tuple[Path, str]]:

@@ -43,12 +43,7 @@ from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, 
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.pretend.recorded import Replaced, replacing
-from harness.frontends.triton.child.recording import (
-    Injected,
-    config_of,
-    injected_configs,
-    suspicion,
-)
+from harness.frontends.triton.child.recording import Injected, config_of, pruned_configs, suspicion
 from harness.io.children.captures import leave
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
@@ -81,8 +76,8 @@ def run_with_values(
     reads.start()
     returned, error = None, None
     with contextlib.ExitStack() as stack:
-        for each in (mode, *around):
-            stack.enter_context(each)
+        for context in (mode, *around):
+            stack.enter_context(context)
         try:
             returned = run_launch(ask["file"], ask["function"], ask["overrides"])
         except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
@@ -180,15 +175,12 @@ def _by_way_of_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
     """A conversion, where bfloat16 is at one end."""
 
     @wraps(operation)
-    def cast(self: Any, source: Any, wanted: Any) -> Any:
-        result = operation(self, _widened(source), tl.float32 if _goes_to(wanted) else wanted)
-        return _rounded(torch.from_numpy(result.data)) if _goes_to(wanted) else result
+    def cast(self: Any, source: Any, target: Any) -> Any:
+        is_narrow = target.scalar == tl.bfloat16
+        result = operation(self, _widened(source), tl.float32 if is_narrow else target)
+        return _rounded(torch.from_numpy(result.data)) if is_narrow else result
 
     return cast
-
-
-def _goes_to(wanted: Any) -> bool:
-    return bool(wanted.scalar == tl.bfloat16)
 
 
 _ONE = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0\s*,\s*\$1\s*;?\s*")
@@ -208,11 +200,11 @@ def take_inline_assembly() -> None:
     """Have the interpreter of this process take one instruction of inline assembly, for good."""
     refuse = InterpreterBuilder.create_inline_asm
 
-    def create(self: Any, asm: str, constraints: str, values: Any, *rest: Any) -> Any:
+    def create(self: Any, asm: str, constraints: str, values: Any, *args: Any) -> Any:
         match = _ONE.fullmatch(asm)
         function = _FUNCTIONS.get(match[1]) if match else None
         if function is None or len(values) != 1 or values[0].dtype.scalar != tl.float32:
-            return refuse(self, asm, constraints, values, *rest)
+            return refuse(self, asm, constraints, values, *args)
         # A copy: what was broadcast cannot be written to, and torch does not like that.
         numbers = function(torch.from_numpy(values[0].data.copy()))
         # What Triton's builder gives for a piece of assembly: its results, by number.
@@ -254,9 +246,8 @@ def tolerance(dtypes: list[torch.dtype]) -> float:
     intermediate roundings show; 1000 for wider ones, in which only the order of sums differs.
     Integers have to be equal: 0 where there is nothing else.
     """
-    floating = [dtype for dtype in dtypes if dtype.is_floating_point]
-    facts = [torch.finfo(dtype) for dtype in floating]
-    allowed = (each.eps * (_ROUNDINGS if each.bits <= _NARROW_BITS else _TERMS) for each in facts)
+    types = [torch.finfo(dtype) for dtype in dtypes if dtype.is_floating_point]
+    allowed = (info.eps * (_ROUNDINGS if info.bits <= _NARROW_BITS else _TERMS) for info in types)
     return float(max(allowed, default=0.0))
 
 
@@ -318,20 +309,19 @@ def compare(trial: ConfigTrial, reference: ConfigTrial, noise: Sequence[ConfigTr
     assert trial.tensors is not None
     assert reference.tensors is not None
     least = tolerance([tensor.dtype for tensor in reference.tensors.values()])
-    found: list[Apart] = []
+    distances: list[Apart] = []
     for name in {**reference.tensors, **trial.tensors}:
         left, right = trial.tensors.get(name), reference.tensors.get(name)
         if left is None or right is None:
             return Apart(name, Distance(math.inf, math.inf, 1.0), least)
-        rounded = (each.tensors.get(name) for each in noise if each.tensors)
-        by_rounding = (distance(each, right, least) for each in rounded if each is not None)
-        allowed = max([least, *(each.stable_max_rel for each in by_rounding)])
-        found.append(Apart(name, distance(left, right, allowed), allowed))
-    nothing = Apart("", Distance(0.0, 0.0, 0.0), least)
+        rounded = [run.tensors[name] for run in noise if run.tensors and name in run.tensors]
+        by_rounding = (distance(tensor, right, least).stable_max_rel for tensor in rounded)
+        allowed = max([least, *by_rounding])
+        distances.append(Apart(name, distance(left, right, allowed), allowed))
     return max(
-        found,
+        distances,
         key=lambda apart: apart.distance.stable_max_rel / (apart.allowed or 1e-300),
-        default=nothing,
+        default=Apart("", Distance(0.0, 0.0, 0.0), least),
     )
 
 
@@ -388,7 +378,7 @@ class Forks:
             if child == 0:
                 end_with(path, body)
             waiting.append((child, path))
-        return trials + [self.collect(*each) for each in waiting]
+        return trials + [self.collect(*fork) for fork in waiting]
 
     def collect(self, child: int, path: Path) -> ConfigTrial:
         """Wait for a fork until the deadline, and read what it left."""
@@ -427,10 +417,10 @@ def end_with(path: Path, body: Callable[[], dict[str, torch.Tensor]]) -> NoRetur
     """End this fork: with the tensors that `body` gives, or with what it raised."""
     code = 1
     try:
-        left = body()
+        values = body()
         # Saving and loading are torch's own affair: no device is pretended to it.
         with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-            torch.save(left, path)
+            torch.save(values, path)
         code = 0
     except BaseException as error:  # noqa: BLE001 - this process has no other way to report it
         path.write_text(in_a_line(error))
@@ -447,23 +437,21 @@ def tensors(values: Any, name: str = "") -> dict[str, torch.Tensor]:
     elif isinstance(values, list | tuple):
         items = [(str(index), item) for index, item in enumerate(values)]
     elif is_dataclass(values) and not isinstance(values, type):
-        items = [(each.name, getattr(values, each.name)) for each in fields(values)]
+        items = [(f.name, getattr(values, f.name)) for f in fields(values)]
     else:
         return {}
-    found: dict[str, torch.Tensor] = {}
+    below: dict[str, torch.Tensor] = {}
     for key, item in items:
-        found |= tensors(item, f"{name}.{key}" if name else key)
-    return found
+        below |= tensors(item, f"{name}.{key}" if name else key)
+    return below
 
 
 def numbers(apart: Apart) -> dict[str, Any]:
     """How far two results are apart, for JSON: None is infinite."""
-    distance = {
-        # JSON has no infinity.
-        key: value if math.isfinite(value) else None
-        for key, value in apart.distance._asdict().items()
-    }
-    return {"tensor": apart.tensor, "allowed": apart.allowed, **distance}
+    measures = apart.distance._asdict().items()
+    # JSON has no infinity.
+    finite = {key: value if math.isfinite(value) else None for key, value in measures}
+    return {"tensor": apart.tensor, "allowed": apart.allowed, **finite}
 
 
 def in_a_line(error: BaseException) -> str:
@@ -472,8 +460,8 @@ def in_a_line(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, UnfollowedError):
         return str(error)
-    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {said}"[:300]
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {line}"[:300]
 
 
 def results(
@@ -485,8 +473,9 @@ def results(
         UnfollowedError: it is not what the launch leads to.
     """
     if error:
-        said = describe_error(error, "")
-        raise UnfollowedError(f"the launch then raised {said['type']}: {said['message'][:200]}")
+        described = describe_error(error, "")
+        message = described["message"][:200]
+        raise UnfollowedError(f"the launch then raised {described['type']}: {message}")
     if skipped:
         names = ", ".join(skipped)
         raise UnfollowedError(f"the interpreter cannot run {names}, which may come after it")
@@ -511,13 +500,7 @@ class Checker:
     """Stands in for the autotuner: compares its configs, and goes on with one that agrees."""
 
     def __init__(
-        self,
-        *,
-        kernels: Sequence[str],
-        folder: Path,
-        jobs: int,
-        deadline: float,
-        injected: Injected | None = None,
+        self, forks: Forks, *, kernels: Sequence[str], jobs: int, injected: Injected
     ) -> None:
         self.findings: list[dict[str, Any]] = []
         # Kernels that the interpreter cannot run, and why; the launch goes on without them.
@@ -525,9 +508,9 @@ class Checker:
         # Set in a fork that follows one config to the end of the launch: where its results go.
         self.leave_at: Path | None = None
         self._kernels = kernels
-        self._forks = Forks(folder, deadline)
+        self._forks = forks
         self._jobs = jobs
-        self._injected = injected or {}
+        self._injected = injected
         self._launches: Counter[str] = Counter()
         self._is_trial = False
 
@@ -552,12 +535,10 @@ class Checker:
         return [(Autotuner, "run", tuned), (InterpretedFunction, "run", interpreted)]
 
     def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        tuner.configs = injected_configs(tuner, self._injected) or tuner.configs
-        configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+        configs = pruned_configs(tuner, args, kwargs, self._injected)
         chosen = configs[0]
         name = tuner.base_fn.__name__
-        if self.leave_at is None and any(fnmatchcase(name, wanted) for wanted in self._kernels):
+        if self.leave_at is None and any(fnmatchcase(name, pattern) for pattern in self._kernels):
             self._launches[name] += 1
             if self._launches[name] <= _LAUNCHES:
                 chosen = self._checked(tuner, configs, args, kwargs)
@@ -588,9 +569,9 @@ class Checker:
             unfollowed = next((final.error for final in finals if final.error), "")
             if unfollowed:
                 for members in groups[1:]:
-                    said = f"its buffers differ, which may be right (partial sums); {unfollowed}"
+                    reason = f"its buffers differ, which may be right (partial sums); {unfollowed}"
                     for index in members:
-                        trials[index] = ConfigTrial(error=said)
+                        trials[index] = ConfigTrial(error=reason)
                 groups = groups[:1]
             elif all(final.tensors for final in finals):
                 level = "results"
@@ -613,7 +594,7 @@ class Checker:
     ) -> None:
         """Keep what was found of each variant; group 0 is the one that the others are held to."""
         number = {index: n for n, members in enumerate(groups) for index in members}
-        found = []
+        outcomes = []
         for index, variant in enumerate(variants):
             # Of a group that was followed to the end, its first member stands for all.
             group_of = number.get(index)
@@ -621,7 +602,7 @@ class Checker:
             if group_of:
                 head = next(i for i in groups[group_of] if i in compared)
                 apart = compare(compared[head], compared[groups[0][0]])
-            found.append(
+            outcomes.append(
                 {
                     "configs": variant.labels,
                     "suspect": variant.suspect,
@@ -630,7 +611,8 @@ class Checker:
                     **(numbers(apart) if apart else {}),
                 }
             )
-        self.findings.append({"kernel": tuner.base_fn.__name__, "level": level, "variants": found})
+        kernel = tuner.base_fn.__name__
+        self.findings.append({"kernel": kernel, "level": level, "variants": outcomes})
 
     def _try_all(
         self,
@@ -646,45 +628,45 @@ class Checker:
             launch_with(tuner, variant.config, args, kwargs)
             return tensors({**tuner.nargs, **kwargs})
 
-        return self._forks.all((partial(trial, each) for each in variants), self._jobs)
+        return self._forks.all((partial(trial, variant) for variant in variants), self._jobs)
 
 
 def _variants(tuner: Any, configs: Sequence[Any], kwargs: dict[str, Any]) -> list[_Variant]:
     """Configs by what the kernel's source can see of them."""
-    found: dict[str, _Variant] = {}
+    variants: dict[str, _Variant] = {}
     for config in configs:
-        seen = {k: repr(v) for k, v in config.all_kwargs().items() if k in tuner.arg_names}
+        visible = {k: repr(v) for k, v in config.all_kwargs().items() if k in tuner.arg_names}
         # Hooks are code: what they do is not known.
-        key = dumps([sorted(seen.items()), repr(config.pre_hook)])
-        if key not in found:
+        key = dumps([sorted(visible.items()), repr(config.pre_hook)])
+        if key not in variants:
             values = {**tuner.nargs, **kwargs, **config.kwargs}
-            found[key] = _Variant(config, [], suspicion(tuner.base_fn, values))
-        found[key].labels.append(config_of(config))
-    return list(found.values())
+            variants[key] = _Variant(config, [], suspicion(tuner.base_fn, values))
+        variants[key].labels.append(config_of(config))
+    return list(variants.values())
 
 
 def compare_configs(ask: dict[str, Any], folder: Path, deadline: float) -> dict[str, Any]:
     """What the configs of tuned kernels leave, against each other."""
     checker = Checker(
-        kernels=ask["kernels"],
-        folder=folder,
-        jobs=ask["jobs"],
-        deadline=deadline,
-        injected=ask["injected"],
+        Forks(folder, deadline), kernels=ask["kernels"], jobs=ask["jobs"], injected=ask["injected"]
     )
     around = replacing(checker.replaced())
     returned, error, reads = run_with_values(ask, folder, around, assembles=False)
     if checker.leave_at:
         end_with(checker.leave_at, partial(results, checker.skipped, returned, error))
-    said = describe_error(error, ask["file"]) if error else None
-    return {"findings": checker.findings, "skipped": checker.skipped, "error": said, "reads": reads}
+    return {
+        "findings": checker.findings,
+        "skipped": checker.skipped,
+        "error": describe_error(error, ask["file"]) if error else None,
+        "reads": reads,
+    }
 
 
 def _returned(
     ask: dict[str, Any], variant: dict[str, Any], folder: Path
 ) -> dict[str, torch.Tensor]:
     """What the launch returns, with every tuner's first config (or the injected one)."""
-    checker = Checker(kernels=[], folder=folder, jobs=1, deadline=0.0, injected=variant["injected"])
+    checker = Checker(Forks(folder, 0.0), kernels=[], jobs=1, injected=variant["injected"])
     launch = {**ask, "overrides": variant["overrides"]}
     around, rounding = replacing(checker.replaced()), variant.get("rounding")
     returned, error, reads = run_with_values(launch, folder, around, rounding=rounding)
@@ -698,17 +680,17 @@ def compare_variants(ask: dict[str, Any], folder: Path, deadline: float) -> dict
     noisy = [{**variants[0], "rounding": seed} for seed in _SEEDS]
     bodies = (partial(_returned, ask, variant, folder) for variant in [*variants, *noisy])
     trials = Forks(folder, deadline).all(bodies, ask["jobs"])
-    first, others, noise = trials[0], trials[1 : len(variants)], trials[len(variants) :]
-    found: list[dict[str, Any]] = []
-    for other in others:
-        error = (first.error and f"the original: {first.error}") or other.error
+    first, noise = trials[0], trials[len(variants) :]
+    departures: list[dict[str, Any]] = []
+    for trial in trials[1 : len(variants)]:
+        error = (first.error and f"the original: {first.error}") or trial.error
         if not error and not first.tensors:
             error = "the launch returns nothing that could be compared"
-        apart = None if error else compare(other, first, noise)
+        apart = None if error else compare(trial, first, noise)
         facts = {**numbers(apart), "differs": apart.differs} if apart else {}
-        found.append({"error": error, **facts})
+        departures.append({"error": error, **facts})
     reads = [loads(path.read_text()) for path in sorted(folder.glob("reads-*.json"))]
-    return {"variants": found, "reads": reads}
+    return {"variants": departures, "reads": reads}
 
 
 def main() -> None:

@@ -26,11 +26,12 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps, loads
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -48,16 +49,16 @@ from harness.frontends.triton.child.interpreting import (
 )
 from harness.frontends.triton.child.recording import (
     Injected,
-    by_name,
+    bind,
     config_of,
-    describe_argument,
+    constexprs_of,
     describe_arguments,
-    describe_constexpr,
+    describe_values,
     grid_dims,
     identity,
-    injected_configs,
     injected_options,
     plain_config,
+    pruned_configs,
     storages_of,
 )
 from harness.io.children.captures import leave
@@ -69,17 +70,17 @@ _POLL_SECONDS = 0.02
 
 
 class _Call(NamedTuple):
-    """A kernel, what would run it, and what that is given."""
+    """A kernel as Triton compiles it, or what says the same; what would interpret it, if any."""
 
-    kernel: GivenKernel
+    kernel: Any
     executor: Any
+    grid: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     @property
-    def arguments(self) -> dict[str, Any]:
-        """For each of the kernel's parameters, in their order."""
-        return self.kernel.bind(self.args, self.kwargs)
+    def storages(self) -> list[Any]:
+        return storages_of(bind(self.kernel, self.args, self.kwargs).values())
 
 
 @dataclass
@@ -89,7 +90,7 @@ class _Interpretation:
     child: int
     path: Path
     deadline: float
-    found: dict[str, Any] | None = None
+    outcome: dict[str, Any] | None = None
 
 
 @dataclass
@@ -97,8 +98,8 @@ class _Launch:
     """A launch that was handed over; `variants` are its configs, `variant` the one to go on with.
 
     `buffers` are files with the storages after it, None where they are to be interpreted;
-    one that `hangs` is not interpreted. `is_whole`: they are what all of its programs leave. `left`
-    are the sha256 of the storages that the launch code went on with.
+    one that `hangs` is not interpreted. `is_whole`: they are what all of its programs leave.
+    `results` are the sha256 of the storages that the launch code went on with.
     """
 
     kernel: str
@@ -109,7 +110,7 @@ class _Launch:
     hangs: bool
     is_whole: bool
     interpretation: _Interpretation | None = None
-    left: list[str] = field(default_factory=list)
+    results: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -140,11 +141,13 @@ class HandedLaunches:
             return handing._tuned(tuner, args, kwargs)
 
         def launched(executor: Any, *args: Any, **kwargs: Any) -> None:
-            handing._launched(executor, args, kwargs)
+            call = _Call(_kernel_of(executor), executor, executor.grid, args, kwargs)
+            handing._launched(call)
 
         def ran(function: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+            # Gluon compiles whatever `TRITON_INTERPRET` says.
             if not warmup:
-                handing._launched(CompiledLaunch.of(function, grid), args, kwargs)
+                handing._launched(_Call(function, None, grid, args, kwargs))
 
         return [
             (Autotuner, "run", tuned),
@@ -154,9 +157,7 @@ class HandedLaunches:
 
     def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what every config would be launched with; then launch the one that is asked for."""
-        tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
-        tuner.configs = injected_configs(tuner, self.injected) or tuner.configs
-        configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
+        configs = pruned_configs(tuner, args, kwargs, self.injected)
         noted: list[dict[str, Any]] = []
         for config in configs:
             # Hooks write to what they are given: each config starts from the same values.
@@ -180,31 +181,32 @@ class HandedLaunches:
         finally:
             self._follow = None
 
-    def _launched(self, executor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        kernel = GivenKernel.of(executor)
-        call = _Call(kernel, executor, args, kwargs)
+    def _launched(self, call: _Call) -> None:
         if self._listing is not None:
             self._noted.append(self._variant(call, self._listing))
             return
         launch = self._follow
         if launch is None:
+            name = call.kernel.fn.__name__
             configs = [
-                plain_config(kernel, args, {**kwargs, **options})
-                for options in ({}, *injected_options(kernel.name, self.injected))
+                plain_config(call.kernel, call.args, {**call.kwargs, **options})
+                for options in ({}, *injected_options(name, self.injected))
             ]
             variant = self._variant(call, configs[0])
             variants = [{**variant, "config": config} for config in configs]
-            launch = self._hand_over(kernel.name, variants)
+            launch = self._hand_over(name, variants)
         self._complete(launch, call)
 
     def _variant(self, call: _Call, config: dict[str, Any]) -> dict[str, Any]:
-        kernel, executor, args, kwargs = call
-        constexprs = {each.name for each in kernel.params if each.is_constexpr}
+        kernel, _, grid, args, kwargs = call
         return {
             "config": config,
-            "grid": grid_dims(kernel, args, kwargs, executor.grid),
+            "grid": grid_dims(kernel, args, kwargs, grid),
             "described": describe_arguments(kernel, args, kwargs),
-            **self.snapshots.take(call.arguments, constexprs),
+            "arguments": describe_values(
+                bind(kernel, args, kwargs), constexprs_of(kernel), call.storages
+            ),
+            "buffers": [self.snapshots.keep(storage) for storage in call.storages],
         }
 
     def _hand_over(self, kernel: str, variants: list[dict[str, Any]]) -> _Launch:
@@ -222,9 +224,9 @@ class HandedLaunches:
 
     def _complete(self, launch: _Launch, call: _Call) -> None:
         """Give the launch code the values that the launch leaves."""
-        storages = storages_of(call.arguments.values())
-        is_asked = any(fnmatchcase(launch.kernel, name) for name in self.kernels)
-        if launch.buffers is None or (is_asked and not launch.hangs):
+        storages = call.storages
+        is_selected = any(fnmatchcase(launch.kernel, name) for name in self.kernels)
+        if launch.buffers is None or (is_selected and not launch.hangs):
             path = self.folder / f"interpreted-{len(self.launches)}.json"
             child = split()
             if child == 0:
@@ -233,15 +235,15 @@ class HandedLaunches:
             launch.interpretation = _Interpretation(child, path, deadline)
         names = launch.buffers
         if names is None:
-            found = self._collect(launch)
-            launch.values = f"{launch.values}; {found['error'] or 'interpreted'}"
-            launch.is_whole = not found["error"]
-            names = [f"{each['sha256']}.bin" for each in found["buffers"]]
+            outcome = self._collect(launch)
+            launch.values = f"{launch.values}; {outcome['error'] or 'interpreted'}"
+            launch.is_whole = not outcome["error"]
+            names = [f"{buffer['sha256']}.bin" for buffer in outcome["buffers"]]
         for storage, name in zip(storages, names, strict=False):
             _load(storage, self.folder / name)
-        launch.left = [name.removesuffix(".bin") for name in names]
-        before = [each["sha256"] for each in launch.variants[launch.variant]["buffers"]]
-        pairs = list(zip(before, launch.left, strict=False))
+        launch.results = [name.removesuffix(".bin") for name in names]
+        before = [buffer["sha256"] for buffer in launch.variants[launch.variant]["buffers"]]
+        pairs = list(zip(before, launch.results, strict=False))
         written = [index for index, (was, is_now) in enumerate(pairs) if was != is_now]
         # What leaves all as it was may have had to write to any of them.
         number = len(self.launches)
@@ -250,8 +252,8 @@ class HandedLaunches:
     def _interpret_into(self, path: Path, call: _Call, storages: list[Any]) -> NoReturn:
         """Interpret a launch in this fork, on its own copy of all tensors."""
         try:
-            if isinstance(call.executor, CompiledLaunch):
-                raise TypeError(f"Triton's interpreter does not take {call.kernel.name}")
+            if call.executor is None:
+                raise TypeError(f"Triton's interpreter does not take {call.kernel.fn.__name__}")
             # The interpreter works on plain CPU tensors, and knows it.
             with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
                 self._interpret(call.executor, *call.args, **call.kwargs)
@@ -263,52 +265,57 @@ class HandedLaunches:
             os._exit(0)
 
     def _collect(self, launch: _Launch) -> dict[str, Any]:
-        mine = launch.interpretation
-        assert mine is not None
-        if mine.found is None:
-            said = ended_badly(wait_until(mine.child, mine.deadline)) or "ended without a message"
-            is_there = mine.path.exists()
-            nothing = {"buffers": [], "error": said}
-            mine.found = loads(mine.path.read_text()) if is_there else nothing
-        return mine.found
+        fork = launch.interpretation
+        assert fork is not None
+        if fork.outcome is None:
+            reason = ended_badly(wait_until(fork.child, fork.deadline)) or "ended without a message"
+            is_there = fork.path.exists()
+            nothing = {"buffers": [], "error": reason}
+            fork.outcome = loads(fork.path.read_text()) if is_there else nothing
+        return fork.outcome
 
     def result(self, error: BaseException | None) -> list[dict[str, Any]]:
-        """All launches, once the launch code is at its end, which this error may be."""
-        found = []
-        asserted = self._asserted(self.following.found(error))
-        for number, launch in enumerate(self.launches, 1):
-            variants = [{**each, "asserted": asserted.get(number, [])} for each in launch.variants]
-            if launch.interpretation:
-                said = self._collect(launch)
-                mine = {"interpreted": said["buffers"], "error": said["error"]}
-                chosen = _to_the_interpreter(variants[launch.variant])
-                variants = [
-                    {**each, **mine} if _to_the_interpreter(each) == chosen else each
-                    for each in variants
-                ]
-            found.append({"kernel": launch.kernel, "variants": variants, "values": launch.values})
-        return found
+        """All launches, once the launch code has ended, perhaps with this error."""
+        asserted = self._asserted(self.following.assertions(error))
+        return [
+            {
+                "kernel": launch.kernel,
+                "variants": self._with_outcomes(launch, asserted.get(number, [])),
+                "values": launch.values,
+            }
+            for number, launch in enumerate(self.launches, 1)
+        ]
 
-    def _asserted(self, found: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    def _with_outcomes(
+        self, launch: _Launch, asserted: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Its variants with what is asserted of them, and what the interpreter left."""
+        variants = [{**variant, "asserted": asserted} for variant in launch.variants]
+        if launch.interpretation:
+            outcome = self._collect(launch)
+            # The interpreter knows no warps and no stages.
+            chosen = {**variants[launch.variant], "config": None}
+            for variant in variants:
+                if {**variant, "config": None} == chosen:
+                    variant.update(interpreted=outcome["buffers"], error=outcome["error"])
+        return variants
+
+    def _asserted(self, assertions: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
         """What the launch code asserts, by the numbers of the launches that it sees values of."""
         asserted: dict[int, list[dict[str, Any]]] = {}
-        for each in found:
-            numbers = sorted({number for number, _ in each["places"]})
-            seen = [self.launches[number - 1] for number in numbers]
-            if not all(launch.is_whole and launch.left for launch in seen):
+        for assertion in assertions:
+            places = assertion.pop("places")
+            launches = {number: self.launches[number - 1] for number, _ in sorted(places)}
+            if not all(launch.is_whole and launch.results for launch in launches.values()):
                 continue
-            said = {name: value for name, value in each.items() if name != "places"}
-            said["kernels"] = list(dict.fromkeys(launch.kernel for launch in seen))
-            for number, launch in zip(numbers, seen, strict=True):
-                left = enumerate(launch.left)
-                names = [name if (number, n) in each["places"] else None for n, name in left]
-                asserted.setdefault(number, []).append({**said, "buffers": names})
+            assertion["kernels"] = list(
+                dict.fromkeys(launch.kernel for launch in launches.values())
+            )
+            for number, launch in launches.items():
+                results = enumerate(launch.results)
+                names = [name if (number, n) in places else None for n, name in results]
+                asserted.setdefault(number, []).append({**assertion, "buffers": names})
         return asserted
-
-
-def _to_the_interpreter(variant: dict[str, Any]) -> dict[str, Any]:
-    """What of a variant it sees: it knows no warps and no stages."""
-    return {name: value for name, value in variant.items() if name != "config"}
 
 
 def _saved(values: dict[str, Any]) -> list[tuple[Any, Any]]:
@@ -354,8 +361,8 @@ def main(place: str) -> None:
     around = (handing.following, replacing(handing.replaced()))
     on_empty = handing.snapshots.heard_of
     _, error, reads = run_with_values(ask, folder, *around, on_empty=on_empty)
-    said = describe_error(error, ask["file"]) if error else None
-    leave({"launches": handing.result(error), "error": said, "reads": reads}, folder)
+    described = describe_error(error, ask["file"]) if error else None
+    leave({"launches": handing.result(error), "error": described, "reads": reads}, folder)
 
 
 _LARGEST = 128 << 20
@@ -381,34 +388,19 @@ class Snapshots:
             if 0 < storage.nbytes() <= _LARGEST:
                 self._empty[storage.data_ptr()] = hashlib.sha256(_bytes(storage)).hexdigest()
 
-    def take(self, arguments: Mapping[str, Any], constexprs: set[str]) -> dict[str, Any]:
-        """Arguments by name and the buffers behind them, for JSON.
+    def keep(self, storage: Any) -> dict[str, Any]:
+        """Write one storage, unless its bytes are written already.
 
         Raises:
-            TooLargeError: a storage is too large to be kept.
+            TooLargeError: it is too large to be kept.
         """
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-            places: dict[int, int] = {}
-            buffers: list[dict[str, Any]] = []
-            for storage in storages_of(arguments.values()):
-                places[identity(storage)] = len(buffers)
-                buffers.append(self.keep(storage))
-            described = [
-                describe_constexpr(name, value)
-                if name in constexprs
-                else describe_argument(name, value, places)
-                for name, value in arguments.items()
-            ]
-        return {"arguments": described, "buffers": buffers}
-
-    def keep(self, storage: Any) -> dict[str, Any]:
-        """Write one storage, unless its bytes are written already."""
         if storage.nbytes() > _LARGEST:
             raise TooLargeError(
                 f"an argument of {storage.nbytes():,} bytes is too large to be executed on a CPU; "
                 "make the launch smaller with --set"
             )
-        data = _bytes(storage)
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            data = _bytes(storage)
         sha256 = hashlib.sha256(data).hexdigest()
         path = self._folder / f"{sha256}.bin"
         if not path.exists():
@@ -422,51 +414,14 @@ def _bytes(storage: Any) -> bytes:
     return view
 
 
-class _Parameter(NamedTuple):
-    """As Triton has it of a compiled function."""
-
-    name: str
-    default: Any
-    is_constexpr: bool
-
-
-@dataclass
-class GivenKernel:
+def _kernel_of(executor: Any) -> Any:
     """A kernel that the interpreter is about to run, with what a compiled one would say."""
-
-    fn: Any
-    arg_names: list[str]
-    params: list[_Parameter]
-
-    @classmethod
-    def of(cls, executor: Any) -> GivenKernel:
-        found = inspect.signature(executor.fn).parameters.values()
-        params = [
-            _Parameter(each.name, each.default, each.name in executor.constexprs) for each in found
-        ]
-        return cls(executor.fn, [each.name for each in found], params)
-
-    @property
-    def name(self) -> str:
-        return str(self.fn.__name__)
-
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        given = {**by_name(self.arg_names, args), **kwargs}
-        return {each.name: given.get(each.name, each.default) for each in self.params}
-
-
-@dataclass
-class CompiledLaunch:
-    """A launch that is not interpreted: Gluon compiles whatever `TRITON_INTERPRET` says."""
-
-    fn: Any
-    grid: Any
-    constexprs: set[str]
-
-    @classmethod
-    def of(cls, function: JITFunction, grid: Any) -> CompiledLaunch:
-        names = {each.name for each in function.params if each.is_constexpr}
-        return cls(function.fn, grid, names)
+    params = [
+        SimpleNamespace(name=p.name, default=p.default, is_constexpr=p.name in executor.constexprs)
+        for p in inspect.signature(executor.fn).parameters.values()
+    ]
+    names = [parameter.name for parameter in params]
+    return SimpleNamespace(fn=executor.fn, arg_names=names, params=params)
 
 
 _COMPARISONS = ("isclose", "allclose", "equal")
@@ -480,6 +435,7 @@ _READS = frozenset(
 
 Place = tuple[int, int]
 """A launch by its number, from 1 on, and one of its buffers."""
+_Origins = dict[int, frozenset[Place]]
 
 
 @dataclass(frozen=True)
@@ -502,14 +458,14 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         super().__init__()
         self._file = file
         # By the address of a storage: what it holds comes from; and what a launch wrote itself.
-        self._from: dict[int, frozenset[Place]] = {}
-        self._direct: dict[int, frozenset[Place]] = {}
+        self._from: _Origins = {}
+        self._direct: _Origins = {}
         self._reads: list[_Read] = []
 
     def wrote(self, number: int, storages: Sequence[Any], written: Iterable[int]) -> None:
         """A launch, by its number, has written these of its storages, from what is in all."""
-        addresses = [identity(each) for each in storages]
-        origins = frozenset().union(*(self._from.get(each, frozenset()) for each in addresses))
+        addresses = list(map(identity, storages))
+        origins = _places_at(addresses, self._from)
         for index in written:
             own = frozenset({(number, index)})
             self._from[addresses[index]] = origins | own
@@ -527,18 +483,19 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         result = func(*args, **kwargs)
         if not self._from or name == "__get__":
             return result
-        given = [identity(each) for each in storages_of([*args, *kwargs.values()])]
-        places = frozenset().union(*(self._from.get(each, frozenset()) for each in given))
-        direct = frozenset().union(*(self._direct.get(each, frozenset()) for each in given))
+        inputs = list(map(identity, storages_of([*args, *kwargs.values()])))
+        places = _places_at(inputs, self._from)
+        direct = _places_at(inputs, self._direct)
         if places and name in _READS:
             relative = _apart(args) if name in _COMPARISONS else None
-            frames = tuple(_frames(sys._getframe(1)))  # noqa: SLF001 - nothing else tells
+            caller = sys._getframe(1)  # noqa: SLF001 - nothing else tells
+            frames = tuple((frame.f_code, line) for frame, line in traceback.walk_stack(caller))
             self._reads.append(_Read(places, direct, frames, relative))
-        left = [args[0]] if name == "__setitem__" else [result]
-        for address in map(identity, storages_of(left)):
+        outputs = [args[0]] if name == "__setitem__" else [result]
+        for address in map(identity, storages_of(outputs)):
             if not places:
                 # What lay at this address before is gone.
-                if address not in given:
+                if address not in inputs:
                     self._from.pop(address, None)
                     self._direct.pop(address, None)
                 continue
@@ -546,27 +503,28 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
             self._direct[address] = direct | self._direct.get(address, frozenset())
         return result
 
-    def found(self, error: BaseException | None) -> list[dict[str, Any]]:
+    def assertions(self, error: BaseException | None) -> list[dict[str, Any]]:
         """The assertions that values of launches went into, in their order: which hold, which not.
 
         The places of one that holds are those that it sees without another kernel between.
         """
         failed = self._failed(error)
         asserts = _assert_lines(self._file)
-        found = []
+        holding = []
         by_line: dict[int, list[_Read]] = {}
         for read in self._reads:
-            line = _line(read, self._file)
+            lines = (line for code, line in read.frames if code.co_filename == self._file)
+            line = next(lines, None)
             is_assertion = line in asserts or any(
                 code.co_name.startswith("assert") for code, _ in read.frames
             )
             if line is not None and is_assertion:
                 by_line.setdefault(line, []).append(read)
         for line, reads in by_line.items():
-            places = frozenset().union(*(each.direct for each in reads))
             if failed is None or failed["where"] != self._where(line):
-                found.append({"where": self._where(line), "holds": True, "places": places})
-        return [*found, failed] if failed else found
+                places = frozenset().union(*(read.direct for read in reads))
+                holding.append({"where": self._where(line), "holds": True, "places": places})
+        return [*holding, failed] if failed else holding
 
     def _where(self, line: int) -> str:
         return f"{Path(self._file).name}:{line}"
@@ -583,28 +541,24 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
             return None
         code, line = raised[-1]
         here = [read for read in self._reads if (code, line) in read.frames]
-        near = here or [read for read in self._reads if code in [each for each, _ in read.frames]]
+        near = here or [read for read in self._reads if code in dict(read.frames)]
         if not near:
             return None
-        measured = [each.relative for each in near if each.relative is not None]
+        measured = [read.relative for read in near if read.relative is not None]
         return {
             "where": self._where(line),
             "holds": False,
-            "places": frozenset().union(*(each.places for each in near)),
+            "places": frozenset().union(*(read.places for read in near)),
             "relative": max(measured) if here and measured else None,
             "message": " ".join(str(error).split())[:200]
             or linecache.getline(code.co_filename, line).strip(),
         }
 
 
-def _frames(frame: Any) -> Iterator[tuple[Any, int]]:
-    while frame is not None:
-        yield frame.f_code, frame.f_lineno
-        frame = frame.f_back
-
-
-def _line(read: _Read, file: str) -> int | None:
-    return next((line for code, line in read.frames if code.co_filename == file), None)
+def _places_at(
+    addresses: Iterable[int], origins: Mapping[int, frozenset[Place]]
+) -> frozenset[Place]:
+    return frozenset().union(*(origins.get(address, frozenset()) for address in addresses))
 
 
 def _assert_lines(file: str) -> set[int]:
@@ -618,11 +572,11 @@ def _assert_lines(file: str) -> set[int]:
 
 def _apart(args: tuple[Any, ...]) -> float | None:
     """How far the first two tensors are apart, against the scale of the second."""
-    pair = [each for each in args[:2] if isinstance(each, torch.Tensor)]
+    pair = [value for value in args[:2] if isinstance(value, torch.Tensor)]
     if len(pair) != len(args[:2]) or pair[0].shape != pair[-1].shape:
         return None
     with torch._C.DisableTorchFunction(), torch.no_grad():  # noqa: SLF001 - there is no other way
-        left, right = (each.detach().double() for each in pair)
+        left, right = (tensor.detach().double() for tensor in pair)
         if not left.numel() or not bool(torch.isfinite(torch.stack([left, right])).all()):
             return None
         scale = right.abs() + right.square().mean().sqrt()

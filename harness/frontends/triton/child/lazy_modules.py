@@ -106,12 +106,12 @@ def _disable(fn: Any = None, *args: Any, **kwargs: Any) -> Any:
     disabled: list[Callable[..., Any]] = []
 
     @functools.wraps(fn)
-    def call(*given: Any, **named: Any) -> Any:
+    def call(*values: Any, **named: Any) -> Any:
         if type(sys.modules.get(_COMPILER)) is _LazyModule:
-            return fn(*given, **named)
+            return fn(*values, **named)
         if not disabled:
             disabled.append(_real(_COMPILER, "disable")(fn, *args, **kwargs))
-        return disabled[0](*given, **named)
+        return disabled[0](*values, **named)
 
     return call
 
@@ -131,10 +131,6 @@ class _Basic:
         return getattr(_real(_SYMBOLS, "Basic"), name)
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
 def _equal(left: Any, right: Any) -> bool:
     # A shape equals a list of the same sizes.
     return bool(list(left) == list(right) if isinstance(left, tuple | list) else left == right)
@@ -142,42 +138,34 @@ def _equal(left: Any, right: Any) -> bool:
 
 # What functions for symbols say of plain truths, and of plain sizes; the same in all versions.
 _OF_TRUTHS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), _itself),
-    **dict.fromkeys(("guard_size_oblivious", "statically_known_true"), _itself),
+    **dict.fromkeys(("expect_true", "guard_or_false", "guard_or_true"), bool),
+    **dict.fromkeys(("guard_size_oblivious", "statically_known_true"), bool),
     "sym_and": lambda *values: all(values),
     "sym_or": lambda *values: any(values),
 }
 _OF_SIZES: dict[str, Callable[..., Any]] = {
-    "guarding_hint_or_throw": _itself,
+    "guarding_hint_or_throw": lambda size: size,
     "has_guarding_hint": lambda _: True,
     "is_nested_int": lambda _: False,
     "sym_eq": _equal,
 }
 
 
-def _is_truth(value: Any) -> bool:
-    return type(value) is bool
+def _unless_symbolic(name: str, answer: Callable[..., Any], plain: type) -> Callable[..., Any]:
+    """The answer where all values, and items of lists, are plain; else what torch says."""
 
-
-def _is_size(value: Any) -> bool:
-    if isinstance(value, tuple | list):
-        return all(type(each) is int for each in value)
-    return type(value) is int
-
-
-def _unless_symbolic(
-    name: str, answer: Callable[..., Any], is_plain: Callable[[Any], bool]
-) -> Callable[..., Any]:
     def answered(*values: Any) -> Any:
-        return (answer if all(map(is_plain, values)) else _real(_SHAPES, name))(*values)
+        items = [v if isinstance(v, tuple | list) and plain is int else [v] for v in values]
+        is_plain = all(type(item) is plain for group in items for item in group)
+        return (answer if is_plain else _real(_SHAPES, name))(*values)
 
     return answered
 
 
 def leave_torch_unread() -> None:
     """Leave unread what torch's own code for meta tensors imports without need."""
-    answers = {name: _unless_symbolic(name, of, _is_truth) for name, of in _OF_TRUTHS.items()}
-    answers |= {name: _unless_symbolic(name, of, _is_size) for name, of in _OF_SIZES.items()}
+    answers = {name: _unless_symbolic(name, of, bool) for name, of in _OF_TRUTHS.items()}
+    answers |= {name: _unless_symbolic(name, of, int) for name, of in _OF_SIZES.items()}
     import_later(_SYMBOLS, {"Basic": _Basic()})
     import_later(_COMPILER, {"disable": _disable})
     import_later(_SHAPES, answers)

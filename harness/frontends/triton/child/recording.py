@@ -5,7 +5,6 @@ replaced: benchmarking (calls each config once) and `JITFunction.run` (notes the
 that launches nothing may ask Triton's compiler itself: `triton.compile(source)` is noted, too. That
 is how a reproducer is written that needs neither a GPU nor torch.
 
-A launch is described by its config, its arguments as Triton sees them, and its grid.
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
@@ -19,9 +18,8 @@ import hashlib
 import inspect
 import operator
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 from json import dumps
 from typing import Any
@@ -33,8 +31,22 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.jit import JITFunction
 
-from harness.frontends.pretend.recorded import NotCompiled, Record, Recorder, Replaced, hash_of
+from harness.frontends.pretend.recorded import (
+    NotCompiled,
+    Record,
+    Recorder,
+    Replaced,
+    asked_configs,
+    hash_of,
+)
 
+Injected = dict[str, list[dict[str, Any]]]
+
+OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+"""What `triton.Config` takes by name; all else of a config is a meta-parameter."""
+
+_OF_A_LAUNCH = (*OPTIONS, "ptx_options")
+# What every config has unless it says otherwise: the same config has one name in all versions.
 _DEFAULTS = {
     "num_ctas": 1,
     # Triton 3.2 only.
@@ -56,6 +68,20 @@ def by_name(names: list[str], args: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(names, args, strict=False))
 
 
+def bind(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of each of a kernel's parameters, in their order."""
+    values = {**by_name(function.arg_names, args), **kwargs}
+    return {
+        parameter.name: values.get(parameter.name, getattr(parameter, "default", None))
+        for parameter in function.params
+    }
+
+
+def constexprs_of(function: Any) -> set[str]:
+    """The parameters that are constants of the compiled kernel."""
+    return {parameter.name for parameter in function.params if parameter.is_constexpr}
+
+
 def config_of(config: Any) -> dict[str, Any]:
     """A tuner's config by name, options among them; the same in all versions of Triton."""
     values = dict(config.all_kwargs())
@@ -63,23 +89,25 @@ def config_of(config: Any) -> dict[str, Any]:
         value = getattr(config, option, None)
         if value is not None:
             values.setdefault(option, value)
-    # What every config has unless it says otherwise: the same config has one name in all versions.
-    for option, default in _DEFAULTS.items():
-        if values.get(option) == default:
-            del values[option]
-    return {name: _plain(value) for name, value in values.items() if value is not None}
+    return {
+        name: _plain(value)
+        for name, value in values.items()
+        if value is not None and value != _DEFAULTS.get(name)
+    }
 
 
 def plain_config(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The config of a launch without a tuner: its meta-parameters, and the options it gives."""
-    given = {**by_name(function.arg_names, args), **kwargs}
-    names = [parameter.name for parameter in function.params if parameter.is_constexpr]
-    values = {name: getattr(given.get(name), "value", given.get(name)) for name in names}
-    config = {
-        name: value for name, value in values.items() if isinstance(value, bool | int | float | str)
-    }
+    values = {**by_name(function.arg_names, args), **kwargs}
     options = {name: _plain(kwargs[name]) for name in OPTIONS if kwargs.get(name) is not None}
-    return {**config, **options}
+    return {**_plain_constants(function, values), **options}
+
+
+def _plain_constants(function: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the values that are a kernel's meta-parameters and plain."""
+    names = [parameter.name for parameter in function.params if parameter.is_constexpr]
+    inner = {name: getattr(values.get(name), "value", values.get(name)) for name in names}
+    return {n: v for n, v in inner.items() if isinstance(v, bool | int | float | str)}
 
 
 def _plain(value: Any) -> Any:
@@ -91,17 +119,11 @@ def describe_arguments(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[dict[str, Any]]:
     """What Triton specialises on, argument by argument (never finer than needed to be safe)."""
-    bound = {**by_name(function.arg_names, args), **kwargs}
-    described = []
-    for parameter in function.params:
-        if parameter.name in bound:
-            value = bound[parameter.name]
-        else:
-            value = getattr(parameter, "default", None)
-        described.append(
-            {"name": parameter.name, **_describe(value, constexpr=parameter.is_constexpr)}
-        )
-    return described
+    constexprs = constexprs_of(function)
+    return [
+        {"name": name, **_describe(value, constexpr=name in constexprs)}
+        for name, value in bind(function, args, kwargs).items()
+    ]
 
 
 def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
@@ -125,24 +147,16 @@ def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
     if isinstance(value, tuple):
         return {"tuple": [_describe(item, constexpr=False) for item in value]}
     if hasattr(value, "block_shape"):
-        return _describe_descriptor(value)
+        # Whatever a descriptor has beside a tensor's own is part of its type.
+        names = [f.name for f in fields(value)] if is_dataclass(value) else ["layout"]
+        of_a_tensor = {"base", "shape", "strides", "block_shape"}
+        return {
+            "descriptor": str(value.base.dtype).removeprefix("torch."),
+            "block": list(value.block_shape),
+            "rank": len(value.shape),
+            **{n: stable(getattr(value, n, None)) for n in names if n not in of_a_tensor},
+        }
     return {"object": stable(value)}
-
-
-def _describe_descriptor(value: Any) -> dict[str, Any]:
-    """A tensor descriptor: whatever it has beside a tensor's own is part of its type."""
-    names = [each.name for each in fields(value)] if is_dataclass(value) else ["layout"]
-    more = {
-        name: stable(getattr(value, name, None))
-        for name in names
-        if name not in {"base", "shape", "strides", "block_shape"}
-    }
-    return {
-        "descriptor": str(value.base.dtype).removeprefix("torch."),
-        "block": list(value.block_shape),
-        "rank": len(value.shape),
-        **more,
-    }
 
 
 def stable(value: Any) -> str:
@@ -151,21 +165,14 @@ def stable(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}" if " at 0x" in text else text
 
 
-def specialization(described: dict[str, Any]) -> dict[str, Any]:
-    """The part of a description that can change the code: not the exact shape or integer."""
-    hidden = {"shape", "value"}
-    return {name: item for name, item in described.items() if name not in hidden}
-
-
 def grid_dims(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> list[int]:
     """The sizes of the grid; a function is asked for it with what Triton binds: all parameters."""
     if callable(grid):
         names = {parameter.name for parameter in function.params}
-        given = {**by_name(function.arg_names, args), **kwargs}
-        bound = {name: value for name, value in given.items() if name in names}
+        values = {**by_name(function.arg_names, args), **kwargs}
         signature = inspect.signature(function.fn).parameters.values()
-        defaults = {each.name: each.default for each in signature if each.default is not each.empty}
-        grid = grid({**defaults, **bound})
+        defaults = {p.name: p.default for p in signature if p.default is not p.empty}
+        grid = grid({**defaults, **{n: v for n, v in values.items() if n in names}})
     grid = grid if isinstance(grid, tuple | list) else (grid,)
     return [operator.index(size) for size in grid]
 
@@ -175,28 +182,20 @@ def describe_views(arguments: Mapping[str, Any], constexprs: set[str]) -> dict[s
 
     For tensors without values: nothing is read.
     """
-    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-        storages = storages_of(arguments.values(), _number_of)
-        places = {_number_of(storage): number for number, storage in enumerate(storages)}
-        described = [
-            describe_constexpr(name, value)
-            if name in constexprs
-            else describe_argument(name, value, places, _number_of)
-            for name, value in arguments.items()
-        ]
+    storages = storages_of(arguments.values())
+    described = describe_values(arguments, constexprs, storages)
     return {"views": described, "storages": [int(storage.nbytes()) for storage in storages]}
 
 
-def storages_of(values: Any, number_of: Callable[[Any], int] | None = None) -> list[Any]:
+def storages_of(values: Any) -> list[Any]:
     """The storages behind arguments, each once, in the order in which they first appear."""
-    number_of = number_of or identity
-    found: dict[int, Any] = {}
+    storages: dict[int, Any] = {}
 
     def visit(value: Any) -> None:
         tensor = _tensor(value)
         if tensor is not None:
             storage = tensor.untyped_storage()
-            found.setdefault(number_of(storage), storage)
+            storages.setdefault(identity(storage), storage)
         elif hasattr(value, "block_shape"):
             visit(value.base)
         elif isinstance(value, tuple | list):
@@ -206,7 +205,7 @@ def storages_of(values: Any, number_of: Callable[[Any], int] | None = None) -> l
     with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
         for value in values:
             visit(value)
-    return list(found.values())
+    return list(storages.values())
 
 
 def _tensor(value: Any) -> torch.Tensor | None:
@@ -216,28 +215,31 @@ def _tensor(value: Any) -> torch.Tensor | None:
 
 
 def identity(storage: Any) -> int:
-    """The address of a storage; those of nothing have none of their own."""
-    return int(storage.data_ptr()) or -id(storage)
+    """The address of a storage; of one that has none, where torch has it."""
+    return int(storage.data_ptr()) or int(storage._cdata)  # noqa: SLF001 - there is no other way
 
 
-def _number_of(storage: Any) -> int:
-    """Of one that has no address: where torch has it."""
-    return int(storage._cdata)  # noqa: SLF001 - there is no other way
+def describe_values(
+    arguments: Mapping[str, Any], constexprs: set[str], storages: list[Any]
+) -> list[dict[str, Any]]:
+    """Arguments by their parameters' names, as views of these storages."""
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        places = {identity(storage): number for number, storage in enumerate(storages)}
+        return [
+            _constexpr(name, value) if name in constexprs else _argument(name, value, places)
+            for name, value in arguments.items()
+        ]
 
 
-def describe_constexpr(name: str, value: Any) -> dict[str, Any]:
-    """The value of one, where it is plain."""
+def _constexpr(name: str, value: Any) -> dict[str, Any]:
     value = getattr(value, "value", value)
-    plain = describe_argument(name, value, {}) if isinstance(value, bool | int | float) else {}
+    plain = _argument(name, value, {}) if isinstance(value, bool | int | float) else {}
     if isinstance(value, str):
         plain = {"type": "str", "value": value}
     return {**plain, "name": name, "kind": "constexpr"}
 
 
-def describe_argument(
-    name: str, value: Any, places: Mapping[int, int], number_of: Callable[[Any], int] = identity
-) -> dict[str, Any]:
-    """An argument by its parameter's name; `places` are the numbers of the storages."""
+def _argument(name: str, value: Any, places: Mapping[int, int]) -> dict[str, Any]:
     tensor = _tensor(value)
     if tensor is not None:
         wrapped = str(value.dtype) if not isinstance(value, torch.Tensor) else str(tensor.dtype)
@@ -247,7 +249,7 @@ def describe_argument(
             "dtype": wrapped.removeprefix("torch."),
             "shape": list(tensor.shape),
             "strides": list(tensor.stride()),
-            **_place(tensor, places, number_of),
+            **_place(tensor, places),
         }
     value = getattr(value, "value", value)
     if value is None:
@@ -262,18 +264,10 @@ def describe_argument(
     if isinstance(value, float):
         return {"name": name, "kind": "scalar", "type": "float", "value": value.hex()}
     if isinstance(value, tuple | list):
-        items = [
-            describe_argument(f"{name}.{n}", v, places, number_of) for n, v in enumerate(value)
-        ]
+        items = [_argument(f"{name}.{n}", item, places) for n, item in enumerate(value)]
         return {"name": name, "kind": "tuple", "items": items}
-    if hasattr(value, "block_shape"):
-        return _descriptor(name, value, places, number_of)
-    return {"name": name, "kind": "object", "type": type(value).__name__}
-
-
-def _descriptor(
-    name: str, value: Any, places: Mapping[int, int], number_of: Callable[[Any], int]
-) -> dict[str, Any]:
+    if not hasattr(value, "block_shape"):
+        return {"name": name, "kind": "object", "type": type(value).__name__}
     base = _tensor(value.base)
     assert base is not None
     return {
@@ -285,55 +279,49 @@ def _descriptor(
         "block": [int(size) for size in value.block_shape],
         "nan_padding": getattr(value, "padding", "zero") == "nan",
         "round_to_tf32": bool(getattr(value, "round_f32_to_tf32", False)),
-        **_place(base, places, number_of),
+        **_place(base, places),
     }
 
 
-def _place(
-    tensor: torch.Tensor, places: Mapping[int, int], number_of: Callable[[Any], int]
-) -> dict[str, Any]:
+def _place(tensor: torch.Tensor, places: Mapping[int, int]) -> dict[str, Any]:
     return {
-        "buffer": places[number_of(tensor.untyped_storage())],
+        "buffer": places[identity(tensor.untyped_storage())],
         "offset": tensor.storage_offset() * tensor.element_size(),
     }
 
 
-Injected = dict[str, list[dict[str, Any]]]
-
-OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
-"""What `triton.Config` takes by name; all else of a config is a meta-parameter."""
-
-_OF_A_LAUNCH = (*OPTIONS, "ptx_options")
-
-
-def injected_configs(tuner: Any, asked: Injected) -> list[Any] | None:
-    """The configs that take the place of a tuner's own; None where none are asked for its kernel.
+def injected_configs(tuner: Any, injected: Injected) -> list[Any] | None:
+    """The configs that take the place of a tuner's own; None where its kernel keeps them.
 
     They get the hook of the tuner's first config, which prepares the arguments for any of them.
     """
-    found = _of(tuner.base_fn.__name__, asked)
-    if found is None:
-        return None
+    configs = asked_configs(injected, tuner.base_fn.__name__)
     hook = next((config.pre_hook for config in tuner.configs), None)
-    return [_config(values, hook) for values in found]
-
-
-def injected_options(kernel: str, asked: Injected) -> list[dict[str, Any]]:
-    """Options for more launches of a kernel without a tuner; its other arguments stay."""
-    return [
-        {name: value for name, value in values.items() if name in _OF_A_LAUNCH}
-        for values in _of(kernel, asked) or ()
+    return configs and [
+        Config(
+            {name: value for name, value in values.items() if name not in OPTIONS},
+            **{name: value for name, value in values.items() if name in OPTIONS},
+            pre_hook=hook,
+        )
+        for values in configs
     ]
 
 
-def _of(kernel: str, asked: Mapping[str, Sequence[Mapping[str, Any]]]) -> Any:
-    return next((found for name, found in asked.items() if fnmatchcase(kernel, name)), None)
+def injected_options(kernel: str, injected: Injected) -> list[dict[str, Any]]:
+    """Options for more launches of a kernel without a tuner; its other arguments stay."""
+    return [
+        {name: value for name, value in values.items() if name in _OF_A_LAUNCH}
+        for values in asked_configs(injected, kernel) or ()
+    ]
 
 
-def _config(values: Mapping[str, Any], hook: Any) -> Any:
-    meta = {name: value for name, value in values.items() if name not in OPTIONS}
-    options = {name: value for name, value in values.items() if name in OPTIONS}
-    return Config(meta, **options, pre_hook=hook)
+def pruned_configs(
+    tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any], injected: Injected
+) -> list[Any]:
+    """Have a tuner look at a launch with its configs, or injected ones; those that it would try."""
+    tuner.nargs = by_name(tuner.arg_names, args)
+    tuner.configs = injected_configs(tuner, injected) or tuner.configs
+    return list(tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs)
 
 
 def suspicion(function: Any, values: Mapping[str, Any]) -> str:
@@ -347,15 +335,15 @@ def suspicion(function: Any, values: Mapping[str, Any]) -> str:
     - `offsets` is compared with a dimension (`offsets < D`), an argument whose value is known;
     - the value of `D` is larger than that of `P`.
     """
-    found = []
+    sentences = []
     for block, limit in _compared(function):
         covered, whole = _integer(values.get(block)), _integer(values.get(limit))
         if covered is not None and whole is not None and covered < whole:
-            found.append(
+            sentences.append(
                 f"{block}={covered} covers {covered} of {limit}={whole}, "
                 "and the kernel does not loop over it"
             )
-    return "; ".join(found)
+    return "; ".join(sentences)
 
 
 @cache
@@ -408,13 +396,12 @@ def _arange(node: ast.expr) -> str:
     """`P` of `tl.arange(0, P)`, also with a new axis behind it; empty for anything else."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
-        return ""
-    if node.func.attr != "arange" or len(node.args) != 2:
-        return ""
-    start, end = node.args
-    is_zero = isinstance(start, ast.Constant) and start.value == 0
-    return end.id if is_zero and isinstance(end, ast.Name) else ""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr="arange"), args=[ast.Constant(value=0), ast.Name(id=block)]
+        ):
+            return block
+    return ""
 
 
 def _is_used_elsewhere(tree: ast.Module, block: str) -> bool:
@@ -452,7 +439,7 @@ class LaunchRecord(Record):
     grid: Any
     suspect: str = ""
     arguments: list[dict[str, Any]] = field(default_factory=list)
-    given: dict[str, Any] = field(default_factory=dict)
+    views: dict[str, Any] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -464,7 +451,7 @@ class LaunchRecord(Record):
 
     def describe(self) -> dict[str, Any]:
         own = ("autotuned", "arguments", "grid", "suspect")
-        return {**super().describe(), **{name: getattr(self, name) for name in own}, **self.given}
+        return {**super().describe(), **{name: getattr(self, name) for name in own}, **self.views}
 
     def compile(self) -> Any:
         grid = tuple(self.grid) if self.grid else (1,)
@@ -486,11 +473,11 @@ class RecordedKernel(NotCompiled):
 
 @dataclass
 class _Tuning:
-    """An autotuner at work: on one config, or (None) between them; `seen` once one was tried."""
+    """An autotuner at work: on one config, or (None) between them, `is_over` once it tried any."""
 
     tuner: Any
     config: dict[str, Any] | None = None
-    seen: bool = False
+    is_over: bool = False
 
 
 class LaunchRecorder(Recorder):
@@ -532,9 +519,9 @@ class LaunchRecorder(Recorder):
             return recorder._benched(tuner, args, config, meta)
 
         def pruned(tuner: Any, kwargs: dict[str, Any]) -> Any:
-            kept = prune(tuner, kwargs)
-            recorder.pruned[tuner.base_fn.__name__] = (len(kept), len(tuner.configs))
-            return kept
+            configs = prune(tuner, kwargs)
+            recorder.pruned[tuner.base_fn.__name__] = (len(configs), len(tuner.configs))
+            return configs
 
         return [
             (JITFunction, "run", run),
@@ -564,7 +551,7 @@ class LaunchRecorder(Recorder):
         if config.pre_hook:
             config.pre_hook(named)
         tuner.pre_hook(named)
-        self._tuning[-1].seen = True
+        self._tuning[-1].is_over = True
         self._tuning.append(_Tuning(tuner, config_of(config)))
         try:
             tuner.fn.run(*args, **current)
@@ -585,7 +572,7 @@ class LaunchRecorder(Recorder):
             config = plain_config(function, args, kwargs)
         elif tuning.config is not None:
             config = tuning.config
-        elif tuning.seen:
+        elif tuning.is_over:
             # The winner's launch, after every config has been seen.
             return RecordedKernel(function.fn.__name__)
         else:
@@ -616,12 +603,15 @@ class LaunchRecorder(Recorder):
         record.arguments = describe_arguments(function, args, kwargs)
         record.key = _key(record)
         if self.keep(record):
+            values = bind(function, args, kwargs)
             # Like Triton, which asks for the grid once the kernel is compiled: where it raises,
             # the launch does, and what was compiled until then stays.
             record.grid, grid = None, record.grid
             record.grid = grid_dims(function, args, kwargs, grid)
-            record.given = _given(function, args, kwargs)
-            record.suspect = suspicion(function.fn, {**by_name(function.arg_names, args), **kwargs})
+            # Nothing where torch does not tell them of these tensors.
+            with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, AttributeError):
+                record.views = describe_views(values, constexprs_of(function))
+            record.suspect = suspicion(function.fn, values)
 
 
 def _as_they_are(value: Any) -> Any:
@@ -631,10 +621,10 @@ def _as_they_are(value: Any) -> Any:
     the code depends on none of their values.
     """
     if isinstance(value, dict):
-        return {name: _as_they_are(each) for name, each in value.items()}
+        return {name: _as_they_are(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         make = getattr(value, "_make", type(value))
-        return make([_as_they_are(each) for each in value])
+        return make([_as_they_are(item) for item in value])
     is_value = is_dataclass(value) or hasattr(value, "block_shape")
     if not is_value or isinstance(value, type | torch.Tensor) or not hasattr(value, "__dict__"):
         return value
@@ -655,30 +645,19 @@ def _source_key(function: Any) -> str:
         return hashlib.sha256(inspect.getsource(function.fn).encode()).hexdigest()
 
 
-def _given(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments as views of storages; nothing where torch does not tell them of these tensors."""
-    given = {**by_name(function.arg_names, args), **kwargs}
-    bound = {
-        each.name: given.get(each.name, getattr(each, "default", None)) for each in function.params
-    }
-    constexprs = {each.name for each in function.params if each.is_constexpr}
-    with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, AttributeError):
-        return describe_views(bound, constexprs)
-    return {}
-
-
 def _key(record: LaunchRecord) -> str:
     names = {parameter.name for parameter in record.function.params}
-    options = {n: stable(v) for n, v in sorted(record.kwargs.items()) if n not in names}
+    # The exact shape or integer does not change the code.
+    hidden = {"shape", "value"}
     body = {
         "source": _source_key(record.function),
-        "arguments": [specialization(argument) for argument in record.arguments],
-        "options": options,
+        "arguments": [
+            {name: fact for name, fact in argument.items() if name not in hidden}
+            for argument in record.arguments
+        ],
+        "options": {n: stable(v) for n, v in sorted(record.kwargs.items()) if n not in names},
     }
     return hashlib.sha256(dumps(body, sort_keys=True).encode()).hexdigest()
-
-
-_OPTIONS = {"num_warps": None, "num_stages": None, "num_ctas": 1, "maxnreg": None}
 
 
 @dataclass(kw_only=True)
@@ -715,11 +694,9 @@ class SourceRecord(Record):
             function.arg_names[key[0]] if isinstance(key, tuple) else key: value
             for key, value in self.source.constants.items()
         }
-        names = [parameter.name for parameter in function.params if parameter.is_constexpr]
-        config = {name: getattr(values.get(name), "value", values.get(name)) for name in names}
-        given = {n: self.options.get(n, default) for n, default in _OPTIONS.items()}
-        config |= {n: value for n, value in given.items() if value != _OPTIONS[n]}
-        return {n: v for n, v in config.items() if isinstance(v, bool | int | float | str)}
+        options = {n: v for n in OPTIONS if (v := self.options.get(n)) != _DEFAULTS.get(n)}
+        plain = {n: v for n, v in options.items() if isinstance(v, bool | int | float | str)}
+        return {**_plain_constants(function, values), **plain}
 
     def describe(self) -> dict[str, Any]:
         kinds = self.source.signature.items()

@@ -51,28 +51,24 @@ def _value(described: Mapping[str, Any], buffers: list[torch.Tensor]) -> Any:
 
 
 def _outputs(
-    given: Mapping[str, torch.Tensor],
+    results: Mapping[str, torch.Tensor],
     arguments: Mapping[str, Mapping[str, Any]],
     buffers: list[torch.Tensor],
     folder: Path,
 ) -> list[str | None]:
     """The sha256 of each buffer that the function says something of; the others are None."""
     covered = set()
-    for name, tensor in given.items():
+    for name, tensor in results.items():
         place = arguments.get(name, {})
         if place.get("kind") not in ("tensor", "descriptor"):
             raise ValueError(f"the kernel has no tensor {name!r}")
         _view(place, buffers).copy_(tensor)
         covered.add(place["buffer"])
-    names: list[str | None] = []
-    for number, buffer in enumerate(buffers):
-        if number not in covered:
-            names.append(None)
-            continue
-        data = buffer.numpy().tobytes()
-        sha256 = hashlib.sha256(data).hexdigest()
-        (folder / f"{sha256}.bin").write_bytes(data)
-        names.append(sha256)
+    names: list[str | None] = [None] * len(buffers)
+    for number in covered:
+        data = buffers[number].numpy().tobytes()
+        names[number] = hashlib.sha256(data).hexdigest()
+        (folder / f"{names[number]}.bin").write_bytes(data)
     return names
 
 
@@ -88,13 +84,13 @@ def main(place: str) -> None:
     for number, described in enumerate(variant["buffers"]):
         if data := bytearray((folder / f"{described['sha256']}.bin").read_bytes()):
             buffers[number] = torch.frombuffer(data, dtype=torch.uint8)
-    arguments = {each["name"]: each for each in variant["arguments"]}
+    arguments = {described["name"]: described for described in variant["arguments"]}
     names: list[str | None] = []
     error = None
     try:
-        values = {name: _value(each, buffers) for name, each in arguments.items()}
-        given = run_launch(ask["file"], ask["function"], values)
-        names = _outputs(given, arguments, buffers, folder)
+        values = {name: _value(described, buffers) for name, described in arguments.items()}
+        results = run_launch(ask["file"], ask["function"], values)
+        names = _outputs(results, arguments, buffers, folder)
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
         error = describe_error(raised, ask["file"])
     leave({"buffers": names, "error": error}, folder)

@@ -84,16 +84,16 @@ class _Session(recorded.RecordedSession):
             "triton": importlib.metadata.version("triton"),
         }
 
-    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+    def lower(self, record: Any, folder: Path, message: Message) -> None:
         with self.mode:
-            lower(record, folder, asked)
+            lower(record, folder, message)
 
     def exported(self, record: Any) -> dict[str, Any]:
         with self.mode:
             return {"export": export(record)}
 
 
-def _warm_up(version: str) -> None:
+def _warm_up() -> None:
     """Do once what every compilation would do for itself after its fork.
 
     Triton hashes its own library, a quarter of a gigabyte, into the name of a cache folder; here
@@ -105,7 +105,7 @@ def _warm_up(version: str) -> None:
     for name in ("triton.compiler.compiler", "triton.runtime.cache"):
         module = sys.modules.get(name)
         if hasattr(module, "triton_key"):
-            module.triton_key = lambda: version  # type: ignore[union-attr]
+            module.triton_key = lambda: triton.__version__  # type: ignore[union-attr]
     leave_torch_unread()
     gc.freeze()
     gc.enable()
@@ -134,7 +134,7 @@ def _alone(message: Message, folder: Path) -> None:
 
 def main() -> None:
     """Say hello, fork sessions until the caller hangs up."""
-    _warm_up(triton.__version__)
+    _warm_up()
     ready = {"triton": triton.__version__, "path": str(Path(triton.__file__).parent)}
     serve_captures(_Session, ready, _alone)
 
@@ -179,8 +179,8 @@ class _PastError(Exception):
     """The last stage that is asked for has succeeded."""
 
 
-def _watch_stages(backend_class: Any, progress: ProgressFile, until: str | None) -> None:
-    original = backend_class.add_stages
+def _watch_stages(progress: ProgressFile, until: str | None) -> None:
+    original = _BACKEND.add_stages
 
     def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def stage(source: Any, metadata: Any) -> Any:
@@ -199,7 +199,7 @@ def _watch_stages(backend_class: Any, progress: ProgressFile, until: str | None)
         stages.update({name: watched(name, function) for name, function in stages.items()})
         return result
 
-    backend_class.add_stages = add_stages
+    _BACKEND.add_stages = add_stages
 
 
 def _plain(value: Any) -> Any:
@@ -212,10 +212,10 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def lower(record: Any, folder: Path, asked: Message) -> None:
+def lower(record: Any, folder: Path, message: Message) -> None:
     """Compile `record` in this (forked) process; everything is left in `folder`.
 
-    Triton sees the `ptxas` that is asked for, or picks one. With `dump`, MLIR prints the module
+    Triton sees the `ptxas` of the message, or picks one. With `dump`, MLIR prints the module
     before every pass. With `until`, it is over once this stage has succeeded.
 
     `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
@@ -224,9 +224,9 @@ def lower(record: Any, folder: Path, asked: Message) -> None:
     """
     os.environ["TRITON_CACHE_DIR"] = str(folder / "cache")
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
-    if asked.get("dump"):
+    if message.get("dump"):
         os.environ["MLIR_ENABLE_DUMP"] = "1"
-    if ptxas := asked["ptxas"]:
+    if ptxas := message["ptxas"]:
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
         # What the backend remembers is of the ptxas that it saw during the capture.
         for value in _NAMESPACE.values():
@@ -236,20 +236,20 @@ def lower(record: Any, folder: Path, asked: Message) -> None:
     progress = ProgressFile(folder, record.first_stage)
     calls: list[list[str]] = []
     _record_ptxas(calls)
-    _watch_stages(_BACKEND, progress, asked.get("until"))
-    result: dict[str, Any] = {"error": None, "metadata": {}, "ptxas_command": None}
-    result["first_stage"] = record.first_stage
+    _watch_stages(progress, message.get("until"))
+    result: dict[str, Any] = {"error": None, "metadata": {}, "first_stage": record.first_stage}
     try:
         result["metadata"] = _metadata(record.compile())
     except _PastError:
         result["is_past"] = True
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is raised is the evidence
         result["error"] = recorded.raised(error)
-    if calls:
-        result["ptxas_command"] = _flags(calls[-1])
-    result["stage"] = progress.stage
-    result["seconds"] = progress.stages
-    result["triton"] = importlib.metadata.version("triton")
+    result |= {
+        "ptxas_command": _flags(calls[-1]) if calls else None,
+        "stage": progress.stage,
+        "seconds": progress.stages,
+        "triton": importlib.metadata.version("triton"),
+    }
     leave(result, folder)
 
 
@@ -265,23 +265,14 @@ def picked_ptxas(capability: int) -> str:
 
 
 def _metadata(kernel: Any) -> dict[str, Any]:
-    metadata = kernel.metadata
-    values = metadata._asdict() if hasattr(metadata, "_asdict") else vars(metadata)
-    return {name: _plain(value) for name, value in {**values, **_taken(kernel.src)}.items()}
-
-
-def _taken(source: Any) -> dict[str, Any]:
-    """Which arguments the compiled kernel takes: names with types, in order.
-
-    Until 3.2 what became a constant is named in it too, and by name among the constants; from 3.3
-    on its type says so.
-    """
-    signature = getattr(source, "signature", None) or {}
+    metadata, source = kernel.metadata, kernel.src
+    values = dict(metadata._asdict() if hasattr(metadata, "_asdict") else vars(metadata))
+    # Which arguments the compiled kernel takes, in order. Until 3.2 what became a constant is in
+    # the signature too, and by name among the constants; from 3.3 on its type says so.
+    values["signature"] = list((getattr(source, "signature", None) or {}).items())
     constants = getattr(source, "constants", None) or {}
-    return {
-        "signature": list(signature.items()),
-        "constants": [name for name in constants if isinstance(name, str)],
-    }
+    values["constants"] = [name for name in constants if isinstance(name, str)]
+    return {name: _plain(value) for name, value in values.items()}
 
 
 def _flags(command: list[str]) -> dict[str, Any]:
@@ -318,11 +309,11 @@ class IrRecord(recorded.Record):
 def read_ir(file: str, options: dict[str, Any], capability: int) -> IrRecord:
     """The record of a file; what it is good for, Triton will say."""
     data = Path(file).read_bytes()
-    found = _KERNEL.search(data.decode(errors="replace"))
+    match = _KERNEL.search(data.decode(errors="replace"))
     sha256 = hashlib.sha256(data).hexdigest()
     return IrRecord(
         file=file,
-        kernel=(found[1] or found[2]) if found else "",
+        kernel=(match[1] or match[2]) if match else "",
         key=recorded.hash_of(sha256, Path(file).suffix, sorted(options.items())),
         options=options,
         capability=capability,
@@ -385,9 +376,9 @@ def _about_to_compile(record: Any) -> tuple[Any, Any, dict[str, Any]]:
 
     # This process is a fork that ends with the export: nothing is put back.
     triton.compile = triton.compiler.compile = caught
-    for each in (record.function, type(record.function)):
-        if "compile" in vars(each):
-            each.compile = caught
+    for place in (record.function, type(record.function)):
+        if "compile" in vars(place):
+            place.compile = caught
     try:
         record.compile()
     except _CaughtError as error:
@@ -467,8 +458,8 @@ def _is_constexpr_function(value: Any) -> bool:
 
 
 def _dtype(value: Any) -> str:
-    for name, each in vars(tl).items():
-        if isinstance(each, tl.dtype) and each == value:
+    for name, dtype in vars(tl).items():
+        if isinstance(dtype, tl.dtype) and dtype == value:
             return f"tl.{name}"
     if isinstance(value, tl.pointer_type):
         return f"tl.pointer_type({_dtype(value.element_ty)})"
