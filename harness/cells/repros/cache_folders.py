@@ -205,14 +205,16 @@ def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tu
     """
     folder = into / kernel.name
     is_new = not folder.exists()
-    files = [f"kernel{suffix}" for suffix in kernel.files]
+    # A source is launched by the file that it stands in.
+    files = ["launch.py" if suffix == ".py" else f"kernel{suffix}" for suffix in kernel.files]
     ended = f"failed after {kernel.failed_after}" if kernel.failed_after else "succeeded"
     document: dict[str, Any] = {
         "kernel": kernel.kernel,
         "summary": f"imported from {_printable(kernel.origin)}: its compilation {ended}",
-        "files": files,
         "configs": 1,
     }
+    if ".py" not in kernel.files:
+        document["files"] = files
     if kernel.options:
         document["options"] = dict(kernel.options)
     if kernel.triton or triton:

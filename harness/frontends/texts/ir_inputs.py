@@ -45,30 +45,41 @@ def read_file(path: Path, entry: str | None = None, *, follow_links: bool = True
         UsageError: it cannot be read, is too large, or is not what its name says.
     """
     data = read_regular(path, MAX_BYTES, follow_links=follow_links)
+    try:
+        return half_compiled(data, path.suffix, entry)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def half_compiled(data: bytes, suffix: str, entry: str | None = None) -> HalfCompiled:
+    """The content of such a file.
+
+    Raises:
+        UsageError: it is not what the suffix says.
+    """
     if not data.strip():
-        raise UsageError(f"{path}: the file is empty")
+        raise UsageError("the file is empty")
     if data.startswith(codecs.BOM_UTF8):
         raise UsageError(
-            f"{path}: it begins with a byte order mark, which no compiler takes; save it without"
+            "it begins with a byte order mark, which no compiler takes; save it without"
         )
     try:
         text = data.decode("utf-8")
-        if path.suffix == ".ptx":
+        if suffix == ".ptx":
             ptx = read_ptx(text, entry)
             target = Target.parse(ptx.target)
             return HalfCompiled(data=data, kernel=ptx.entry, target=target, ptx=ptx)
         ir = read_triton_ir(text)
     except UnicodeDecodeError as error:
-        what = "PTX" if path.suffix == ".ptx" else "Triton's IR"
-        raise UsageError(f"{path}: not {what}: it holds binary data") from error
-    except (PtxError, IrError, UsageError) as error:
-        raise UsageError(f"{path}: {error}") from error
+        what = "PTX" if suffix == ".ptx" else "Triton's IR"
+        raise UsageError(f"not {what}: it holds binary data") from error
+    except (PtxError, IrError) as error:
+        raise UsageError(str(error)) from error
     half = HalfCompiled(data=data, kernel=ir.kernel, target=None, ir=ir)
     if ir.capability is None:
         return half
-    suffix = "a" if ir.capability >= _EXACT_SINCE else ""
-    target = Target(capability=ir.capability, suffix=suffix)
-    return msgspec.structs.replace(half, target=target)
+    exact = "a" if ir.capability >= _EXACT_SINCE else ""
+    return msgspec.structs.replace(half, target=Target(capability=ir.capability, suffix=exact))
 
 
 def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:
@@ -87,7 +98,8 @@ def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) 
     else:
         stated = {name: getattr(found.ir, name, None) for name in _DEFAULTS}
         fixed = {name: value for name, value in stated.items() if value is not None}
-        values = {**_DEFAULTS, **options, **fixed}
+        stated_by_pipeline = found.ir.pipeline if found.ir else {}
+        values = {**_DEFAULTS, **stated_by_pipeline, **options, **fixed}
     return LaunchSpec(
         name=path.suffix.removeprefix("."),
         function=None,
@@ -130,6 +142,9 @@ _NUMBER = re.compile(
     r'"?(?:ttg|triton_gpu)\.(num-warps|num-ctas|maxnreg)"?\s{0,9}=\s{0,9}(\d{1,4})\b'
 )
 _TARGET = re.compile(r'"?(?:ttg|triton_gpu)\.target"?\s{0,9}=\s{0,9}"cuda:(\d{2,3})"')
+# What MLIR writes behind a module when a pass fails: the pipeline, with the options of its passes.
+_PIPELINE = re.compile(r'\bmlir_reproducer: \{\s{0,99}pipeline: "([^"\n]{1,100000})"')
+_PASS_OPTION = re.compile(r"\b(num-warps|num-ctas|num-stages|target)=(?:cuda:)?(\d{1,4})\b")
 
 
 class IrError(ValueError):
@@ -137,9 +152,13 @@ class IrError(ValueError):
 
 
 class IrFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The kernel's name, and what the module fixes; `.ttir` fixes nothing."""
+    """The kernel's name, and what the module fixes; `.ttir` fixes nothing.
+
+    `pipeline` are the options that the pipeline of an MLIR reproducer states.
+    """
 
     kernel: str
+    pipeline: Mapping[str, Scalar] = {}
     num_warps: int | None = None
     num_ctas: int | None = None
     maxnreg: int | None = None
@@ -161,9 +180,16 @@ def read_triton_ir(text: str) -> IrFacts:
     head = text[: text.index("tt.func")]
     numbers = {name.replace("-", "_"): int(value) for name, value in _NUMBER.findall(head)}
     target = _TARGET.search(head)
+    pipeline = _PIPELINE.search(text, kernel.end())
+    stated = {
+        name.replace("-", "_"): int(value)
+        for name, value in (_PASS_OPTION.findall(pipeline[1]) if pipeline else ())
+    }
+    capability = stated.pop("target", None)
     return IrFacts(
         kernel=kernel[1] or kernel[2],
-        capability=int(target[1]) if target else None,
+        pipeline=stated,
+        capability=int(target[1]) if target else capability,
         num_warps=numbers.get("num_warps"),
         num_ctas=numbers.get("num_ctas"),
         maxnreg=numbers.get("maxnreg"),

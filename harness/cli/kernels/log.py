@@ -1,0 +1,107 @@
+"""`triage log`: what a log says, and the commands to go on with."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from harness.cells.log import Clue, LogReading, read_log
+from harness.cells.repros.cache_folders import write_repro
+from harness.cells.repros.find import list_repros
+from harness.cells.spelling import SelectionOptions, spell_command
+from harness.cli.amounts import FilePath
+from harness.cli.main import CONTEXT
+from harness.cli.options import json_option
+from harness.cli.output import print_json, results_console
+from harness.io.files.reading import read_regular
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.target import Target
+
+_MAX_BYTES = 256 << 20
+
+_EPILOG = """\b
+Example:
+  triage log server.log
+  kubectl logs worker-3 | triage log -
+
+Exit codes: 1 it says that something failed, 3 it says nothing that triage knows."""
+
+
+@click.command("log", context_settings=CONTEXT, epilog=_EPILOG)
+@click.argument("file", type=FilePath(allow_dash=True))
+@click.option(
+    "--into",
+    type=FilePath(file_okay=False),
+    default=Path("repros"),
+    show_default=True,
+    help="Where kernels that the log holds are written to, as repros.",
+)
+@json_option
+def command(*, file: Path, into: Path, as_json: bool) -> None:
+    """Read a log, a traceback or an issue's text: what failed, and the command to go on with.
+
+    FILE is any text; `-` is standard input. Found are MLIR reproducers, PTX and ptxas' commands,
+    kernels of Inductor, launches in tracebacks, what a GPU has too little of, crashes, and the
+    releases and GPUs that are named. Nothing of a log is ever executed.
+    """
+    if str(file) == "-":
+        data = sys.stdin.buffer.read(_MAX_BYTES + 1)
+        if len(data) > _MAX_BYTES:
+            raise UsageError(f"-: more than {_MAX_BYTES >> 20} MiB; give a part of the log")
+    else:
+        data = read_regular(file, _MAX_BYTES)
+    reading = read_log(data.decode("utf-8", "replace"), list_repros()[0])
+    if not reading.clues:
+        raise EmptySelectionError(
+            f"{file}: nothing that triage knows; `triage compile --kernel FILE.py` takes a script"
+        )
+    kernels = [clue.kernel for clue in reading.clues if clue.kernel]
+    places = {kernel.name: str(write_repro(kernel, into, triton=None)[0]) for kernel in kernels}
+    if as_json:
+        found = [
+            {
+                "line": clue.line,
+                "what": clue.words,
+                "repro": places[clue.kernel.name] if clue.kernel else None,
+                "file": clue.file,
+                "commands": list(_commands(clue, reading)),
+            }
+            for clue in reading.clues
+        ]
+        targets = [str(target) for target in reading.targets]
+        document = {"schema": 1, "found": found, "gpus": targets, "releases": reading.releases}
+        print_json(document)
+        raise click.exceptions.Exit(1)
+    console = results_console()
+    named = [f"{package} {version}" for package, version in reading.releases.items()]
+    named += [str(target) for target in reading.targets]
+    if named:
+        console.print(f"The log names {', '.join(named)}.", soft_wrap=True, markup=False)
+    for clue in reading.clues:
+        console.print(f"line {clue.line}: {clue.words}", soft_wrap=True, markup=False)
+        if clue.file and not Path(clue.file).exists():
+            console.print(f"  {clue.file} is not on this machine; copy it here first", markup=False)
+        for line in _commands(clue, reading):
+            console.print(f"  {line}", soft_wrap=True, markup=False)
+    raise click.exceptions.Exit(1)
+
+
+def _commands(clue: Clue, reading: LogReading) -> Iterator[str]:
+    """What to go on with; nothing where the log does not lead to a kernel."""
+    if clue.kernel:
+        # Its target and its Triton stand in the repro.
+        yield spell_command(clue.verb, SelectionOptions(kernel=clue.kernel.name))
+        return
+    targets: tuple[Target, ...] = (clue.target,) if clue.target else reading.targets[:1]
+    triton = reading.releases.get("triton")
+    file = (clue.file if Path(clue.file).exists() else Path(clue.file).name) if clue.file else None
+    for kernel in clue.names or ([file] if file else ()):
+        words = SelectionOptions(
+            kernel=kernel,
+            sm=[str(target).removeprefix("sm_") for target in targets],
+            triton=[triton] if triton and not kernel.endswith(".ptx") else [],
+        )
+        yield spell_command(clue.verb, words)
