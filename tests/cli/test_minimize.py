@@ -186,6 +186,7 @@ def test_a_crash_and_a_version_that_cannot_tell(fakes: FakeCache) -> None:
     assert "-eq 139" in (fakes.folder / found["path"] / "test.sh").read_text()
 
 
+@pytest.mark.long
 def test_a_hang_is_a_failure_too(fakes: FakeCache) -> None:
     (fakes.folder / "kernel.ptx").write_text(ptx(BODY[:4]))
     fakes.ptxas("2.0", 'if "mul.lo" in text: hang()')
@@ -282,6 +283,7 @@ def test_a_wrong_ptxas_is_no_answer(fakes: FakeCache) -> None:
     assert (code, "/nowhere/ptxas does not run" in said) == (125, True)
 
 
+@pytest.mark.long
 def test_a_finished_reduction_is_not_done_again(fakes: FakeCache) -> None:
     fakes.ptxas("2.0", 'if "mul.lo" in text and "sub" in text: ice("C1")')
     first = minimize(fakes, "--ptxas", "2.0", "--out", "o")
@@ -328,6 +330,7 @@ def test_refused_in_one_line(fakes: FakeCache, words: list[str], said: str) -> N
     assert not (fakes.folder / "minimized").exists()
 
 
+@pytest.mark.long
 def test_a_budget_of_tests_and_going_on_from_there(fakes: FakeCache) -> None:
     fakes.ptxas("2.0", 'if text.count("mul.lo") >= 2: ice("C1")')
     first = minimize(fakes, "--ptxas", "2.0", "--budget", "3", "--out", "o")
@@ -342,6 +345,7 @@ def test_a_budget_of_tests_and_going_on_from_there(fakes: FakeCache) -> None:
     assert "is not what would be reduced" in done.stderr
 
 
+@pytest.mark.long
 def test_going_on_takes_the_target_of_the_reduction_or_says_what_differs(fakes: FakeCache) -> None:
     fakes.ptxas("2.0", 'if text.count("mul.lo") >= 2: ice("C1")')
     first = minimize(fakes, "--ptxas", "2.0", "--sm", "90a", "--budget", "3")
@@ -365,6 +369,7 @@ def test_going_on_takes_the_target_of_the_reduction_or_says_what_differs(fakes: 
     assert "--resume: there are reductions for sm_" in both.stderr
 
 
+@pytest.mark.long
 def test_the_same_seed_and_jobs_make_the_same(fakes: FakeCache) -> None:
     fakes.ptxas("2.0", 'if "mul.lo" in text and text.count("sub") > 1: ice("C1")')
     runs = [
@@ -376,7 +381,12 @@ def test_the_same_seed_and_jobs_make_the_same(fakes: FakeCache) -> None:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.long),
+    ],
 )
 def test_what_is_stopped_keeps_the_best_and_can_go_on(
     fakes: FakeCache, number: signal.Signals

@@ -31,6 +31,7 @@ def test_what_carries_a_memory_fault_is_named(module_triage: Triage) -> None:
     assert (bug["kind"], bug["signature"]) == ("memory_fault", found["signature"])
 
 
+@pytest.mark.long
 def test_the_interpreter_of_an_old_triton_convicts_no_version(triage: Triage) -> None:
     assert triage("toolchain", "install", "triton-3.9.0").returncode == 0
     kernel = ["--kernel", str(HERE / "kernels" / "high_half.py"), "--sm", "90"]

@@ -55,6 +55,7 @@ def programs(found: dict[str, Any], triton: str) -> set[str]:
     return {entry["ptx_body_sha256"] for entry in found["grid"] if entry["triton"] == triton}
 
 
+@pytest.mark.long
 def test_an_internal_error_over_one_ptx_is_ptxas(module_triage: Triage) -> None:
     words = [*ICE, "--triton", "3.6.0", "--triton", "3.7.1", *AROUND]
     found = blamed(module_triage, *words)
@@ -76,6 +77,7 @@ def test_an_internal_error_over_one_ptx_is_ptxas(module_triage: Triage) -> None:
     assert "13.1.115" in done.stdout
 
 
+@pytest.mark.long
 def test_a_trap_stub_is_tritons(module_triage: Triage) -> None:
     words = [*STUB, "--triton", "3.6.0", "--triton", "3.8.0", "--ptxas", "bundled"]
     found = blamed(module_triage, *words, "--ptxas", "13.3.33")
@@ -111,6 +113,7 @@ def test_ptx_that_is_newer_than_its_ptxas_is_a_pairing(triage: Triage) -> None:
     assert outcomes(found, None) == {"12.9.86": "same", "13.5.37": "ok"}
 
 
+@pytest.mark.long
 def test_a_triton_that_does_not_know_the_ptxas_is_a_pairing(module_triage: Triage) -> None:
     words = ["--kernel", "verdict_ok", "--triton", "3.4.0", "--triton", "3.6.0"]
     found = blamed(module_triage, *words, "--ptxas", "13.0.88")

@@ -66,6 +66,7 @@ def test_where_a_block_covers_everything_all_agree(module_triage: Triage) -> Non
     assert {row["suspect"] for row in rows} == {None}
 
 
+@pytest.mark.long
 def test_what_the_interpreter_cannot_run_is_not_checked(module_triage: Triage) -> None:
     rows = check(module_triage, "--set", "assembly=true", kernel="assembling", code=4)
     assert {row["status"] for row in rows} == {"not checked"}
@@ -86,6 +87,7 @@ def test_a_config_that_reads_far_outside_takes_nothing_with_it(module_triage: Tr
     assert "SIGSEGV: it reads or writes outside its tensors" in reason
 
 
+@pytest.mark.long
 def test_a_limit_in_time_is_one(module_triage: Triage) -> None:
     words = ["--set", "n=2000000", "--timeout", "6"]
     rows = check(module_triage, *words, kernel="looping", code=4)

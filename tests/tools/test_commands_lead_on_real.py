@@ -86,6 +86,7 @@ def check_selected(followed: dict[str, list[dict[str, object]]]) -> None:
             assert {row["ptxas"] for row in rows} == set(options["ptxas"]), command
 
 
+@pytest.mark.long
 def test_a_compile_a_bisection_and_the_lists(lead_on: LeadOn) -> None:
     followed = lead_on.follow(lead_on("compile", *CASE, *WIDE))
     assert [command.split()[1] for command in followed] == ["show", "compile"]

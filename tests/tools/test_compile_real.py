@@ -22,6 +22,7 @@ def cells(document: dict[str, Any], **config: int | None) -> list[dict[str, Any]
     ]
 
 
+@pytest.mark.long
 def test_the_main_kernel_with_one_stage(module_triage: Triage) -> None:
     document = module_triage.compile(*KERNEL, "--sm", "100a", *ONE_STAGE, code=1)
     rows = document["cells"]
@@ -113,6 +114,7 @@ def test_artifacts_can_be_shown(module_triage: Triage, stage: str, words: bytes)
     assert whole["cell"] == row["cell"]
 
 
+@pytest.mark.long
 def test_the_ice_follows_the_ptxas_over_the_same_program(module_triage: Triage) -> None:
     words = [
         *KERNEL,
@@ -144,6 +146,7 @@ def test_the_ice_follows_the_ptxas_over_the_same_program(module_triage: Triage) 
     assert len({row["ptx_body_sha256"] for row in both}) == 3
 
 
+@pytest.mark.long
 def test_raw_ptx_shows_the_same_history(module_triage: Triage) -> None:
     document = module_triage.compile(
         *KERNEL,

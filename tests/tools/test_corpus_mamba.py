@@ -67,10 +67,8 @@ def test_every_kernel_agrees_with_the_facts(module_triage: Triage, target: str) 
     assert agree(document) == set(FACTS)
 
 
-@pytest.mark.parametrize(
-    "kernel",
-    ["mamba2_state_passing_bwd", pytest.param("mamba3_angle_dt_bwd", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kernel", ["mamba2_state_passing_bwd", "mamba3_angle_dt_bwd"])
 def test_a_backward_kernel_reached_through_autograd(module_triage: Triage, kernel: str) -> None:
     document = module_triage.compile("--kernel", kernel, "--sm", "90a", code=0)
     assert agree(document) == {kernel}

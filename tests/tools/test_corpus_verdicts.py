@@ -110,7 +110,9 @@ def test_ok(module_triage: Triage) -> None:
     assert (row["verdict"], row["stage"], row["reason"]) == ("ok", None, "compiled")
 
 
-@pytest.mark.parametrize("name", SHOWN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.long] if n == "sick_spills" else []) for n in SHOWN]
+)
 def test_a_kernel_shows_its_verdict_and_its_neighbour_does_not(stored: Triage, name: str) -> None:
     verdict, stage, said, neighbour = SHOWN[name]
     row = one(stored, name, code=exit_code(verdict))
@@ -130,6 +132,7 @@ def test_it_is_the_target_or_the_triton(
     assert one(module_triage, name, *words, code=0)["verdict"] in ("ok", "sick")
 
 
+@pytest.mark.long
 def test_a_compile_time_explosion_ends_in_time(module_triage: Triage) -> None:
     row = one(module_triage, "timeout", *QUICK, code=exit_code("timeout"))
     assert row["verdict"] == "timeout"
@@ -138,6 +141,7 @@ def test_a_compile_time_explosion_ends_in_time(module_triage: Triage) -> None:
     assert one(module_triage, "timeout", "--set", "steps=5", code=0)["verdict"] == "ok"
 
 
+@pytest.mark.long
 def test_memory_is_limited(module_triage: Triage) -> None:
     row = one(module_triage, "out_of_memory", *SMALL, code=exit_code("out_of_memory"))
     assert (row["verdict"], row["stage"]) == ("out_of_memory", "cubin")
@@ -236,6 +240,7 @@ def test_the_chunk_scan_is_right_where_its_block_covers_the_state() -> None:
     assert all(error > 0.1 for block, error in errors if block < 64)
 
 
+@pytest.mark.long
 def test_pruning_leaves_the_valid_configs(module_triage: Triage) -> None:
     words = ["--kernel", "chunk_scan_dstate", "--sm", "90a", "--set", "dstate=64"]
     some = "BLOCK_SIZE_M=64,BLOCK_SIZE_K=32,num_stages=3"

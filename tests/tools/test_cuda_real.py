@@ -100,6 +100,7 @@ def test_nvrtc_of_cuda_12(cuda: Triage) -> None:
     assert 'NVRTC refuses it: identifier "undefined_name"' in row["reason"]
 
 
+@pytest.mark.long
 def test_the_ptx_of_one_kernel_is_reduced(cuda: Triage) -> None:
     done = cuda("minimize", "--kernel", "bogus.cu", "--sm", "90a", *NVCC, "--out", "min")
     assert done.returncode == 0, done.stderr

@@ -31,9 +31,8 @@ def replaying(triage: Triage) -> Triage:
     return replace(triage, env={**triage.env, **variables})
 
 
-@pytest.mark.parametrize(
-    ("pattern", "folds"), [("fold_s*", 4), pytest.param("fold_*", 12, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("pattern", "folds"), [("fold_s*", 4), ("fold_*", 12)])
 def test_wrong_on_13_0_at_o3_and_right_without_optimisation_and_on_13_5(
     triage: Triage, pattern: str, folds: int
 ) -> None:

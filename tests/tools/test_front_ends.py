@@ -89,6 +89,7 @@ def test_its_compiler_is_named_by_its_kind(toy: Triage) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_bisect(toy: Triage) -> None:
     found = document(toy, "bisect", *ONE, "--axis", "compiler", code=0)
     versions = found["last_good"], found["first_bad"], found["first_fixed"]
@@ -126,6 +127,7 @@ def test_workaround(toy: Triage) -> None:
     assert "triton" not in done.stdout.lower()
 
 
+@pytest.mark.long
 def test_report(toy: Triage) -> None:
     done = toy("report", *ONE, "--for", "project", "--out", "report")
     assert done.returncode == 0, done.stderr + done.stdout

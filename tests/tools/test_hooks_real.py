@@ -69,6 +69,7 @@ def _coordinates(cell: dict[str, Any]) -> tuple[Any, ...]:
     return (cell["target"], *(cell["config"][name] for name in names))
 
 
+@pytest.mark.long
 def test_each_config_is_compiled_as_its_own_hook_left_the_arguments(
     module_triage: Triage, plain: dict[tuple[Any, ...], tuple[str, int]]
 ) -> None:
@@ -87,6 +88,7 @@ def test_one_descriptor_of_several_launches_is_as_it_was_at_each(module_triage: 
     assert tiles == {64: 4, 32: 1}
 
 
+@pytest.mark.long
 def test_what_is_executed_is_what_plain_triton_compiles(
     module_triage: Triage, plain: dict[tuple[Any, ...], tuple[str, int]]
 ) -> None:

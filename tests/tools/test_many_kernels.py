@@ -91,6 +91,7 @@ def test_one_that_fails_to_be_captured_does_not_stop_the_others(pair: Triage) ->
     assert "OSError: no" in failure
 
 
+@pytest.mark.long
 def test_options_that_only_some_of_the_kernels_have(pair: Triage) -> None:
     done = pair("compile", "--kernel", "pair", "--launch", "other", "--set", "m=32", "--json")
     assert done.returncode == 0, done.stderr

@@ -92,6 +92,7 @@ def home_of(triage: Triage) -> Path:
     return Path(triage.env["TRIAGE_HOME"])
 
 
+@pytest.mark.long
 def test_the_list_has_every_cell_or_says_why_not(done: Triage) -> None:
     listed = done("matrix", "run", "--list")
     assert listed.returncode == 0, listed.stderr
@@ -183,6 +184,7 @@ def test_a_dry_run_of_what_is_stored_has_nothing_to_do(done: Triage) -> None:
     assert (fresh["lowerings"], fresh["assemblies"]) == (CELLS // PTXAS, CELLS)
 
 
+@pytest.mark.long
 def test_an_a_a_night_without_the_store_reports_no_change(done: Triage) -> None:
     only = ["--only", "kernel=own_scale,target=sm_90a,BLOCK=64"]
     run(done, *only)
@@ -192,6 +194,7 @@ def test_an_a_a_night_without_the_store_reports_no_change(done: Triage) -> None:
     assert not any(again["changes"].values())
 
 
+@pytest.mark.long
 def test_a_changed_input_is_looked_at_again(own: Triage) -> None:
     only = ["--only", "*BLOCK=64,num_warps=1*@sm_90a*"]
     assert run(own, *only)["carried"] == 0

@@ -96,8 +96,8 @@ def imports_of(text: str) -> list[str]:
 EXPORTED = [
     (f"{KERNELS / 'small.py'}::add", "3.2.0"),
     pytest.param(f"{KERNELS / 'small.py'}::add", "3.9.0", marks=pytest.mark.long),
-    (f"{KERNELS / 'tensors.py'}::fill", LATE),
-    (f"{KERNELS / 'descriptors.py'}::on_host", LATE),
+    pytest.param(f"{KERNELS / 'tensors.py'}::fill", LATE, marks=pytest.mark.long),
+    pytest.param(f"{KERNELS / 'descriptors.py'}::on_host", LATE, marks=pytest.mark.long),
     pytest.param("mamba3_siso_fwd", LATE, marks=pytest.mark.long),
 ]
 
@@ -151,6 +151,7 @@ def test_the_file_needs_triton_and_nothing_else(
     assert "tmem_size=784" in done.stdout
 
 
+@pytest.mark.long
 def test_what_has_no_source_is_told(triage: Triage, with_bench: Callable[..., None]) -> None:
     row = triage.compile("--kernel", "verdict_ok", "--sm", "90a", "--triton", LATE, code=0)
     ttir = triage.folder / "kernel.ttir"
@@ -214,6 +215,7 @@ REDUCED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kernel", "sm", "lines"), REDUCED)
 def test_a_failure_as_a_file_of_a_few_lines(
     triage: Triage, kernel: str, sm: str, lines: int

@@ -83,6 +83,7 @@ def ends(file: Path, version: str, *flags: str) -> subprocess.CompletedProcess[s
     return subprocess.run(words, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_a_crash_of_ptxas(triage: Triage) -> None:
     (triage.folder / "crash.ptx").write_text(CRASH)
     found = minimize(triage, "crash.ptx", "--ptxas", "13.1.115")

@@ -101,6 +101,7 @@ def test_ctrl_c_keeps_what_is_finished_and_leaves_nobody(triage: Triage) -> None
     wait_until_gone(triage)
 
 
+@pytest.mark.long
 def test_two_at_once_agree(triage: Triage) -> None:
     both = [start(triage, "--config", "num_warps=1") for _ in range(2)]
     documents = []
@@ -116,6 +117,7 @@ def test_two_at_once_agree(triage: Triage) -> None:
     assert len(first) == 4
 
 
+@pytest.mark.long
 def test_a_damaged_artifact_is_made_again(triage: Triage) -> None:
     words = [*MANY, "--config", "BLOCK=64,num_warps=1"]
     [row] = triage.compile(*words, code=0)["cells"]
@@ -130,6 +132,7 @@ def test_a_damaged_artifact_is_made_again(triage: Triage) -> None:
     assert triage("show", row["short"], "--stage", "ptx").stdout.startswith("//")
 
 
+@pytest.mark.long
 def test_a_corrupt_database_is_put_aside(triage: Triage) -> None:
     words = [*MANY, "--config", "BLOCK=64,num_warps=1"]
     triage.compile(*words, code=0)

@@ -110,6 +110,7 @@ def test_of_a_large_grid_some_programs_are_run_and_it_is_said(triage: Triage) ->
     assert (whole["ctas_run"], whole["ctas"]) == (8, 8)
 
 
+@pytest.mark.long
 def test_a_long_run_says_how_far_it_is(triage: Triage) -> None:
     endless = PTX.replace("$done:", "bra $done;\n$done:\nbra $done;")
     (triage.folder / "case.ptx").write_text(endless)

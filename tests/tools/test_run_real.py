@@ -106,6 +106,7 @@ def test_a_tensor_of_eight_bit_floats_is_compared(module_triage: Triage) -> None
     assert (row["run"], row["outputs"][0]["dtype"]) == ("right", "float8_e5m2")
 
 
+@pytest.mark.long
 def test_what_the_target_would_not_launch_is_not_executed(module_triage: Triage) -> None:
     words = ["--kernel", str(HERE / "kernels" / "too_large.py"), "--sm", "90a"]
     rows = run(module_triage, *words, "--triton", "3.6.0", code=4)
@@ -137,6 +138,7 @@ def test_an_empty_grid_launches_nothing_and_a_run_is_found_by_its_name(
         assert says in shown.stdout
 
 
+@pytest.mark.long
 def test_a_config_whose_registers_no_block_gets_is_not_run(module_triage: Triage) -> None:
     words = ["--kernel", str(HERE / "kernels" / "crowded.py"), "--sm", "80", "--sm", "90a"]
     rows = run(module_triage, *words, code=4)

@@ -61,11 +61,12 @@ def test_another_tile_is_run_against_the_users_own(module_triage: Triage) -> Non
         assert evidence["numerics"] == ("interpreted" if "BLOCK" in names else "compiled")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("triton", "pasted"),
     [
-        pytest.param("3.3.1", None, marks=pytest.mark.long),
-        pytest.param("3.5.1", ["kernel[grid](..., ptx_options="], marks=pytest.mark.long),
+        ("3.3.1", None),
+        ("3.5.1", ["kernel[grid](..., ptx_options="]),
         ("3.6.0", ["export PTXAS_OPTIONS=", "kernel[grid](..., ptx_options="]),
     ],
 )
@@ -98,6 +99,7 @@ def test_a_tile_that_computes_something_else_is_no_workaround(module_triage: Tri
     assert [note for note in found["notes"] if "computes something else" in note]
 
 
+@pytest.mark.long
 def test_the_patch_leaves_out_what_fails_and_is_proved(
     found: dict[str, Any], module_triage: Triage, tmp_path: Path
 ) -> None:

@@ -69,7 +69,7 @@ def spans(document: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(part["first"], part["last"], part["verdict"]) for part in document["segments"]]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_failure_that_comes_now_and_then(
     triage: Triage, local_index: LocalIndex, seed: int
 ) -> None:

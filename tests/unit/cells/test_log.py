@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cells.log import read_log
+from harness.cells.log import Clue, read_log
+from harness.cells.repros.cache_folders import ImportedKernel
 from harness.values.kernel import KernelSource, Pin, Repro
 
 PTX = """\
@@ -72,6 +73,11 @@ def _repro(name: str, kernel: str, module: str) -> Repro:
     )
 
 
+def _kernel(clue: Clue) -> ImportedKernel:
+    assert clue.kernel is not None
+    return clue.kernel
+
+
 def _prefixed(prefix: str, text: str) -> str:
     return "".join(f"{prefix}{line}\n" for line in text.split("\n"))
 
@@ -92,10 +98,10 @@ def _prefixed(prefix: str, text: str) -> str:
 )
 def test_what_loggers_write_before_a_line_does_not_hide_it(prefix: str) -> None:
     clues = read_log(_prefixed(prefix, REFUSED), []).clues
-    assert [clue.kernel.kernel for clue in clues if clue.kernel] == ["add"]
+    assert [clue.kernel.kernel for clue in clues if clue.kernel is not None] == ["add"]
     assert clues[0].words == "kernel add: PTX; ptxas: Unexpected instruction types"
-    assert clues[0].kernel.files == {".ptx": (PTX + "\n").encode()}
-    assert str(clues[0].kernel.target) == "sm_90a"
+    assert _kernel(clues[0]).files == {".ptx": (PTX + "\n").encode()}
+    assert str(_kernel(clues[0]).target) == "sm_90a"
     assert len(clues) == 1
 
 
@@ -108,11 +114,11 @@ def test_a_command_without_its_ptx_leads_to_the_file() -> None:
 
 def test_a_module_goes_on_with_the_options_of_its_pipeline() -> None:
     (clue,) = read_log(f"before\n{MODULE}after\n", []).clues
-    assert (clue.line, clue.kernel.kernel) == (2, "mul")
+    assert (clue.line, _kernel(clue).kernel) == (2, "mul")
     assert clue.words.endswith("which failed in TritonGPUPipeline")
-    assert clue.kernel.options == {"num_ctas": 1, "num_warps": 8, "num_stages": 5}
-    assert str(clue.kernel.target) == "sm_100a"
-    assert list(clue.kernel.files) == [".ttir"]
+    assert _kernel(clue).options == {"num_ctas": 1, "num_warps": 8, "num_stages": 5}
+    assert str(_kernel(clue).target) == "sm_100a"
+    assert list(_kernel(clue).files) == [".ttir"]
 
 
 @pytest.mark.parametrize("cut", ["module {\n", "#-}\n", "tt.func public"])
@@ -157,8 +163,8 @@ def test_releases_and_gpus_are_those_that_the_log_names() -> None:
                 "Hardware limit: 101376. Reducing block sizes or `num_stages` may help."
             ),
             (
-                "a config needs 262,144 of shared memory; the limit is 101,376, that of sm_86, sm_88, "
-                "sm_89, sm_120, sm_121"
+                "a config needs 262,144 of shared memory; the limit is 101,376, that of sm_86, "
+                "sm_88, sm_89, sm_120, sm_121"
             ),
         ),
         (
@@ -191,11 +197,11 @@ metadata: {'signature': {'in_ptr0': '*bf16', 'out_ptr0': '*fp32', 'ks0': 'fp32',
 'num_warps': 2, 'num_stages': 1, 'cc': 90}
 """
     (clue,) = read_log(text, []).clues
-    source = clue.kernel.files[".py"].decode()
+    source = _kernel(clue).files[".py"].decode()
     compile(source, "launch.py", "exec")
     assert "dtype=torch.bfloat16" in source
     assert "XBLOCK=512, num_warps=2, num_stages=1)" in source
-    assert str(clue.kernel.target) == "sm_90a"
+    assert str(_kernel(clue).target) == "sm_90a"
 
 
 def test_metadata_is_parsed_and_never_evaluated() -> None:

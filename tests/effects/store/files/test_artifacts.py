@@ -290,7 +290,7 @@ except DamagedArtifactError:
 """
 
 
-@pytest.mark.parametrize("gib", [1, 3])
+@pytest.mark.parametrize("gib", [1, pytest.param(3, marks=pytest.mark.long)])
 def test_what_expands_to_gigabytes_is_not_held(store: ArtifactStore, gib: int) -> None:
     """A few MB on disk, under a name that is not its own; 1 GiB is the most that one may have."""
     sha256 = hashlib.sha256(b"another").hexdigest()
