@@ -1,7 +1,7 @@
 """Reads a log: what compilers and launchers said when they failed, and what of it can be compiled.
 
 Server logs, logs of CI and pasted tracebacks, as Triton 3.2 - 3.9, ptxas and Inductor write them.
-Nothing of a log is ever run. Pure.
+Nothing of a log is ever run, and nothing is read but its text.
 """
 
 from __future__ import annotations
