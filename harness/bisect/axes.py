@@ -27,7 +27,7 @@ _EVERY = ">=0"
 class Axis(ABC):
     """Versions in order, and the cells at each of them.
 
-    `asked` is the one where the search begins, which the user named if `is_named`; `at_hand` how
+    `origin` is the one where the search begins, which the user named if `is_named`; `at_hand` how
     many it takes to try all that are installed and one of each minor release. With `frozen`, all
     have one PTX. `has_all`: `versions` are all that there are, not a range of them.
     """
@@ -35,7 +35,7 @@ class Axis(ABC):
     name: str
     selection: Selection
     versions: tuple[str, ...]
-    asked: str | None
+    origin: str | None
     at_hand: int
     is_named: bool
     has_all: bool
@@ -173,25 +173,25 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
             selection=selection,
             repro=repro,
             versions=released,
-            asked=pinned if pinned in released else released[-1],
+            origin=pinned if pinned in released else released[-1],
             is_named=source != repro.source,
             at_hand=len(released),
         )
-    end = front_end(selection.repro.front_end)
-    back = end.back_end(selection.targets[0])
+    compiler = front_end(selection.repro.front_end)
+    back = compiler.back_end(selection.targets[0])
     if back.kind == NO_ASSEMBLER and name in ("assembler", PTXAS):
-        raise UsageError(f"{selection.repro.name}: {unassembled(end)}; use --axis compiler")
+        raise UsageError(f"{selection.repro.name}: {unassembled(compiler)}; use --axis compiler")
     if name in ("assembler", back.kind):
         named = selection.ptxas[0] if len(selection.ptxas) == 1 else None
-        there = back.available()
-        versions = _meant(there, [each.version for each in selection.ptxas if each])
+        available = back.available()
+        versions = _within(available, [tool.version for tool in selection.ptxas if tool])
         return AssemblerAxis(
             name=back.kind,
             selection=selection,
             versions=tuple(map(str, versions)),
-            asked=named.version if named else None,
+            origin=named.version if named else None,
             is_named=named is not None,
-            has_all=versions == there,
+            has_all=versions == available,
             at_hand=_at_hand(set(back.installed()), versions),
         )
     if name == PTXAS:
@@ -200,28 +200,28 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
         )
     if selection.repro.ptx:
         raise UsageError(f"{selection.repro.name}: PTX has been through Triton; use --axis ptxas")
-    if name not in ("compiler", end.kind):
+    if name not in ("compiler", compiler.kind):
         raise UsageError(
-            f"{selection.repro.name}: it is compiled by {end.title}; use --axis compiler"
+            f"{selection.repro.name}: it is compiled by {compiler.title}; use --axis compiler"
         )
-    there = end.available()
-    asked = selection.compilers if selection.is_compiler_named else ()
-    versions = _meant(there, [each.version for each in asked])
+    available = compiler.available()
+    named_ones = selection.compilers if selection.is_compiler_named else ()
+    versions = _within(available, [name.version for name in named_ones])
     return CompilerAxis(
-        name=end.kind,
+        name=compiler.kind,
         selection=selection,
         versions=tuple(map(str, versions)),
-        asked=selection.compilers[0].version if len(selection.compilers) == 1 else None,
+        origin=selection.compilers[0].version if len(selection.compilers) == 1 else None,
         is_named=selection.is_compiler_named,
-        has_all=versions == there,
-        at_hand=_at_hand({Version(found.version) for found in end.installed()}, versions),
+        has_all=versions == available,
+        at_hand=_at_hand({Version(there.version) for there in compiler.installed()}, versions),
     )
 
 
-def _meant(versions: list[Version], named: Sequence[str]) -> list[Version]:
+def _within(versions: list[Version], named: Sequence[str]) -> list[Version]:
     """From the oldest to the newest of several that are named; else all that there are."""
-    asked = sorted(map(Version, named))
-    return [version for version in versions if len(asked) < 2 or asked[0] <= version <= asked[-1]]
+    ends = sorted(map(Version, named))
+    return [version for version in versions if len(ends) < 2 or ends[0] <= version <= ends[-1]]
 
 
 def _at_hand(installed: set[Version], versions: Sequence[Version]) -> int:

@@ -43,8 +43,8 @@ def other_targets(target: Target) -> list[Target]:
         if capability >= _OLDEST:
             firsts.setdefault(capability // 10, capability)
     return [
-        Target(capability=each, suffix="a" if each >= _EXACT_SINCE else "")
-        for generation, each in firsts.items()
+        Target(capability=first, suffix="a" if first >= _EXACT_SINCE else "")
+        for generation, first in firsts.items()
         if generation != target.capability // 10
     ]
 
@@ -106,21 +106,21 @@ def carriers(origin: Config, points: Sequence[Point]) -> list[Carrier]:
     `points` may hold the failing config itself.
     """
     configs = [point.config.as_dict() for point in points if point.config]
-    names = dict.fromkeys(name for config in (origin.as_dict(), *configs) for name in config)
-    found = []
+    names = dict.fromkeys(name for config in (origin.as_dict(), *configs) for name in config).keys()
+    parameters = []
     for name in names:
         values: dict[VerdictAnswer, list[str]] = {}
         for point in points:
             config = point.config.as_dict() if point.config else None
             if config is None or any(
-                config.get(other) != origin.as_dict().get(other) for other in names if other != name
+                config.get(beside) != origin.as_dict().get(beside) for beside in names - {name}
             ):
                 continue
             value = config.get(name)
             values.setdefault(point.outcome, []).append("none" if value is None else str(value))
-        tried = {word for words in values.values() for word in words}
-        if len(tried) > 1 or name in origin.as_dict():
-            found.append(
+        distinct = {word for words in values.values() for word in words}
+        if len(distinct) > 1 or name in origin.as_dict():
+            parameters.append(
                 Carrier(
                     name=name,
                     fails=tuple(values.pop(VerdictAnswer.SAME, ())),
@@ -128,31 +128,31 @@ def carriers(origin: Config, points: Sequence[Point]) -> list[Carrier]:
                     other=tuple(word for words in values.values() for word in words),
                 )
             )
-    return found
+    return parameters
 
 
 # What a failure takes, and what does not matter to it, in words and as a document.
 
 
-def contrast_said(found: Contrast) -> list[Block]:
+def contrast_said(contrast: Contrast) -> list[Block]:
     """Each neighbour with its verdict, and what that says."""
-    width = max((len(point.label) for point in found.points), default=0)
-    lines = [_point_said(point, width) for point in found.points]
-    return [*lines, BLANK, *(say(words, Tone.HEAD) for words in contrast_words(found))]
+    width = max((len(point.label) for point in contrast.points), default=0)
+    lines = [_point_said(point, width) for point in contrast.points]
+    return [*lines, BLANK, *(say(words, Tone.HEAD) for words in contrast_words(contrast))]
 
 
 def _point_said(point: Point, width: int) -> SaidLine:
-    said = say(f"  {point.label:<{width}}  ")
+    line = say(f"  {point.label:<{width}}  ")
     if point.row:
-        said += verdict_said(point.row.verdict)
+        line += verdict_said(point.row.verdict)
     mark = "  <- this failure" if point.outcome is VerdictAnswer.SAME else ""
-    return said + say(f"{mark}  {point.reason}", Tone.FAINT)
+    return line + say(f"{mark}  {point.reason}", Tone.FAINT)
 
 
-def contrast_words(found: Contrast) -> list[str]:
+def contrast_words(contrast: Contrast) -> list[str]:
     """The conclusion, a sentence a line."""
-    if found.axis == "config":
-        return [_carrier_words(carrier) for carrier in found.carriers]
+    if contrast.axis == "config":
+        return [_carrier_words(carrier) for carrier in contrast.carriers]
     lines = []
     for words, outcomes in (
         ("Fails alike", (VerdictAnswer.SAME,)),
@@ -160,7 +160,7 @@ def contrast_words(found: Contrast) -> list[str]:
         ("Fails in another way", (VerdictAnswer.OTHER,)),
         ("Cannot be determined", (VerdictAnswer.UNTESTABLE, VerdictAnswer.INFRA)),
     ):
-        labels = found.labels(*outcomes)
+        labels = contrast.labels(*outcomes)
         if labels:
             lines.append(f"{words}: {', '.join(labels)}.")
     return lines
@@ -176,26 +176,26 @@ def _carrier_words(carrier: Carrier) -> str:
         )
         if values
     ]
-    said = {True: "carries it", False: "does not carry it", None: "is not known to carry it"}
-    return f"{carrier.name} {said[carrier.carries]}: {', '.join(parts)} (all else equal)."
+    verbs = {True: "carries it", False: "does not carry it", None: "is not known to carry it"}
+    return f"{carrier.name} {verbs[carrier.carries]}: {', '.join(parts)} (all else equal)."
 
 
-def contrast_document(found: Contrast) -> dict[str, Any]:
+def contrast_document(contrast: Contrast) -> dict[str, Any]:
     """For `--json`: the keys of a bisection too, those that do not apply being null."""
-    origin = found.origin
-    bodies = {point.row.ptx_body_sha256 for point in found.points if point.row}
+    origin = contrast.origin
+    bodies = {point.row.ptx_body_sha256 for point in contrast.points if point.row}
     return {
         "schema": 1,
-        "axis": found.axis,
+        "axis": contrast.axis,
         "config": origin.config,
         "signature": origin.signature,
         "last_good": None,
         "first_bad": None,
         "first_fixed": None,
-        "fails": found.labels(VerdictAnswer.SAME),
-        "works": found.labels(VerdictAnswer.OK),
-        "other": found.labels(VerdictAnswer.OTHER),
-        "untestable": found.labels(VerdictAnswer.UNTESTABLE, VerdictAnswer.INFRA),
+        "fails": contrast.labels(VerdictAnswer.SAME),
+        "works": contrast.labels(VerdictAnswer.OK),
+        "other": contrast.labels(VerdictAnswer.OTHER),
+        "untestable": contrast.labels(VerdictAnswer.UNTESTABLE, VerdictAnswer.INFRA),
         "segments": [
             {
                 "first": point.label,
@@ -204,7 +204,7 @@ def contrast_document(found: Contrast) -> dict[str, Any]:
                 "verdict": point.row.verdict if point.row else None,
                 "signature": point.row.signature if point.row else None,
             }
-            for point in found.points
+            for point in contrast.points
         ],
         "carriers": [
             {
@@ -214,12 +214,12 @@ def contrast_document(found: Contrast) -> dict[str, Any]:
                 "other": carrier.other,
                 "carries": carrier.carries,
             }
-            for carrier in (found.carriers if found.axis == "config" else [])
+            for carrier in (contrast.carriers if contrast.axis == "config" else [])
         ],
         "confidence": None,
         "ptx_identical": (
-            None if None in bodies or not bodies else bodies == {found.origin.ptx_body_sha256}
+            None if None in bodies or not bodies else bodies == {contrast.origin.ptx_body_sha256}
         ),
         "blame": None,
-        "trouble": found.trouble,
+        "trouble": contrast.trouble,
     }

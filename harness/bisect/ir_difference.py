@@ -52,13 +52,13 @@ class StageDifference:
             return "the same kinds of operation"
         parts = [f"+{name}" for name in self.gained[:_MAX_NAMED]]
         parts += [f"-{name}" for name in self.lost[:_MAX_NAMED]]
-        left = len(self.gained) + len(self.lost) - len(parts)
-        return " ".join(parts) + (f" and {left} more" if left else "")
+        more = len(self.gained) + len(self.lost) - len(parts)
+        return " ".join(parts) + (f" and {more} more" if more else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageStory:
-    """What lies between two Tritons: their IR by stage, and what they are made of.
+    """What lies between two compilers: their IR by stage, and what they are made of.
 
     `failing_pass` is the pass in which the failing side fails, dies or makes its trap, `trap_stage`
     the first stage in which it has a trap that the other has not. `llvm` and `ptxas` are (earlier,
@@ -78,48 +78,48 @@ class StageStory:
 
 
 def compare_stages(
-    before: Mapping[str, str], after: Mapping[str, str], said: str = ""
+    before: Mapping[str, str], after: Mapping[str, str], message: str = ""
 ) -> list[StageDifference]:
     """Compare the texts by stage; both are in the order of the front end's stages.
 
-    `said` is the failure: of what it names in PTX, the modifiers matter too.
+    `message` is the failure: of what it names in PTX, the modifiers matter too.
     """
-    found = []
+    stages = []
     for stage in dict.fromkeys([*before, *after]):
         sides = before.get(stage), after.get(stage)
         if sides[0] is None or sides[1] is None:
             missing = "before" if sides[0] is None else "after"
-            found.append(StageDifference(stage=stage, missing=missing))
+            stages.append(StageDifference(stage=stage, missing=missing))
             continue
-        old, new = (kinds_of(stage, side, said) for side in (sides[0], sides[1]))
-        found.append(
+        old, new = (kinds_of(stage, side, message) for side in (sides[0], sides[1]))
+        stages.append(
             StageDifference(
                 stage=stage, gained=tuple(sorted(new - old)), lost=tuple(sorted(old - new))
             )
         )
-    return found
+    return stages
 
 
-def kinds_of(stage: str, text: str, said: str = "") -> frozenset[str]:
+def kinds_of(stage: str, text: str, message: str = "") -> frozenset[str]:
     """The operations that a text of this stage uses; types and counts do not matter.
 
-    Of PTX also the whole opcodes with a modifier that a message (`said`) names.
+    Of PTX also the whole opcodes with a modifier that the message names.
     """
     if stage == "ptx":
-        found = [opcode for opcode, _ in opcodes(without_debug(text).partition("{")[2])]
-        named = frozenset(_MODIFIER.findall(said))
-        whole = (each for each in found if named.intersection(_MODIFIER.findall(each)))
-        return frozenset((*(opcode.split(".", 1)[0] for opcode in found), *whole))
+        names = [opcode for opcode, _ in opcodes(without_debug(text).partition("{")[2])]
+        modifiers = frozenset(_MODIFIER.findall(message))
+        whole = (name for name in names if modifiers.intersection(_MODIFIER.findall(name)))
+        return frozenset((*(name.split(".", 1)[0] for name in names), *whole))
     if stage == "llir":
         return frozenset(_OVERLOAD.sub("", call or word) for word, call in _LLVM.findall(text))
     return frozenset(_MLIR.findall(text))
 
 
-def first_trap(failing: Mapping[str, str], other: Mapping[str, str]) -> str | None:
+def first_trap(failing: Mapping[str, str], working: Mapping[str, str]) -> str | None:
     """The first stage in which the failing side has an operation that traps and the other none."""
     for stage in failing:
         if _traps(stage, failing[stage]):
-            return None if _traps(stage, other.get(stage, "")) else stage
+            return None if _traps(stage, working.get(stage, "")) else stage
     return None
 
 

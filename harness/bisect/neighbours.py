@@ -55,7 +55,7 @@ async def contrast(
     """Try every neighbour of the first cell that fails; `tell` hears each, and what it did.
 
     With a `condition`, what is followed is that in the place of a failure. With `run` the PTX is
-    executed, and what comes out is followed.
+    executed, and what comes out is followed; the launch is at the size for that.
 
     Raises:
         EmptySelectionError: no config matches.
@@ -64,72 +64,69 @@ async def contrast(
     """
     if axis == "flag":
         _require_flags(selection)
-    if run:
-        from harness.run.executors import executor_of  # noqa: PLC0415 - numpy: 0.2 s
-        from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - as above
-
-        selection = small_selection(selection)
     async with work(store, how) as (bench, run_id):
-        how_it_is: Evaluate = evaluate
+        judge: Evaluate = evaluate
         if run:
-            how_it_is = executor_of(bench, selection, lambda text: tell(text, "")).evaluate
+            from harness.run.executors import executor_of  # noqa: PLC0415 - numpy: 0.2 s
+
+            judge = executor_of(bench, selection, lambda text: tell(text, "")).evaluate
         cells = (await plan_cells(bench, selection, None)).cells
         if not cells:
             raise EmptySelectionError("--config matches none of the configs")
-        asked = Followed(signature=signature, condition=condition)
-        origin, done = await _failing(bench, cells, asked, how_it_is)
-        row = done.row
-        store.put_result(run_id, record_of(done))
+        question = Followed(signature=signature, condition=condition)
+        origin, result = await _failing(bench, cells, question, judge)
+        row = result.row
+        store.put_result(run_id, record_of(result))
         neighbours = await _neighbours(bench, selection, axis, origin, row)
 
         async def attempt(neighbour: _Neighbour) -> Point:
-            point, done = await _point(bench, neighbour, origin, how_it_is)
-            if done:
-                store.put_result(run_id, done)
+            point, record = await _point(bench, neighbour, origin, judge)
+            if record:
+                store.put_result(run_id, record)
             tell(
                 neighbour.label,
                 f"{point.row.verdict}: {point.reason}" if point.row else point.reason,
             )
             return point
 
-        tried = await asyncio.gather(*(attempt(each) for each in neighbours))
-    others = [point.row for point in tried if point.row]
+        points = await asyncio.gather(*(attempt(neighbour) for neighbour in neighbours))
+    others = [point.row for point in points if point.row]
     followed = follow(row, condition=condition, others=others)
-    points = tuple(
-        replace(point, outcome=followed.of(point.row)) if point.row else point for point in tried
-    )
+    points = [
+        replace(point, outcome=followed.of(point.row)) if point.row else point for point in points
+    ]
     trouble = next((point.reason for point in points if point.outcome is VerdictAnswer.INFRA), None)
-    return Contrast(axis=axis, origin=row, followed=followed, points=points, trouble=trouble)
+    return Contrast(axis=axis, origin=row, followed=followed, points=tuple(points), trouble=trouble)
 
 
 def _require_flags(selection: Selection) -> None:
     back = back_end(selection.repro.front_end, selection.targets[0])
     if back.kind == PTXAS:
         return
-    known = f"flags of {back.title} are not known"
-    said = unassembled(front_end(selection.repro.front_end)) if back.kind == NO_ASSEMBLER else known
-    raise UsageError(f"{selection.repro.name}: {said}")
+    reason = f"flags of {back.title} are not known"
+    if back.kind == NO_ASSEMBLER:
+        reason = unassembled(front_end(selection.repro.front_end))
+    raise UsageError(f"{selection.repro.name}: {reason}")
 
 
 async def _failing(
-    bench: Workbench, cells: Sequence[PlannedCell], asked: Followed, how_it_is: Evaluate
+    bench: Workbench, cells: Sequence[PlannedCell], question: Followed, judge: Evaluate
 ) -> tuple[PlannedCell, Evaluated]:
     """The first cell that shows what is asked about; without a question, the first that fails.
 
     One that is only sick where nothing fails outright, and an unsupported one where nothing is
     sick.
     """
-    done = await asyncio.gather(*(how_it_is(bench, cell) for cell in cells))
-    rows = [each.row for each in done]
-    ranks = [rank(row, asked) for row in rows]
-    is_asked = asked.signature is not None or asked.condition is not None
+    results = await asyncio.gather(*(judge(bench, cell) for cell in cells))
+    ranks = [rank(result.row, question) for result in results]
+    is_asked = question.signature is not None or question.condition is not None
     if min(ranks) <= (0 if is_asked else 2):
         first = ranks.index(min(ranks))
-        return cells[first], done[first]
-    if asked.condition is not None:
+        return cells[first], results[first]
+    if question.condition is not None:
         raise UsageError(f"--while holds for none of the {len(cells)} selected cells")
-    meant = f" with signature {asked.signature}" if asked.signature else ""
-    raise UsageError(f"none of the {len(cells)} selected cells fails{meant}")
+    how = f" with signature {question.signature}" if question.signature else ""
+    raise UsageError(f"none of the {len(cells)} selected cells fails{how}")
 
 
 async def _neighbours(
@@ -154,11 +151,11 @@ async def _neighbours(
     return [await _on_target(bench, selection, origin, target) for target in targets]
 
 
-def known_targets(asked: Target) -> list[Target]:
-    """Every GPU that is known, with the suffix that was asked for where it exists."""
-    since = SUFFIX_SINCE.get(asked.suffix, 0)
+def known_targets(target: Target) -> list[Target]:
+    """Every GPU that is known, with the suffix of this target where it exists."""
+    since = SUFFIX_SINCE.get(target.suffix, 0)
     return [
-        Target(capability=number, suffix=asked.suffix if number >= since else "")
+        Target(capability=number, suffix=target.suffix if number >= since else "")
         for number in sorted(KNOWN_CAPABILITIES)
     ]
 
@@ -171,8 +168,8 @@ async def _on_target(
         header = {**launch.overrides, "target": str(target)}
         launch = PlannedLaunch(spec=launch.spec, overrides=header)
     try:
-        there = await asyncio.to_thread(for_target, selection, target)
-        plan = await plan_cells(bench, there, None, launch=launch)
+        selection = await asyncio.to_thread(for_target, selection, target)
+        plan = await plan_cells(bench, selection, None, launch=launch)
     except CaptureError as error:
         return _Neighbour(label=str(target), cell=None, reason=str(error))
     same = [cell for cell in plan.cells if cell.cell.config == origin.cell.config]
@@ -184,13 +181,13 @@ async def _on_target(
 
 
 async def _point(
-    bench: Workbench, neighbour: _Neighbour, origin: PlannedCell, how_it_is: Evaluate
+    bench: Workbench, neighbour: _Neighbour, origin: PlannedCell, judge: Evaluate
 ) -> tuple[Point, ResultRecord | None]:
     if neighbour.cell is None:
         reason, outcome = neighbour.reason, VerdictAnswer.UNTESTABLE
         return Point(label=neighbour.label, outcome=outcome, reason=reason), None
-    done = await how_it_is(bench, neighbour.cell)
-    row = done.row
+    result = await judge(bench, neighbour.cell)
+    row = result.row
     point = Point(
         label=neighbour.label,
         outcome=VerdictAnswer.UNTESTABLE,
@@ -201,4 +198,4 @@ async def _point(
     if row.config == origin.cell.config.as_dict() and row.cell != str(origin.cell):
         # A variant that was not selected: it belongs to the cell that fails.
         row = replace(row, probe_of=str(origin.cell))
-    return point, record_of(structs.replace(done, row=row))
+    return point, record_of(structs.replace(result, row=row))

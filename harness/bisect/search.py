@@ -145,29 +145,29 @@ class Finding:
 
 def next_probes(
     size: int,
-    known: Mapping[int, Probe],
+    answers: Mapping[int, Probe],
     *,
     budget: int,
     focus: int | None = None,
     at_once: int = 1,
 ) -> list[int]:
-    """Which of the versions 0 .. size-1 to probe next; none when everything worth it is known.
+    """Which of the versions 0 .. size-1 to probe next; none when everything worth it is answers.
 
     Args:
         size: how many versions there are, oldest first.
-        known: the answers so far.
+        answers: what is known so far.
         budget: how many probes may still be made.
         focus: the version at which the failure was seen, if one is named.
         at_once: how many may be probed side by side.
     """
-    left = [index for index in range(size) if index not in known]
-    budget = min(budget, len(left))
+    unprobed = [index for index in range(size) if index not in answers]
+    budget = min(budget, len(unprobed))
     if budget <= 0:
         return []
-    if len(left) <= budget:
-        return left[:at_once]
+    if len(unprobed) <= budget:
+        return unprobed[:at_once]
     chosen: list[int] = []
-    imagined = dict(known)
+    imagined = dict(answers)
     while len(chosen) < min(at_once, budget):
         index = _most_useful(size, imagined, focus)
         if index is None:
@@ -178,14 +178,15 @@ def next_probes(
     return chosen
 
 
-def _most_useful(size: int, known: Mapping[int, Probe], focus: int | None) -> int | None:
+def _most_useful(size: int, answers: Mapping[int, Probe], focus: int | None) -> int | None:
     """The version that is named, the ends, an open boundary, then the widest blank."""
-    if focus is not None and focus not in known:
+    if focus is not None and focus not in answers:
         return focus
-    for end in (_outermost(range(size - 1, -1, -1), known), _outermost(range(size), known)):
-        if end is not None:
-            return end
-    boundaries = [b for b in _boundaries(size, known) if b.unprobed]
+    for order in (range(size - 1, -1, -1), range(size)):
+        outermost = _outermost(order, answers)
+        if outermost is not None:
+            return outermost
+    boundaries = [b for b in _boundaries(size, answers) if b.unprobed]
     if boundaries:
         # The newest first: it is what today's user meets.
         # Of it the middle; where a hole is known inside, what is farthest from holes and sides.
@@ -200,14 +201,14 @@ def _most_useful(size: int, known: Mapping[int, Probe], focus: int | None) -> in
                 index,
             ),
         )
-    blanks = list(_blanks(size, known))
+    blanks = list(_blanks(size, answers))
     if not blanks:
         return None
     widest = max(blanks, key=len)
     return widest[len(widest) // 2]
 
 
-def _outermost(order: Sequence[int], known: Mapping[int, Probe]) -> int | None:
+def _outermost(order: Sequence[int], answers: Mapping[int, Probe]) -> int | None:
     """The end in this direction, or the nearest to it that can be tested.
 
     Past a hole the step doubles, so that a long row of untestable versions costs little.
@@ -215,19 +216,19 @@ def _outermost(order: Sequence[int], known: Mapping[int, Probe]) -> int | None:
     position, step = 0, 1
     while position < len(order):
         index = order[position]
-        if index not in known:
+        if index not in answers:
             return index
-        if known[index].outcome.moves_a_bound:
+        if answers[index].outcome.moves_a_bound:
             return None
         position += step
         step *= 2
     return None
 
 
-def _blanks(size: int, known: Mapping[int, Probe]) -> Iterator[list[int]]:
+def _blanks(size: int, answers: Mapping[int, Probe]) -> Iterator[list[int]]:
     run: list[int] = []
     for index in range(size):
-        if index not in known:
+        if index not in answers:
             run.append(index)
         elif run:
             yield run
@@ -236,75 +237,74 @@ def _blanks(size: int, known: Mapping[int, Probe]) -> Iterator[list[int]]:
         yield run
 
 
-def _boundaries(size: int, known: Mapping[int, Probe]) -> list[Boundary]:
+def _boundaries(size: int, answers: Mapping[int, Probe]) -> list[Boundary]:
     bounds = [
-        index for index in range(size) if index in known and known[index].outcome.moves_a_bound
+        index for index in range(size) if index in answers and answers[index].outcome.moves_a_bound
     ]
     return [
         Boundary(
             before=before,
             after=after,
-            holes=tuple(index for index in range(before + 1, after) if index in known),
-            unprobed=tuple(index for index in range(before + 1, after) if index not in known),
+            holes=tuple(index for index in range(before + 1, after) if index in answers),
+            unprobed=tuple(index for index in range(before + 1, after) if index not in answers),
         )
         for before, after in itertools.pairwise(bounds)
-        if known[before].outcome is not known[after].outcome
+        if answers[before].outcome is not answers[after].outcome
     ]
 
 
-def conclude(size: int, known: Mapping[int, Probe], *, focus: int | None = None) -> Finding:
+def conclude(size: int, answers: Mapping[int, Probe], *, focus: int | None = None) -> Finding:
     """What the answers so far say of the versions 0 .. size-1; `focus` as in `next_probes`."""
-    boundaries = _boundaries(size, known)
-    regressions = tuple(b for b in boundaries if known[b.after].outcome is VerdictAnswer.SAME)
-    fixes = tuple(b for b in boundaries if known[b.after].outcome is VerdictAnswer.OK)
-    bad = [index for index in sorted(known) if known[index].outcome is VerdictAnswer.SAME]
-    asked = focus if focus in bad else (bad[-1] if bad else None)
+    boundaries = _boundaries(size, answers)
+    regressions = tuple(b for b in boundaries if answers[b.after].outcome is VerdictAnswer.SAME)
+    fixes = tuple(b for b in boundaries if answers[b.after].outcome is VerdictAnswer.OK)
+    bad = [index for index in sorted(answers) if answers[index].outcome is VerdictAnswer.SAME]
+    failure = focus if focus in bad else (bad[-1] if bad else None)
     regression = next(
-        reversed([b for b in regressions if asked is not None and b.after <= asked]), None
+        reversed([b for b in regressions if failure is not None and b.after <= failure]), None
     )
-    fix = next((b for b in fixes if asked is not None and b.before >= asked), None)
-    probed = sorted(known)
+    fix = next((b for b in fixes if failure is not None and b.before >= failure), None)
+    probed = sorted(answers)
     return Finding(
-        segments=tuple(_segments(size, known)),
+        segments=tuple(_segments(size, answers)),
         regressions=regressions,
         fixes=fixes,
         regression=regression,
         fix=fix,
-        appears=None if regression or not bad else _edge(known, probed[::-1], bad[0]),
-        vanishes=None if fix or not bad else _edge(known, probed, bad[-1]),
+        appears=None if regression or not bad else _edge(answers, probed[::-1], bad[0]),
+        vanishes=None if fix or not bad else _edge(answers, probed, bad[-1]),
         oldest_bad=bad[0] if bad else None,
         newest_bad=bad[-1] if bad else None,
-        holes=tuple(i for i in sorted(known) if not known[i].outcome.moves_a_bound),
-        unprobed=tuple(index for index in range(size) if index not in known),
+        holes=tuple(i for i in sorted(answers) if not answers[i].outcome.moves_a_bound),
+        unprobed=tuple(index for index in range(size) if index not in answers),
     )
 
 
-def _edge(known: Mapping[int, Probe], order: Sequence[int], bad: int) -> Boundary | None:
+def _edge(answers: Mapping[int, Probe], order: Sequence[int], bad: int) -> Boundary | None:
     """From the outermost failure to the next one that was probed, in this order of versions."""
     beyond = order[order.index(bad) + 1 :]
     if not beyond:
         return None
     before, after = sorted((bad, beyond[0]))
-    unprobed = tuple(index for index in range(before + 1, after) if index not in known)
+    unprobed = tuple(index for index in range(before + 1, after) if index not in answers)
     return Boundary(before=before, after=after, unprobed=unprobed)
 
 
-def _segments(size: int, known: Mapping[int, Probe]) -> Iterator[Segment]:
+def _segments(size: int, answers: Mapping[int, Probe]) -> Iterator[Segment]:
     first = 0
     for index in range(size):
-        if index not in known:
+        if index not in answers:
             continue
-        is_first = index == 0 or known.get(index - 1) != known[index]
+        is_first = index == 0 or answers.get(index - 1) != answers[index]
         first = index if is_first else first
-        if known.get(index + 1) != known[index]:
-            yield Segment(first=first, last=index, probe=known[index])
+        if answers.get(index + 1) != answers[index]:
+            yield Segment(first=first, last=index, probe=answers[index])
 
 
 # What the versions of one tool say of a failure: where it began and ended.
 #
 # `triage bisect` says it of one cell, `triage bugs` of all cells that ever had the failure: the
-# same
-# sentences, from the same `Finding`.
+# same sentences, from the same `Finding`.
 
 _MOST_LISTED = 12
 
@@ -383,29 +383,29 @@ def _end(line: VersionHistory, tool: str) -> str:
             f"Still present in {newest}, the newest testable {tool}; {line.versions[newer]} ends "
             f"with: {_plain(line.said(newer))}."
         )
-    gone = bound_words(line, finding.vanishes)
-    return f"Gone from {gone} on, which ends with: {_plain(line.said(newer))}."
+    first = bound_words(line, finding.vanishes)
+    return f"Gone from {first} on, which ends with: {_plain(line.said(newer))}."
 
 
 def _plain(reason: str) -> str:
     return reason.rstrip(".")
 
 
-def _reach(line: VersionHistory, end: int) -> str:
-    bad = line.finding.oldest_bad if end == 0 else line.finding.newest_bad
+def _reach(line: VersionHistory, place: int) -> str:
+    bad = line.finding.oldest_bad if place == 0 else line.finding.newest_bad
     assert bad is not None
-    is_outermost = bad == range(len(line.versions))[end]
+    is_outermost = bad == range(len(line.versions))[place]
     return "there is" if is_outermost and line.has_all else "that was tried"
 
 
 def _between(line: VersionHistory) -> list[str]:
-    named = [each for each in (line.finding.regression, line.finding.fix) if each]
-    if not named:
+    bounds = [bound for bound in (line.finding.regression, line.finding.fix) if bound]
+    if not bounds:
         return []
     parts = []
     for words, indices in (
-        ("Untestable between", {index for each in named for index in each.holes}),
-        ("Not tried between", {index for each in named for index in each.unprobed}),
+        ("Untestable between", {index for bound in bounds for index in bound.holes}),
+        ("Not tried between", {index for bound in bounds for index in bound.unprobed}),
     ):
         if indices or words.startswith("Untestable"):
             parts.append(f"{words}: {listed(line, indices) or 'none'}.")

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 from msgspec import structs
 
 from harness.bisect.ir_difference import StageStory
-from harness.bisect.search import (
-    Boundary,
-    Finding,
-    Probe,
-    Segment,
-    Tally,
-    bounds_said,
-    conclude,
-    confidence,
-)
+from harness.bisect.search import Boundary, Finding, Segment, Tally, bounds_said, confidence
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.followed import PAIRING, Followed, is_followable, measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
@@ -40,15 +30,15 @@ def bisection_said(report: BisectReport) -> list[Block]:
 
 def _span_said(span: Span) -> SaidLine:
     name = span.first if span.first == span.last else f"{span.first} - {span.last}"
-    said = say(f"{name:>20}  ")
+    line = say(f"{name:>20}  ")
     if span.verdict:
-        said += verdict_said(span.verdict)
+        line += verdict_said(span.verdict)
     mark = "  <- this failure" if span.outcome is VerdictAnswer.SAME else ""
-    return said + say(f"{mark}  {span.reason}", Tone.FAINT)
+    return line + say(f"{mark}  {span.reason}", Tone.FAINT)
 
 
 def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
-    """What the Tritons on both sides make of the kernel, and what they are made of."""
+    """What the compilers on both sides make of the kernel, and what they are made of."""
     assert report.boundary is not None
     before, after = report.version(report.boundary.before), report.version(report.boundary.after)
     tool = compiler_name(report.axis)
@@ -57,14 +47,14 @@ def stage_lines(report: BisectReport, story: StageStory) -> list[str]:
     if story.first:
         lines.append(f"First stage that differs in kind: {story.first.stage}.")
     if story.trap_stage:
-        made = f", inserted by pass {story.failing_pass}" if story.failing_pass else ""
-        lines.append(f"The trap is first seen in {story.trap_stage}{made}.")
+        maker = f", inserted by pass {story.failing_pass}" if story.failing_pass else ""
+        lines.append(f"The trap is first seen in {story.trap_stage}{maker}.")
     elif story.failing_pass:
         lines.append(f"Failing pass: {story.failing_pass}.")
     if all(story.llvm):
         is_same = story.llvm[0] == story.llvm[1]
-        both = f"{story.llvm[0]} in {before}, {story.llvm[1]} in {after}"
-        lines.append(f"LLVM: {f'{story.llvm[0]} in both' if is_same else both}.")
+        commits = f"{story.llvm[0]} in {before}, {story.llvm[1]} in {after}"
+        lines.append(f"LLVM: {f'{story.llvm[0]} in both' if is_same else commits}.")
     if all(story.ptxas):
         lines.append(f"Bundled ptxas for this target: {story.ptxas[0]} against {story.ptxas[1]}.")
     return lines
@@ -74,8 +64,8 @@ def report_line(report: BisectReport) -> str:
     """One paragraph: last good, first bad, first fixed, holes, confidence, whose PTX it was."""
     finding, tool = report.finding, compiler_name(report.axis)
     if finding.newest_bad is None:
-        meant = "meets the condition" if report.followed.condition else "shows this failure"
-        return f"No {tool} that was tried {meant}."
+        shows = "meets the condition" if report.followed.condition else "shows this failure"
+        return f"No {tool} that was tried {shows}."
     parts = bounds_said(report, tool)
     if finding.came_back:
         parts.append("It failed, worked, and failed again: all segments are above.")
@@ -105,8 +95,8 @@ def numbers_line(report: BisectReport) -> str:
         rows = [
             row for row in report.rows.values() if report.followed.of(row) is VerdictAnswer.SAME
         ]
-        known = measured(fields, rows)
-        return f"Numbers: {known}." if known else ""
+        numbers = measured(fields, rows)
+        return f"Numbers: {numbers}." if numbers else ""
     sides = []
     for index in (boundary.before, boundary.after):
         row = report.rows.get(report.version(index))
@@ -165,9 +155,9 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
             for part in finding.segments
         ],
         "others": [
-            {"version": report.version_of(each)}
-            | {"verdict": each.verdict, "reason": each.reason, "signature": each.signature}
-            for each in report.other_failures
+            {"version": report.version_of(row)}
+            | {"verdict": row.verdict, "reason": row.reason, "signature": row.signature}
+            for row in report.other_failures
         ],
         "came_back": finding.came_back,
         "confidence": report.confidence,
@@ -194,10 +184,10 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
 
 
 def _gone(report: BisectReport) -> dict[str, Any] | None:
-    ended = report.finding.vanishes
-    if ended is None or not report.is_clean_end(ended.after):
+    last = report.finding.vanishes
+    if last is None or not report.is_clean_end(last.after):
         return None
-    return {"candidates": _candidates(report, ended), "ends_with": report.said(ended.after)}
+    return {"candidates": _candidates(report, last), "ends_with": report.said(last.after)}
 
 
 def _version(
@@ -216,8 +206,6 @@ def _candidates(report: BisectReport, boundary: Boundary | None) -> list[str]:
 
 
 # What a bisection says: the finding, with the rows that it rests on.
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,18 +258,18 @@ class BisectReport:
 
     def reasons_of(self, segment: Segment) -> tuple[str, ...]:
         """What the versions of a segment say, each reason once."""
-        found = (self.said(index) for index in range(segment.first, segment.last + 1))
-        return tuple(dict.fromkeys(found))
+        reasons = (self.said(index) for index in range(segment.first, segment.last + 1))
+        return tuple(dict.fromkeys(reasons))
 
     @property
     def other_failures(self) -> tuple[Row, ...]:
         """One row for each other failure that was seen, the newest version that shows it."""
-        found: dict[str | None, Row] = {}
+        newest: dict[str | None, Row] = {}
         for version in self.versions:
             row = self.rows.get(version)
             if row and is_followable(row) and self._is_another(row):
-                found[row.signature] = row
-        return tuple(found.values())
+                newest[row.signature] = row
+        return tuple(newest.values())
 
     def _is_another(self, row: Row) -> bool:
         outcome = self.followed.of(row)
@@ -323,7 +311,7 @@ class BisectReport:
     def version_of(self, row: Row) -> str | None:
         """The version of the tool on the axis that a row is about."""
         if self.axis == RELEASE:
-            return next((version for version, each in self.rows.items() if each == row), None)
+            return next((version for version, own in self.rows.items() if own == row), None)
         return row.ptxas if self.along_assembler else row.compiler_version
 
     @property
@@ -365,15 +353,15 @@ class Span:
 def spans(report: BisectReport) -> list[Span]:
     """The versions that were probed, oldest first; a segment falls apart where its reasons do."""
     kinds = {kind.value for kind in VerdictKind}
-    found: list[Span] = []
+    lines: list[Span] = []
     for part in report.finding.segments:
         verdict = part.probe.verdict if part.probe.verdict in kinds else ""
         fresh = True
         for index in range(part.first, part.last + 1):
             reason = report.said(index) if verdict else part.probe.verdict
-            if fresh or found[-1].reason != reason:
+            if fresh or lines[-1].reason != reason:
                 version = report.version(index)
-                found.append(
+                lines.append(
                     Span(
                         first=version,
                         last=version,
@@ -382,46 +370,6 @@ def spans(report: BisectReport) -> list[Span]:
                         reason=reason,
                     )
                 )
-            found[-1] = replace(found[-1], last=report.version(index))
+            lines[-1] = replace(lines[-1], last=report.version(index))
             fresh = False
-    return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeEvidence:
-    """All that was seen, by index on the axis; `focus` as in `conclude`."""
-
-    axis: str
-    versions: tuple[str, ...]
-    probes: Mapping[int, Probe] = field(default_factory=dict)
-    reasons: Mapping[int, str] = field(default_factory=dict)
-    rows: Mapping[int, Row] = field(default_factory=dict)
-    tallies: Mapping[int, Tally] = field(default_factory=dict)
-    focus: int | None = None
-    followed: Followed = field(default_factory=Followed)
-    config: Config | None = None
-    others: tuple[str, ...] = ()
-    stages: StageStory | None = None
-    trouble: str | None = None
-    has_all: bool = True
-
-    def report(self) -> BisectReport:
-        """What it says."""
-        return BisectReport(
-            axis=self.axis,
-            versions=self.versions,
-            rows=self.named(self.rows),
-            reasons=self.named(self.reasons),
-            tallies=self.named(self.tallies),
-            finding=conclude(len(self.versions), self.probes, focus=self.focus),
-            followed=self.followed,
-            config=self.config,
-            others=self.others,
-            stages=self.stages,
-            trouble=self.trouble,
-            has_all=self.has_all,
-        )
-
-    def named(self, values: Mapping[int, T]) -> dict[str, T]:
-        """Values by index, by version instead."""
-        return {self.versions[index]: value for index, value in sorted(values.items())}
+    return lines

@@ -8,7 +8,6 @@ import platform
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 
 import harness
 from harness.bisect.axes import plan_cells
-from harness.bisect.bisection import BisectOptions, bisect_versions
+from harness.bisect.bisection import bisect_versions
 from harness.bisect.collapse.facts import (
     CollapseEvidence,
     MeasuredTimes,
@@ -28,18 +27,17 @@ from harness.bisect.collapse.facts import (
 )
 from harness.bisect.collapse.lifting import study_collapse
 from harness.bisect.contrast import Contrast
-from harness.bisect.log import Asked, BisectLog
+from harness.bisect.log import BisectLog, BisectOptions, LogHead, log_path
 from harness.bisect.neighbours import contrast
 from harness.bisect.words import BisectReport
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.words import BlameReport
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
-from harness.cells.spelling import SelectionOptions, spell_command
+from harness.cells.spelling import SelectionOptions, spell_command, words_of
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
-from harness.io.files.locations import home_dir
 from harness.io.packages.archives import package_license
 from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import install_ptxas
@@ -541,10 +539,6 @@ def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
 
 async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str) -> BisectReport:
     case, condition = dossier.case, dossier.condition
-    asked = Asked(axis=axis, selection={}, options={})
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-    name = f"report-{case.short}-{axis}-{stamp}.jsonl"
-    log = BisectLog.begin(home_dir() / "bisections" / name, asked)
     # The case's own version, where the axis has it: no graver failure of another one is meant.
     if axis != case.assembler:
         own, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
@@ -561,6 +555,12 @@ async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str
         on=GPU if work.options.on_gpu else None,
         runner=work.options.runner,
     )
+    if options.run:
+        from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
+
+        mine = executed_selection(mine, options.on)
+    head = LogHead(axis=axis, selection=msgspec.to_builtins(words_of(case)), options=options)
+    log = BisectLog.begin(log_path(f"report-{case.short}-{axis}"), head)
     return await bisect_versions(mine, work.store, work.how, options, _silent, log)
 
 

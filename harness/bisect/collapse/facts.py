@@ -67,16 +67,16 @@ def is_lifted(before: Row, after: Row) -> bool:
 
 
 def collapse_words(
-    collapse: Collapse, row: Row, lifts: Sequence[tuple[str, Row]], tried: Sequence[str]
+    collapse: Collapse, row: Row, lifts: Sequence[tuple[str, Row]], options: Sequence[str]
 ) -> tuple[str, ...]:
     """What happened, and which options of ptxas lift it, best known first; `lifts` had its PTX."""
-    what = (
+    cause = (
         f"ptxas {row.ptxas} gives {collapse.registers} registers where a block of "
         f"{collapse.threads} threads could have {collapse.most}: the most with which all "
         f"{collapse.blocks} blocks of an SM are resident. The PTX does not ask for that: it has "
         "neither .minnctapersm nor .maxnreg."
     )
-    lines = [what]
+    lines = [cause]
     for index, (option, after) in enumerate(lifts):
         begin = "It lifts likewise" if index else "The collapse lifts"
         lines.append(
@@ -84,8 +84,8 @@ def collapse_words(
             f"{row.spill_stores:,} -> {after.spill_stores:,} B of spill stores "
             "(same PTX, byte for byte)."
         )
-    if not lifts and tried:
-        lines.append(f"It does not lift with ptxas {', '.join(tried)}.")
+    if not lifts and options:
+        lines.append(f"It does not lift with ptxas {', '.join(options)}.")
     return tuple(lines)
 
 
@@ -198,17 +198,17 @@ def read_times(data: bytes) -> MeasuredTimes:
         KeyError: it has no changes.
         TypeError: something else is missing, is too much, or is not of its kind.
     """
-    found = json.loads(data)
-    if not isinstance(found, dict):
+    fields = json.loads(data)
+    if not isinstance(fields, dict):
         raise TypeError("it is not a table of names")
-    lines = found.pop("changes")
+    lines = fields.pop("changes")
     changes = (
         TimedChange(
             **{**line, "ms": tuple(line["ms"]), "memory": line["memory"] and tuple(line["memory"])}
         )
         for line in lines
     )
-    return MeasuredTimes(**found, changes=tuple(changes))
+    return MeasuredTimes(**fields, changes=tuple(changes))
 
 
 def times_figures(data: bytes, change: str) -> tuple[object, ...] | str:
@@ -220,21 +220,21 @@ def times_figures(data: bytes, change: str) -> tuple[object, ...] | str:
     file.
     """
     try:
-        found = read_times(data)
+        times = read_times(data)
     except (ValueError, KeyError, TypeError) as error:
         return f"not the samples of a report: {error}"
-    each = next((one for one in found.changes if one.change == change), None)
-    before = time_of(found.changes[0].ms) if found.changes else None
-    after = time_of(each.ms) if each else None
-    if each is None or before is None or after is None:
+    timed = next((timed for timed in times.changes if timed.change == change), None)
+    before = time_of(times.changes[0].ms) if times.changes else None
+    after = time_of(timed.ms) if timed else None
+    if timed is None or before is None or after is None:
         return f"no samples of {change or 'no change'}"
     is_apart = compare_times(before, after) is not Faster.AMBIGUOUS
-    first = found.changes[0].memory
+    first = times.changes[0].memory
     return (
-        *(change, each.n_regs, each.spill_stores),
+        *(change, timed.n_regs, timed.spill_stores),
         *(after.median, after.min, after.q3, after.samples),
         before.median / after.median if is_apart and after.median else None,
-        None if first is None or each.memory is None else first == each.memory,
-        *(found.device, found.driver, found.day, found.target, found.compiler, found.tool),
-        *(found.launch, found.config),
+        None if first is None or timed.memory is None else first == timed.memory,
+        *(times.device, times.driver, times.day, times.target, times.compiler, times.tool),
+        *(times.launch, times.config),
     )

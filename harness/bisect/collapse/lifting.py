@@ -33,11 +33,11 @@ async def lift_collapse(bench: Workbench, cell: PlannedCell, row: Row) -> tuple[
         InfrastructureError: ptxas does not run.
         StorageError: results cannot be read or written.
     """
-    found, _ = await _with_options(bench, cell, row)
-    if found is None:
+    study, _ = await _with_options(bench, cell, row)
+    if study is None:
         return ()
-    lifts = [(option.words, option.after) for option in found.options if option.lifts]
-    return collapse_words(found.collapse, row, lifts, [option.words for option in found.options])
+    lifts = [(option.words, option.after) for option in study.options if option.lifts]
+    return collapse_words(study.collapse, row, lifts, [option.words for option in study.options])
 
 
 async def study_collapse(
@@ -55,22 +55,22 @@ async def study_collapse(
     async with work(store, how) as (bench, run):
         cells = (await plan_cells(bench, selection, None)).cells
         home = next((cell for cell in cells if str(cell.cell) == case.cell), None)
-        found, done = await _with_options(bench, home, case) if home else (None, [])
-        if home and found and (best := found.best):
+        study, results = await _with_options(bench, home, case) if home else (None, [])
+        if home and study and (best := study.best):
             option = next(o for o in options_of(home.ptxas) if o.words == best.words)
             versions = await _on_other_ptxas(bench, home, option)
             configs = await _pairs(bench, [cell for cell in cells if cell is not home], option)
             directive, more = await _with_directive(bench, home, case)
-            found = replace(
-                found,
+            study = replace(
+                study,
                 directive=directive,
                 versions=_lifts(option, versions),
                 configs=_lifts(option, configs),
             )
-            done = [*done, *more, *(each for pair in (*versions, *configs) for each in pair)]
-        for each in done:
-            store.put_result(run, record_of(each))
-    return found
+            results += [*more, *(result for pair in (*versions, *configs) for result in pair)]
+        for result in results:
+            store.put_result(run, record_of(result))
+    return study
 
 
 async def _with_options(
@@ -80,15 +80,15 @@ async def _with_options(
     if collapse is None or row.ptx_sha256 is None or _asks(bench, row.ptx_sha256):
         return None, []
     options = _one_of_each_kind(await asyncio.to_thread(options_of, cell.ptxas))
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(evaluate(bench, with_flags(cell, option.change)) for option in options)
     )
     lifts = tuple(
-        Lift(words=option.words, before=row, after=each.row)
-        for option, each in zip(options, done, strict=True)
-        if each.row.ptx_sha256 == row.ptx_sha256
+        Lift(words=option.words, before=row, after=result.row)
+        for option, result in zip(options, results, strict=True)
+        if result.row.ptx_sha256 == row.ptx_sha256
     )
-    return CollapseEvidence(collapse=collapse, options=lifts), list(done)
+    return CollapseEvidence(collapse=collapse, options=lifts), list(results)
 
 
 def _asks(bench: Workbench, ptx: str) -> bool:
@@ -105,14 +105,14 @@ async def _pairs(
 ) -> list[tuple[Evaluated, Evaluated]]:
     plain = await asyncio.gather(*(evaluate(bench, cell) for cell in cells))
     alive = [
-        (cell, each)
-        for cell, each in zip(cells, plain, strict=True)
-        if VerdictKind(each.row.verdict).compiles
+        (cell, result)
+        for cell, result in zip(cells, plain, strict=True)
+        if VerdictKind(result.row.verdict).compiles
     ]
     changed = await asyncio.gather(
         *(evaluate(bench, with_flags(cell, option.change)) for cell, _ in alive)
     )
-    return [(each, other) for (_, each), other in zip(alive, changed, strict=True)]
+    return [(before, after) for (_, before), after in zip(alive, changed, strict=True)]
 
 
 def _lifts(option: PtxasOption, pairs: Sequence[tuple[Evaluated, Evaluated]]) -> tuple[Lift, ...]:
@@ -131,7 +131,7 @@ async def _on_other_ptxas(
         others = (
             install_ptxas(version) for version in versions if str(version) != home.ptxas.version
         )
-        return [each for each in others if each.origin != BUNDLED and option in options_of(each)]
+        return [tool for tool in others if tool.origin != BUNDLED and option in options_of(tool)]
 
     knowing = await asyncio.to_thread(find)
     return await _pairs(bench, [with_ptxas(home, ptxas) for ptxas in knowing], option)
@@ -153,5 +153,5 @@ async def _with_directive(
         record=None,
         raw_ptx=bench.store.artifacts.put(changed.encode()),
     )
-    done = await evaluate(bench, cell)
-    return Lift(words=_DIRECTIVE, before=case, after=done.row), [done]
+    result = await evaluate(bench, cell)
+    return Lift(words=_DIRECTIVE, before=case, after=result.row), [result]

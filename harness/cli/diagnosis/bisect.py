@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
 from msgspec import structs
 
 from harness.bisect.axes import VERSION_AXES
-from harness.bisect.bisection import BisectOptions, bisect_versions
+from harness.bisect.bisection import bisect_versions
 from harness.bisect.contrast import contrast_document, contrast_said
-from harness.bisect.log import Asked, BisectLog
+from harness.bisect.log import BisectLog, BisectOptions, LogHead, log_path
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.words import BisectReport, bisect_document, bisection_said
 from harness.cells.repros.find import find_kernels
@@ -47,7 +46,6 @@ from harness.cli.running import (
 )
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end
-from harness.io.files.locations import home_dir
 from harness.io.packages.versions import require_supported_triton
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.judging.followed import read_while
@@ -150,24 +148,8 @@ $TRIAGE_PTX, $TRIAGE_CUBIN and $TRIAGE_PTXAS (of another assembler $TRIAGE_PROGR
 $TRIAGE_ASSEMBLER). It says by its exit code what the version is: 0 good, 125 cannot be tested, 126
 and 127 (it cannot be run) and 128 or more stop, any other bad."""
 
-T = TypeVar("T")
 _OF_PTXAS = ("ptxas", "assembler", "flag")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
-_ASKED = (
-    "axis",
-    "package_version",
-    "good",
-    "bad",
-    "signature",
-    "condition",
-    "sweep",
-    "budget",
-    "repeat",
-    "script",
-    "run",
-    "on",
-    "runner",
-)
 
 
 @click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
@@ -226,7 +208,7 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     _check(options)
     if options["replay"]:
         log = BisectLog.read(options["replay"])
-        _tell(log.replay().report(), log, options, reproduce=None)
+        _tell(log.report(), log, options, reproduce=None)
     elif options["resume"] and options["kernel"]:
         raise UsageError("--resume takes what is asked from its log; leave --kernel out")
     elif options["resume"]:
@@ -291,42 +273,43 @@ def _default_axis(options: dict[str, Any]) -> str:
 
 
 def _begin(options: dict[str, Any]) -> BisectLog:
-    words = selection_words(options)
-    asked = Asked(
-        axis=options["axis"],
-        selection={
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(words).items()
-        },
-        options={name: options[name] for name in _ASKED},
+    words, axis = selection_words(options), options["axis"]
+    head = LogHead(
+        axis=axis,
+        selection=msgspec.to_builtins(words),
+        options=msgspec.convert(options, BisectOptions),
     )
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-    name = f"{Path(words.kernel).name.replace('::', '-')}-{options['axis']}-{stamp}.jsonl"
-    return BisectLog.begin(home_dir() / "bisections" / name, asked)
+    return BisectLog.begin(log_path(f"{Path(words.kernel).name.replace('::', '-')}-{axis}"), head)
 
 
-def _asked(log: BisectLog, kind: type[T], name: str) -> T:
+def _words(log: BisectLog) -> SelectionOptions:
     try:
-        return msgspec.convert(getattr(log.asked, name), kind)
+        return msgspec.convert(log.head.selection, SelectionOptions)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{log.path}:1: {name}: {error}") from error
+        raise ConfigurationError(f"{log.path}:1: selection: {error}") from error
 
 
-def _one(selection: Selection) -> Selection:
+def _selected(words: SelectionOptions, *, run: bool, on: str | None = None) -> Selection:
+    """The one launch that is followed on one target, at the size at which it is executed."""
+    with preparing(status_console()):
+        selection = select(words)
     for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
         if len(values) != 1:
             raise UsageError(f"{name}: {len(values)} are meant; a bisection follows one")
+    if run:
+        from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
+
+        selection = executed_selection(selection, on)
     return selection
 
 
 def _search(log: BisectLog, options: dict[str, Any]) -> None:
     """On this machine, or with the help of those that are found there."""
-    asked, where = _asked(log, BisectOptions, "options"), options["scheduler"]
+    asked, where = log.head.options, options["scheduler"]
     if asked.run and where is not None:
         raise UsageError("--run executes on this machine: leave out --scheduler")
     how = compile_options(options)
-    with preparing(status_console()):
-        selection = _one(select(_asked(log, SelectionOptions, "selection")))
+    selection = _selected(_words(log), run=asked.run, on=asked.on)
 
     async def bisected() -> BisectReport:
         if where is None:
@@ -355,8 +338,7 @@ def _tell(
     if options["as_json"]:
         print_json({**bisect_document(report), "log": str(log.path)})
     else:
-        words = _asked(log, SelectionOptions, "selection")
-        _print(report, words, reproduce, script=bool(log.asked.options.get("script")))
+        _print(report, _words(log), reproduce, script=bool(log.head.options.script))
         status.print(f"Log: {log.path}", soft_wrap=True, markup=False)
     raise click.exceptions.Exit(_exit_code(report))
 
@@ -403,8 +385,7 @@ def _contrast(options: dict[str, Any]) -> None:
     for name in _SEARCH_ONLY:
         if options[name]:
             raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
-    with preparing(status_console()):
-        selection = _one(select(selection_words(options)))
+    selection = _selected(selection_words(options), run=options["run"])
     how = compile_options(options)
     condition = read_while(options["condition"])
     with open_results() as store, show_steps(status_console()) as tell:

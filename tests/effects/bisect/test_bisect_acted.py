@@ -14,21 +14,23 @@ from click.testing import CliRunner
 from msgspec import structs
 from packaging.version import Version
 
-from harness.bisect.bisection import BisectOptions, bisect_versions
-from harness.bisect.log import Asked, BisectLog
+from harness.bisect.bisection import bisect_versions
+from harness.bisect.log import BisectLog, BisectOptions, LogHead
 from harness.bisect.words import BisectReport, bisection_said, report_line
 from harness.cli.diagnosis.bisect import command
 from harness.frontends.registry import OpenSessions, back_end
 from harness.io.processes.hub import Hub
+from harness.judging.answers import VerdictAnswer
 from harness.matrix.nights import workers as at_worker
 from harness.matrix.nights.elsewhere import Prefetch
 from harness.matrix.nights.workers import CaptureAnswer, encode, worker_loop
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 
 pytest_plugins = ("acted_fixtures",)
 
-ASKED = Asked(axis="acted", selection={}, options={})
+HEAD = LogHead(axis="acted", selection={}, options=BisectOptions())
 
 
 def bisect(
@@ -43,7 +45,7 @@ def bisect(
     **words: Any,
 ) -> BisectReport:
     path = stage.folder / "log.jsonl"
-    log = BisectLog.read(path) if resumed else BisectLog.begin(path, ASKED)
+    log = BisectLog.read(path) if resumed else BisectLog.begin(path, HEAD)
     words = {"compiler": [f"acted=={bad}"], "config": "width=1", **words}
     selection = stage.selection(**words)
     asked = BisectOptions(**{"axis": "acted", "repeat": 2, **(options or {})})
@@ -98,7 +100,7 @@ def test_an_interrupted_search_goes_on_from_its_log(fails_from_1_1_on: Stage) ->
     stage = fails_from_1_1_on
     with pytest.raises(asyncio.CancelledError):
         bisect(stage, stop_at=3)
-    known = BisectLog.read(stage.folder / "log.jsonl").known.probes
+    known = BisectLog.read(stage.folder / "log.jsonl").answers.probes
     assert known
     assert set(known) < set(stage.acted.versions)
     resumed = bisect(stage, resumed=True)
@@ -111,6 +113,17 @@ def test_an_interrupted_search_goes_on_from_its_log(fails_from_1_1_on: Stage) ->
 def workers() -> Iterator[None]:
     yield
     worker_loop().close()
+
+
+def test_a_log_says_again_what_the_search_said(stage: Stage) -> None:
+    stage.ptxas("2.0")
+    acts = {"1.0": "refuses", "1.1": "other", "2.0": "ice"}
+    stage.acted.act = lambda version, _: acts[version]
+    words = {"compiler": ["acted>=1.0,<=2.0"], "options": {"axis": "compiler"}}
+    found = bisect(stage, **words)
+    assert found.followed.kind is VerdictKind.PTXAS_ICE
+    assert [part.probe.outcome for part in found.finding.segments][-1] is VerdictAnswer.SAME
+    assert BisectLog.read(stage.folder / "log.jsonl").report() == found
 
 
 def shape(found: BisectReport) -> tuple[object, ...]:
@@ -220,7 +233,7 @@ def test_a_range_of_versions_is_all_that_is_tried(fails_from_1_1_on: Stage) -> N
         " Still present in the newest Acted that was tried, 1.2."
     )
     log = BisectLog.read(fails_from_1_1_on.folder / "log.jsonl")
-    assert not log.replay().report().has_all
+    assert not log.report().has_all
 
 
 def test_another_failure_is_no_bound(stage: Stage) -> None:

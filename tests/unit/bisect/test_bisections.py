@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.bisect.search import Probe, Tally
-from harness.bisect.words import BisectReport, ProbeEvidence, bisect_document, report_line, spans
+from harness.bisect.search import Probe, Tally, conclude
+from harness.bisect.words import BisectReport, bisect_document, report_line, spans
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, read_while
 from harness.values.row import Row
@@ -57,20 +57,37 @@ def report(letters: str, followed: Followed | None = None, axis: str = "ptxas") 
         if letter != "."
     }
     followed = followed or follow(ICE)
-    return ProbeEvidence(
+    tallies = {
+        VERSIONS[index]: Tally(failures=5 * (followed.of(row) is VerdictAnswer.SAME), runs=5)
+        for index, row in rows.items()
+    }
+    return report_of(axis, VERSIONS[: len(letters)], rows, followed, tallies)
+
+
+def report_of(
+    axis: str,
+    versions: tuple[str, ...],
+    rows: dict[int, Row],
+    followed: Followed,
+    tallies: dict[str, Tally] | None = None,
+) -> BisectReport:
+    probes = {
+        index: Probe(outcome=followed.of(row), verdict=row.verdict, signature=row.signature)
+        for index, row in rows.items()
+    }
+    return BisectReport(
         axis=axis,
-        versions=VERSIONS[: len(letters)],
-        probes={
-            index: Probe(outcome=followed.of(each), verdict=each.verdict, signature=each.signature)
-            for index, each in rows.items()
-        },
-        rows=rows,
-        tallies={
-            index: Tally(failures=5 * (followed.of(each) is VerdictAnswer.SAME), runs=5)
-            for index, each in rows.items()
-        },
+        versions=versions,
+        rows={versions[index]: row for index, row in rows.items()},
+        reasons={},
+        tallies=tallies or {},
+        finding=conclude(len(versions), probes),
         followed=followed,
-    ).report()
+        config=None,
+        others=(),
+        stages=None,
+        trouble=None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,14 +200,7 @@ def test_what_came_out_of_the_ptx_is_followed_like_a_failure_to_compile() -> Non
 
     def said(letters: str) -> str:
         rows = {n: replace(ends[letter], triton=VERSIONS[n]) for n, letter in enumerate(letters)}
-        probes = {
-            n: Probe(outcome=followed.of(each), verdict=each.verdict, signature=each.signature)
-            for n, each in rows.items()
-        }
-        found = ProbeEvidence(
-            axis="triton", versions=VERSIONS, probes=probes, rows=rows, followed=followed
-        )
-        return report_line(found.report())
+        return report_line(report_of("triton", VERSIONS, rows, followed))
 
     words = said("nwwwrr")
     assert "Present in the oldest testable Triton, 13.1.0. First fixed: 13.4.0." in words

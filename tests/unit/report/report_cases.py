@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness.bisect.contrast import Contrast, Point
 from harness.bisect.ir_difference import StageDifference, StageStory
-from harness.bisect.search import Probe, Tally
-from harness.bisect.words import ProbeEvidence
+from harness.bisect.search import Probe, Tally, conclude
+from harness.bisect.words import BisectReport
 from harness.blame.grid import Culprit, Ground
 from harness.blame.words import Blame
 from harness.frontends.registry import front_end
@@ -92,32 +92,46 @@ def compiles(row: Row) -> Row:
     )
 
 
-def evidence(axis: str, versions: tuple[str, ...], letters: str, failing: Row) -> ProbeEvidence:
+def history(
+    axis: str,
+    versions: tuple[str, ...],
+    letters: str,
+    failing: Row,
+    rows: dict[int, Row] | None = None,
+) -> BisectReport:
+    """A letter for each version; `rows` are those that differ from what the letter stands for."""
     words = {
         "?": Probe(outcome=VerdictAnswer.UNTESTABLE, verdict="unsupported"),
         "+": Probe(outcome=VerdictAnswer.OK, verdict="ok"),
+        "o": Probe(outcome=VerdictAnswer.OTHER),
         "x": Probe(
             outcome=VerdictAnswer.SAME, verdict=failing.verdict, signature=failing.signature
         ),
     }
-    rows = {
+    row_of = {
         "?": replace(
             failing, verdict="unsupported", reason="Unsupported .version 8.8", signature=None
         ),
         "+": replace(FINE, verdict="ok", reason="compiled", spill_stores=0),
         "x": failing,
+        "o": failing,
     }
-    return ProbeEvidence(
+    known = {index: row_of[letter] for index, letter in enumerate(letters)} | (rows or {})
+    return BisectReport(
         axis=axis,
         versions=versions,
-        probes={index: words[letter] for index, letter in enumerate(letters)},
-        rows={index: rows[letter] for index, letter in enumerate(letters)},
+        rows={versions[index]: row for index, row in known.items()},
+        reasons={},
         tallies={
-            index: Tally(failures=5 if letter == "x" else 0, runs=5)
-            for index, letter in enumerate(letters)
+            version: Tally(failures=5 if letter == "x" else 0, runs=5)
+            for version, letter in zip(versions, letters, strict=True)
         },
+        finding=conclude(len(versions), dict(enumerate(map(words.__getitem__, letters)))),
         followed=follow(failing),
         config=Config.of({"num_warps": 4}),
+        others=(),
+        stages=None,
+        trouble=None,
     )
 
 
@@ -195,7 +209,7 @@ IN_PTXAS = Dossier(
     ptxas_package="nvidia-cuda-nvcc",
     environment={"Triton version": "3.6.0", "OS": "Linux x86_64, glibc 2.36"},
     elsewhere=dict.fromkeys(("13.0.88", "13.3.33"), (FINE, compiles(CRASH))),
-    along_ptxas=evidence("ptxas", VERSIONS, "?+x+", CRASH).report(),
+    along_ptxas=history("ptxas", VERSIONS, "?+x+", CRASH),
     flags=Contrast(
         axis="flag",
         origin=CRASH,
@@ -241,7 +255,7 @@ IN_TRITON = replace(
     flags=None,
     targets=None,
     along_triton=replace(
-        evidence("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "?xx+", TRAP),
+        history("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "?xx+", TRAP),
         stages=StageStory(
             stages=(
                 StageDifference(stage="ttgir"),
@@ -252,7 +266,7 @@ IN_TRITON = replace(
             llvm=("aaaaaaaa", "bbbbbbbb"),
             ptxas=("12.9.86", "13.3.33"),
         ),
-    ).report(),
+    ),
     blame=None,
     minimized=None,
     attachments=(attachment("original.ptx", PTX, "the input"),),
@@ -346,10 +360,9 @@ ONE_STAGE = executed(
     config={"num_warps": 4, "num_stages": 1},
 )
 SOURCE = "import triton\n\n\n@triton.jit\ndef k(x):\n    pass\n"
-EXECUTED_HISTORY = replace(
-    evidence("triton", ("3.4.0", "3.6.0", "3.8.0"), "?x+", WRONG),
-    rows={0: NOT_RUN, 1: WRONG, 2: RIGHT},
-).report()
+EXECUTED_HISTORY = history(
+    "triton", ("3.4.0", "3.6.0", "3.8.0"), "?x+", WRONG, {0: NOT_RUN, 1: WRONG, 2: RIGHT}
+)
 EXECUTED = replace(
     IN_PTXAS,
     case=WRONG,
@@ -433,7 +446,7 @@ IN_TILELANG = replace(
     log="Traceback (most recent call last):\nInternalError: cannot lower a layout\n",
     made_by="triage report --kernel scan --sm 100a --for tilelang",
     environment={"TileLang version": "0.1.13"},
-    along_triton=evidence("tilelang", ("0.1.11", "0.1.12", "0.1.13"), "++x", LAYOUT).report(),
+    along_triton=history("tilelang", ("0.1.11", "0.1.12", "0.1.13"), "++x", LAYOUT),
 )
 assert VerdictKind(TRAP.verdict) is VerdictKind.TRAP_STUB
 CASES = {

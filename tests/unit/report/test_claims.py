@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from report_cases import CRASH, FINE, IN_PTXAS, IN_TRITON, PTX, TRAP, VERSIONS, evidence
+from report_cases import CRASH, FINE, IN_PTXAS, IN_TRITON, PTX, TRAP, VERSIONS
 
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import AttachedPlace, ClaimKind, ClaimsTrial, gives, prove
@@ -212,11 +212,9 @@ def test_the_sides_of_a_boundary_are_held_to_the_stored_rows() -> None:
 
 
 def test_a_crash_that_newer_versions_refuse_with_a_message_says_so_in_its_title() -> None:
-    history = evidence("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "++xx", TRAP)
     rejected = replace(TRAP, verdict="rejected", reason="no such layout", signature="e" * 12)
-    probes = {**history.probes, 3: replace(history.probes[3], outcome=VerdictAnswer.OTHER)}
-    history = replace(history, probes=probes, rows={**history.rows, 3: rejected})
-    dossier = replace(IN_TRITON, rows=(TRAP,), along_triton=history.report())
+    along = history("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "++xo", TRAP, {3: rejected})
+    dossier = replace(IN_TRITON, rows=(TRAP,), along_triton=along)
     title = render_report(dossier, Upstream.TRITON).text.splitlines()[0]
     assert title.endswith("(since 3.6.0, rejected with a message from 3.8.0 on)")
 

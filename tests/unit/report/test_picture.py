@@ -7,7 +7,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
-from report_cases import CRASH, EXECUTED, FINE, IN_PTXAS, IN_TRITON, attachment, evidence
+from report_cases import CRASH, EXECUTED, FINE, IN_PTXAS, IN_TRITON, attachment
 
 from harness.judging.conditions import parse_condition
 from harness.judging.followed import follow
@@ -21,7 +21,7 @@ from harness.values.row import Row
 
 VERSIONS = ("12.8.93", "12.9.41", "13.0.88", "13.1.80", "13.3.33", "13.4.59")
 NUMBERS = {"12.9.41": (128, 1536), "13.0.88": (128, 1536), "13.3.33": (255, 0), "13.4.59": (255, 8)}
-CRASHES = evidence("ptxas", ("1.0", "2.0"), "?x", CRASH).report()
+CRASHES = history("ptxas", ("1.0", "2.0"), "?x", CRASH)
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -34,7 +34,7 @@ def told(version: str, row: Row) -> Row:
 
 def with_history(dossier: Dossier = IN_PTXAS) -> Dossier:
     """A crash with ptxas 13.1.80, and numbers on both of its sides."""
-    report = evidence("ptxas", VERSIONS, "?++x++", CRASH).report()
+    report = history("ptxas", VERSIONS, "?++x++", CRASH)
     rows = {version: told(version, row) for version, row in report.rows.items()}
     return replace(dossier, along_ptxas=replace(report, rows=rows))
 
@@ -131,7 +131,7 @@ def test_without_two_versions_that_have_numbers_there_is_none(
 def test_what_meets_a_condition_is_drawn_and_shaded() -> None:
     poor = replace(FINE, config=CRASH.config)
     condition = parse_condition("spill_stores > 0")
-    report = evidence("ptxas", ("1.0", "2.0", "3.0"), "+xx", poor).report()
+    report = history("ptxas", ("1.0", "2.0", "3.0"), "+xx", poor)
     followed = follow(poor, condition=condition)
     dossier = replace(
         IN_PTXAS, case=poor, condition=condition, along_ptxas=replace(report, followed=followed)

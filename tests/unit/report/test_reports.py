@@ -19,7 +19,7 @@ from report_cases import (
     MINIMIZED,
     TRAP,
     VERSIONS,
-    evidence,
+    history,
 )
 
 from harness.blame.grid import Culprit
@@ -115,12 +115,10 @@ def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -
     reason = "spills 4,096 B stores and 4,100 B loads per thread at 32 registers"
     sick = replace(FINE, reason=reason, spill_stores=4096, stage="cubin", signature="5" * 12)
     good = replace(FINE, verdict="ok", reason="compiled", spill_stores=0)
-    history = replace(
-        evidence("ptxas", VERSIONS, "++++", sick),
-        rows={1: good, 2: replace(sick, cell="other"), 3: sick},
-    ).report()
+    rows = {1: good, 2: replace(sick, cell="other"), 3: sick}
+    along = history("ptxas", VERSIONS, "++++", sick, rows)
     dossier = replace(
-        IN_PTXAS, case=sick, rows=(sick,), along_ptxas=history, minimized=None, flags=None
+        IN_PTXAS, case=sick, rows=(sick,), along_ptxas=along, minimized=None, flags=None
     )
     for upstream in REQUIRED:
         issue = render_report(dossier, upstream).text
@@ -134,16 +132,15 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
     condition = parse_condition("spill_stores > 100")
     good = replace(FINE, verdict="ok", reason="compiled", n_regs=64, spill_stores=0, cell="good")
     bad = replace(good, n_regs=32, spill_stores=740, cell="bad")
-    history = replace(
-        evidence("ptxas", VERSIONS, "++xx", bad),
+    along = replace(
+        history("ptxas", VERSIONS, "++xx", bad, {0: good, 1: good}),
         followed=Followed(condition=condition),
-        rows={0: good, 1: good, 2: bad, 3: bad},
-    ).report()
+    )
     dossier = replace(
         IN_PTXAS,
         case=bad,
         rows=(bad,),
-        along_ptxas=history,
+        along_ptxas=along,
         along_triton=None,
         minimized=None,
         flags=None,

@@ -11,8 +11,8 @@ from acted_front_end import Stage
 from bug_checker import check_store
 from packaging.version import Version
 
-from harness.bisect.bisection import BisectOptions, bisect_versions
-from harness.bisect.log import Asked, BisectLog
+from harness.bisect.bisection import bisect_versions
+from harness.bisect.log import BisectLog, BisectOptions, LogHead
 from harness.bisect.neighbours import contrast
 from harness.bisect.search import bounds_said
 from harness.frontends.registry import back_end
@@ -29,7 +29,7 @@ STORES = Path(__file__).parents[3] / "data" / "stores"
 def searched(stage: Stage, axis: str, bad: str = "1.1") -> list[str]:
     selection = stage.selection(compiler=[f"acted=={bad}"], config="width=1")
     log = BisectLog.begin(
-        stage.folder / f"{axis}.jsonl", Asked(axis=axis, selection={}, options={})
+        stage.folder / f"{axis}.jsonl", LogHead(axis=axis, selection={}, options=BisectOptions())
     )
     options = BisectOptions(axis=axis, repeat=2)
     found = stage.run(bisect_versions(selection, stage.store, stage.how, options, stage.tell, log))
