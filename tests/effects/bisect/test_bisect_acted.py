@@ -119,8 +119,7 @@ def test_a_log_says_again_what_the_search_said(stage: Stage) -> None:
     stage.ptxas("2.0")
     acts = {"1.0": "refuses", "1.1": "other", "2.0": "ice"}
     stage.acted.act = lambda version, _: acts[version]
-    words = {"compiler": ["acted>=1.0,<=2.0"], "options": {"axis": "compiler"}}
-    found = bisect(stage, **words)
+    found = bisect(stage, compiler=["acted>=1.0,<=2.0"], options={"axis": "compiler"})
     assert found.followed.kind is VerdictKind.PTXAS_ICE
     assert [part.probe.outcome for part in found.finding.segments][-1] is VerdictAnswer.SAME
     assert BisectLog.read(stage.folder / "log.jsonl").report() == found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from report_cases import CRASH, FINE, IN_PTXAS, IN_TRITON, PTX, TRAP, VERSIONS
+from report_cases import CRASH, FINE, IN_PTXAS, IN_TRITON, PTX, TRAP, VERSIONS, history
 
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import AttachedPlace, ClaimKind, ClaimsTrial, gives, prove

@@ -7,7 +7,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
-from report_cases import CRASH, EXECUTED, FINE, IN_PTXAS, IN_TRITON, attachment
+from report_cases import CRASH, EXECUTED, FINE, IN_PTXAS, IN_TRITON, attachment, history
 
 from harness.judging.conditions import parse_condition
 from harness.judging.followed import follow

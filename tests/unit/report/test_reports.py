@@ -115,8 +115,8 @@ def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -
     reason = "spills 4,096 B stores and 4,100 B loads per thread at 32 registers"
     sick = replace(FINE, reason=reason, spill_stores=4096, stage="cubin", signature="5" * 12)
     good = replace(FINE, verdict="ok", reason="compiled", spill_stores=0)
-    rows = {1: good, 2: replace(sick, cell="other"), 3: sick}
-    along = history("ptxas", VERSIONS, "++++", sick, rows)
+    rows = dict(zip(VERSIONS[1:], (good, replace(sick, cell="other"), sick), strict=True))
+    along = replace(history("ptxas", VERSIONS, "++++", sick), rows=rows)
     dossier = replace(
         IN_PTXAS, case=sick, rows=(sick,), along_ptxas=along, minimized=None, flags=None
     )
