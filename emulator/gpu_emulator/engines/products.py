@@ -223,7 +223,11 @@ ROWS = 64
 THREADS = 128
 K_BYTES = 32
 """K of every dense shape: k8 of tf32, k16 of 16 bits, k32 of 8 bits, k256 of single bits."""
-_WGMMA_WIDTHS = {"tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "b1": 1}
+
+
+def shared_width(name: str) -> int:
+    """Bits of what an element takes in shared memory; of b1 and what is packed, those of a byte."""
+    return {"tf32": 32, "f16": 16, "bf16": 16}.get(name, 8)
 
 
 @cache
@@ -242,7 +246,7 @@ def wgmma_accumulator(n: int) -> Layout:
 
 def register_operand(held: Bits, name: str) -> Bits:
     """A from registers: uint32 (..., 128, 4) as codes (..., 64, K)."""
-    width = _WGMMA_WIDTHS[name]
+    width = _WIDTHS[name]
     layout = operand_a(16, K_BYTES * 8 // width, width)
     warps = held.reshape(*held.shape[:-2], THREADS // LANES, LANES, held.shape[-1])
     matrix = layout.gather(elements(warps, width))
@@ -258,11 +262,10 @@ def shared_operand(
     `rows`: 64 for A, n for B. `mn_major`: `tnspA` or `tnspB` (16-bit types only): K is not the
     contiguous dimension.
     """
-    width = _WGMMA_WIDTHS[name]
     codes = read_matrix(
-        shared, descriptor, rows=rows, k_bytes=K_BYTES, width=max(width, 8), mn_major=mn_major
+        shared, descriptor, rows=rows, k_bytes=K_BYTES, width=shared_width(name), mn_major=mn_major
     )
-    return codes if width >= 8 else np.unpackbits(codes, axis=-1, bitorder="little")
+    return np.unpackbits(codes, axis=-1, bitorder="little") if name == "b1" else codes
 
 
 def wgmma(

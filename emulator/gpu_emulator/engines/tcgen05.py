@@ -23,7 +23,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_emulator.engines.matrices import LANES, MatrixDescriptor, elements, read_matrix, unpack_row
-from gpu_emulator.engines.products import INTEGERS, Adding, decode, integer_product, product
+from gpu_emulator.engines.products import (
+    INTEGERS,
+    Adding,
+    decode,
+    integer_product,
+    product,
+    shared_width,
+)
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
 ROWS, COLUMNS = 128, 512
@@ -327,10 +334,6 @@ def _unpacked(codes: Bits, instruction: MatrixInstruction, name: str) -> Bits:
     return codes
 
 
-def _width(name: str) -> int:
-    return {"tf32": 32, "f16": 16, "bf16": 16}.get(name, 8)
-
-
 def operand_from_shared(
     shared: Bits, descriptor: MatrixDescriptor, instruction: MatrixInstruction, which: str
 ) -> Bits:
@@ -344,7 +347,7 @@ def operand_from_shared(
     name = instruction.a_type if is_a else instruction.b_type
     codes = read_matrix(
         shared, descriptor, rows=(instruction.m if is_a else instruction.n) // ctas,
-        k_bytes=K_BYTES, width=_width(name),
+        k_bytes=K_BYTES, width=shared_width(name),
         mn_major=instruction.a_mn_major if is_a else instruction.b_mn_major,
     )  # fmt: skip
     whole = codes.reshape(*codes.shape[:-3], -1, codes.shape[-1])
@@ -376,7 +379,7 @@ def operand_from_tensor_memory(
         raise ValueError("e2m1 in tensor memory as A of kind::f8f6f4 is not known")
     cta, lanes, columns = operand_cells(lane, column, instruction, ctas=memory.shape[-3], ws=ws)
     words = memory[..., cta, lanes, columns]
-    codes = elements(words, _width(name))
+    codes = elements(words, shared_width(name))
     return _unpacked(codes, instruction, name) if instruction.kind.startswith("mxf4") else codes
 
 

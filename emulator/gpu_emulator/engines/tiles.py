@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_emulator.engines.matrices import SWIZZLES, Addresses
-from gpu_emulator.numbers import arithmetic
+from gpu_emulator.numbers.arithmetic import combine
 from gpu_emulator.numbers.conversion import convert
 from gpu_emulator.numbers.formats import Bits
 
@@ -294,24 +294,6 @@ def reduced(tile: TileMap, operation: str, old: Bits, new: Bits) -> Bits:
     memory. Returns elements. f16 and bf16 are rounded to nearest even and keep subnormal numbers.
     Raises `ValueError`: there is no such operation on this type.
     """
-    name = _format(tile)
-    kind = old.dtype
-    if operation in ("and", "or", "xor"):
-        return {"and": old & new, "or": old | new, "xor": old ^ new}[operation]
-    if name[0] in "us":
-        signed = np.dtype(f"i{kind.itemsize}") if name[0] == "s" else kind
-        a, b = old.view(signed), new.view(signed)
-        if operation == "add":
-            return (a + b).view(kind)
-        if operation in ("min", "max"):
-            extreme: Bits = np.minimum(a, b) if operation == "min" else np.maximum(a, b)
-            return extreme.astype(signed, copy=False).view(kind)
-        if operation == "inc":
-            return np.where(old >= new, kind.type(0), old + kind.type(1))
-        if operation == "dec":
-            return np.where((old == 0) | (old > new), new, old - kind.type(1))
-    elif operation == "add":
-        return arithmetic.add(name, old, new, ftz=tile.element.endswith("_ftz"))
-    elif operation in ("min", "max"):
-        return arithmetic.extremum(name, old, new, largest=operation == "max")
-    raise ValueError(f"there is no tensor reduction {operation} on {tile.element}")
+    if operation in ("inc", "dec") and tile.element[0] not in "us":
+        raise ValueError(f"there is no tensor reduction {operation} on {tile.element}")
+    return combine(operation, _format(tile), ftz=tile.element.endswith("_ftz"))(old, new)

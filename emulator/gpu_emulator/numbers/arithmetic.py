@@ -469,6 +469,48 @@ def packed(operation: Callable[..., Bits], width: int, *operands: Bits) -> Bits:
     return np.ascontiguousarray(operation(*parts)).view(whole)[..., 0]
 
 
+Change = Callable[..., Bits]
+"""From what is there and the operands, in unsigned integers, to what is there afterwards."""
+
+
+def combine(operation: str, kind: str, **how: Unpack[Modifiers]) -> Change:
+    """What an atomic operation or a reduction makes of old bits and an operand's bits.
+
+    `operation`: and, or, xor, exch, cas, inc, dec, add, min or max. `kind`: u8 to u64, s8 to s64, a
+    floating-point format, or two of one in a register (`f16x2`).
+    """
+    if operation in _ON_BITS:
+        return _ON_BITS[operation]
+    if kind.endswith("x2"):
+        return partial(packed, combine(operation, kind.removesuffix("x2")), 16)
+    if kind[0] in "us":
+        dtype = np.dtype(f"{'i' if kind[0] == 's' else 'u'}{int(kind[1:]) // 8}")
+        integer = {"add": np.add, "min": np.minimum, "max": np.maximum}[operation]
+        return lambda old, b: integer(old.view(dtype), b.view(dtype)).view(old.dtype)
+    if operation == "add":
+        return partial(add, kind, **how)
+    return partial(extremum, kind, largest=operation == "max")
+
+
+def _are_equal(a: Bits, b: Bits) -> Bits:
+    """Bit by bit: 16 bytes are kept as a complex number."""
+    if a.dtype.itemsize < 16:
+        return np.equal(a, b)
+    halves = [np.ascontiguousarray(value)[..., None].view(np.uint64) for value in (a, b)]
+    return np.asarray(np.equal(*halves).all(axis=-1))
+
+
+BITWISE: dict[str, Callable[[Bits, Bits], Bits]] = {
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+_ON_BITS: dict[str, Change] = {
+    **BITWISE,
+    "exch": lambda _, b: b, "cas": lambda old, b, c: np.where(_are_equal(old, b), c, old),
+    "inc": lambda old, b: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, b: np.where((old == 0) | (old > b), b, old - old.dtype.type(1)),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
     """How far a result may be from the exact value: the largest of the bounds that are set.

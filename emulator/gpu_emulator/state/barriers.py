@@ -22,11 +22,10 @@ import numpy as np
 
 from gpu_emulator.state.frame import Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import HappensBefore, Task
-from gpu_emulator.steps import MASK, Array
+from gpu_emulator.steps import MASK, WARP, Array
 from gpu_emulator.values import Place
 
 _COUNT = 16
-_WARP = 32
 
 
 class Barriers:
@@ -35,11 +34,10 @@ class Barriers:
     def __init__(self, ctas: int, threads: int, cluster_size: int) -> None:
         self.frames: Sequence[Frame] = ()
         self.watch: HappensBefore | None = None
-        self._ctas = ctas
         self._threads = threads
         self._cluster_size = cluster_size
         self.arrived = np.zeros((ctas, _COUNT), dtype=np.int64)
-        self.wanted = np.zeros((ctas, _COUNT), dtype=np.int64)
+        self.expected = np.zeros((ctas, _COUNT), dtype=np.int64)
         self.phase = np.zeros((ctas, _COUNT), dtype=np.int64)
         self.votes = np.zeros((ctas, _COUNT, 2), dtype=np.int64)
         self.results = np.zeros((ctas, _COUNT, 2), dtype=np.int64)
@@ -48,7 +46,7 @@ class Barriers:
 
     def is_trivial(self, frame: Frame, count: Array | None) -> bool:
         """Whether all threads of the CTAs arrive at once, so that nothing is to be waited for."""
-        everyone = frame.registers[1] is None and frame.lanes == self._threads
+        everyone = frame.registers[MASK] is None and frame.lanes == self._threads
         everyone = everyone and not self.arrived.any()
         return everyone and (count is None or bool((count == frame.lanes).all()))
 
@@ -63,13 +61,14 @@ class Barriers:
             if not 0 <= which < _COUNT:
                 raise Trouble(f"there is no barrier {which}")
             here = active & (numbers == which)
-            warps = here.reshape(frame.ctas, -1, _WARP).any(axis=2).sum(axis=1) * _WARP
-            came = warps > 0
+            warps = _threads_of_warps(frame, here)
+            rows = warps > 0
             if count is None:
-                wanted = np.full(frame.ctas, -1)
+                expected = np.full(frame.ctas, -1)
             else:
-                wanted = np.where(here, np.broadcast_to(count, frame.shape), 0).max(axis=1)
-            if (came & (wanted == 0)).any() or (wanted[came] % _WARP * (wanted[came] > 0)).any():
+                expected = np.where(here, np.broadcast_to(count, frame.shape), 0).max(axis=1)
+            own = expected[rows]
+            if (own == 0).any() or (own % WARP * (own > 0)).any():
                 raise Trouble(
                     f"barrier {which} waits for a count that is no multiple of 32", "hang"
                 )
@@ -79,7 +78,7 @@ class Barriers:
                 self.votes[:, which, 1] += here.sum(axis=1)
             phase = self.phase[:, which].copy()
             self.arrived[:, which] += warps
-            self.wanted[came, which] = wanted[came]
+            self.expected[rows, which] = own
             result.append((which, here, phase))
             if self.watch is not None:
                 self.watch.arrive(frame, here, which)
@@ -87,10 +86,11 @@ class Barriers:
         return result
 
     def _complete(self, which: int) -> None:
-        wanted = self.wanted[:, which]
-        if (wanted < 0).any():
-            wanted = np.where(wanted < 0, self._alive(), wanted)
-        full = (self.arrived[:, which] >= wanted) & (self.arrived[:, which] > 0)
+        expected = self.expected[:, which]
+        if (expected < 0).any():
+            alive = sum(_threads_of_warps(frame, frame.alive()) for frame in self.frames)
+            expected = np.where(expected < 0, alive, expected)
+        full = (self.arrived[:, which] >= expected) & (self.arrived[:, which] > 0)
         if full.any():
             self.phase[full, which] += 1
             if self.watch is not None:
@@ -98,12 +98,6 @@ class Barriers:
             self.arrived[full, which] = 0
             self.results[full, which] = self.votes[full, which]
             self.votes[full, which] = 0
-
-    def _alive(self) -> Array:
-        total = np.zeros(self._ctas, dtype=np.int64)
-        for frame in self.frames:
-            total += frame.alive().reshape(frame.ctas, -1, _WARP).any(axis=2).sum(axis=1) * _WARP
-        return total
 
     def release(self) -> bool:
         """Complete what waits only for warps that have left since; whether anything was."""
@@ -120,9 +114,7 @@ class Barriers:
     def complete_cluster(self) -> bool:
         """Complete the phase of each cluster all of whose threads arrived; whether any was."""
         size = self._cluster_size
-        alive = np.zeros(self._ctas, dtype=np.int64)
-        for frame in self.frames:
-            alive += frame.alive().sum(axis=1)
+        alive = np.sum([frame.alive().sum(axis=1) for frame in self.frames], axis=0)
         arrived = self.cluster_arrived.reshape(-1, size).sum(axis=1)
         full = (arrived >= alive.reshape(-1, size).sum(axis=1)) & (arrived > 0)
         rows = np.repeat(full, size)
@@ -131,6 +123,11 @@ class Barriers:
         if self.watch is not None and full.any():
             self.watch.cluster(size)
         return bool(full.any())
+
+
+def _threads_of_warps(frame: Frame, mask: Array) -> Array:
+    """For each CTA the threads of warps that have some of a mask."""
+    return mask.reshape(frame.ctas, -1, WARP).any(axis=2).sum(axis=1) * WARP
 
 
 MOST_ARRIVALS = (1 << 20) - 1
@@ -151,12 +148,10 @@ def parity(states: Array) -> Array:
     return (states >> np.uint64(_PHASE_SHIFT)) & np.uint64(1)
 
 
-def still_to_come(states: Array) -> list[str]:
+def still_to_come(states: Array) -> str:
+    """What the first of some objects waits for."""
     pending, _, tx, _ = _parts(states)
-    return [
-        f"{arrivals} arrivals and {size} bytes are still to come"
-        for arrivals, size in zip(pending.tolist(), tx.tolist(), strict=True)
-    ]
+    return f"{pending[0]} arrivals and {tx[0]} bytes are still to come"
 
 
 def arrive(
@@ -164,84 +159,78 @@ def arrive(
     index: Array,
     arrivals: Array,
     expected: Array,
-    done: Array,
+    completed: Array,
     drops: Array | None = None,
 ) -> Array:
     """Change the objects at offsets, one after the other; their states before are the result.
 
     `memory`: shared memory. `index`: offsets into its data, (n,), one an operation. `arrivals`: how
-    many arrive with each. `expected`: bytes that each adds to those to come. `done`: bytes that
-    each takes from those to come. `drops`: how many arrivals fewer each leaves for the phases to
-    come.
+    many arrive with each. `expected`: bytes that each adds to those to come. `completed`: bytes
+    that each takes from them. `drops`: how many arrivals fewer each leaves for the phases to come.
     """
     if drops is not None:
         _drop(memory.views[8], index, drops)
     view = memory.views[8]
     places, which, counts = np.unique(index >> 3, return_inverse=True, return_counts=True)
     before: Array = view[index >> 3]
-    if (counts == 1).all() or _is_simple(view, places, which, arrivals, expected, done):
-        _change(view, places, which, arrivals, expected, done)
+    is_simple = (counts == 1).all()
+    if not is_simple:
+        # All at once or one by one is the same, while arrivals are left and bytes are only added.
+        pending, _, _, _ = _parts(view[places])
+        total = _sums(len(places), which, arrivals)
+        is_simple = ((total <= pending) & (total > 0)).all() and not completed.any()
+    if is_simple:
+        _change(view, places, which, arrivals, expected, completed)
         return before
+    first = np.zeros(1, np.int64)
     for number in range(len(index)):
-        before[number] = view[index[number] >> 3]
-        one = slice(number, number + 1)
-        _change(
-            view, index[one] >> 3, np.zeros(1, np.int64), arrivals[one], expected[one], done[one]
-        )
+        at = slice(number, number + 1)
+        before[at] = view[index[at] >> 3]
+        _change(view, index[at] >> 3, first, arrivals[at], expected[at], completed[at])
     return before
 
 
 def _drop(view: Array, index: Array, drops: Array) -> None:
     """Fewer arrivals are expected from the next phase on."""
     places, which = np.unique(index >> 3, return_inverse=True)
-    _, wanted, _, _ = _parts(view[places])
-    left = wanted - _sums(len(places), which, drops)
-    if (left < 0).any():
+    _, expected, _, _ = _parts(view[places])
+    expected -= _sums(len(places), which, drops)
+    if (expected < 0).any():
         raise Trouble("more threads drop out of an mbarrier than it expects")
     field = np.uint64(MOST_ARRIVALS << _FIELD)
-    view[places] = (view[places] & ~field) | (left.astype(np.uint64) << np.uint64(_FIELD))
+    view[places] = (view[places] & ~field) | (expected.astype(np.uint64) << np.uint64(_FIELD))
 
 
 def _sums(count: int, which: Array, values: Array) -> Array:
     return np.bincount(which.reshape(-1), weights=values, minlength=count).astype(np.int64)
 
 
-def _is_simple(
-    view: Array, places: Array, which: Array, arrivals: Array, expected: Array, done: Array
-) -> bool:
-    """Whether no object completes a phase before the last of its operations."""
-    pending, _, _, _ = _parts(view[places])
-    total = _sums(len(places), which, arrivals)
-    # All at once or one by one: the same, while arrivals are left or bytes are only added.
-    return bool(((total <= pending) & (total > 0)).all() and not done.any() and len(expected))
-
-
 def _parts(states: Array) -> tuple[Array, Array, Array, Array]:
     mask = np.uint64(MOST_ARRIVALS)
     pending = (states & mask).astype(np.int64)
-    wanted = ((states >> np.uint64(_FIELD)) & mask).astype(np.int64)
+    expected = ((states >> np.uint64(_FIELD)) & mask).astype(np.int64)
     tx = ((states >> np.uint64(_TX_SHIFT)) & np.uint64((1 << _TX_BITS) - 1)).astype(np.int64)
     tx = np.where(tx >= 1 << (_TX_BITS - 1), tx - (1 << _TX_BITS), tx)
-    return pending, wanted, tx, parity(states)
+    return pending, expected, tx, parity(states)
 
 
 def _change(
-    view: Array, places: Array, which: Array, arrivals: Array, expected: Array, done: Array
+    view: Array, places: Array, which: Array, arrivals: Array, added: Array, completed: Array
 ) -> None:
-    pending, wanted, tx, phase = _parts(view[places])
-    if ((wanted == 0) & (pending == 0)).any():
+    pending, expected, tx, phase = _parts(view[places])
+    if ((expected == 0) & (pending == 0)).any():
         raise Trouble("an mbarrier is used that was never initialised")
     count = len(places)
     pending = pending - _sums(count, which, arrivals)
-    tx = tx + _sums(count, which, expected) - _sums(count, which, done)
+    tx = tx + _sums(count, which, added) - _sums(count, which, completed)
     if (pending < 0).any():
         raise Trouble("more threads arrive at an mbarrier than it expects")
     if (np.abs(tx) >= 1 << (_TX_BITS - 1)).any():
         raise Trouble("the byte count of an mbarrier overflows")
     full = (pending == 0) & (tx == 0)
-    pending = np.where(full, wanted, pending)
+    pending = np.where(full, expected, pending)
     phase = phase ^ full.astype(np.uint64)
-    states = pending.astype(np.uint64) | (wanted.astype(np.uint64) << np.uint64(_FIELD))
+    states = pending.astype(np.uint64) | (expected.astype(np.uint64) << np.uint64(_FIELD))
     states |= (tx & ((1 << _TX_BITS) - 1)).astype(np.uint64) << np.uint64(_TX_SHIFT)
     view[places] = states | (phase << np.uint64(_PHASE_SHIFT))
 
@@ -297,7 +286,7 @@ class Groups:
         """Complete all groups of the active threads but so many of the newest; -1: everything."""
         mask = self._frame.registers[MASK]
         limit = self._committed - pending
-        kept = []
+        entries = []
         for entry in self._entries:
             ready = entry.group < limit if pending >= 0 else np.ones((1, 1), np.bool_)
             if ready.all() and mask is None:
@@ -307,13 +296,11 @@ class Groups:
             due = due if entry.mask is None else due & entry.mask
             if due.any():
                 self._do(entry, due)
-                rest = ~due if entry.mask is None else entry.mask & ~due
-                if np.broadcast_to(rest, self._frame.shape).any():
-                    entry.mask = rest
-                    kept.append(entry)
-            else:
-                kept.append(entry)
-        self._entries = kept
+                entry.mask = ~due if entry.mask is None else entry.mask & ~due
+                if not np.broadcast_to(entry.mask, self._frame.shape).any():
+                    continue
+            entries.append(entry)
+        self._entries = entries
         if self._asynchrony.watch is not None:
             self._asynchrony.watch.wait(self._frame, self._kind, pending)
 
@@ -386,7 +373,7 @@ class Asynchrony:
         `slot` tells apart what no queue keeps in order: the offset of the mbarrier.
         """
         mask = frame.registers[MASK]
-        is_first = not queue or all(each.queue != queue for each in self._flights)
+        is_first = not queue or all(flight.queue != queue for flight in self._flights)
         task = None if self.watch is None else self.watch.begin(frame, queue, slot)
         if is_first and self.is_now():
             self.perform(frame, effect, mask, place, task)

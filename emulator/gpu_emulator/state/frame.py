@@ -410,24 +410,24 @@ def issuers(frame: Frame) -> Iterator[tuple[int, Array]]:
         yield column, np.nonzero(active[:, column])[0]
 
 
-def alike(
+def by_operands(
     frame: Frame, column: int, rows: Array, values: Sequence[Array]
 ) -> Iterator[tuple[Array, list[int]]]:
     """Rows whose thread in a column has the same values, and these as numbers."""
     taken = [
-        np.broadcast_to(each, frame.shape)[rows, column].astype(np.uint64, copy=False)
-        for each in values
+        np.broadcast_to(value, frame.shape)[rows, column].astype(np.uint64, copy=False)
+        for value in values
     ]
     if not taken:
         yield rows, []
         return
     table = np.stack(taken, axis=1)
     if (table == table[0]).all():
-        yield rows, [int(each) for each in table[0]]
+        yield rows, table[0].tolist()
         return
     kinds, which = np.unique(table, axis=0, return_inverse=True)
     for number, kind in enumerate(kinds):
-        yield rows[which.reshape(-1) == number], [int(each) for each in kind]
+        yield rows[which.reshape(-1) == number], kind.tolist()
 
 
 class TensorMemories:

@@ -33,12 +33,12 @@ def _barrier(line: Binder) -> Step:
         frame: Frame = registers[0]
         barriers = frame.batch.barriers
         which = number(registers)
-        wanted = None if count is None else count(registers)
-        if is_sync and barriers.is_trivial(frame, wanted):
+        threads = None if count is None else count(registers)
+        if is_sync and barriers.is_trivial(frame, threads):
             if frame.batch.watch is not None:
                 frame.batch.watch.meet()
             return
-        for name, here, phase in barriers.arrive(frame, which, wanted):
+        for name, here, phase in barriers.arrive(frame, which, threads):
             if is_sync:
                 _hold(frame, name, here, phase)
 
@@ -57,8 +57,8 @@ def _hold(
 
     def why() -> str:
         row = int(np.nonzero(here)[0][0])
-        wanted = int(barriers.wanted[row, name])
-        of = f" of {wanted}" if wanted > 0 else ""
+        expected = int(barriers.expected[row, name])
+        of = f" of {expected}" if expected > 0 else ""
         return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived{of}"
 
     frame.hold(
@@ -82,8 +82,9 @@ def _reduce(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         barriers = frame.batch.barriers
-        wanted = None if count is None else count(registers)
-        for name, here, phase in barriers.arrive(frame, number(registers), wanted, vote(registers)):
+        threads = None if count is None else count(registers)
+        arrivals = barriers.arrive(frame, number(registers), threads, vote(registers))
+        for name, here, phase in arrivals:
             _hold(frame, name, here, phase, partial(after, frame, name))
 
     def after(frame: Frame, name: int) -> None:
@@ -176,7 +177,7 @@ def _trap(line: Binder) -> Step:
         frame: Frame = registers[0]
         active = frame.active()
         if active.any():
-            row, column = (int(each[0]) for each in np.nonzero(active))
+            row, column = np.argwhere(active)[0].tolist()
             where = tuple(frame.batch.coordinates[row].tolist())
             raise Trouble(f"thread {column + frame.first} of CTA {where} reaches a trap", "trap")
 
@@ -191,11 +192,10 @@ _WAIT_SEM = "?{sem:acquire|relaxed}?{scope:cta|cluster}"
 def _objects(registers: Registers, space: str, address: Array) -> tuple[Memory, Array, Array]:
     """Shared memory, offsets of the objects for every thread, and which threads are active."""
     frame: Frame = registers[0]
-    found = locate(frame, space, address, 8, "an mbarrier operation", registers[MASK])
-    memories = [each for each in found if each[0].name == "shared"]
-    if len(memories) != len(found) or len(found) != 1:
+    places = locate(frame, space, address, 8, "an mbarrier operation", registers[MASK])
+    if [memory.name for memory, _, _ in places] != ["shared"]:
         raise Trouble("an mbarrier lies outside of shared memory")
-    memory, index, active = found[0]
+    [(memory, index, active)] = places
     mask = frame.active() if active is None else np.broadcast_to(active, frame.shape)
     return memory, np.broadcast_to(index, frame.shape), mask
 
@@ -204,10 +204,10 @@ def _space(line: Binder) -> str:
     return "shared" if line.parts["space"] else "generic"
 
 
-@opcode(f"mbarrier.init?{{space:{_SHARED}}}.b64", f"mbarrier.inval?{{space:{_SHARED}}}.b64")
+@opcode(f"mbarrier.{{what:init|inval}}?{{space:{_SHARED}}}.b64")
 def _init(line: Binder) -> Step:
-    address, space, place = line.address(0), _space(line), line.line.place
-    count = line.read(1, "u32") if line.line.opcode.startswith("mbarrier.init") else None
+    address, space, place = line.address(0), _space(line), line.place
+    count = line.read(1, "u32") if line.parts["what"] == "init" else None
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -228,7 +228,7 @@ def signal(
     address: Array,
     arrivals: Array | int,
     expected: Array | int,
-    done: Array | int,
+    completed: Array | int,
     drops: Array | int | None = None,
 ) -> Array:
     """Let each active thread change its object; states before, for every thread."""
@@ -236,14 +236,14 @@ def signal(
     memory, index, mask = _objects(registers, space, address)
     chosen = index[mask]
     amounts = [
-        np.broadcast_to(np.asarray(each, dtype=np.int64), frame.shape)[mask]
-        for each in (arrivals, expected, done, *(() if drops is None else (drops,)))
+        np.broadcast_to(np.asarray(amount, dtype=np.int64), frame.shape)[mask]
+        for amount in (arrivals, expected, completed, *(() if drops is None else (drops,)))
     ]
     states = np.zeros(frame.shape, dtype=np.uint64)
     states[mask] = arrive(memory, chosen, *amounts)
     watch = frame.batch.watch
     if watch is not None:
-        if np.any(arrivals) or np.any(done):
+        if np.any(arrivals) or np.any(completed):
             watch.signal(frame, index, mask)
         _tell_of_phases(watch, memory, chosen, states[mask])
     return states
@@ -321,34 +321,29 @@ def _wait(line: Binder) -> Step:
     slot, _ = line.target(line.operand(0), "pred")
     address, space = line.address(1), _space(line)
     is_parity, is_test = bool(line.parts["parity"]), line.parts["what"] == "test_wait"
-    wanted, at = line.read(2, "u32" if is_parity else "b64"), line.line.place
+    awaited = line.read(2, "u32" if is_parity else "b64")
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         memory, index, mask = _objects(registers, space, address(registers))
         if frame.batch.watch is not None:
-            frame.batch.watch.read(Touch(frame, memory, index, 8, mask, at))
-        value = wanted(registers)
+            frame.batch.watch.read(Touch(frame, memory, index, 8, mask, line.place))
+        value = awaited(registers)
         phase = (value & 1).astype(np.uint64) if is_parity else parity(value)
-        over = _over(memory, index, phase)
-        done = over()
-        frame.write(slot, done)
-        waiting = mask & ~done
-        if frame.batch.watch is not None and (mask & done).any():
-            frame.batch.watch.waited(frame, index, mask & done)
+        view, places = memory.views[8], index >> 3
+
+        def over() -> Array:
+            return parity(view[places]) != phase
+
+        complete = over()
+        frame.write(slot, complete)
+        waiting = mask & ~complete
+        if frame.batch.watch is not None and (mask & complete).any():
+            frame.batch.watch.waited(frame, index, mask & complete)
         if waiting.any():
             _mbarriers_hold(frame, slot, waiting, over, index, is_test=is_test)
 
     return Step(run, (slot,), reads_old=True)
-
-
-def _over(memory: Memory, index: Array, phase: Array) -> Callable[[], Array]:
-    view, places = memory.views[8], index >> 3
-
-    def over() -> Array:
-        return parity(view[places]) != phase
-
-    return over
 
 
 def _mbarriers_hold(
@@ -366,22 +361,19 @@ def _mbarriers_hold(
     batch.is_tested |= is_test
 
     def may_go() -> Array:
-        done = over()
-        return np.ones_like(done) if is_test and batch.patience != patience else done
-
-    stride = max(batch.memories["shared"].stride, 1)
-    place = int(index[waiting].flat[0]) % stride
+        complete = over()
+        return np.ones_like(complete) if is_test and batch.patience != patience else complete
 
     def after() -> None:
-        done = over()
-        frame.write(slot, done)
+        complete = over()
+        frame.write(slot, complete)
         if batch.watch is not None:
-            batch.watch.waited(frame, index, frame.active() & done)
+            batch.watch.waited(frame, index, frame.active() & complete)
 
-    memory, spot = batch.memories["shared"], int(index[waiting].flat[0])
+    memory, spot = batch.memories["shared"], index[waiting][:1]
 
     def why() -> str:
-        [missing] = still_to_come(memory.load(np.array([spot]), 8))
+        place, missing = int(spot[0]) % max(memory.stride, 1), still_to_come(memory.load(spot, 8))
         return f"the mbarrier at shared address {hex(place)}, to which {missing}"
 
     frame.hold(waiting, may_go, why, after)
@@ -405,6 +397,6 @@ def _arrive_behind_copies(line: Binder) -> Step:
             groups.wait(-1)
             signal(registers, space, at, 1, 0, 0)
 
-        asynchrony.launch(frame, effect, line.line.place, queue="cp.async")
+        asynchrony.launch(frame, effect, line.place, queue="cp.async")
 
     return Step(run)

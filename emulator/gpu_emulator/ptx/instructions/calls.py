@@ -46,9 +46,9 @@ def _assertion(line: Binder) -> Step:
         active = frame.active()
         if not active.any():
             return
-        row, column = (int(each[0]) for each in np.nonzero(active))
+        row, column = np.argwhere(active)[0].tolist()
         message, file, number, function = (
-            int(frame.full(each(registers))[row, column]) for each in readers
+            int(frame.full(reader(registers))[row, column]) for reader in readers
         )
         inside = _text(frame, function)
         words = [f"{_text(frame, file).rpartition('/')[2]}:{number}"]
@@ -73,11 +73,11 @@ def _print(line: Binder) -> Step:
         frame: Frame = registers[0]
         forms, places = frame.full(form(registers)), frame.full(arguments(registers))
         counts = np.zeros(frame.shape, dtype=np.uint32)
-        for row, column in zip(*np.nonzero(frame.active()), strict=True):
+        for row, column in np.argwhere(frame.active()).tolist():
             if frame.batch.findings.is_full():
                 continue
             text = _text(frame, int(forms[row, column]))
-            values = _Values(frame, int(row), int(column), int(places[row, column]))
+            values = _Values(frame, row, column, int(places[row, column]))
             words = _FORMAT.sub(values.spelled, text)
             counts[row, column] = values.count
             frame.batch.findings.messages.append(words.rstrip("\n"))
@@ -95,7 +95,7 @@ class _Values:
         self.count = 0
         spaces = ("local", "global", "shared", "param")
         where = np.array([address], np.uint64)
-        space = next((each for each in spaces if frame.batch.is_in(each, where)[0]), "global")
+        space = next((name for name in spaces if frame.batch.is_in(name, where)[0]), "global")
         self._memory: Memory = frame.batch.memories[space]
         start = address - (frame.batch.windows[space] or self._memory.base)
         if space == "local":
@@ -104,13 +104,13 @@ class _Values:
             start += row * self._memory.stride
         self._start = start
 
-    def spelled(self, found: re.Match[str]) -> str:
+    def spelled(self, form: re.Match[str]) -> str:
         """What stands in place of one `%...`."""
-        kind = found["kind"]
+        kind = form["kind"]
         if kind == "%":
             return "%"
-        width = str(self._number(4, "<i")) if found["width"] == "*" else found["width"]
-        style = f"%{found['flags']}{width}{found['precision']}"
+        width = str(self._number(4, "<i")) if form["width"] == "*" else form["width"]
+        style = f"%{form['flags']}{width}{form['precision']}"
         self.count += 1
         if kind in "fFeEgGaA":
             value = self._number(8, "<d")
@@ -118,7 +118,7 @@ class _Values:
         if kind in "sp":
             address = int(self._number(8, "<Q"))
             return f"{style}s" % (hex(address) if kind == "p" else _text(self._frame, address))
-        size = 8 if found["size"] in _WIDE else 4
+        size = 8 if form["size"] in _WIDE else 4
         signed = kind in "dic"
         letter = "q" if size == 8 else "i"
         value = int(self._number(size, f"<{letter if signed else letter.upper()}"))
@@ -184,13 +184,13 @@ def _allocate(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        wanted = size(registers).astype(np.float64)
+        amount = size(registers).astype(np.float64)
         low = lowest(registers).astype(np.int64)
         room = stack(registers).astype(np.int64) - low
         active = frame.active()
-        if (frame.full(wanted > room) & active).any():
+        if (frame.full(amount > room) & active).any():
             raise Trouble(f"the stack of {STACK_BYTES:,} bytes overflows")
-        place = room - np.minimum(wanted, room).astype(np.int64)
+        place = room - np.minimum(amount, room).astype(np.int64)
         at: Array = ((place + low) & -align).astype(np.int64)
         if (frame.full(at < low) & active).any():
             raise Trouble(f"the stack of {STACK_BYTES:,} bytes overflows")

@@ -17,8 +17,9 @@ from functools import partial
 
 import numpy as np
 
+from gpu_emulator.numbers.arithmetic import Change, combine
 from gpu_emulator.ptx.instructions.barriers import complete_bytes, signal
-from gpu_emulator.ptx.instructions.loads import Change, apply_to_memory, combine
+from gpu_emulator.ptx.instructions.loads import apply_to_memory, vector_size
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import (
     CLUSTER_SHIFT,
@@ -47,7 +48,7 @@ RANK = (1 << CLUSTER_SHIFT) - 1
 )  # fmt: skip
 def _copy(line: Binder) -> Step:
     """Operands: to, from, size, then how many bytes to read (or a predicate to read none)."""
-    to, origin, place = line.address(0), line.address(1), line.line.place
+    to, origin, place = line.address(0), line.address(1), line.place
     size = line.constant(2)
     if size not in (4, 8, 16):
         raise line.refuse("copies neither 4 nor 8 nor 16 bytes")
@@ -120,7 +121,9 @@ def waits(template: str, *kinds: str) -> None:
 
     @opcode(template)
     def make(line: Binder) -> Step:
-        pending = -1 if line.parts.get("what") == "wait_all" else line.pending(0)
+        pending = -1 if line.parts.get("what") == "wait_all" else line.constant(0)
+        if pending is None:
+            raise line.refuse("waits for a count that is no number")
         chosen = kinds[:1] if line.parts.get("read") else kinds
 
         def run(registers: Registers) -> None:
@@ -137,19 +140,17 @@ waits("cp.async.{what:wait_group|wait_all}", KIND)
 @opcode(f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
 def _store_and_signal(line: Binder) -> Step:
     bits = BITS[line.parts["type"]]
-    to, barrier, place = line.address(0), line.address(2), line.line.place
-    values = [line.source(each, f"b{bits}") for each in line.parts_of(1)]
-    if len(values) != int((line.parts["vec"] or "v1")[1:]):
-        raise line.refuse("has another number of registers than its type says")
+    to, barrier, place = line.address(0), line.address(2), line.place
+    readers, size = line.sources(1, f"b{bits}"), bits // 8 * vector_size(line, 1)
 
     def begin(registers: Registers) -> tuple[Array, Callable[[], None], int]:
-        at, taken = to(registers), [np.array(each(registers)) for each in values]
+        at, values = to(registers), [np.array(reader(registers)) for reader in readers]
 
         def effect() -> None:
-            for number, each in enumerate(taken):
-                scatter(registers, "shared", at + number * (bits // 8), each, bits // 8, place)
+            for number, value in enumerate(values):
+                scatter(registers, "shared", at + number * (bits // 8), value, bits // 8, place)
 
-        return np.array(barrier(registers)), effect, len(taken) * bits // 8
+        return np.array(barrier(registers)), effect, size
 
     return _flying(line, begin)
 
@@ -162,7 +163,7 @@ def _reduce_and_signal(line: Binder) -> Step:
     kind = line.parts["type"]
     size, change = BITS[kind] // 8, combine(line.parts["op"], kind)
     to, value, barrier = line.address(0), line.read(1, f"b{BITS[kind]}"), line.address(2)
-    place, how = line.line.place, semantics_of({"scope": "cluster"}, is_atomic=True)
+    place, how = line.place, semantics_of({"scope": "cluster"}, is_atomic=True)
 
     def begin(registers: Registers) -> tuple[Array, Callable[[], None], int]:
         at, taken = to(registers), np.array(value(registers))
@@ -180,7 +181,7 @@ def _reduce_and_signal(line: Binder) -> Step:
 def _store_to_device(line: Binder) -> Step:
     """Nothing waits for it: it takes effect at once, as it may."""
     bits = BITS[line.parts["type"]]
-    to, value, place = line.address(0), line.read(1, f"b{bits}"), line.line.place
+    to, value, place = line.address(0), line.read(1, f"b{bits}"), line.place
     how = semantics_of({"sem": "release", "scope": line.parts["scope"]})
 
     def run(registers: Registers) -> None:
@@ -193,7 +194,7 @@ def _store_to_device(line: Binder) -> Step:
 def _reduce_in_device(line: Binder) -> Step:
     kind = line.parts["type"]
     to, value, change = line.address(0), line.read(1, f"b{BITS[kind]}"), combine("add", kind)
-    place = line.line.place
+    place = line.place
     how = semantics_of({"sem": "release", "scope": line.parts["scope"]}, is_atomic=True)
 
     def run(registers: Registers) -> None:
@@ -222,7 +223,7 @@ def _flying(
             signal(registers, "shared", barrier, 0, 0, size)
 
         slot = int(frame.full(barrier)[active].flat[0]) & RANK
-        frame.batch.asynchrony.launch(frame, whole, line.line.place, slot=slot)
+        frame.batch.asynchrony.launch(frame, whole, line.place, slot=slot)
 
     return Step(run)
 
@@ -232,7 +233,7 @@ def _fill(line: Binder) -> Step:
     """Zeros: the one value that the manual allows."""
     if line.constant(2) != 0:
         raise line.refuse("fills with another value than 0")
-    to, count, place = line.address(0), line.read(1, "u64"), line.line.place
+    to, count, place = line.address(0), line.read(1, "u64"), line.place
     space = "shared" if line.parts["space"] else "generic"
 
     def run(registers: Registers) -> None:
@@ -331,8 +332,8 @@ def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
 
 def _by_size(target: Array, source: Array, sizes: Array) -> Iterator[tuple[int, Array]]:
     """The sizes of bulk copies, each with those that have it."""
-    for each in (target, source, sizes):
-        if (each & 15).any():
+    for values in (target, source, sizes):
+        if (values & 15).any():
             raise Trouble("an address or the size of a bulk copy is no multiple of 16")
     for size in np.unique(sizes).tolist():
         yield size, sizes == size
@@ -353,7 +354,7 @@ def _bulk_load(line: Binder) -> Step:
         line.address(0), line.address(1), line.read(2, "u32"), line.address(3),
     )  # fmt: skip
     ranks = line.read(4, "u16") if line.parts.get("multicast") else None
-    space, place = line.parts["source"].split("::")[0], line.line.place
+    space, place = line.parts["source"].split("::")[0], line.place
 
     def run(registers: Registers) -> None:
         asynchrony = registers[0].batch.asynchrony
@@ -361,10 +362,10 @@ def _bulk_load(line: Binder) -> Step:
         mask = None if ranks is None else ranks(registers)
         for issue in issues(registers, place):
             target, source, sizes, signal = map(issue.taken, values)
-            wanted = None if mask is None else issue.taken(mask)
+            masks = None if mask is None else issue.taken(mask)
             for size, same in _by_size(target, source, sizes):
                 taken = (target[same], source[same], signal[same])
-                chosen = None if wanted is None else wanted[same]
+                chosen = None if masks is None else masks[same]
                 effect = partial(_load_bytes, issue.of(same), taken, size, chosen, space)
                 slot = int(signal[same][0]) & RANK
                 asynchrony.launch(registers[0], effect, place, slot=slot)
@@ -390,8 +391,8 @@ def _load_bytes(
 @opcode(
     f"cp.async.bulk.global.shared::cta.bulk_group{_HINT}",
     *(
-        f"cp.reduce.async.bulk.global.shared::cta.bulk_group{_HINT}.{rest}"
-        for rest in (
+        f"cp.reduce.async.bulk.global.shared::cta.bulk_group{_HINT}.{tail}"
+        for tail in (
             "{op:and|or|xor}.{type:b32|b64}", "{op:add|min|max}.{type:u32|s32|u64}",
             "{op:min|max}.{type:s64}", "{op:inc|dec}.{type:u32}", "{op:add}.{type:f32|f64}",
             "{op:add}.noftz.{type:f16|bf16}", "{op:min|max}.{type:f16|bf16}",
@@ -402,7 +403,7 @@ def _bulk_store(line: Binder) -> Step:
     to, origin, count = line.address(0), line.address(1), line.read(2, "u32")
     kind = line.parts.get("type")
     change = combine(line.parts["op"], kind) if kind else None
-    unit, place = BITS[kind] // 8 if kind else 1, line.line.place
+    unit, place = BITS[kind] // 8 if kind else 1, line.place
 
     def run(registers: Registers) -> None:
         values = [to(registers), origin(registers), count(registers)]

@@ -41,27 +41,18 @@ def _quick(base: str) -> Callable[..., Array]:
     return run
 
 
-_RND = "?{rounding:rn|rz|rm|rp}"
+_RND = "{rounding:rn|rz|rm|rp}"
 _BINARIES = [
-    template
-    for base in ("add", "sub", "mul")
-    for template in (
-        f"{base}{_RND}?{{ftz:ftz}}?{{sat:sat}}.{{type:f32}}",
-        f"{base}{_RND}.{{type:f64}}",
-        f"{base}{_RND}?{{ftz:ftz}}.{{type:f32x2}}",
-        f"{base}?{{rounding:rn}}?{{ftz:ftz}}?{{sat:sat}}.{{type:f16|f16x2}}",
-        f"{base}?{{rounding:rn}}.{{type:bf16|bf16x2}}",
-    )
+    f"add|sub|mul?{_RND}?{{ftz:ftz}}?{{sat:sat}}.{{type:f32}}",
+    f"add|sub|mul?{_RND}.{{type:f64}}",
+    f"add|sub|mul?{_RND}?{{ftz:ftz}}.{{type:f32x2}}",
+    "add|sub|mul?{rounding:rn}?{ftz:ftz}?{sat:sat}.{type:f16|f16x2}",
+    "add|sub|mul?{rounding:rn}.{type:bf16|bf16x2}",
 ]
 _TERNARIES = [
-    f"{base}.{rest}"
-    for base in ("fma", "mad")
-    for rest in (
-        "{rounding:rn|rz|rm|rp}?{ftz:ftz}?{sat:sat}.{type:f32}",
-        "{rounding:rn|rz|rm|rp}.{type:f64}",
-    )
-] + [
-    "fma.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32x2}",
+    f"fma|mad.{_RND}?{{ftz:ftz}}?{{sat:sat}}.{{type:f32}}",
+    f"fma|mad.{_RND}.{{type:f64}}",
+    f"fma.{_RND}?{{ftz:ftz}}.{{type:f32x2}}",
     "fma.{rounding:rn}?{ftz:ftz}?{sat:sat}.{type:f16|f16x2}",
     "fma.{rounding:rn}?{ftz:ftz}.{relu:relu}.{type:f16|f16x2}",
     "fma.{rounding:rn}?{relu:relu}.{type:bf16|bf16x2}",
@@ -74,13 +65,12 @@ _OUT_OF_BOUNDS = np.uint16(0x7FF7)
 
 @opcode(*_BINARIES, *_TERNARIES)
 def _arithmetic(line: Binder) -> Step:
-    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
-    options = _options(line)
-    count = 3 if base in ("fma", "mad") else 2
+    kind, options = line.parts["type"], _options(line)
+    count = 3 if line.base in ("fma", "mad") else 2
     if kind == "f32" and count == 2 and options == {"rounding": "rn"}:
-        return line.computed(_quick(base), ["b32", "b32"], "b32")
-    function = _within_bounds if line.parts.get("oob") else _BINARY[base]
-    return _elementwise(line, partial(function), kind, count, options)
+        return line.computed(_quick(line.base), ["b32", "b32"], "b32")
+    function = _within_bounds if line.parts.get("oob") else _BINARY[line.base]
+    return _elementwise(line, function, kind, count, options)
 
 
 def _within_bounds(
@@ -95,76 +85,65 @@ def _within_bounds(
     return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **options))
 
 
-def _options(line: Binder) -> dict[str, Any]:
-    options: dict[str, Any] = {"rounding": line.parts.get("rounding") or "rn"}
-    options.update({name: True for name in ("ftz", "sat", "relu") if line.parts.get(name)})
-    return options
+def _options(line: Binder, rounding: str | None = "rn") -> dict[str, Any]:
+    """What the opcode says of the result; `rounding` where it says none."""
+    options: dict[str, Any] = {"rounding": line.parts.get("rounding") or rounding}
+    flags = ("ftz", "sat", "satfinite", "relu")
+    return options | {name: True for name in flags if line.parts.get(name)}
 
 
 def _elementwise(
     line: Binder, function: Callable[..., Array], kind: str, count: int, options: dict[str, Any]
 ) -> Step:
     """A step that applies function(name, *bits, **options) to each part of its operands."""
-    name = kind.removesuffix("x2")
-    one = partial(function, name, **options)
+    operation = partial(function, kind.removesuffix("x2"), **options)
     bits = f"b{BITS[kind]}"
-    operation = partial(packed, one, BITS[kind] // 2) if kind.endswith("x2") else one
+    if kind.endswith("x2"):
+        operation = partial(packed, operation, BITS[kind] // 2)
     return line.computed(operation, [bits] * count, bits)
 
 
 @opcode(
-    *(f"{base}{_RND}?{{sat:sat}}.f32.{{type:f16|bf16}}" for base in ("add", "sub")),
-    "fma.{rounding:rn|rz|rm|rp}?{sat:sat}.f32.{type:f16|bf16}",
-)  # fmt: skip
+    f"add|sub?{_RND}?{{sat:sat}}.f32.{{type:f16|bf16}}",
+    f"fma.{_RND}?{{sat:sat}}.f32.{{type:f16|bf16}}",
+)
 def _mixed(line: Binder) -> Step:
-    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
-    options = _options(line)
+    kind, options, function = line.parts["type"], _options(line), _BINARY[line.base]
 
-    def wide(bits: Array) -> Array:
-        return to_float32(bits, kind).view(np.uint32)
+    def run(*operands: Array) -> Array:
+        factors = (to_float32(bits, kind).view(np.uint32) for bits in operands[:-1])
+        return function("f32", *factors, operands[-1], **options)
 
-    def binary(a: Array, c: Array) -> Array:
-        return _BINARY[base]("f32", wide(a), c, **options)
+    narrow = ["b16"] * (2 if line.base == "fma" else 1)
+    return line.computed(run, [*narrow, "b32"], "b32")
 
-    def ternary(a: Array, b: Array, c: Array) -> Array:
-        return arithmetic.fma("f32", wide(a), wide(b), c, **options)
 
-    if base == "fma":
-        return line.computed(ternary, ["b16", "b16", "b32"], "b32")
-    return line.computed(binary, ["b16", "b32"], "b32")
+_NARROW = "{type:f16|f16x2|bf16|bf16x2}"
 
 
 @opcode(
-    *(
-        f"{base}?{{ftz:ftz}}?{{nan:NaN}}?{{xorsign:xorsign}}{rest}"
-        for base in ("min", "max")
-        for rest in (".{type:f16|f16x2|bf16|bf16x2}", ".abs.{type:f16|f16x2|bf16|bf16x2}")
-    ),
-    *(f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{type:f32}}" for base in ("min", "max")),
-    *(
-        f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{xorsign:xorsign}}.abs.{{type:f32}}"
-        for base in ("min", "max")
-    ),
-    *(f"{base}?{{ftz:ftz}}?{{nan:NaN}}.{{three:abs}}.{{type:f32}}" for base in ("min", "max")),
-    *(f"{base}.{{type:f64}}" for base in ("min", "max")),
-)  # fmt: skip
+    f"min|max?{{ftz:ftz}}?{{nan:NaN}}?{{xorsign:xorsign}}.{_NARROW}",
+    f"min|max?{{ftz:ftz}}?{{nan:NaN}}?{{xorsign:xorsign}}.abs.{_NARROW}",
+    "min|max?{ftz:ftz}?{nan:NaN}.{type:f32}",
+    "min|max?{ftz:ftz}?{nan:NaN}.{xorsign:xorsign}.abs.{type:f32}",
+    "min|max?{ftz:ftz}?{nan:NaN}.{three:abs}.{type:f32}",
+    "min|max.{type:f64}",
+)
 def _extremum(line: Binder) -> Step:
-    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
-    count, is_abs = line.count - 1, bool(line.parts.get("three"))
+    kind, count, is_abs = line.parts["type"], line.count - 1, bool(line.parts.get("three"))
     if not is_abs and bool(line.parts.get("xorsign")) != (".abs." in line.line.opcode):
         raise line.refuse("has only one of .xorsign and .abs")
-    options: dict[str, Any] = {"largest": base == "max"}
+    options: dict[str, Any] = {"largest": line.base == "max"}
     options.update({n: True for n in ("ftz", "nan", "xorsign") if line.parts.get(n)})
     if is_abs and count == 3:
-        magnitude = np.uint32(0x7FFF_FFFF)
-        return line.computed(
-            lambda *found: arithmetic.extremum(
-                "f32", *(each & magnitude for each in found), **options
-            ),
-            ["b32"] * 3, "b32",
-        )  # fmt: skip
+
+        def of_magnitudes(*operands: Array) -> Array:
+            magnitudes = (bits & np.uint32(0x7FFF_FFFF) for bits in operands)
+            return arithmetic.extremum("f32", *magnitudes, **options)
+
+        return line.computed(of_magnitudes, ["b32"] * 3, "b32")
     if count == 2 and kind == "f32" and len(options) == 1:
-        return line.computed(_quick_extremum(is_max=base == "max"), ["b32", "b32"], "b32")
+        return line.computed(_quick_extremum(is_max=line.base == "max"), ["b32", "b32"], "b32")
     if count not in (2, 3):
         raise line.refuse(f"has {line.count} operands")
     return _elementwise(line, arithmetic.extremum, kind, count, options)
@@ -185,19 +164,14 @@ def _quick_extremum(*, is_max: bool) -> Callable[[Array, Array], Array]:
     return run
 
 
-@opcode(
-    "abs?{ftz:ftz}.{type:f32}", "abs.{type:f64|bf16|bf16x2}", "abs?{ftz:ftz}.{type:f16|f16x2}",
-    "neg?{ftz:ftz}.{type:f32}", "neg.{type:f64|bf16|bf16x2}", "neg?{ftz:ftz}.{type:f16|f16x2}",
-)  # fmt: skip
+@opcode("abs|neg?{ftz:ftz}.{type:f32|f16|f16x2}", "abs|neg.{type:f64|bf16|bf16x2}")
 def _sign(line: Binder) -> Step:
-    is_abs, is_flushed = line.line.opcode.startswith("abs"), bool(line.parts.get("ftz"))
-
-    def one(name: str, a: Array) -> Array:
-        bits = arithmetic.flush(a, name) if is_flushed else a
+    def run(name: str, a: Array) -> Array:
+        bits = arithmetic.flush(a, name) if line.parts.get("ftz") else a
         top = a.dtype.type(1 << (a.dtype.itemsize * 8 - 1))
-        return bits & ~top if is_abs else bits ^ top
+        return bits & ~top if line.base == "abs" else bits ^ top
 
-    return _elementwise(line, one, line.parts["type"], 1, {})
+    return _elementwise(line, run, line.parts["type"], 1, {})
 
 
 @computed("copysign.{type:f32|f64}", takes="type type")
@@ -219,13 +193,6 @@ def _test(parts: dict[str, str], a: Array) -> Array:
     return answers[parts["what"]]
 
 
-@opcode(
-    "div.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "div.{rounding:rn|rz|rm|rp}.{type:f64}",
-)  # fmt: skip
-def _divide(line: Binder) -> Step:
-    return _elementwise(line, arithmetic.divide, line.parts["type"], 2, _options(line))
-
-
 @opcode("div.{way:approx|full}?{ftz:ftz}.f32")
 def _divide_approximately(line: Binder) -> Step:
     function = partial(
@@ -234,35 +201,32 @@ def _divide_approximately(line: Binder) -> Step:
     return line.computed(function, ["b32", "b32"], "b32")
 
 
+_ROUNDED: dict[str, tuple[Callable[..., Array], int]] = {
+    "div": (arithmetic.divide, 2), "sqrt": (arithmetic.square_root, 1),
+    "rcp": (arithmetic.reciprocal, 1),
+}  # fmt: skip
+
+
 @opcode(
-    "sqrt.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "sqrt.{rounding:rn|rz|rm|rp}.{type:f64}",
+    f"div|sqrt|rcp.{_RND}?{{ftz:ftz}}.{{type:f32}}", f"div|sqrt|rcp.{_RND}.{{type:f64}}"
 )  # fmt: skip
-def _root(line: Binder) -> Step:
-    return _elementwise(line, arithmetic.square_root, line.parts["type"], 1, _options(line))
+def _rounded(line: Binder) -> Step:
+    function, count = _ROUNDED[line.base]
+    return _elementwise(line, function, line.parts["type"], count, _options(line))
 
 
 @opcode(
-    "rcp.{rounding:rn|rz|rm|rp}?{ftz:ftz}.{type:f32}", "rcp.{rounding:rn|rz|rm|rp}.{type:f64}",
-)  # fmt: skip
-def _reciprocal(line: Binder) -> Step:
-    return _elementwise(line, arithmetic.reciprocal, line.parts["type"], 1, _options(line))
-
-
-@opcode(
-    *(
-        f"{name}.approx?{{ftz:ftz}}.{{type:f32}}"
-        for name in ("rcp", "sqrt", "rsqrt", "sin", "cos", "lg2", "ex2")
-    ),
+    "rcp|sqrt|rsqrt|sin|cos|lg2|ex2.approx?{ftz:ftz}.{type:f32}",
     "tanh.approx.{type:f32|f16|f16x2|bf16|bf16x2}", "ex2.approx.{type:f16|f16x2}",
     "ex2.approx.{ftz:ftz}.{type:bf16|bf16x2}", "rcp.approx.{ftz:ftz}.{type:f64}",
     "rsqrt.approx?{ftz:ftz}.{type:f64}",
 )  # fmt: skip
 def _approximately(line: Binder) -> Step:
-    base, kind = line.line.opcode.split(".", 1)[0], line.parts["type"]
+    kind = line.parts["type"]
     if kind == "f64" and not line.parts["ftz"]:
         return line.computed(inverse_root, ["b64"], "b64")
     options = {"ftz": True} if line.parts.get("ftz") and kind != "f64" else {}
-    return _elementwise(line, partial(approximate, base), kind, 1, options)
+    return _elementwise(line, partial(approximate, line.base), kind, 1, options)
 
 
 _INTEGERS = "u8|u16|u32|u64|s8|s16|s32|s64"
@@ -291,17 +255,13 @@ def _convert(line: Binder) -> Step:
     if (to, source) == ("f32", "bf16") and not (line.parts.get("sat") or line.parts.get("ftz")):
         # bf16 is the upper half of an f32. A NaN stays the NaN that it is.
         return line.computed(lambda a: a.astype(np.uint32) << np.uint32(16), ["b16"], "b32")
-    options: dict[str, Any] = {"rounding": line.parts.get("rounding") or None}
-    options.update(
-        {name: True for name in ("ftz", "sat", "satfinite", "relu") if line.parts.get(name)}
-    )
-    bits = _bits(source)
+    function = _conversion(line, to, source)
     result = to if to in _INTEGERS.split("|") else f"b{_bits(to)}"
+    return line.computed(lambda a: function(a).view(DTYPES[result]), [f"b{_bits(source)}"], result)
 
-    def run(a: Array) -> Array:
-        return convert(a, to, source, **options).view(DTYPES[result])
 
-    return line.computed(run, [f"b{bits}"], result)
+def _conversion(line: Binder, to: str, source: str) -> partial[Array]:
+    return partial(convert, to=to, source=source, **_options(line, None))
 
 
 def _bits(kind: str) -> int:
@@ -311,6 +271,19 @@ def _bits(kind: str) -> int:
 _PAIRS = "f16x2|bf16x2"
 _EIGHTS = "e4m3x2|e5m2x2"
 _SIXES = "e2m3x2|e3m2x2"
+# Bits of a part of a pair, and the register that holds the pair.
+_PAIR_KINDS = {4: "b8", 8: "b16", 16: "b32"}
+
+
+def _part_bits(name: str) -> int:
+    return 4 if name == "e2m1" else 16 if "f16" in name else 8
+
+
+def _joined(high: Array, low: Array, name: str) -> Array:
+    """Two parts of a format in one register."""
+    width = _part_bits(name)
+    dtype = DTYPES[_PAIR_KINDS[width]]
+    return (high.astype(dtype) << dtype.type(width)) | low.astype(dtype)
 
 
 @opcode(
@@ -323,16 +296,9 @@ _SIXES = "e2m3x2|e3m2x2"
 def _pair_of_two(line: Binder) -> Step:
     """`cvt.to.f32 d, a, b`: a in the upper part, b in the lower."""
     to = line.parts["to"].removesuffix("x2")
-    function = _element(line, to, "f32")
-    width = {"e2m1": 4}.get(to, 16 if to in ("f16", "bf16") else 8)
-    kind = {4: "b8", 8: "b16", 16: "b32"}[width]
-    dtype = DTYPES[kind]
-
-    def run(a: Array, b: Array) -> Array:
-        high, low = function(a).astype(dtype), function(b).astype(dtype)
-        return (high << dtype.type(width)) | low
-
-    return line.computed(run, ["b32", "b32"], kind)
+    function = _conversion(line, to, "f32")
+    kind = _PAIR_KINDS[_part_bits(to)]
+    return line.computed(lambda a, b: _joined(function(a), function(b), to), ["b32", "b32"], kind)
 
 
 @opcode(
@@ -344,21 +310,15 @@ def _pair_of_two(line: Binder) -> Step:
 )  # fmt: skip
 def _pair_of_pair(line: Binder) -> Step:
     to, source = (line.parts[name].removesuffix("x2") for name in ("to", "source"))
-    function = _element(line, to, source)
-    widths = {name: 4 if name == "e2m1" else 16 if "f16" in name else 8 for name in (to, source)}
-    kinds = {name: {4: "b8", 8: "b16", 16: "b32"}[widths[name]] for name in (to, source)}
-    dtype = DTYPES[kinds[to]]
-    part = np.dtype("u2" if widths[source] == 16 else "u1")
+    function, width = _conversion(line, to, source), _part_bits(source)
+    part = np.dtype("u2" if width == 16 else "u1")
 
     def run(a: Array) -> Array:
-        mask = (1 << widths[source]) - 1
-        low, high = (
-            (a >> a.dtype.type(shift)) & a.dtype.type(mask) for shift in (0, widths[source])
-        )
-        parts = [function(each.astype(part)).astype(dtype) for each in (low, high)]
-        return (parts[1] << dtype.type(widths[to])) | parts[0]
+        low = (a & a.dtype.type((1 << width) - 1)).astype(part)
+        high = (a >> a.dtype.type(width)).astype(part)
+        return _joined(function(high), function(low), to)
 
-    return line.computed(run, [kinds[source]], kinds[to])
+    return line.computed(run, [_PAIR_KINDS[width]], _PAIR_KINDS[_part_bits(to)])
 
 
 @opcode(f"cvt.rs?{{relu:relu}}?{{satfinite:satfinite}}.{{to:{_PAIRS}}}.{{source:f32}}")
@@ -368,19 +328,10 @@ def _pair_by_chance(line: Binder) -> Step:
     options = {name: True for name in ("satfinite", "relu") if line.parts.get(name)}
 
     def run(a: Array, b: Array, random: Array) -> Array:
-        parts = [
-            convert_randomly(each, to, random >> np.uint32(shift), **options).astype(np.uint32)
-            for each, shift in ((a, 16), (b, 0))
-        ]
-        return (parts[0] << np.uint32(16)) | parts[1]
+        upper = convert_randomly(a, to, random >> np.uint32(16), **options)
+        return _joined(upper, convert_randomly(b, to, random, **options), to)
 
     return line.computed(run, ["b32"] * 3, "b32")
-
-
-def _element(line: Binder, to: str, source: str) -> partial[Array]:
-    options: dict[str, Any] = {"rounding": line.parts.get("rounding") or None}
-    options.update({name: True for name in ("satfinite", "relu") if line.parts.get(name)})
-    return partial(convert, to=to, source=source, **options)
 
 
 @opcode(

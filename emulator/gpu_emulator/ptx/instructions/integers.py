@@ -21,6 +21,10 @@ from gpu_emulator.numbers.arithmetic import dp2a, dp4a
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import DTYPES, Array, Reader, Registers, Step
 
+COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal,
+}  # fmt: skip
 _TYPE = ".{type:u16|u32|u64|s16|s32|s64}"
 _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
@@ -28,11 +32,6 @@ _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 def _same(template: str, function: Callable[..., Array], arity: int) -> None:
     """A row whose operands and result are all of its `{type}`."""
     computed(template, takes="type " * arity)(function)
-
-
-def _limits(value: Array) -> tuple[int, int]:
-    info = np.iinfo(value.dtype)
-    return int(info.min), int(info.max)
 
 
 def _saturate(wide: Array) -> Array:
@@ -63,8 +62,7 @@ def _unsigned_magnitude(a: Array) -> Array:
 def _remainder(a: Array, b: Array) -> Array:
     zero = b == 0
     safe = np.where(zero, b.dtype.type(1), b)
-    rest = a - _magnitude_quotient(a, safe) * safe
-    return np.where(zero, a, rest)
+    return np.where(zero, a, a - _magnitude_quotient(a, safe) * safe)
 
 
 _same("add" + _TYPE, np.add, 2)
@@ -85,18 +83,14 @@ _same("max" + _TYPE, np.maximum, 2)
 def _halves(function: Callable[..., Array], *operands: Array, signed: bool = False) -> Array:
     kind = "i2" if signed else "u2"
     parts = [
-        np.ascontiguousarray(each)[..., None].view(kind) for each in np.broadcast_arrays(*operands)
+        np.ascontiguousarray(pair)[..., None].view(kind) for pair in np.broadcast_arrays(*operands)
     ]
     return np.ascontiguousarray(function(*parts)).view("u4")[..., 0]
 
 
-@opcode(
-    "min?{relu:relu}.{type:u16x2|s16x2}", "max?{relu:relu}.{type:u16x2|s16x2}",
-    "min.{relu:relu}.{type:s32}", "max.{relu:relu}.{type:s32}",
-)  # fmt: skip
+@opcode("min|max?{relu:relu}.{type:u16x2|s16x2}", "min|max.{relu:relu}.{type:s32}")
 def _extremum(line: Binder) -> Step:
-    kind = line.parts["type"]
-    choose = np.minimum if line.line.opcode.startswith("min") else np.maximum
+    kind, choose = line.parts["type"], _BINARY[line.base]
 
     def function(a: Array, b: Array) -> Array:
         best = choose(a, b)
@@ -117,8 +111,8 @@ def high_product(a: Array, b: Array) -> Array:
     x, y = a.view(np.uint64), b.view(np.uint64)
     half, low = np.uint64(32), np.uint64(0xFFFF_FFFF)
     middle = (x >> half) * (y & low) + (((x & low) * (y & low)) >> half)
-    other = (x & low) * (y >> half) + (middle & low)
-    high = (x >> half) * (y >> half) + (middle >> half) + (other >> half)
+    cross = (x & low) * (y >> half) + (middle & low)
+    high = (x >> half) * (y >> half) + (middle >> half) + (cross >> half)
     if a.dtype.kind == "i":
         high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
     return high.view(a.dtype)
@@ -129,11 +123,11 @@ _same("mad.hi" + _TYPE, lambda a, b, c: high_product(a, b) + c, 3)
 _same("mad.hi.sat.{type:s32}", lambda a, b, c: _add_saturated(high_product(a, b), c), 3)
 
 
-@opcode("mul.wide.{type:u16|s16|u32|s32}", "mad.wide.{type:u16|s16|u32|s32}")
+@opcode("mul|mad.wide.{type:u16|s16|u32|s32}")
 def _multiply_wide(line: Binder) -> Step:
     kind, wide = line.parts["type"], _WIDE[line.parts["type"]]
     product = partial(np.multiply, dtype=DTYPES[wide])
-    if line.line.opcode.startswith("mul"):
+    if line.base == "mul":
         return line.computed(product, [kind, kind], wide)
     return line.computed(lambda a, b, c: product(a, b) + c, [kind, kind, wide], wide)
 
@@ -142,7 +136,7 @@ def _multiply_wide(line: Binder) -> Step:
 def _product_24(parts: dict[str, str], a: Array, b: Array) -> Array:
     """Bits 0-31 or 16-47 of the product of the low 24 bits."""
     eight = a.dtype.type(8)
-    x, y = ((each << eight) >> eight for each in (a, b))
+    x, y = ((factor << eight) >> eight for factor in (a, b))
     product = x.astype(f"{a.dtype.kind}8") * y
     high = parts["half"] == "hi"
     return (product >> product.dtype.type(16) if high else product).astype(a.dtype)
@@ -166,7 +160,7 @@ def count_ones(a: Array) -> Array:
     return _ONES[octets].sum(axis=-1, dtype=np.uint32)
 
 
-_ONES = np.array([each.bit_count() for each in range(256)], dtype=np.uint8)
+_ONES = np.array([octet.bit_count() for octet in range(256)], dtype=np.uint8)
 
 
 @computed("clz.{type:b32|b64}", takes="type", gives="u32")
@@ -195,25 +189,25 @@ def _reverse(a: Array) -> Array:
     return np.ascontiguousarray(_REVERSED[octets[..., ::-1]]).view(a.dtype)[..., 0]
 
 
-_REVERSED = np.array([int(f"{each:08b}"[::-1], 2) for each in range(256)], dtype=np.uint8)
+_REVERSED = np.array([int(f"{octet:08b}"[::-1], 2) for octet in range(256)], dtype=np.uint8)
 
 
 @opcode("fns.b32")
 def _nth_set(line: Binder) -> Step:
-    def one(mask: int, base: int, offset: int) -> int:
+    def place(mask: int, base: int, offset: int) -> int:
         if offset == 0:
             return base if base < 32 and mask >> base & 1 else 0xFFFF_FFFF
-        step, left, at = (1, offset, base) if offset > 0 else (-1, -offset, base)
+        step, count, at = (1, offset, base) if offset > 0 else (-1, -offset, base)
         while 0 <= at < 32:
-            left -= mask >> at & 1
-            if left == 0:
+            count -= mask >> at & 1
+            if count == 0:
                 return at
             at += step
         return 0xFFFF_FFFF
 
-    each = np.frompyfunc(lambda m, b, o: one(int(m), int(b), int(o)), 3, 1)
+    places = np.frompyfunc(lambda m, b, o: place(int(m), int(b), int(o)), 3, 1)
     return line.computed(
-        lambda m, b, o: each(m, b, o).astype(np.uint32), ["b32", "b32", "s32"], "b32"
+        lambda m, b, o: places(m, b, o).astype(np.uint32), ["b32", "b32", "s32"], "b32"
     )
 
 
@@ -222,13 +216,13 @@ def _extract(a: Array, position: Array, length: Array) -> Array:
     position, length = position & 0xFF, length & 0xFF
     bits, unsigned = a.dtype.itemsize * 8, f"u{a.dtype.itemsize}"
     # The sign is that of the last bit of the field, or of the whole number beyond its end.
-    kept = shifted_right(a, position)
+    field = shifted_right(a, position)
     room = np.clip(bits - length.astype(np.int64), 0, bits)
     if a.dtype.kind == "u":
-        return shifted_right(shifted_left(kept, room), room)
+        return shifted_right(shifted_left(field, room), room)
     last = np.minimum(position.astype(np.int64) + length - 1, bits - 1)
     sign = np.where(length == 0, 0, -(shifted_right(a.view(unsigned), last) & 1).view(a.dtype))
-    low = shifted_right(shifted_left(kept.view(unsigned), room), room)
+    low = shifted_right(shifted_left(field.view(unsigned), room), room)
     signs = shifted_left(sign.astype(a.dtype).view(unsigned), np.minimum(length, bits))
     return (low | signs).view(a.dtype)
 
@@ -282,14 +276,9 @@ def _dot_product(line: Binder) -> Step:
 _CARRY_TYPE = ".{type:u32|s32|u64|s64|b32|b64}"
 
 
-@opcode(
-    "addc?{cc:cc}" + _CARRY_TYPE, "add.{cc:cc}" + _CARRY_TYPE, "subc?{cc:cc}" + _CARRY_TYPE,
-    "sub.{cc:cc}" + _CARRY_TYPE,
-)  # fmt: skip
+@opcode("addc|subc?{cc:cc}" + _CARRY_TYPE, "add|sub.{cc:cc}" + _CARRY_TYPE)
 def _add(line: Binder) -> Step:
-    base = line.line.opcode.split(".", 1)[0]
-    left, right = line.read(1, _bits(line)), line.read(2, _bits(line))
-    return _carrying(line, left, right, takes=base.endswith("c"), subtracts=base.startswith("sub"))
+    return _carrying(line, line.read(1, _bits(line)), line.read(2, _bits(line)))
 
 
 @opcode(
@@ -305,14 +294,15 @@ def _multiply_add(line: Binder) -> Step:
         product = x * y if line.parts["half"] == "lo" else high_product(x, y)
         return product.view(f"u{product.dtype.itemsize}")
 
-    return _carrying(line, left, right, takes=line.line.opcode.startswith("madc"), subtracts=False)
+    return _carrying(line, left, right)
 
 
 def _bits(line: Binder) -> str:
     return f"b{line.parts['type'][1:]}"
 
 
-def _carrying(line: Binder, left: Reader, right: Reader, *, takes: bool, subtracts: bool) -> Step:
+def _carrying(line: Binder, left: Reader, right: Reader) -> Step:
+    takes, subtracts = line.base.endswith("c"), line.base.startswith("sub")
     slot, _ = line.target(line.operand(0), _bits(line))
     carry = line.slots.hidden("%cc", 1)
     sets = bool(line.parts["cc"])
@@ -347,10 +337,6 @@ _BETWEEN = 34
 _SIGNS = ".{d:u32|s32}.{a:u32|s32}.{b:u32|s32}"
 _SECOND = "?{second:add|min|max}"
 _ORDER = ".{order:eq|ne|lt|le|gt|ge}"
-_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal,
-}  # fmt: skip
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add, "sub": np.subtract, "min": np.minimum, "max": np.maximum,
     "absdiff": lambda a, b: np.abs(a - b),
@@ -361,14 +347,14 @@ _BINARY: dict[str, Callable[[Array, Array], Array]] = {
 
 def _selected(line: Binder, text: str) -> tuple[bool, str, int, list[int]]:
     """An operand's minus, its register, the width of its parts and their numbers, lowest first."""
-    found = _SELECTED.match(text)
-    if not found:
+    match = _SELECTED.match(text)
+    if not match:
         raise line.refuse(f"has the operand {text}, which cannot be read")
-    numbers = [int(each) for each in reversed(found["digits"] or "0")]
-    return bool(found["minus"]), found["name"], _WIDTHS.get(found["kind"], 32), numbers
+    numbers = [int(digit) for digit in reversed(match["digits"] or "0")]
+    return bool(match["minus"]), match["name"], _WIDTHS.get(match["kind"], 32), numbers
 
 
-def _one(line: Binder, text: str) -> tuple[bool, str, int, int]:
+def _selected_part(line: Binder, text: str) -> tuple[bool, str, int, int]:
     """The same where one part may be selected: with its number."""
     minus, name, width, numbers = _selected(line, text)
     if len(numbers) != 1 or numbers[0] >= 32 // width:
@@ -384,7 +370,7 @@ def _signed(value: Array, width: int, *, is_signed: bool) -> Array:
 
 def _part(line: Binder, number: int, kind: str) -> tuple[bool, Reader]:
     """A scalar operand: whether it is negated, and the part that it selects as int64."""
-    minus, name, width, place = _one(line, line.operand(number))
+    minus, name, width, place = _selected_part(line, line.operand(number))
     reader = line.source(name, "b32")
 
     def read(registers: Registers) -> Array:
@@ -402,7 +388,7 @@ def _clamped(value: Array, width: int, *, is_signed: bool) -> Array:
 
 def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, third: int) -> Step:
     """Saturate, then apply a second operation or put the result into a part of the last operand."""
-    _, name, width, place = _one(line, line.operand(0))
+    _, name, width, place = _selected_part(line, line.operand(0))
     second, has_part = line.parts["second"], name != line.operand(0).strip()
     if line.count != third + bool(second or has_part):
         raise line.refuse(f"has {line.count} operands")
@@ -423,11 +409,9 @@ def _finished(line: Binder, compute: Callable[[Registers], Array], kind: str, th
     return line.gives("b32", read, name)
 
 
-@opcode(
-    *(f"v{name}{_SIGNS}?{{sat:sat}}{_SECOND}" for name in ("add", "sub", "absdiff", "min", "max")),
-)  # fmt: skip
+@opcode(f"vadd|vsub|vabsdiff|vmin|vmax{_SIGNS}?{{sat:sat}}{_SECOND}")
 def _scalar(line: Binder) -> Step:
-    function = _BINARY[line.line.opcode.split(".")[0][1:]]
+    function = _BINARY[line.base[1:]]
     _, a = _part(line, 1, line.parts["a"])
     _, b = _part(line, 2, line.parts["b"])
     return _finished(line, lambda r: function(a(r), b(r)), line.parts["d"], 3)
@@ -435,20 +419,15 @@ def _scalar(line: Binder) -> Step:
 
 @opcode(f"vset.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}{_SECOND}")
 def _compare(line: Binder) -> Step:
-    compare = _COMPARE[line.parts["order"]]
+    compare = COMPARE[line.parts["order"]]
     _, a = _part(line, 1, line.parts["a"])
     _, b = _part(line, 2, line.parts["b"])
     return _finished(line, lambda r: compare(a(r), b(r)).astype(np.int64), "u32", 3)
 
 
-@opcode(
-    *(
-        f"{name}.{{d:u32|s32}}.{{a:u32|s32}}.{{b:u32}}?{{sat:sat}}.{{mode:clamp|wrap}}{_SECOND}"
-        for name in ("vshl", "vshr")
-    ),
-)  # fmt: skip
+@opcode(f"vshl|vshr.{{d:u32|s32}}.{{a:u32|s32}}.{{b:u32}}?{{sat:sat}}.{{mode:clamp|wrap}}{_SECOND}")
 def _shift(line: Binder) -> Step:
-    is_left, wraps = line.line.opcode.startswith("vshl"), line.parts["mode"] == "wrap"
+    is_left, wraps = line.base == "vshl", line.parts["mode"] == "wrap"
     _, a = _part(line, 1, line.parts["a"])
     _, b = _part(line, 2, "u32")
 
@@ -486,23 +465,21 @@ def _video_multiply_add(line: Binder) -> Step:
     return line.gives("b32", read)
 
 
+_BY_PARTS = "|".join(
+    f"v{name}{many}" for name in ("add", "sub", "avrg", "absdiff", "min", "max") for many in (2, 4)
+)
+
+
 @opcode(
-    *(
-        f"v{name}{many}{_SIGNS}{end}"
-        for name in ("add", "sub", "avrg", "absdiff", "min", "max")
-        for many in (2, 4)
-        for end in ("?{sat:sat}", ".{second:add}")
-    ),
-    *(
-        f"vset{many}.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}?{{second:add}}"
-        for many in (2, 4)
-    ),
-)  # fmt: skip
+    f"{_BY_PARTS}{_SIGNS}?{{sat:sat}}",
+    f"{_BY_PARTS}{_SIGNS}.{{second:add}}",
+    f"vset2|vset4.{{a:u32|s32}}.{{b:u32|s32}}{_ORDER}?{{second:add}}",
+)
 def _parts(line: Binder) -> Step:
-    name, is_four = line.line.opcode.split(".")[0][1:-1], line.line.opcode.split(".")[0][-1] == "4"
-    width, many = (8, 4) if is_four else (16, 2)
+    many = int(line.base[-1])
+    width = 32 // many
     order = line.parts.get("order")
-    function = _COMPARE[order] if order else _BINARY[name]
+    function = COMPARE[order] if order else _BINARY[line.base[1:-1]]
     a, b = _lanes(line, 1, width, 0), _lanes(line, 2, width, many)
     _, target, _, mask = _selected(line, line.operand(0))
     chosen = mask if target != line.operand(0).strip() else list(range(many))
@@ -535,7 +512,7 @@ def _lanes(line: Binder, number: int, width: int, first: int) -> Callable[[Regis
         numbers = [first + place for place in range(many)]
     elif chosen_width != width or len(numbers) != many or max(numbers) >= 2 * many:
         raise line.refuse(f"selects the parts {line.operand(number)}")
-    readers = [line.source(_selected(line, line.operand(each))[1], "b32") for each in (1, 2)]
+    readers = [line.source(_selected(line, line.operand(n))[1], "b32") for n in (1, 2)]
     is_signed = line.parts["a" if number == 1 else "b"] == "s32"
 
     def read(registers: Registers, place: int) -> Array:

@@ -6,12 +6,11 @@ Synchronization and Communication Instructions: atom, red".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_emulator.numbers import arithmetic
+from gpu_emulator.numbers.arithmetic import Change, combine
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     Frame,
@@ -23,7 +22,7 @@ from gpu_emulator.state.frame import (
     scatter,
     semantics_of,
 )
-from gpu_emulator.steps import BITS, DTYPES, MASK, Array, Registers, Step
+from gpu_emulator.steps import BITS, MASK, Array, Registers, Step
 from gpu_emulator.values import Place
 
 _TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"
@@ -59,17 +58,22 @@ def space_of(line: Binder, number: int) -> str:
     return "global" if name == "const" else name
 
 
+def vector_size(line: Binder, number: int) -> int:
+    """How many registers an operand has: as many as the opcode says."""
+    count = int((line.parts["vec"] or "v1")[1:])
+    if len(line.parts_of(number)) != count:
+        raise line.refuse("has another number of registers than its type says")
+    return count
+
+
 @opcode(*_templates("ld", "relaxed|acquire"))
 @opcode(f"ldu?{{space:global}}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
 def _load(line: Binder) -> Step:
     kind = line.parts["type"]
     size = BITS[kind] // 8
-    names = line.parts_of(0)
-    total = size * len(names)
-    if len(names) != int((line.parts["vec"] or "v1")[1:]):
-        raise line.refuse("has another number of registers than its type says")
-    targets = [line.target(name, kind) for name in names]
-    address, space, place = line.address(1), space_of(line, 1), line.line.place
+    total = size * vector_size(line, 0)
+    targets = line.targets(0, kind)
+    address, space, place = line.address(1), space_of(line, 1), line.place
     how = semantics_of(line.parts)
 
     def run(registers: Registers) -> None:
@@ -102,18 +106,15 @@ def _aligned(at: Array, total: int) -> None:
 def _store(line: Binder) -> Step:
     kind = line.parts["type"]
     size = BITS[kind] // 8
-    names = line.parts_of(1)
-    if len(names) != int((line.parts["vec"] or "v1")[1:]):
-        raise line.refuse("has another number of registers than its type says")
-    readers = [line.source(name, kind if kind == "b128" else f"b{BITS[kind]}") for name in names]
-    total = size * len(names)
+    total = size * vector_size(line, 1)
+    readers = line.sources(1, f"b{BITS[kind]}")
     wide = min(total, 16)
-    address, space, place = line.address(0), space_of(line, 0), line.line.place
+    address, space, place = line.address(0), space_of(line, 0), line.place
     how = semantics_of(line.parts)
 
     def run(registers: Registers) -> None:
         at = address(registers)
-        values = [each(registers) for each in readers]
+        values = [reader(registers) for reader in readers]
         if total > wide:
             _aligned(at, total)
         many = wide // size
@@ -128,10 +129,10 @@ def _store(line: Binder) -> Step:
 
 def _joined(values: list[Array], wide: int) -> Array:
     """Elements side by side as one of `wide` bytes."""
-    shape = np.broadcast_shapes(*[each.shape for each in values])
+    shape = np.broadcast_shapes(*[value.shape for value in values])
     joined = np.empty((*shape, len(values)), dtype=values[0].dtype)
-    for number, each in enumerate(values):
-        joined[..., number] = each
+    for number, value in enumerate(values):
+        joined[..., number] = value
     return joined.view("c16" if wide == 16 else f"u{wide}")[..., 0]
 
 
@@ -167,10 +168,6 @@ _ATOMICS_SCOPE = "{scope:cta|cluster|gpu|sys}"
 _SPACE = "{space:global|shared|shared::cta|shared::cluster}"
 _HINT = "?{hint:L2::cache_hint}"
 
-# From what is there and the operands, in unsigned integers, to what is there afterwards.
-Change = Callable[..., Array]
-
-
 _OPERATIONS = (
     "{op:and|or|xor}%s.{type:b32|b64}", "{op:add}%s.{type:u32|s32|u64|s64}",
     "{op:inc|dec}%s.{type:u32}", "{op:min|max}%s.{type:u32|s32|u64|s64}",
@@ -193,62 +190,19 @@ def _atomics_templates(base: str, operations: Sequence[str]) -> list[str]:
         f"{base}?{_SEM}?{_ATOMICS_SCOPE}?{_SPACE}", f"{base}.{_SPACE}.{_ATOMICS_SCOPE}.{_SEM}",
         f"{base}.{_SPACE}.{_SEM}.{_ATOMICS_SCOPE}", f"{base}.{_SPACE}.{_ATOMICS_SCOPE}",
     )  # fmt: skip
-    return [f"{head}.{each.replace('%s', _HINT)}" for head in heads for each in operations]
+    return [f"{head}.{tail.replace('%s', _HINT)}" for head in heads for tail in operations]
 
 
-def combine(operation: str, kind: str) -> Change:
-    """What an operation makes of old bits and an operand's bits."""
-    if operation in _BITS:
-        return _BITS[operation]
-    if kind.endswith("x2"):
-        inner = combine(operation, kind.removesuffix("x2"))
-        return partial(arithmetic.packed, inner, 16)
-    if kind[0] in "us":
-        dtype = DTYPES[kind]
-        integer = {"add": np.add, "min": np.minimum, "max": np.maximum}[operation]
-        return lambda old, b: integer(old.view(dtype), b.view(dtype)).view(old.dtype)
-    if operation == "add":
-        return partial(arithmetic.add, kind)
-    return partial(arithmetic.extremum, kind, largest=operation == "max")
-
-
-def _are_equal(a: Array, b: Array) -> Array:
-    """Bit by bit: 16 bytes are kept as a complex number."""
-    if a.dtype.itemsize < 16:
-        return np.equal(a, b)
-    halves = [np.ascontiguousarray(each)[..., None].view(np.uint64) for each in (a, b)]
-    return np.asarray(np.equal(*halves).all(axis=-1))
-
-
-_BITS: dict[str, Change] = {
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
-    "exch": lambda _, b: b, "cas": lambda old, b, c: np.where(_are_equal(old, b), c, old),
-    "inc": lambda old, b: np.where(old >= b, old.dtype.type(0), old + old.dtype.type(1)),
-    "dec": lambda old, b: np.where((old == 0) | (old > b), b, old - old.dtype.type(1)),
-}  # fmt: skip
-
-
-@opcode(*_atomics_templates("atom", (*_OPERATIONS, *_VECTORS, *_EXCHANGES)))
+@opcode(*_atomics_templates("atom|red", (*_OPERATIONS, *_VECTORS)))
+@opcode(*_atomics_templates("atom", _EXCHANGES))
 def _atomic(line: Binder) -> Step:
-    return _made(line, has_result=True)
-
-
-@opcode(*_atomics_templates("red", (*_OPERATIONS, *_VECTORS)))
-def _reduction(line: Binder) -> Step:
-    return _made(line, has_result=False)
-
-
-def _made(line: Binder, *, has_result: bool) -> Step:
     kind = line.parts["type"]
     bits, size = f"b{BITS[kind]}", BITS[kind] // 8
-    first = int(has_result)
-    targets = [line.target(each, bits) for each in line.parts_of(0)] if has_result else []
-    address, place = line.address(first), line.line.place
+    first = int(line.base == "atom")
+    targets = line.targets(0, bits) if first else []
+    address, place = line.address(first), line.place
     count = 2 if line.parts["op"] == "cas" else 1
-    operands = [
-        [line.source(each, bits) for each in line.parts_of(first + 1 + number)]
-        for number in range(count)
-    ]
+    operands = [line.sources(first + 1 + number, bits) for number in range(count)]
     space = line.parts.get("space", "").split("::")[0] or "generic"
     change, how = combine(line.parts["op"], kind), semantics_of(line.parts, is_atomic=True)
 
@@ -256,7 +210,7 @@ def _made(line: Binder, *, has_result: bool) -> Step:
         frame: Frame = registers[0]
         at = address(registers)
         for number in range(len(operands[0])):
-            values = [frame.full(each[number](registers)) for each in operands]
+            values = [frame.full(readers[number](registers)) for readers in operands]
             old = apply_to_memory(
                 registers, space, at + number * size, size, change, values, place, how
             )
@@ -293,13 +247,13 @@ def apply_to_memory(
             watch.release(touch)
             watch.read(touch)
             watch.write(touch, None)
-        chosen = [each[mask] for each in values]
-        found = np.zeros(len(places), dtype=before.dtype)
+        chosen = [value[mask] for value in values]
+        taken = np.zeros(len(places), dtype=before.dtype)
         for turn in _turns(places):
             old = memory.load(places[turn], size)
-            found[turn] = old
-            memory.store(places[turn], change(old, *[each[turn] for each in chosen]), size)
-        before[mask] = found
+            taken[turn] = old
+            memory.store(places[turn], change(old, *[value[turn] for value in chosen]), size)
+        before[mask] = taken
         if watch is not None:
             watch.acquire(touch)
     return before
@@ -316,4 +270,4 @@ def _turns(places: Array) -> list[Array]:
         return [np.arange(len(places))]
     by_turn = np.argsort(rank, kind="stable")
     limits = np.cumsum(np.bincount(rank))[:-1]
-    return [order[each] for each in np.split(by_turn, limits)]
+    return [order[turn] for turn in np.split(by_turn, limits)]

@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.ptx.instructions.integers import shifted_left, shifted_right
+from gpu_emulator.numbers.arithmetic import BITWISE
+from gpu_emulator.ptx.instructions.integers import COMPARE, shifted_left, shifted_right
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
-from gpu_emulator.steps import BITS, DTYPES, Array, Reader, Registers, Step
+from gpu_emulator.steps import BITS, CANONICAL, DTYPES, Array, Reader, Registers, Step
 
 _UNTYPED = "pred|b16|b32|b64"
 _INTEGERS = "u16|u32|u64|s16|s32|s64"
 
 
-@opcode(*(f"{name}.{{type:{_UNTYPED}}}" for name in ("and", "or", "xor")))
+@opcode(f"and|or|xor.{{type:{_UNTYPED}}}")
 def _bitwise(line: Binder) -> Step:
-    functions = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
     kind = line.parts["type"]
-    return line.computed(functions[line.line.opcode.split(".")[0]], [kind, kind], kind)
+    return line.computed(BITWISE[line.base], [kind, kind], kind)
 
 
 computed(f"not.{{type:{_UNTYPED}}}", takes="type")(np.invert)
@@ -46,7 +46,7 @@ def _three_inputs(line: Binder) -> Reader:
     readers = [line.read(number, "b32") for number in (1, 2, 3)]
 
     def read(registers: Registers) -> Array:
-        a, b, c = np.broadcast_arrays(*(each(registers) for each in readers))
+        a, b, c = np.broadcast_arrays(*(reader(registers) for reader in readers))
         result = np.zeros(a.shape, dtype=a.dtype)
         for row in range(8):
             if table >> row & 1:
@@ -61,15 +61,12 @@ def _three_inputs(line: Binder) -> Reader:
 
 @opcode("lop3.{bool:or|and}.b32")
 def _lookup_and_test(line: Binder) -> Step:
-    both = [each.strip() for each in line.operand(0).split("|")]
-    slot, _ = line.target(both[0], "b32")
-    flag, _ = line.target(both[1], "pred")
-    read, other = _three_inputs(line), line.read(5, "pred")
-    join = np.logical_or if line.parts["bool"] == "or" else np.logical_and
+    slot, flag = line.results("b32", "pred")
+    read, third, join = _three_inputs(line), line.read(5, "pred"), _JOIN[line.parts["bool"]]
 
     def run(registers: Registers) -> None:
         value = read(registers)
-        holds = join(value != 0, other(registers))
+        holds = join(value != 0, third(registers))
         registers[0].write(slot, value)
         registers[0].write(flag, holds)
 
@@ -148,17 +145,15 @@ def _move(line: Binder) -> Step:
 
 def _pack(line: Binder, bits: int) -> Step:
     """`mov` between a register and a vector of its parts, the first in the low bits."""
-    from_parts, to_parts = line.parts_of(1), line.parts_of(0)
-    many = max(len(from_parts), len(to_parts))
+    sources, targets = len(line.parts_of(1)), len(line.parts_of(0))
+    many = max(sources, targets)
     part = bits // many
-    readers = [
-        line.source(each, f"b{part if len(from_parts) > 1 else bits}") for each in from_parts
-    ]
-    slots = [line.target(each, f"b{part if len(to_parts) > 1 else bits}") for each in to_parts]
-    wide, narrow = _canonical(bits), _canonical(part)
+    readers = line.sources(1, f"b{part if sources > 1 else bits}")
+    slots = line.targets(0, f"b{part if targets > 1 else bits}")
+    wide, narrow = CANONICAL[bits], CANONICAL[part]
 
     def run(registers: Registers) -> None:
-        values = [each(registers) for each in readers]
+        values = [reader(registers) for reader in readers]
         if len(values) > 1 and len(slots) == 1:
             joined = np.stack(np.broadcast_arrays(*values), axis=-1)
             results = [joined.view(wide)[..., 0]]
@@ -173,15 +168,9 @@ def _pack(line: Binder, bits: int) -> Step:
     return Step(run, tuple(slot for slot, _ in slots), is_pure=True)
 
 
-def _canonical(bits: int) -> np.dtype[np.generic]:
-    return np.dtype("c16") if bits == 128 else np.dtype(f"u{bits // 8}")
-
-
 # Comparisons that are false if an operand is a NaN, and (last letter u) those that are true then.
-_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
-    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-    "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater,
-    "hs": np.greater_equal,
+_COMPARE = COMPARE | {
+    "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
 }  # fmt: skip
 _JOIN: dict[str, Callable[[Array, Array], Array]] = {
     "and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor,
@@ -232,10 +221,10 @@ def _of_floats(order: str) -> Callable[[Array, Array], Array]:
     return _COMPARE[order]
 
 
-@opcode(*(f"setp.{each % ''}" for each in _ORDERS))
+@opcode(*(f"setp.{template % ''}" for template in _ORDERS))
 def _set_predicate(line: Binder) -> Step:
     kind, compare = line.parts["type"], _comparison(line)
-    slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
+    slots = line.results("pred", "pred")
     if not line.parts["bool"] and len(slots) == 1:
         return line.computed(compare, [kind, kind], "pred")
     left, right = line.read(1, kind), line.read(2, kind)
@@ -247,27 +236,27 @@ def _set_predicate(line: Binder) -> Step:
     return _joined(line, slots, both)
 
 
-@opcode(*(f"setp.{each % ''}" for each in _PAIRS))
+@opcode(*(f"setp.{template % ''}" for template in _PAIRS))
 def _set_predicates(line: Binder) -> Step:
     compare = _comparison(line)
-    slots = [line.target(each.strip(), "pred")[0] for each in line.operand(0).split("|")]
+    slots = line.results("pred", "pred")
     left, right = line.read(1, "b32"), line.read(2, "b32")
 
-    def each(registers: Registers) -> list[Array]:
-        holds = compare(*_halves(line, left(registers), right(registers)))
-        return [holds[..., 0], holds[..., 1]]
+    def holds(registers: Registers) -> list[Array]:
+        both = compare(*_halves(line, left(registers), right(registers)))
+        return [both[..., 0], both[..., 1]]
 
-    return _joined(line, slots, each)
+    return _joined(line, slots, holds)
 
 
 def _joined(line: Binder, slots: list[int], values: Callable[[Registers], list[Array]]) -> Step:
     """Predicates, each joined with the last operand where the opcode has a boolean operation."""
     combine = _JOIN.get(line.parts["bool"])
-    other = line.read(3, "pred") if combine else None
+    last = line.read(3, "pred") if combine else None
 
     # A result may be an operand too: read it before anything is written.
     def run(registers: Registers) -> None:
-        third = other(registers) if other else None
+        third = last(registers) if last else None
         for slot, value in zip(slots, values(registers), strict=False):
             registers[slot] = value if third is None or combine is None else combine(value, third)
 
@@ -278,11 +267,11 @@ def _halves(line: Binder, *registers: Array) -> list[Array]:
     """The two parts of packed registers, in one more dimension."""
     half = DTYPES[line.parts["type"].removesuffix("x2")]
     return [
-        np.ascontiguousarray(each)[..., None].view(half) for each in np.broadcast_arrays(*registers)
+        np.ascontiguousarray(bits)[..., None].view(half) for bits in np.broadcast_arrays(*registers)
     ]
 
 
-@opcode(*(f"set.{each % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for each in _ORDERS))
+@opcode(*(f"set.{template % '.{result:u16|s16|u32|s32|f16|bf16|f32}'}" for template in _ORDERS))
 def _set(line: Binder) -> Step:
     kind, result, compare = line.parts["type"], line.parts["result"], _comparison(line)
     yes, no = _truths(result)
@@ -291,10 +280,10 @@ def _set(line: Binder) -> Step:
         holds = compare(a, b)
         return np.where(_JOIN[line.parts["bool"]](holds, *third) if third else holds, yes, no)
 
-    return line.computed(function, [kind, kind, *_also(line)], result)
+    return line.computed(function, [kind, kind, *_third(line)], result)
 
 
-@opcode(*(f"set.{each % '.{result:u32|s32|f16x2|bf16x2}'}" for each in _PAIRS))
+@opcode(*(f"set.{template % '.{result:u32|s32|f16x2|bf16x2}'}" for template in _PAIRS))
 def _set_pair(line: Binder) -> Step:
     compare, result = _comparison(line), line.parts["result"]
     yes, no = _truths(result.removesuffix("x2") if "x2" in result else "u16")
@@ -305,10 +294,10 @@ def _set_pair(line: Binder) -> Step:
             holds = _JOIN[line.parts["bool"]](holds, third[0][..., None])
         return np.where(holds, yes, no).view(np.uint32)[..., 0]
 
-    return line.computed(function, ["b32", "b32", *_also(line)], "b32")
+    return line.computed(function, ["b32", "b32", *_third(line)], "b32")
 
 
-def _also(line: Binder) -> list[str]:
+def _third(line: Binder) -> list[str]:
     return ["pred"] if line.parts["bool"] else []
 
 
@@ -329,14 +318,12 @@ def _select(line: Binder) -> Step:
 @opcode(f"slct?{{ftz:ftz}}.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}.{{sign:s32|f32}}")
 def _select_by_sign(line: Binder) -> Step:
     kind, sign = line.parts["type"], line.parts["sign"]
-    is_flushed = bool(line.parts["ftz"])
-    tiny = np.finfo(np.float32).tiny
 
     def function(a: Array, b: Array, c: Array) -> Array:
         # -0 is not less than 0, and a NaN chooses b.
         positive = c >= 0
-        if is_flushed:
-            positive = positive | (np.abs(c) < tiny)
+        if line.parts["ftz"]:
+            positive = positive | (np.abs(c) < np.finfo(np.float32).tiny)
         return np.where(positive, a, b)
 
     return line.computed(function, [kind, kind, sign], kind)

@@ -21,8 +21,8 @@ from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, wgmma_descri
 from gpu_emulator.ptx.instructions.copies import commits, waits
 from gpu_emulator.ptx.instructions.warps import warps_of
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import Frame, Trouble, alike, gather, scatter
-from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
+from gpu_emulator.state.frame import Frame, Trouble, by_operands, gather, scatter
+from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
 
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
@@ -39,27 +39,33 @@ def whole_warps(registers: Registers) -> None:
         raise Trouble("part of a warp executes an instruction of the whole warp")
 
 
-def held(frame: Frame, values: list[Array]) -> Array:
-    """Registers of every thread side by side: (CTAs, warps, 32, registers)."""
+def side_by_side(frame: Frame, values: list[Array]) -> Array:
+    """Registers of every thread as (CTAs, warps, 32, registers)."""
     joined = np.empty((*frame.shape, len(values)), dtype=values[0].dtype)
-    for number, each in enumerate(values):
-        joined[..., number] = each
+    for number, value in enumerate(values):
+        joined[..., number] = value
     return joined.reshape(frame.ctas, -1, WARP, len(values))
 
 
-def _write(frame: Frame, slots: list[int], result: Array) -> None:
+def write_all(frame: Frame, slots: list[int], result: Array) -> None:
     """(CTAs, warps, 32, registers) to the registers of every thread."""
     flat = result.reshape(*frame.shape, len(slots))
     for number, slot in enumerate(slots):
         frame.write(slot, np.ascontiguousarray(flat[..., number]))
 
 
-def _slots(line: Binder, number: int, kind: str) -> list[int]:
-    return [line.target(each, kind)[0] for each in line.parts_of(number)]
+def result_slots(line: Binder, kind: str) -> list[int]:
+    """The slots of the vector that operand 0 is."""
+    return [slot for slot, _ in line.targets(0, kind)]
 
 
-def _all_of(line: Binder, number: int, kind: str) -> list[Reader]:
-    return [line.source(each, kind) for each in line.parts_of(number)]
+def first_lanes(frame: Frame, rows: int) -> Array | None:
+    """The mask of active threads in the first lanes of each warp."""
+    outer: Array | None = frame.registers[MASK]
+    if rows >= WARP:
+        return outer
+    lanes: Array = frame.threads % WARP < rows
+    return lanes if outer is None else outer & lanes
 
 
 @opcode(
@@ -68,8 +74,8 @@ def _all_of(line: Binder, number: int, kind: str) -> list[Reader]:
     f"ldmatrix.sync.aligned.m16n16.{{count:x1|x2}}.{{trans:trans}}?{{space:{_SHARED}}}.{{type:b8}}",
 )  # fmt: skip
 def _load_matrix(line: Binder) -> Step:
-    slots = _slots(line, 0, "b32")
-    address, place = line.address(1), line.line.place
+    slots = result_slots(line, "b32")
+    address, place = line.address(1), line.place
     is_bytes = line.parts["type"] == "b8"
     rows = int(line.parts["count"][1:]) * (16 if is_bytes else 8)
     transposed = bool(line.parts["trans"])
@@ -80,9 +86,7 @@ def _load_matrix(line: Binder) -> Step:
         whole_warps(registers)
         outer = registers[MASK]
         # The other lanes' addresses do not count.
-        if rows < WARP:
-            lanes = frame.threads % WARP < rows
-            registers[MASK] = lanes if outer is None else outer & lanes
+        registers[MASK] = first_lanes(frame, rows)
         value, _ = gather(registers, space, address(registers), 16, place)
         registers[MASK] = outer
         warps = warps_of(frame, value)[:, :, :rows]
@@ -92,7 +96,7 @@ def _load_matrix(line: Binder) -> Step:
             if is_bytes
             else matrices.load_matrices(taken, transposed=transposed)
         )
-        _write(frame, slots, load)
+        write_all(frame, slots, load)
 
     return Step(run, tuple(slots))
 
@@ -104,8 +108,8 @@ def _load_matrix(line: Binder) -> Step:
     f"?{{space:{_SHARED}}}.{{type:b8}}",
 )  # fmt: skip
 def _store_matrix(line: Binder) -> Step:
-    address, place = line.address(0), line.line.place
-    readers = _all_of(line, 1, "b32")
+    address, place = line.address(0), line.place
+    readers = line.sources(1, "b32")
     is_bytes, transposed = line.parts["type"] == "b8", bool(line.parts["trans"])
     rows = 8 * len(readers)
     space = "shared" if line.parts["space"] else "generic"
@@ -113,7 +117,7 @@ def _store_matrix(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
-        values = held(frame, [each(registers) for each in readers])
+        values = side_by_side(frame, [reader(registers) for reader in readers])
         data = (
             matrices.store_bytes(values)
             if is_bytes
@@ -122,9 +126,7 @@ def _store_matrix(line: Binder) -> Step:
         wide = np.zeros((frame.ctas, frame.lanes // WARP, WARP), dtype="c16")
         wide[:, :, :rows] = np.ascontiguousarray(data).view("c16")[..., 0]
         outer = registers[MASK]
-        if rows < WARP:
-            lanes = frame.threads % WARP < rows
-            registers[MASK] = lanes if outer is None else outer & lanes
+        registers[MASK] = first_lanes(frame, rows)
         scatter(registers, space, address(registers), wide.reshape(frame.shape), 16, place)
         registers[MASK] = outer
 
@@ -133,7 +135,7 @@ def _store_matrix(line: Binder) -> Step:
 
 @opcode("movmatrix.sync.aligned.m8n8.trans.b16")
 def _move_matrix(line: Binder) -> Step:
-    slots = _slots(line, 0, "b32")
+    slots = result_slots(line, "b32")
     reader = line.read(1, "b32")
 
     def run(registers: Registers) -> None:
@@ -157,10 +159,6 @@ _HEAD = f"mma.sync.aligned.{{shape:{_SHAPES}}}.row.col"
     f"{_HEAD}?{{sat:satfinite}}.{{d:s32}}.{{a:u8|s8|u4|s4}}.{{b:u8|s8|u4|s4}}.{{c:s32}}",
     f"{_HEAD}.{{d:s32}}.{{a:b1}}.{{b:b1}}.{{c:s32}}.{{operation:xor|and}}.popc",
 )  # fmt: skip
-def _multiply(line: Binder) -> Step:
-    return _product(line, scaled=False)
-
-
 @opcode(
     f"{_HEAD}.kind::mxf8f6f4.block_scale?{{vec:scale_vec::1X}}"
     f".{{d:f32}}.{{a:{_FLOATS}}}.{{b:{_FLOATS}}}.{{c:f32}}.{{scale:ue8m0}}",
@@ -169,28 +167,24 @@ def _multiply(line: Binder) -> Step:
     f"{_HEAD}.kind::mxf4nvf4.block_scale.{{vec:scale_vec::2X|scale_vec::4X}}"
     ".{d:f32}.{a:e2m1}.{b:e2m1}.{c:f32}.{scale:ue8m0|ue4m3}",
 )  # fmt: skip
-def _multiply_scaled(line: Binder) -> Step:
-    return _product(line, scaled=True)
-
-
-def _product(line: Binder, *, scaled: bool) -> Step:
+def _multiply(line: Binder) -> Step:
     parts = line.parts
     kinds = {name: "b64" if parts[name] == "f64" else "b32" for name in "abcd"}
-    slots = _slots(line, 0, kinds["d"])
-    operands = [_all_of(line, number, kinds[name]) for number, name in enumerate("abc", 1)]
-    scales = _scales(line) if scaled else None
+    slots = result_slots(line, kinds["d"])
+    operands = [line.sources(number, kinds[name]) for number, name in enumerate("abc", 1)]
+    scales = _scales(line) if "scale" in parts else None
     operation = parts.get("operation") or "xor"
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
-        a, b, c = (held(frame, [each(registers) for each in some]) for some in operands)
+        a, b, c = (side_by_side(frame, [read(registers) for read in some]) for some in operands)
         extra = {} if scales is None else scales(registers)
         result = products.mma_sync(
             parts["shape"], a, b, c, a_type=parts["a"], b_type=parts["b"], c_type=parts["c"],
             d_type=parts["d"], saturate=bool(parts.get("sat")), operation=operation, **extra,
         )  # fmt: skip
-        _write(frame, slots, result)
+        write_all(frame, slots, result)
 
     return Step(run, tuple(slots))
 
@@ -202,27 +196,26 @@ def _scales(line: Binder) -> Callable[[Registers], dict[str, Any]]:
     )
     blocks = int(vector[-2])
     data = [line.read(4, "b32"), line.read(6, "b32")]
-    where = [[line.source(each, "u16") for each in line.parts_of(number)] for number in (5, 7)]
+    where = [line.sources(number, "u16") for number in (5, 7)]
 
     def read(registers: Registers) -> dict[str, Any]:
         frame: Frame = registers[0]
-        found: dict[str, Any] = {"scale_type": line.parts["scale"]}
+        scales: dict[str, Any] = {"scale_type": line.parts["scale"]}
         functions = {"scale_a": products.scales_of_a, "scale_b": products.scales_of_b}
         for (name, function), source, (byte, thread) in zip(
             functions.items(), data, where, strict=True
         ):
-            found[name] = function(
+            scales[name] = function(
                 np.ascontiguousarray(warps_of(frame, source(registers))), blocks=blocks,
                 byte=int(byte(registers).flat[0]), thread=int(thread(registers).flat[0]),
             )  # fmt: skip
-        return found
+        return scales
 
     return read
 
 
 KIND = "wgmma"
 _GROUP = 4
-_WIDTHS = {"f16": 16, "bf16": 16, "tf32": 32}
 
 
 def _shapes(k: int) -> str:
@@ -244,29 +237,29 @@ _WARPGROUPS_HEAD = "wgmma.mma_async.sync.aligned"
 )  # fmt: skip
 def _warpgroups_multiply(line: Binder) -> Step:
     """Operands: D, A or its descriptor, that of B, scale-d, then signs and transpositions."""
-    slots = [line.target(each, "b32")[0] for each in line.parts_of(0)]
+    slots = result_slots(line, "b32")
     line.slots.accumulators.update(slots)
     from_registers = line.operand(1).startswith("{")
-    a = [line.source(each, "b32" if from_registers else "b64") for each in line.parts_of(1)]
+    a = line.sources(1, "b32" if from_registers else "b64")
     b = line.read(2, "b64")
     scale = line.read(3, "pred") if line.count > 3 else None
     flags = [line.constant(number) for number in range(4, line.count)]
     signs = flags[:2] if len(flags) >= 2 else [1, 1]
-    turns = [bool(each) for each in (flags[2:] if not from_registers else [0, *flags[2:]])]
+    turns = [bool(flag) for flag in ([0] if from_registers else []) + flags[2:]]
     turns += [False] * (2 - len(turns))
-    product = _Product(line, slots, turns, [each == -1 for each in signs])
+    product = _Product(line, slots, turns, [sign == -1 for sign in signs])
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
-        values = [each(registers) for each in a]
+        values = [reader(registers) for reader in a]
         descriptor = b(registers)
         adds = np.ones((1, 1), np.bool_) if scale is None else scale(registers)
 
         def effect(_: Array | None) -> None:
             product.apply(registers, values, descriptor, adds, from_registers=from_registers)
 
-        frame.batch.asynchrony.groups(frame, KIND).issue(effect, line.line.place)
+        frame.batch.asynchrony.groups(frame, KIND).issue(effect, line.place)
 
     return Step(run, tuple(slots), reads_old=True)
 
@@ -293,7 +286,7 @@ class _Product:
         self, line: Binder, slots: list[int], turns: list[bool], negate: list[bool]
     ) -> None:
         self._parts = line.parts
-        self._place = line.line.place
+        self._place = line.place
         self._slots = slots
         self._turns = turns
         self._negate = negate
@@ -306,21 +299,21 @@ class _Product:
         warps = frame.lanes // WARP
         first = frame.first // WARP
         active = frame.active().reshape(frame.ctas, warps, WARP)[:, :, 0]
-        old = held(frame, [registers[slot] for slot in self._slots])
+        old = side_by_side(frame, [registers[slot] for slot in self._slots])
         new = old.copy()
         for start in range(-(first % _GROUP), warps, _GROUP):
-            members = [each for each in range(start, start + _GROUP) if 0 <= each < warps]
+            members = [warp for warp in range(start, start + _GROUP) if 0 <= warp < warps]
             lead = members[0] * WARP
             rows = np.nonzero(active[:, members[0]])[0]
             if not len(rows):
                 continue
             values = [b, adds, *([] if from_registers else a)]
-            for same, (descriptor, adding, *left) in alike(frame, lead, rows, values):
+            for same, (descriptor, adding, *of_a) in by_operands(frame, lead, rows, values):
                 right = wgmma_descriptor(descriptor)
-                operand = wgmma_descriptor(left[0]) if left else a
+                operand = wgmma_descriptor(of_a[0]) if of_a else a
                 group = _Warpgroup(frame, same, np.array(members), start)
                 self._multiply(group, operand, right, old, new, adds=bool(adding))
-        _write(frame, self._slots, new)
+        write_all(frame, self._slots, new)
 
     def _multiply(
         self,
@@ -335,20 +328,22 @@ class _Product:
         """The product for one warpgroup of some CTAs."""
         memory, parts = group.frame.batch.memories["shared"], self._parts
         shared = memory.data.reshape(-1, memory.stride)[group.rows]
-        try:
-            b = products.shared_operand(
-                shared, right, parts["b"], rows=self._n, mn_major=self._turns[1]
-            )
-            self._watch(group, right, "b", self._n, mn_major=self._turns[1])
-            if isinstance(left, MatrixDescriptor):
-                a = products.shared_operand(
-                    shared, left, parts["a"], rows=64, mn_major=self._turns[0]
+
+        def from_shared(matrix: MatrixDescriptor, name: str, rows: int, *, mn_major: bool) -> Array:
+            try:
+                codes = products.shared_operand(
+                    shared, matrix, parts[name], rows=rows, mn_major=mn_major
                 )
-                self._watch(group, left, "a", 64, mn_major=self._turns[0])
-        except IndexError:
-            raise Trouble("a matrix descriptor reaches beyond shared memory") from None
-        if not isinstance(left, MatrixDescriptor):
-            a = products.register_operand(group.taken(held(group.frame, left)), parts["a"])
+            except IndexError:
+                raise Trouble("a matrix descriptor reaches beyond shared memory") from None
+            self._watch(group, matrix, name, rows, mn_major=mn_major)
+            return codes
+
+        b = from_shared(right, "b", self._n, mn_major=self._turns[1])
+        if isinstance(left, MatrixDescriptor):
+            a = from_shared(left, "a", 64, mn_major=self._turns[0])
+        else:
+            a = products.register_operand(group.taken(side_by_side(group.frame, left)), parts["a"])
         result = products.wgmma(
             a, b, group.taken(old), a_type=parts["a"], b_type=parts["b"], d_type=parts["d"],
             accumulate=np.full(len(group.rows), adds), negate_a=self._negate[0],
@@ -364,7 +359,7 @@ class _Product:
         watch, memory = group.frame.batch.watch, group.frame.batch.memories["shared"]
         if watch is None and memory.written is None:
             return
-        width = _WIDTHS.get(self._parts[name], 8)
+        width = products.shared_width(self._parts[name])
         where = pieces(matrix, rows=rows, k_bytes=32, width=width, mn_major=mn_major)
         spots = (group.rows[:, None] * memory.stride + where.reshape(1, -1)).reshape(-1)
         group.frame.batch.note_unwritten(memory, spots, 16, None, self._place)

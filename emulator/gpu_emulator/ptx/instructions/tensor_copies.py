@@ -33,10 +33,10 @@ class _Tensor:
 
     def __init__(self, line: Binder, number: int) -> None:
         text = line.operand(number).strip("[] ")
-        name, _, rest = text.partition(",")
+        name, _, vector = text.partition(",")
         self._map = line.address_of(f"[{name.strip()}]")
         self._coordinates: list[Reader] = [
-            line.source(each.strip(), "s32") for each in rest.strip(" {}").split(",")
+            line.source(axis.strip(), "s32") for axis in vector.strip(" {}").split(",")
         ]
         self._is_generic = line.is_register(name.strip())
 
@@ -45,15 +45,15 @@ class _Tensor:
         where = self._map(registers)
         if not self._is_generic:
             where = where + frame.batch.windows["param"]
-        return where, [each(registers) for each in self._coordinates]
+        return where, [reader(registers) for reader in self._coordinates]
 
 
 def _by_tile(frame: Frame, addresses: Array) -> Iterator[tuple[TileMap, Array]]:
     """The maps at generic addresses, each with those that have it."""
-    found = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
-    maps = [found[each] for each in addresses.tolist()]
-    for tile in dict.fromkeys(maps):
-        yield tile, np.array([each == tile for each in maps])
+    maps = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
+    tiles_of = [maps[address] for address in addresses.tolist()]
+    for tile in dict.fromkeys(tiles_of):
+        yield tile, np.array([own == tile for own in tiles_of])
 
 
 def _map_at(frame: Frame, address: int) -> TileMap:
@@ -82,7 +82,7 @@ def _map_at(frame: Frame, address: int) -> TileMap:
 def _tensor_load(line: Binder) -> Step:
     to, tensor, barrier = line.address(0), _Tensor(line, 1), line.address(2)
     ranks = line.read(3, "u16") if line.parts["multicast"] else None
-    is_gather, place = line.parts["mode"] == "tile::gather4", line.line.place
+    is_gather, place = line.parts["mode"] == "tile::gather4", line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -91,12 +91,12 @@ def _tensor_load(line: Binder) -> Step:
         mask = None if ranks is None else ranks(registers)
         for issue in issues(registers, place):
             target, signal, maps, *axes = map(issue.taken, values)
-            wanted = None if mask is None else issue.taken(mask)
+            masks = None if mask is None else issue.taken(mask)
             corners = np.stack(axes, axis=1)
             for tile, same in _by_tile(frame, maps):
                 effect = partial(
                     _load_tile, issue.of(same), tile, (corners[same], target[same], signal[same]),
-                    None if wanted is None else wanted[same], is_gather=is_gather,
+                    None if masks is None else masks[same], is_gather=is_gather,
                 )  # fmt: skip
                 slot = int(signal[same][0]) & RANK
                 frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
@@ -121,8 +121,7 @@ def _load_tile(
         memories["global"].check(offset[inside], size, "a tensor copy")
         for number, (spots, here) in enumerate(zip(offset, inside, strict=True)):
             issue.of(np.array([number])).watched("global", spots[here][None], size, writes=False)
-    found = memories["global"].load(np.where(inside, offset, 0), size)
-    data = tiles.loaded(tile, found, inside)
+    data = tiles.loaded(tile, memories["global"].load(np.where(inside, offset, 0), size), inside)
     for own, members, rank in issue.targets(ranks):
         index = _tile_places(own, tile, at_rank(target[members], rank), data.shape[1])
         own.watched("shared", index, size, writes=True)
@@ -152,9 +151,9 @@ def _tile_places(issue: Issue, tile: TileMap, start: Array, count: int) -> Array
         raise Trouble("the shared address of a tensor copy is no multiple of 16")
     rowed = first // memory.stride * memory.stride
     places = np.empty((len(first), count), dtype=np.int64)
-    for each in np.unique(first - rowed).tolist():
-        same = first - rowed == each
-        inside = tiles.shared_addresses(tile, each, rows=many)
+    for start_in_row in np.unique(first - rowed).tolist():
+        same = first - rowed == start_in_row
+        inside = tiles.shared_addresses(tile, start_in_row, rows=many)
         memory.check(inside, size, "a tensor copy")
         places[same] = rowed[same, None] + inside[None, :]
     return places
@@ -168,7 +167,7 @@ def _tile_places(issue: Issue, tile: TileMap, start: Array, count: int) -> Array
 def _tensor_store(line: Binder) -> Step:
     tensor, origin = _Tensor(line, 0), line.address(1)
     is_scatter = line.parts["mode"] == "tile::scatter4"
-    operation, place = line.parts.get("op") or "", line.line.place
+    operation, place = line.parts.get("op") or "", line.place
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -231,10 +230,10 @@ def _replace(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         where, number = address(registers), value(registers)
-        for issue in issues(registers, line.line.place):
+        for issue in issues(registers, line.place):
             places, values = map(issue.taken, (where, number))
-            for each, new in enumerate(values):
-                memory, start = _bytes_of_map(issue.of(np.array([each])), space, places[[each]])
+            for row, new in enumerate(values):
+                memory, start = _bytes_of_map(issue.of(np.array([row])), space, places[[row]])
                 raw = memory.data[start : start + MAP_BYTES].tobytes()
                 try:
                     changed = tiles.replace(raw, field, int(new) % (1 << 64), ordinal or 0)
@@ -272,7 +271,7 @@ def _copy_map(line: Binder) -> Step:
         lead = frame.active() & (frame.threads % 32 == 0)
         outer = registers[MASK]
         registers[MASK] = lead
-        for issue in issues(registers, line.line.place):
+        for issue in issues(registers, line.place):
             target, source = map(issue.taken, values)
             index = issue.in_shared(source, MAP_BYTES, "a tensor map")
             place = issue.in_global(target, MAP_BYTES, "a tensor map")

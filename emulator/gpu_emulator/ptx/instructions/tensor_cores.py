@@ -20,11 +20,12 @@ import numpy as np
 
 from gpu_emulator.engines import tcgen05
 from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, tcgen05_descriptor
+from gpu_emulator.engines.products import shared_width
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.ptx.instructions.barriers import signal
-from gpu_emulator.ptx.instructions.matrix import held, whole_warps
+from gpu_emulator.ptx.instructions.matrix import result_slots, side_by_side, whole_warps, write_all
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Trouble, alike, issuers, scatter
+from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Trouble, by_operands, issuers, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
@@ -68,7 +69,7 @@ class _Group:
         name, rows = (what.a_type, what.m) if which == "a" else (what.b_type, what.n)
         where = pieces(
             descriptor, rows=rows // self.members.shape[1], k_bytes=32,
-            width={"tf32": 32, "f16": 16, "bf16": 16}.get(name, 8),
+            width=shared_width(name),
             mn_major=what.a_mn_major if which == "a" else what.b_mn_major,
         )  # fmt: skip
         spots = (self.members.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
@@ -79,7 +80,7 @@ class _Group:
 
 @opcode(f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32", waits=True)
 def _allocate(line: Binder) -> Step:
-    address, count, place = line.address(0), line.read(1, "u32"), line.line.place
+    address, count, place = line.address(0), line.read(1, "u32"), line.place
     space = "shared" if line.parts["space"] else "generic"
 
     def run(registers: Registers) -> None:
@@ -87,20 +88,15 @@ def _allocate(line: Binder) -> Step:
         whole_warps(registers)
         at, amount = frame.full(address(registers)), frame.full(count(registers))
         lead = frame.active() & (frame.threads % WARP == 0)
-        todo = [(int(row), int(column)) for row, column in zip(*np.nonzero(lead), strict=True)]
+        granted = np.zeros(frame.shape, dtype=np.bool_)
 
         def attempt() -> Array:
-            granted = np.zeros(frame.shape, dtype=np.bool_)
-            for row, column in list(todo):
+            for row, column in np.argwhere(lead & ~granted).tolist():
                 if _grant(frame, row, column, int(amount[row, column]), at, space, place):
-                    todo.remove((row, column))
-            for row, column in zip(*np.nonzero(lead), strict=True):
-                if (row, column) not in todo:
                     granted[row, column : column + WARP] = True
             return granted
 
-        done = attempt()
-        waiting = frame.active() & ~done
+        waiting = frame.active() & ~attempt()
         if waiting.any():
             frame.hold(waiting, attempt, lambda: "free columns of tensor memory")
 
@@ -118,9 +114,8 @@ def _grant(
         return False
     registers = frame.registers
     outer = registers[MASK]
-    one = np.zeros(frame.shape, dtype=np.bool_)
-    one[row, column] = True
-    registers[MASK] = one
+    registers[MASK] = np.zeros(frame.shape, dtype=np.bool_)
+    registers[MASK][row, column] = True
     scatter(registers, space, at, np.full((1, 1), first, dtype=np.uint32), 4, place)
     registers[MASK] = outer
     return True
@@ -167,10 +162,10 @@ _SHAPES = "32x32b|16x64b|16x128b|16x256b"
     f"tcgen05.ld.sync.aligned.{{shape:16x32bx2}}.{{count:{_COUNTS}}}?{{pack:pack::16b}}.b32",
 )  # fmt: skip
 def _load(line: Binder) -> Step:
-    slots = [line.target(each, "b32")[0] for each in line.parts_of(0)]
+    slots = result_slots(line, "b32")
     # They are written at the wait, in another place.
     line.slots.late.update(slots)
-    address, place = line.bracketed(1), line.line.place
+    address, place = line.bracketed(1), line.place
     move = _Move(line, len(slots), line.constant(2) or 0)
 
     def run(registers: Registers) -> None:
@@ -186,9 +181,7 @@ def _load(line: Binder) -> Step:
                 values[rows, warp - frame.first // WARP] = tcgen05.load(
                     words, move.cells, lane, column
                 )
-            flat = values.reshape(*frame.shape, len(slots))
-            for number, slot in enumerate(slots):
-                frame.write(slot, np.ascontiguousarray(flat[..., number]))
+            write_all(frame, slots, values)
 
         frame.loaded_late(slots, place)
         frame.batch.asynchrony.groups(frame, "tcgen05.ld").issue(effect, place)
@@ -202,15 +195,15 @@ def _load(line: Binder) -> Step:
 )  # fmt: skip
 def _store(line: Binder) -> Step:
     is_split = line.parts["shape"] == "16x32bx2"
-    readers = [line.source(each, "b32") for each in line.parts_of(2 if is_split else 1)]
-    address, place = line.bracketed(0), line.line.place
+    readers = line.sources(2 if is_split else 1, "b32")
+    address, place = line.bracketed(0), line.place
     move = _Move(line, len(readers), (line.constant(1) or 0) if is_split else 0)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
         where = address(registers)
-        values = held(frame, [each(registers) for each in readers])
+        values = side_by_side(frame, [reader(registers) for reader in readers])
 
         def effect(_: Array | None) -> None:
             for rows, warp, lane, column in move.warps(frame, where):
@@ -249,12 +242,12 @@ class _Move:
     def warps(self, frame: Frame, address: Array) -> list[tuple[Array, int, int, int]]:
         """Rows of CTAs, the number of the warp, and lane and column of its address."""
         active = frame.active()
-        found = []
+        moves = []
         for first in range(0, frame.lanes, WARP):
             rows = np.nonzero(active[:, first])[0]
             if not len(rows):
                 continue
-            for same, (where,) in alike(frame, first, rows, [address]):
+            for same, (where,) in by_operands(frame, first, rows, [address]):
                 lane, column = address_parts(where)
                 number = (frame.first + first) // WARP
                 if not tcgen05.may_access(lane, number, self._rows):
@@ -263,8 +256,8 @@ class _Move:
                     )
                 if column + int(self.cells.column.max()) >= COLUMNS:
                     raise Trouble(f"column {column} of tensor memory and more")
-                found.append((same, number, lane, column))
-        return found
+                moves.append((same, number, lane, column))
+        return moves
 
 
 @opcode("tcgen05.wait::ld.sync.aligned", "tcgen05.wait::st.sync.aligned")
@@ -297,7 +290,7 @@ def _multiply(line: Binder) -> Step:
     disabled: list[Reader] = []
     enable_at = 4
     if line.count > 4 and line.operand(4).startswith("{"):
-        disabled = [line.source(each, "b32") for each in line.parts_of(4)]
+        disabled = line.sources(4, "b32")
         enable_at = 5
     shift = line.constant(enable_at + 1) or 0
     if is_ws and line.count > enable_at + 1:
@@ -308,14 +301,14 @@ def _multiply(line: Binder) -> Step:
     ]  # fmt: skip
     kind = line.parts["kind"].removeprefix("kind::")
 
-    def one(group: _Group, values: Sequence[int]) -> None:
+    def multiply(group: _Group, values: Sequence[int]) -> None:
         d, a, b, instruction, enable, *off = values
         _multiplied(
             group, (d, a, b), tcgen05.decode_instruction(kind, instruction), in_tensor=in_tensor,
             ws=is_ws, accumulate=bool(enable), scale_input=shift, disabled=off or None,
         )  # fmt: skip
 
-    return _issued(line, readers, one)
+    return _issued(line, readers, multiply)
 
 
 @opcode(
@@ -339,7 +332,7 @@ def _multiply_scaled(line: Binder) -> Step:
         line.parts["vec"], 2 if kind == "mxf4nvf4" and line.parts["vec"] else default
     )
 
-    def one(group: _Group, values: Sequence[int]) -> None:
+    def multiply(group: _Group, values: Sequence[int]) -> None:
         d, a, b, instruction, enable, scale_a, scale_b = values
         scales = tcgen05.Scales(
             a_column=address_parts(scale_a)[1], b_column=address_parts(scale_b)[1], blocks=blocks
@@ -349,28 +342,28 @@ def _multiply_scaled(line: Binder) -> Step:
             ws=False, accumulate=bool(enable), scales=scales,
         )  # fmt: skip
 
-    return _issued(line, readers, one)
+    return _issued(line, readers, multiply)
 
 
 def _issued(
-    line: Binder, readers: Sequence[Reader], one: Callable[[_Group, Sequence[int]], None]
+    line: Binder, readers: Sequence[Reader], operation: Callable[[_Group, Sequence[int]], None]
 ) -> Step:
     """A step that has each active thread issue an operation of its CTA, or of its pair."""
-    ctas, place = int(line.parts["group"][-1]), line.line.place
+    ctas, place = int(line.parts["group"][-1]), line.place
 
     def effect(group: _Group, numbers: Sequence[int], _: object) -> None:
         try:
-            one(group, numbers)
+            operation(group, numbers)
         except (ValueError, IndexError) as error:
             # What the engines refuse is a fault of the program.
             raise Trouble(f"tensor memory: {error}") from None
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        values = [np.asarray(each(registers)) for each in readers]
+        values = [np.asarray(reader(registers)) for reader in readers]
         values = [v.view(f"u{v.dtype.itemsize}") if v.dtype.kind != "b" else v for v in values]
         for column, rows in issuers(frame):
-            for same, numbers in alike(frame, column, rows, values):
+            for same, numbers in by_operands(frame, column, rows, values):
                 lead = same if ctas == 1 else same // 2 * 2
                 members = lead[:, None] + np.arange(ctas)
                 group = _Group(frame, members, (frame.first + column) // WARP, place)
@@ -422,7 +415,7 @@ def _multiplied(
     "?{multicast:multicast::cluster}.b64",
 )  # fmt: skip
 def _commit(line: Binder) -> Step:
-    address, place = line.address(0), line.line.place
+    address, place = line.address(0), line.place
     space = "shared" if line.parts["space"] else "generic"
     targets = line.read(1, "u16") if line.parts["multicast"] else None
 
@@ -468,7 +461,7 @@ def _copy(line: Binder) -> Step:
     shape = line.line.opcode.split(f"cta_group::{ctas}.", 1)[1]
     readers = [line.bracketed(0), line.read(1, "b64")]
 
-    def one(group: _Group, values: Sequence[int]) -> None:
+    def copy(group: _Group, values: Sequence[int]) -> None:
         memory = group.frame.batch.memories["shared"]
         words = group.frame.batch.tensor_memories.words
         lane, column = address_parts(values[0])
@@ -477,19 +470,19 @@ def _copy(line: Binder) -> Step:
             lanes, data = tcgen05.copy(shared, tcgen05_descriptor(values[1]), shape)
             part = words[own]
             columns = (column + np.arange(data.shape[-1]))[None, :]
-            for each in lanes:
-                there = (lane + each)[:, None]
+            for rows in lanes:
+                there = (lane + rows)[:, None]
                 cells = (np.zeros(1, np.int64), there, columns)
                 replace(group, members=own[:, None]).note(cells, writes=True)
                 part[:, there, columns] = data
             words[own] = part
 
-    return _issued(line, readers, one)
+    return _issued(line, readers, copy)
 
 
 @opcode(f"tcgen05.shift.{_GROUP}.down")
 def _shift(line: Binder) -> Step:
-    def one(group: _Group, values: Sequence[int]) -> None:
+    def shift(group: _Group, values: Sequence[int]) -> None:
         words = group.frame.batch.tensor_memories.words
         lane, column = address_parts(values[0])
         for own in group.members.T:
@@ -497,4 +490,4 @@ def _shift(line: Binder) -> Step:
             tcgen05.shift_down(part, lane, column)
             words[own] = part
 
-    return _issued(line, [line.bracketed(0)], one)
+    return _issued(line, [line.bracketed(0)], shift)

@@ -40,13 +40,10 @@ def _spread(frame: Frame, value: Array) -> Array:
 @opcode("shfl.sync.{mode:up|down|bfly|idx}.b32", meets=True)
 def _shuffle(line: Binder) -> Step:
     mode = line.parts["mode"]
-    both = [each.strip() for each in line.operand(0).split("|")]
-    slot, _ = line.target(both[0], "b32")
-    flag = line.target(both[1], "pred")[0] if len(both) > 1 else None
+    slot, *flags = writes = line.results("b32", "pred")
     value, amount, limits = (line.read(number, "b32") for number in (1, 2, 3))
     line.meeting = members = line.read(4, "b32")
     fixed = [line.constant(number) for number in (2, 3)]
-    writes = (slot,) if flag is None else (slot, flag)
     simple = None
     if fixed[0] is not None and fixed[1] is not None:
         simple = _source_lanes(mode, np.array(fixed[0]), np.array(fixed[1]))
@@ -62,12 +59,12 @@ def _shuffle(line: Binder) -> Step:
                 mode, warps_of(frame, amount(registers)), warps_of(frame, limits(registers))
             )
             taken = np.take_along_axis(values, np.broadcast_to(lanes, values.shape), axis=2)
-        taken = _defined(frame, taken, lanes, members(registers), line.line.place)
+        taken = _defined(frame, taken, lanes, members(registers), line.place)
         frame.write(slot, taken.reshape(frame.shape))
-        if flag is not None:
+        for flag in flags:
             frame.write(flag, _spread(frame, inside))
 
-    return Step(run, writes)
+    return Step(run, tuple(writes))
 
 
 def _defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Place) -> Array:
@@ -78,11 +75,11 @@ def _defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Pl
     if frame.registers[MASK] is None and (members == _ALL).all():
         return taken
     live = warps_of(frame, members) & _bits(warps_of(frame, frame.active()))
-    asked = np.broadcast_to(lanes, taken.shape).astype(np.uint32)
-    open_ = (live >> asked & 1 == 0) & warps_of(frame, frame.active())
+    sources = np.broadcast_to(lanes, taken.shape).astype(np.uint32)
+    open_ = (live >> sources & 1 == 0) & warps_of(frame, frame.active())
     if not open_.any():
         return taken
-    frame.batch.note_open(open_, asked, place)
+    frame.batch.note_open(open_, sources, place)
     garbage = np.random.default_rng((frame.batch.schedule.garbage, 55))
     return np.where(open_, garbage.integers(0, 1 << 32, taken.shape, np.uint32), taken)
 
@@ -93,19 +90,9 @@ def _source_lanes(mode: str, amount: Array, limits: Array) -> tuple[Array, Array
     bound = limits.astype(np.int64) & 31
     segment = (limits.astype(np.int64) >> 8) & 31
     most = (_LANES & segment) | (bound & ~segment)
-    least = _LANES & segment
-    if mode == "up":
-        lanes = _LANES - shift
-        inside = lanes >= most
-    elif mode == "down":
-        lanes = _LANES + shift
-        inside = lanes <= most
-    elif mode == "bfly":
-        lanes = _LANES ^ shift
-        inside = lanes <= most
-    else:
-        lanes = least | (shift & ~segment)
-        inside = lanes <= most
+    move = {"up": np.subtract, "down": np.add, "bfly": np.bitwise_xor}.get(mode)
+    lanes = (_LANES & segment) | (shift & ~segment) if move is None else move(_LANES, shift)
+    inside = lanes >= most if mode == "up" else lanes <= most
     return np.where(inside, lanes, _LANES), inside
 
 
@@ -134,9 +121,7 @@ def _vote(line: Binder) -> Step:
 @opcode("match.{how:any}.sync.{type:b32|b64}", "match.{how:all}.sync.{type:b32|b64}", meets=True)
 def _match(line: Binder) -> Step:
     is_all = line.parts["how"] == "all"
-    both = [each.strip() for each in line.operand(0).split("|")]
-    slot, _ = line.target(both[0], "b32")
-    flag = line.target(both[1], "pred")[0] if len(both) > 1 else None
+    slot, *flags = writes = line.results("b32", "pred")
     value = line.read(1, line.parts["type"])
     line.meeting = members = line.read(2, "b32")
 
@@ -146,15 +131,15 @@ def _match(line: Binder) -> Step:
         mask = warps_of(frame, members(registers))
         live = mask & _bits(warps_of(frame, frame.active()))
         same = values[..., :, None] == values[..., None, :]
-        found = (same * _BIT).sum(axis=3, dtype=np.uint32) & live
+        matches = (same * _BIT).sum(axis=3, dtype=np.uint32) & live
         if is_all:
-            agrees = found == live
-            found = np.where(agrees, live, np.uint32(0))
-            if flag is not None:
+            agrees = matches == live
+            matches = np.where(agrees, live, np.uint32(0))
+            for flag in flags:
                 frame.write(flag, _spread(frame, agrees))
-        frame.write(slot, _spread(frame, found))
+        frame.write(slot, _spread(frame, matches))
 
-    return Step(run, (slot,) if flag is None else (slot, flag))
+    return Step(run, tuple(writes))
 
 
 _REDUCTIONS: dict[str, np.ufunc] = {
@@ -202,9 +187,9 @@ def _float_reduction(how: str, parts: dict[str, str]) -> Callable[[Array, Array]
         lost = chosen & np.isnan(numbers)
         filled = np.where(chosen & ~lost, numbers, neutral)
         result = filled.min(axis=3) if how == "min" else filled.max(axis=3)
-        gone = lost.any(axis=3) if parts["nan"] else ~(chosen & ~lost).any(axis=3)
+        is_nan = lost.any(axis=3) if parts["nan"] else ~(chosen & ~lost).any(axis=3)
         nan = np.array(0x7FFF_FFFF, dtype=np.uint32).view(np.float32)
-        return np.where(gone, nan, result)
+        return np.where(is_nan, nan, result)
 
     return reduce
 
@@ -222,9 +207,7 @@ def _active_mask(line: Binder) -> Step:
 
 @opcode("elect.sync", meets=True)
 def _elect(line: Binder) -> Step:
-    both = [each.strip() for each in line.operand(0).split("|")]
-    slot, _ = line.target(both[0], "b32")
-    flag, _ = line.target(both[1], "pred")
+    slot, flag = line.results("b32", "pred")
     line.meeting = members = line.read(1, "b32")
 
     def run(registers: Registers) -> None:

@@ -5,7 +5,8 @@ array that broadcasts to (CTAs, threads) of its frame, so that what is equal for
 computed once.
 
 The table of opcodes: whole names only, each row with its chapter of the PTX ISA manual. A row's
-template spells an opcode out. `.{name:a|b}` is one of these modifiers, `?{name:a|b}` one or none.
+template spells an opcode out. `.{name:a|b}` is one of these modifiers, `?{name:a|b}` one or none;
+`add|sub.s32` stands for two rows.
 What no template matches as a whole is refused by name, so that no modifier is ever ignored.
 
 The manual has the modifiers of an opcode in one order. ptxas takes most of them in any order: only
@@ -40,6 +41,7 @@ from gpu_emulator.steps import (
     is_signed,
     merge,
 )
+from gpu_emulator.values import Place
 
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*([^\[\]]+)|(-[^\[\]]+))?\]\Z")
 _SYMBOL = re.compile(r"([A-Za-z_$%][\w$]*)\s*([+-].+)?\Z")
@@ -56,6 +58,9 @@ CLOCKS = frozenset(
     ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 )
 FIRST_SLOT = 2
+
+# What makes of a value of some type what its slot holds.
+Convert = Callable[[Array], Array]
 
 
 class Slots:
@@ -142,10 +147,17 @@ class Binder:
     def count(self) -> int:
         return len(self.line.operands)
 
+    @property
+    def place(self) -> Place:
+        return self.line.place
+
+    @property
+    def base(self) -> str:
+        """The first word of the opcode."""
+        return self.line.base
+
     def refuse(self, why: str) -> NotExecutable:
-        return NotExecutable(
-            f"PTX line {self.line.place.ptx_line}: {self.line.place.instruction} {why}"
-        )
+        return NotExecutable(f"PTX line {self.place.ptx_line}: {self.place.instruction} {why}")
 
     def operand(self, number: int) -> str:
         if number >= self.count:
@@ -165,21 +177,24 @@ class Binder:
         text = self.operand(number)
         return list(split_operands(text[1:-1])) if text.startswith("{") else [text]
 
+    def sources(self, number: int, kind: str) -> list[Reader]:
+        """Readers of the elements of a vector."""
+        return [self.source(text, kind) for text in self.parts_of(number)]
+
+    def targets(self, number: int, kind: str) -> list[tuple[int, Convert | None]]:
+        """For each element of a vector that is written, what `target` says."""
+        return [self.target(text, kind) for text in self.parts_of(number)]
+
+    def results(self, *kinds: str) -> list[int]:
+        """The slots of operand 0, `a` or `a|b`."""
+        texts = self.operand(0).split("|")
+        return [self.target(t.strip(), k)[0] for t, k in zip(texts, kinds, strict=False)]
+
     def is_register(self, text: str) -> bool:
         return text in self.slots.listing.registers
 
     def constant(self, number: int) -> int | None:
         return integer(self.operand(number)) if number < self.count else None
-
-    def pending(self, number: int) -> int:
-        """How many groups may be pending: the operand of an instruction that waits.
-
-        Raises `NotExecutable`: it is not a number.
-        """
-        found = self.constant(number)
-        if found is None:
-            raise self.refuse("waits for a count that is no number")
-        return found
 
     def slot_of(self, text: str, kind: str) -> int:
         if text in self.slots.listing.registers:
@@ -224,7 +239,7 @@ class Binder:
     def read(self, number: int, kind: str) -> Reader:
         return self.source(self.operand(number), kind)
 
-    def target(self, text: str, kind: str) -> tuple[int, Callable[[Array], Array] | None]:
+    def target(self, text: str, kind: str) -> tuple[int, Convert | None]:
         """The slot of a result, and what makes of it what the slot holds; None: nothing to do."""
         if text == "_":
             return self.slots.hidden(f"_{BITS[kind]}", BITS[kind]), None
@@ -254,14 +269,13 @@ class Binder:
     def gives(self, kind: str, read: Reader, text: str | None = None) -> Step:
         """A pure step that writes what is read to operand 0, or to the register `text`."""
         slot, convert = self.target(self.operand(0) if text is None else text, kind)
+        if convert is not None:
+            return Step(_applied(convert, slot, [read]), (slot,), is_pure=True)
 
         def run(registers: Registers) -> None:
             registers[slot] = read(registers)
 
-        def converting(registers: Registers) -> None:
-            registers[slot] = convert(read(registers)) if convert else read(registers)
-
-        return Step(run if convert is None else converting, (slot,), is_pure=True)
+        return Step(run, (slot,), is_pure=True)
 
     def names_a_variable(self, number: int) -> bool:
         """Whether the address of an operand is that of a variable, not of a parameter."""
@@ -435,8 +449,10 @@ def opcode(*templates: str, waits: bool = False, meets: bool = False) -> Callabl
 
     def enter(make: Maker) -> Maker:
         for template in templates:
-            row = OpcodeRow(template, make, waits, meets)
-            _ROWS.setdefault(re.split(r"[.?]", template)[0], []).append(row)
+            head = re.split(r"[.?]", template)[0]
+            for base in head.split("|"):
+                row = OpcodeRow(base + template[len(head) :], make, waits, meets)
+                _ROWS.setdefault(base, []).append(row)
         return make
 
     return enter

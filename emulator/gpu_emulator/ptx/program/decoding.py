@@ -77,7 +77,7 @@ def read_flow(listing: EntryListing, is_wait: Callable[[str], bool]) -> list[Blo
         waits = is_wait(line.opcode)
         if waits or at in targets:
             begin(at)
-        if line.opcode.startswith(_BRANCHES) and _base(line) in _BRANCHES:
+        if line.opcode.startswith(_BRANCHES) and line.base in _BRANCHES:
             blocks[-1].branch = line
             begin(at + 1)
         else:
@@ -97,15 +97,11 @@ def read_flow(listing: EntryListing, is_wait: Callable[[str], bool]) -> list[Blo
     return result
 
 
-def _base(line: PtxLine) -> str:
-    return line.opcode.split(".", 1)[0]
-
-
 def _mentioned(listing: EntryListing) -> Iterable[str]:
     for line in listing.lines:
         if not line.opcode.startswith(("bra", "brx")):
             continue
-        base = _base(line)
+        base = line.base
         if len(line.operands) < {"bra": 1, "brx": 2}.get(base, 0):
             where = f"PTX line {line.place.ptx_line}: {line.place.instruction}"
             raise NotExecutable(f"{where} does not say where to go")
@@ -125,9 +121,9 @@ def _link(blocks: list[Block], first_lines: list[int], listing: EntryListing) ->
 
     for number, block in enumerate(blocks):
         line = block.branch
-        if line and _base(line) == "bra":
+        if line and line.base == "bra":
             block.targets = [find(line.operands[0])]
-        elif line and _base(line) == "brx":
+        elif line and line.base == "brx":
             if line.operands[1] not in listing.tables:
                 raise NotExecutable(f"the branch targets {line.operands[1]} are not declared")
             block.targets = [find(label) for label in listing.tables[line.operands[1]]]
@@ -570,7 +566,7 @@ def _section(
         count=len(block.lines) + (branch is not None),
         targets=tuple(block.targets), following=block.next, predicate=draft.predicate,
         is_negated=bool(branch and branch.is_negated), table=draft.table,
-        leaves=bool(branch and _base(branch) in _LEAVES),
+        leaves=bool(branch and branch.base in _LEAVES),
         meeting=draft.meeting, number=number, meets_at=meets_at,
         branch=branch.place if branch else None,
         # Instructions that all threads of a warp execute together (PTX ISA: `.aligned`, `bar`).

@@ -147,6 +147,10 @@ class PtxLine:
     guard: str = ""
     is_negated: bool = False
 
+    @property
+    def base(self) -> str:
+        return self.opcode.split(".", 1)[0]
+
 
 @dataclass(slots=True)
 class EntryListing:
@@ -519,11 +523,10 @@ class _Reader:
                 raise NotExecutable(f"more than {_MOST_LINES} instructions with all calls in place")
 
     def _line(self, line: PtxLine, prefix: str) -> None:
-        base = line.opcode.split(".", 1)[0]
-        if base == "call":
+        if line.base == "call":
             assert self._calls is not None
             self._calls.call(line)
-        elif prefix and base == "ret":
+        elif prefix and line.base == "ret":
             # Back to the caller: the label stands behind the function's last line.
             back = (f"{prefix}$return",)
             self._result.lines.append(PtxLine("bra", back, line.place, line.guard, line.is_negated))
