@@ -39,6 +39,11 @@ def spell_command(verb: str, words: SelectionOptions | None = None, *more: str) 
     return shlex.join(["triage", *verb.split(), *(spelled(words) if words else ()), *more])
 
 
+def execution_words(*, run: bool, on_gpu: bool = False) -> list[str]:
+    """The options by which a verb executes; on a GPU it does so without being told to run."""
+    return ["--run", "--on", GPU] if on_gpu else ["--run"] if run else []
+
+
 def show_command(short: str, stage: str | None = None) -> str:
     """The command that prints what is kept of a cell."""
     return spell_command("show", None, short, *(["--stage", stage] if stage else []))

@@ -1,108 +1,141 @@
-"""Options by which a GPU is reached: this machine's, one by a command, or one by a file."""
+"""Options on what executes: the emulator, this machine's GPU, or one that is elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import click
+import msgspec
 
 from harness.cli.amounts import FilePath
-from harness.cli.options import exclusive, together
+from harness.cli.options import F, as_value, exclusive, together
 from harness.values.errors import UsageError
+from harness.values.toolchain import EMULATOR, GPU
 
 if TYPE_CHECKING:
     from harness.run.gpu.timed_launches import GpuWay
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+class Execution(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether something is executed, and `on` what; `runner` is a command that reaches a GPU."""
+
+    run: bool
+    on: str | None
+    runner: str | None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether a GPU executes it."""
+        return self.on == GPU
 
 
-formal_option = click.option(
-    "--formal",
-    is_flag=True,
-    help="With --run: a race that breaks only the letter of the memory model counts too.",
-)
+def execution_of(run: str, on_gpu: str, *, formal: bool = True) -> Callable[[F], F]:
+    """`--run` and what goes with it, as `execution`; `run` and `on_gpu` are what the help says.
 
+    With `formal` there is `--formal`, which becomes part of the command's `words`.
+    """
 
-gpu_way_options = together(
-    click.option(
-        "--runner",
-        metavar="CMD",
-        help="A command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
-    ),
-    click.option(
-        "--pack",
-        type=FilePath(dir_okay=False),
-        help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
-    ),
-    click.option(
-        "--import",
-        "results",
-        type=FilePath(read=True),
-        multiple=True,
-        metavar="RESULTS",
-        help="What such programs gave there. Repeatable.",
-    ),
-    exclusive("--runner", "--pack", "--import"),
-)
-"""How a GPU that is elsewhere is reached."""
+    def add(function: F) -> F:
+        @functools.wraps(function)
+        def executed(
+            *,
+            run: bool,
+            on: str | None,
+            runner: str | None,
+            formal: bool = False,
+            **others: Any,  # noqa: ANN401 - click's
+        ) -> Any:  # noqa: ANN401 - as above
+            if runner is not None and on == EMULATOR:
+                raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
+            if runner is not None:
+                on = GPU
+            if formal and on == GPU:
+                raise UsageError(
+                    "--formal is about races, which the emulator sees: leave --on gpu out"
+                )
+            if formal:
+                others["words"] = replace(others["words"], formal=True)
+            is_run = run or formal or on is not None
+            execution = Execution(run=is_run, on=on, runner=runner)
+            return function(execution=execution, **others)
 
+        return together(*options)(cast("F", executed))
 
-def executed_on(words: str) -> Callable[[F], F]:
-    """`--on` and `--runner` of a verb that has `--run`; `words` say what happens on a GPU."""
-    return together(
+    options = [
+        click.option("--run", is_flag=True, help=run),
         click.option(
             "--on",
-            type=click.Choice(["emulator", "gpu"]),
-            help=f"With --run: what executes it. {words}",
+            type=click.Choice([EMULATOR, GPU]),
+            help=f"With --run: what executes it. {on_gpu}",
         ),
         click.option(
             "--runner",
             metavar="CMD",
             help="With --on gpu: a command that takes `PACK --out RESULTS` to a GPU.",
         ),
+    ]
+    if formal:
+        words = "With --run: a race that breaks only the letter of the memory model counts too."
+        options.append(click.option("--formal", is_flag=True, help=words))
+    return add
+
+
+class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a GPU is reached: this machine's, by a command, by a file, or by what a file gave."""
+
+    on: str | None
+    runner: str | None
+    pack: Path | None
+    results: tuple[Path, ...]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether one of the options is given."""
+        return bool(self.on or self.runner or self.pack or self.results)
+
+    def way(self) -> GpuWay:
+        """What the options mean.
+
+        Raises:
+            InfrastructureError: this machine has no GPU, and none of the others is named.
+        """
+        from harness.run.gpu.packing import place_of  # noqa: PLC0415 - numpy: 0.1 s
+        from harness.run.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
+
+        if self.pack:
+            return GpuWay(pack=self.pack)
+        if self.results:
+            return GpuWay(results=self.results)
+        return GpuWay(place=place_of(self.runner))
+
+
+def gpu_options(words: str) -> Callable[[F], F]:
+    """How a GPU is reached, as `gpu`: a `GpuOptions`; `words` say what `--on gpu` does."""
+    return as_value(
+        "gpu",
+        GpuOptions,
+        click.option("--on", type=click.Choice([GPU]), help=words),
+        click.option(
+            "--runner",
+            metavar="CMD",
+            help="A command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
+        ),
+        click.option(
+            "--pack",
+            type=FilePath(dir_okay=False),
+            help="Write a program for a machine with a GPU; `python3 FILE --out RESULTS` there.",
+        ),
+        click.option(
+            "--import",
+            "results",
+            type=FilePath(read=True),
+            multiple=True,
+            metavar="RESULTS",
+            help="What such programs gave there. Repeatable.",
+        ),
+        exclusive("--runner", "--pack", "--import"),
     )
-
-
-def is_on_gpu(options: Mapping[str, Any]) -> bool:
-    """Whether `--on` or `--runner` name a GPU.
-
-    Raises:
-        UsageError: they contradict each other.
-    """
-    if options["runner"] is None:
-        return bool(options["on"] == "gpu")
-    if options["on"] == "emulator":
-        raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
-    return True
-
-
-def is_executed(options: Mapping[str, Any]) -> bool:
-    """Whether something is executed: `--run`, or an option that implies it.
-
-    Raises:
-        UsageError: options contradict each other.
-    """
-    if options["formal"] and is_on_gpu(options):
-        raise UsageError("--formal is about races, which the emulator sees: leave --on gpu out")
-    named = options["on"] is not None or options["runner"] is not None
-    return bool(options["run"] or options["formal"] or named)
-
-
-def gpu_way(options: Mapping[str, Any]) -> GpuWay | None:
-    """What the options mean; None where no GPU is named.
-
-    Raises:
-        InfrastructureError: this machine has no GPU, and none of the others is named.
-    """
-    if options["on"] != "gpu" and not any(options[name] for name in ("runner", "pack", "results")):
-        return None
-    from harness.run.gpu.packing import place_of  # noqa: PLC0415 - numpy: 0.1 s
-    from harness.run.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
-
-    if options["pack"]:
-        return GpuWay(pack=options["pack"])
-    if options["results"]:
-        return GpuWay(results=options["results"])
-    return GpuWay(place=place_of(options["runner"]))

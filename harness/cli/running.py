@@ -1,35 +1,151 @@
-"""From click's options to a run: what every command that compiles does alike."""
+"""From click's options to a run: what every command that compiles takes, and does alike."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
+from harness.cli.amounts import FiniteRange, Words, once
+from harness.cli.options import F, SilentOption, apart, as_value, together
 from harness.cli.output import command_line, print_remarks
+from harness.frontends.base import Selection
+from harness.io.packages.versions import LATEST
 from harness.io.processes.cluster import MachinesGoneError, local_workers, open_machines
 from harness.io.processes.hub import Hub
-from harness.io.processes.machine import is_confined, passed_names
-from harness.values.errors import InfrastructureError, UsageError
+from harness.io.processes.machine import (
+    CONFINE,
+    MODES,
+    PASS_ENV,
+    confinement_words,
+    is_confined,
+    is_variable,
+    passed_names,
+)
+from harness.values.errors import InfrastructureError, TriageError, UsageError
+from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 
 T = TypeVar("T")
 
+# Where the argument of a command is kept until `--kernel` is read.
+_GIVEN = f"{__name__}.given"
 
-def selection_words(options: Mapping[str, Any]) -> SelectionOptions:
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completing(words_for: Callable[[str], Iterable[str]], *, else_file: bool = False) -> Completer:
+    """What a shell offers: the words that begin so; else, with `else_file`, files of the folder."""
+
+    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+        words: list[str] = []
+        with contextlib.suppress(TriageError, OSError):
+            words = [word for word in dict.fromkeys(words_for(begun)) if word.startswith(begun)]
+        files = [CompletionItem(begun, type="file")] if else_file and not words else []
+        return [*map(CompletionItem, words), *files]
+
+    return complete
+
+
+def _kernels(_begun: str) -> Iterable[str]:
+    from harness.cells.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
+
+    return [repro.name for repro in list_repros()[0]]
+
+
+def _targets(begun: str) -> Iterable[str]:
+    """The GPUs that are known, as ptxas spells them."""
+    from harness.cells.selection import SUFFIX_SINCE  # noqa: PLC0415 - as above
+    from harness.values.limits import KNOWN_CAPABILITIES  # noqa: PLC0415
+
+    return [
+        f"{'sm_' if begun.startswith('s') else ''}{capability}{suffix}"
+        for capability in KNOWN_CAPABILITIES
+        for suffix, since in (("", 0), *SUFFIX_SINCE.items())
+        if capability >= since
+    ]
+
+
+def _versions(kind: str, *words: str) -> Completer:
+    """The versions of a tool that are installed, and `words` that stand for some."""
+
+    def versions(_begun: str) -> Iterable[str]:
+        from harness.io.toolchains.installed import installed_versions  # noqa: PLC0415 - as above
+
+        # A folder that cannot be read leaves the words.
+        with contextlib.suppress(TriageError, OSError):
+            return [*map(str, installed_versions(kind)), *words]
+        return words
+
+    return _completing(versions)
+
+
+toolchain_options = together(
+    click.option(
+        "--triton",
+        multiple=True,
+        metavar="X",
+        help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
+        "Default: the repro's, else installed.",
+        shell_complete=_versions(TRITON, LATEST, INSTALLED),
+    ),
+    click.option(
+        "--compiler",
+        multiple=True,
+        metavar="KIND==X",
+        help="Any compiler's version; `triton==3.6.0` is `--triton 3.6.0`. Repeatable.",
+    ),
+    click.option(
+        "--ptxas",
+        multiple=True,
+        metavar="X",
+        help="ptxas version, specifier ('>=13.1,<13.4'), `latest`, or `bundled` (the one that "
+        "this Triton picks; the default). Repeatable.",
+        shell_complete=_versions(PTXAS, LATEST, BUNDLED),
+    ),
+    click.option(
+        "--assembler",
+        multiple=True,
+        metavar="KIND==X",
+        help="Any assembler's version; `ptxas==13.1.115` is `--ptxas 13.1.115`. Repeatable.",
+    ),
+)
+"""Which compilers and assemblers."""
+
+
+def _kernel(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...], *, is_required: bool
+) -> str | None:
+    """The kernel that `--kernel` or the argument names."""
+    named, given = once(context, option, values), context.meta.get(_GIVEN)
+    if named and given:
+        raise UsageError(f"{given} and --kernel {named}: which one is meant?")
+    if is_required and not (named or given or context.resilient_parsing):
+        raise UsageError(
+            f"name a kernel: `{context.command_path} FILE.py`, or --kernel NAME (`triage kernels` "
+            "lists them)"
+        )
+    return named or given
+
+
+def read_selection(
+    *,
+    kernel: str | None = None,
+    config: str | None = None,
+    **words: Any,  # noqa: ANN401 - the fields of a `SelectionOptions`
+) -> SelectionOptions:
     """The values of `selection_options`, or of those of them that a command has."""
-    names = ("sm", "triton", "compiler", "ptxas", "assembler", "launch", "freeze_ptx", "formal")
     return SelectionOptions(
-        kernel=options["kernel"],
-        set=options.get("overrides", ()),
-        config=options.get("config") or "",
-        surroundings=surroundings(),
-        **{name: options[name] for name in names if name in options},
+        kernel=kernel or "", config=config or "", surroundings=surroundings(), **words
     )
 
 
@@ -39,17 +155,177 @@ def surroundings() -> tuple[str, ...]:
     return (*passed, *([] if is_confined() else ["--confine", "off"]))
 
 
-def compile_options(options: Mapping[str, Any]) -> CompileOptions:
-    """The values of `execution_options`."""
-    memory = options["memory"]
-    return CompileOptions(
-        jobs=options["jobs"] or 0,
-        timeout=options["timeout"],
-        memory=int(memory * 2**30) if memory else 0,
-        use_cache=not options["no_cache"],
-        command=command_line(),
-        warn=lambda words: print_remarks([words]),
+def selection_options(*, kernel_required: bool = True) -> Callable[[F], F]:
+    """What to compile with what, as `words`: a `SelectionOptions`.
+
+    The kernel is named by the argument or by `--kernel`, and is "" where it may be left out.
+    """
+    return as_value(
+        "words",
+        read_selection,
+        click.argument(
+            "given",
+            type=Words(names_files=True),
+            required=False,
+            metavar="[KERNEL]",
+            expose_value=False,
+            is_eager=True,
+            callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
+            shell_complete=_completing(_kernels, else_file=True),
+        ),
+        click.option(
+            "--kernel",
+            type=Words(names_files=True),
+            multiple=True,
+            callback=partial(_kernel, is_required=kernel_required),
+            metavar="KERNEL",
+            help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
+            "FILE.py::NAME, or FILE.ptx; as the argument.",
+            shell_complete=_completing(_kernels, else_file=True),
+        ),
+        click.option(
+            "--sm",
+            multiple=True,
+            metavar="SM",
+            help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
+            shell_complete=_completing(_targets),
+        ),
+        toolchain_options,
+        click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),
+        click.option(
+            "--set",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Override a parameter of the launch function. Repeatable.",
+        ),
+        click.option(
+            "--config",
+            metavar="FILTER",
+            help='Only configs that match: "num_warps=4|8,maxnreg=none"; "*=none": and have no '
+            "other value.",
+        ),
+        click.option(
+            "--freeze-ptx",
+            is_flag=True,
+            help="Give every ptxas the PTX generated for the bundled one, byte for byte.",
+        ),
     )
+
+
+def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:  # noqa: ARG001
+    for name in names:
+        if not is_variable(name):
+            raise click.BadParameter(f"{name!r} is not the name of a variable")
+    os.environ[PASS_ENV] = ",".join(sorted({*passed_names(), *names}))
+
+
+def _say_confinement(context: click.Context, parameter: click.Parameter, verbose: bool) -> None:  # noqa: ARG001, FBT001
+    if verbose:
+        click.echo(f"launch code: {confinement_words()[1]}", err=True)
+
+
+_confinement_options = together(
+    # Kept in the environment, for what this process starts too.
+    click.option(
+        "--confine",
+        cls=SilentOption,
+        type=click.Choice(MODES),
+        envvar=CONFINE,
+        default=MODES[0],
+        show_default=True,
+        expose_value=False,
+        is_eager=True,
+        callback=lambda _, __, mode: os.environ.__setitem__(CONFINE, mode),
+        help="Keep launch code from your files, environment and network: as far as this "
+        "machine is able to, or not at all, or refuse to run it.",
+    ),
+    click.option(
+        "--pass-env",
+        multiple=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_pass_on,
+        help="An environment variable that launch code gets too. Repeatable.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        cls=SilentOption,
+        is_flag=True,
+        expose_value=False,
+        callback=_say_confinement,
+        help="Say first how launch code is confined here.",
+    ),
+)
+
+
+def _address(_context: click.Context, _option: click.Parameter, where: str | None) -> str | None:
+    if where is not None:
+        local_workers(where)  # refuses what is none
+    return where
+
+
+def scheduler_option(words: str) -> Callable[[F], F]:
+    """Other machines, as `scheduler`; `words` are what they are to do, as the help says it."""
+    option = click.option(
+        "--scheduler",
+        cls=SilentOption,
+        callback=_address,
+        metavar="ADDRESS",
+        help=f"{words} by the workers of a Dask scheduler (tcp://HOST:PORT), or by N workers in "
+        "processes of this machine (local:N).",
+    )
+    because = "each worker is one compiler at a time"
+    return together(apart(["--scheduler"], "--jobs", because=because), option)
+
+
+jobs_option = click.option(
+    "--jobs",
+    cls=SilentOption,
+    type=click.IntRange(1, 512),
+    help="Compilers at once. Default: all cores.",
+)
+no_cache_option = click.option(
+    "--no-cache", cls=SilentOption, is_flag=True, help="Compile again what is stored."
+)
+
+
+def _compile_options(
+    *, jobs: int | None, timeout: float, memory: float | None, no_cache: bool
+) -> CompileOptions:
+    return CompileOptions(
+        jobs=jobs or 0,
+        timeout=timeout,
+        memory=int(memory * 2**30) if memory else 0,
+        use_cache=not no_cache,
+        command=command_line(),
+        warn=lambda line: print_remarks([line]),
+    )
+
+
+execution_options = as_value(
+    "how",
+    _compile_options,
+    jobs_option,
+    click.option(
+        "--timeout",
+        cls=SilentOption,
+        type=FiniteRange(1, 86400),
+        default=300.0,
+        show_default=True,
+        help="Seconds for one compiler run.",
+    ),
+    click.option(
+        "--memory",
+        cls=SilentOption,
+        type=FiniteRange(0.1, 4096),
+        help="GiB for one compiler run, and for launch code. Default: 80 % of the machine, "
+        "shared out.",
+    ),
+    no_cache_option,
+    _confinement_options,
+)
+"""How to work, as `how`: a `CompileOptions`."""
 
 
 def run_to_the_end(job: Coroutine[None, None, T]) -> T:
@@ -68,20 +344,21 @@ def run_to_the_end(job: Coroutine[None, None, T]) -> T:
         raise click.Abort from None
 
 
-def check_scheduler(options: Mapping[str, Any], here: Mapping[str, bool] | None = None) -> bool:
-    """Whether other machines are named; what is done `here`, by its option, needs none.
+def check_single(selection: Selection, follows: str, *options: str) -> None:
+    """Refuse a selection of several where `options` say what there may be one of.
 
     Raises:
-        UsageError: they are named by nothing, or beside an option that does not go with them.
+        UsageError: one of them means several; `follows` says what needs one.
     """
-    where = options["scheduler"]
-    if where is None:
-        return False
-    local_workers(where)
-    for option, is_wanted in (here or {}).items():
-        if is_wanted:
-            raise UsageError(f"{option} executes on this machine: leave out --scheduler")
-    return True
+    values = {
+        "--sm": selection.targets,
+        "--launch": selection.launches,
+        "--triton": selection.compilers,
+        "--ptxas": selection.ptxas,
+    }
+    for name in options:
+        if len(values[name]) != 1:
+            raise UsageError(f"{name}: {len(values[name])} are meant; {follows}")
 
 
 @contextlib.asynccontextmanager

@@ -34,7 +34,7 @@ from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.words import BlameReport
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, work
-from harness.cells.spelling import SelectionOptions, spell_command, words_of
+from harness.cells.spelling import SelectionOptions, execution_words, spell_command, words_of
 from harness.frontends.base import Selection
 from harness.frontends.registry import back_end, front_end, kinds
 from harness.frontends.texts.python import as_the_user_sees_it
@@ -401,8 +401,7 @@ class _Gathering:
         condition = self.options.condition
         # A workaround is for whatever is wrong with the kernel.
         asked = ["--while", spell(condition)] if condition and command != "workaround" else []
-        asked += ["--run"] if self.options.run else []
-        asked += ["--on", GPU] if self.options.on_gpu else []
+        asked += execution_words(run=self.options.run, on_gpu=self.options.on_gpu)
         verb, *more = command.split()
         line = spell_command(verb, self.options.words, *more, *asked)
         why = "left out by --quick"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
 import click
 import msgspec
@@ -17,31 +16,38 @@ from harness.bisect.contrast import contrast_document, contrast_said
 from harness.bisect.log import BisectLog, BisectOptions, LogHead, log_path
 from harness.bisect.neighbours import CONTRAST_AXES, contrast
 from harness.bisect.words import BisectReport, bisect_document, bisection_said
+from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select
-from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
+from harness.cells.spelling import (
+    SelectionOptions,
+    execution_words,
+    on_assembler,
+    on_compiler,
+    only,
+    spell_command,
+)
 from harness.cli.amounts import FilePath
-from harness.cli.gpu_way import executed_on, formal_option, is_executed
+from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
     EXECUTES,
     apart,
+    as_value,
     exclusive,
-    execution_options,
     json_option,
     package_version_option,
-    scheduler_option,
-    selection_options,
     while_option,
 )
 from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
 from harness.cli.running import (
-    check_scheduler,
-    compile_options,
+    check_single,
+    execution_options,
     run_to_the_end,
-    selection_words,
+    scheduler_option,
+    selection_options,
     surroundings,
 )
 from harness.frontends.base import Selection
@@ -74,11 +80,11 @@ def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> s
         asked = on_assembler(asked, None, None)
     elif report.axis != RELEASE:
         asked = on_compiler(asked, None, None)
-    more = ["--axis", _axis(report), "--bad", report.version_of(row) or ""]
+    more = ["--axis", _axis_word(report), "--bad", report.version_of(row) or ""]
     return spell_command("bisect", asked, *_executed(report), *more)
 
 
-def _axis(report: BisectReport) -> str:
+def _axis_word(report: BisectReport) -> str:
     """The axis of a report as an option's value."""
     if report.axis in VERSION_AXES:
         return report.axis
@@ -87,16 +93,17 @@ def _axis(report: BisectReport) -> str:
 
 def _executed(report: BisectReport) -> list[str]:
     rows = report.rows.values()
-    if any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in rows):
-        return ["--run", "--on", GPU]
-    return ["--run"] if any(row.ptxas == EMULATOR for row in rows) else []
+    return execution_words(
+        run=any(row.ptxas == EMULATOR for row in rows),
+        on_gpu=any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in rows),
+    )
 
 
 def _config(report: BisectReport, words: SelectionOptions) -> str:
     if not (report.config and report.others):
         return words.config
-    beside = [ConfigFilter.parse(each) for each in report.others if each != Config().label]
-    return only(report.config, [name for each in beside for name, _ in each.wanted])
+    filters = [ConfigFilter.parse(label) for label in report.others if label != Config().label]
+    return only(report.config, [name for filter_ in filters for name, _ in filter_.wanted])
 
 
 def compile_command(
@@ -155,7 +162,7 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 @click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--signature", "--script", "--while")
 @apart(EXECUTES, "--script", because="what comes out is followed")
-@partial(selection_options, kernel_required=False)
+@selection_options(kernel_required=False)
 @click.option(
     "--axis",
     type=click.Choice([*VERSION_AXES, *CONTRAST_AXES]),
@@ -163,33 +170,34 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
     "releases of the kernel's package; or GPUs, ptxas' flags, tuned parameters: one by one.",
 )
 @package_version_option("The axis: releases of the kernel's package: '>=0.4,<0.6'.")
-@click.option(
-    "--run",
-    is_flag=True,
-    help="Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
+@execution_of(
+    "Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
+    "On a GPU the cubins of PTX are launched, along ptxas.",
 )
-@executed_on("On a GPU the cubins of PTX are launched, along ptxas.")
-@formal_option
-@click.option(
-    "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
+@as_value(
+    "asked",
+    BisectOptions,
+    click.option(
+        "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
+    ),
+    click.option("--good", metavar="VERSION", help="A version that works, to be tried first."),
+    click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it)."),
+    while_option,
+    click.option("--sweep", is_flag=True, help="Try every version."),
+    click.option(
+        "--budget",
+        type=click.IntRange(2, 1000),
+        help="Versions to try. Default: those installed, one of each minor release, two halvings.",
+    ),
+    click.option(
+        "--repeat",
+        type=click.IntRange(1, 100),
+        default=5,
+        show_default=True,
+        help="How often both sides of the boundary are run, at least.",
+    ),
+    click.option("--script", metavar="CMD", help="Your own predicate, as for `git bisect run`."),
 )
-@click.option("--good", metavar="VERSION", help="A version that works, to be tried first.")
-@click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
-@while_option
-@click.option("--sweep", is_flag=True, help="Try every version.")
-@click.option(
-    "--budget",
-    type=click.IntRange(2, 1000),
-    help="Versions to try. Default: those installed, one of each minor release, two halvings.",
-)
-@click.option(
-    "--repeat",
-    type=click.IntRange(1, 100),
-    default=5,
-    show_default=True,
-    help="How often both sides of the boundary are run, at least.",
-)
-@click.option("--script", metavar="CMD", help="Your own predicate, as for `git bisect run`.")
 @click.option("--resume", type=FilePath(read=True), metavar="LOG", help="Go on with a log.")
 @click.option(
     "--replay", type=FilePath(read=True), metavar="LOG", help="Print again what a log says."
@@ -197,7 +205,19 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 @scheduler_option("Have the versions compiled")
 @execution_options
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(
+    *,
+    words: SelectionOptions,
+    axis: str | None,
+    package_version: str | None,
+    execution: Execution,
+    asked: BisectOptions,
+    resume: Path | None,
+    replay: Path | None,
+    scheduler: str | None,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
     """Find the version in which a failure began, and the one that ended it.
 
     Along ptxas, every version gets the same PTX, byte for byte; along Triton, each lowers for
@@ -205,81 +225,71 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     every version is tried: a history may come and go. Along `target`, `flag` and `config`, which
     have no order, everything is tried.
     """
-    _check(options)
-    if options["replay"]:
-        log = BisectLog.read(options["replay"])
-        _tell(log.report(), log, options, reproduce=None)
-    elif options["resume"] and options["kernel"]:
+    read_while(asked.condition)
+    if replay:
+        log = BisectLog.read(replay)
+        _tell(log.report(), log, as_json=as_json, reproduce=None)
+    elif resume and words.kernel:
         raise UsageError("--resume takes what is asked from its log; leave --kernel out")
-    elif options["resume"]:
-        _search(BisectLog.read(options["resume"]), options)
-    elif not options["kernel"]:
+    elif resume:
+        _search(BisectLog.read(resume), scheduler, how, as_json=as_json)
+    elif not words.kernel:
         raise UsageError("name a kernel: `triage bisect FILE.py`, or --kernel NAME")
-    elif options["axis"] in CONTRAST_AXES:
-        _contrast(options)
+    asked = replace(asked, package_version=package_version, **structs.asdict(execution))
+    asked = replace(asked, axis=_axis(axis, asked, words))
+    _check(asked, scheduler)
+    if asked.axis in CONTRAST_AXES:
+        _contrast(asked, words, how, as_json=as_json)
     else:
-        _search(_begin(options), options)
+        _search(_begin(asked, words), scheduler, how, as_json=as_json)
 
 
-def _check(options: dict[str, Any]) -> None:
-    """Refuse a question that is none, before anything is downloaded or compiled."""
-    on_gpu = options["on"] == GPU or options["runner"] is not None
-    options["run"] = is_executed(options)
-    _check_scheduler(options)
-    if on_gpu:
-        options["on"], options["run"] = GPU, True
-        if options["axis"] not in (None, PTXAS):
-            raise UsageError(f"--on gpu follows versions of ptxas, not --axis {options['axis']}")
-        options["axis"] = PTXAS
-    if options["package_version"] is not None:
-        if options["axis"] not in (None, RELEASE):
-            raise UsageError(
-                f"--package-version is an axis, and so is --axis {options['axis']}: which one is "
-                "meant? (--kernel NAME@VERSION names one release)"
-            )
-        options["axis"] = RELEASE
-    options["axis"] = options["axis"] or _default_axis(options)
-    if options["run"] and options["axis"] == RELEASE:
-        raise UsageError("--run does not apply to releases: they may take other inputs")
-    if options["run"] and not on_gpu and options["axis"] in _OF_PTXAS:
+def _axis(axis: str | None, asked: BisectOptions, words: SelectionOptions) -> str:
+    """The axis that is named, or that follows from the other options."""
+    if asked.on == GPU and axis not in (None, PTXAS):
+        raise UsageError(f"--on gpu follows versions of ptxas, not --axis {axis}")
+    if asked.package_version is not None and (asked.on == GPU or axis not in (None, RELEASE)):
         raise UsageError(
-            f"--axis {options['axis']} does not apply to --run: the emulator executes the PTX, "
-            "which ptxas has not seen; use --axis triton, target or config"
+            f"--package-version is an axis, and so is --axis {axis or PTXAS}: which one is meant? "
+            "(--kernel NAME@VERSION names one release)"
         )
-    read_while(options["condition"])
-    if options["script"] is not None and not options["script"].strip():
-        raise UsageError("--script is empty: give the command that tests one version")
-    if options["axis"] == "triton":
-        for version in filter(None, (options["bad"], options["good"])):
+    if asked.package_version is not None:
+        return RELEASE
+    if axis or asked.on == GPU:
+        return axis or PTXAS
+    repro = find_kernels(words.kernel)[0]
+    if asked.run:
+        return TRITON if repro.front_end in (TRITON, PTX) else "compiler"
+    where = [*words.sm, *repro.targets][:1]
+    kinds = [back_end(repro.front_end, Target.parse(target)).kind for target in where]
+    return {NO_ASSEMBLER: "compiler", PTXAS: PTXAS}.get((kinds or [PTXAS])[0], "assembler")
+
+
+def _check(asked: BisectOptions, scheduler: str | None) -> None:
+    """Refuse a question that is none, before anything is downloaded or compiled."""
+    axis = asked.axis
+    if scheduler and (asked.run or axis in CONTRAST_AXES):
+        what = "--run executes on this machine" if asked.run else f"--axis {axis} is compiled here"
+        raise UsageError(f"{what}: leave out --scheduler")
+    if asked.run and axis == RELEASE:
+        raise UsageError("--run does not apply to releases: they may take other inputs")
+    if asked.run and asked.on != GPU and axis in _OF_PTXAS:
+        raise UsageError(
+            f"--axis {axis} does not apply to --run: the emulator executes the PTX, which ptxas "
+            "has not seen; use --axis triton, target or config"
+        )
+    for name in _SEARCH_ONLY if axis in CONTRAST_AXES else ():
+        if getattr(asked, name):
+            raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
+    if axis == TRITON:
+        for version in filter(None, (asked.bad, asked.good)):
             require_supported_triton(version)
 
 
-def _check_scheduler(options: dict[str, Any]) -> None:
-    """Only what compiles versions goes to other machines."""
-    is_elsewhere = check_scheduler(options, {"--run": options["run"]})
-    if is_elsewhere and options["axis"] in CONTRAST_AXES:
-        raise UsageError(f"--axis {options['axis']} is compiled here: leave out --scheduler")
-
-
-def _default_axis(options: dict[str, Any]) -> str:
-    if not options["kernel"]:
-        return "triton" if options["run"] else PTXAS
-    repro = find_kernels(options["kernel"])[0]
-    if options["run"]:
-        return "triton" if repro.front_end in (TRITON, PTX) else "compiler"
-    where = [*options["sm"], *repro.targets][:1]
-    backs = [back_end(repro.front_end, Target.parse(each)).kind for each in where]
-    return {NO_ASSEMBLER: "compiler", PTXAS: PTXAS}.get((backs or [PTXAS])[0], "assembler")
-
-
-def _begin(options: dict[str, Any]) -> BisectLog:
-    words, axis = selection_words(options), options["axis"]
-    head = LogHead(
-        axis=axis,
-        selection=msgspec.to_builtins(words),
-        options=msgspec.convert(options, BisectOptions),
-    )
-    return BisectLog.begin(log_path(f"{Path(words.kernel).name.replace('::', '-')}-{axis}"), head)
+def _begin(asked: BisectOptions, words: SelectionOptions) -> BisectLog:
+    head = LogHead(axis=asked.axis, selection=msgspec.to_builtins(words), options=asked)
+    name = f"{Path(words.kernel).name.replace('::', '-')}-{asked.axis}"
+    return BisectLog.begin(log_path(name), head)
 
 
 def _words(log: BisectLog) -> SelectionOptions:
@@ -289,27 +299,24 @@ def _words(log: BisectLog) -> SelectionOptions:
         raise ConfigurationError(f"{log.path}:1: selection: {error}") from error
 
 
-def _selected(words: SelectionOptions, *, run: bool, on: str | None = None) -> Selection:
+def _selected(words: SelectionOptions, asked: BisectOptions) -> Selection:
     """The one launch that is followed on one target, at the size at which it is executed."""
     with preparing(status_console()):
         selection = select(words)
-    for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
-        if len(values) != 1:
-            raise UsageError(f"{name}: {len(values)} are meant; a bisection follows one")
-    if run:
+    check_single(selection, "a bisection follows one", "--sm", "--launch")
+    if asked.run:
         from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
 
-        selection = executed_selection(selection, on)
+        selection = executed_selection(selection, asked.on)
     return selection
 
 
-def _search(log: BisectLog, options: dict[str, Any]) -> None:
+def _search(log: BisectLog, where: str | None, how: CompileOptions, *, as_json: bool) -> NoReturn:
     """On this machine, or with the help of those that are found there."""
-    asked, where = log.head.options, options["scheduler"]
+    asked = log.head.options
     if asked.run and where is not None:
         raise UsageError("--run executes on this machine: leave out --scheduler")
-    how = compile_options(options)
-    selection = _selected(_words(log), run=asked.run, on=asked.on)
+    selection = _selected(_words(log), asked)
 
     async def bisected() -> BisectReport:
         if where is None:
@@ -324,29 +331,24 @@ def _search(log: BisectLog, options: dict[str, Any]) -> None:
 
     with open_results() as store, show_steps(status_console()) as tell:
         report = run_to_the_end(bisected())
-    _tell(report, log, options, reproduce=selection)
+    _tell(report, log, as_json=as_json, reproduce=selection)
 
 
 def _tell(
-    report: BisectReport, log: BisectLog, options: dict[str, Any], *, reproduce: Selection | None
-) -> None:
+    report: BisectReport, log: BisectLog, *, as_json: bool, reproduce: Selection | None
+) -> NoReturn:
     status = status_console()
     if report.trouble:
         status.print(f"triage: stopped: {report.trouble}", soft_wrap=True, markup=False)
         again = spell_command("bisect", None, "--resume", str(log.path), *surroundings())
         status.print(f"{again} goes on", soft_wrap=True, markup=False)
-    if options["as_json"]:
+    if as_json:
         print_json({**bisect_document(report), "log": str(log.path)})
     else:
         _print(report, _words(log), reproduce, script=bool(log.head.options.script))
         status.print(f"Log: {log.path}", soft_wrap=True, markup=False)
-    raise click.exceptions.Exit(_exit_code(report))
-
-
-def _exit_code(report: BisectReport) -> int:
-    if report.trouble:
-        return 4
-    return 1 if report.finding.newest_bad is None else 0
+    failed = 1 if report.finding.newest_bad is None else 0
+    raise click.exceptions.Exit(4 if report.trouble else failed)
 
 
 def _print(
@@ -367,7 +369,9 @@ def _print(
             line = compile_command(report, selection, report.version(index), words)
             console.print(f"  {line}", soft_wrap=True, markup=False)
     for row in [] if script else report.other_failures:
-        console.print(f"Also seen: {_other(report, row)}", soft_wrap=True, markup=False)
+        where = f"{compiler_name(report.axis)} {report.version_of(row)}"
+        reason = f"{row.verdict}: {row.reason.rstrip('.')}."
+        console.print(f"Also seen: {where}, {reason}", soft_wrap=True, markup=False)
         console.print(f"  {follow_command(report, row, words)}", soft_wrap=True, markup=False)
     if report.others:
         console.print(
@@ -375,34 +379,25 @@ def _print(
         )
 
 
-def _other(report: BisectReport, row: Row) -> str:
-    version = report.version_of(row)
-    return f"{compiler_name(report.axis)} {version}, {row.verdict}: {row.reason.rstrip('.')}."
-
-
-def _contrast(options: dict[str, Any]) -> None:
-    axis = options["axis"]
-    for name in _SEARCH_ONLY:
-        if options[name]:
-            raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
-    selection = _selected(selection_words(options), run=options["run"])
-    how = compile_options(options)
-    condition = read_while(options["condition"])
+def _contrast(
+    asked: BisectOptions, words: SelectionOptions, how: CompileOptions, *, as_json: bool
+) -> NoReturn:
+    selection = _selected(words, asked)
     with open_results() as store, show_steps(status_console()) as tell:
         job = contrast(
             selection,
             store,
             how,
-            axis,
-            options["signature"],
+            asked.axis,
+            asked.signature,
             tell,
-            condition=condition,
-            run=options["run"],
+            condition=read_while(asked.condition),
+            run=asked.run,
         )
-        found = run_to_the_end(job)
-    if options["as_json"]:
-        print_json(contrast_document(found))
+        report = run_to_the_end(job)
+    if as_json:
+        print_json(contrast_document(report))
     else:
-        results_console().print(found.origin.cell, soft_wrap=True, markup=False)
-        print_said(contrast_said(found))
-    raise click.exceptions.Exit(4 if found.trouble else 0)
+        results_console().print(report.origin.cell, soft_wrap=True, markup=False)
+        print_said(contrast_said(report))
+    raise click.exceptions.Exit(4 if report.trouble else 0)

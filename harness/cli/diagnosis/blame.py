@@ -5,43 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import click
 
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Culprit
 from harness.blame.words import BlameReport, Wanted, blame_document, blame_said
+from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import (
     SelectionOptions,
+    execution_words,
     on_assembler,
     on_compiler,
     only,
     show_command,
     spell_command,
 )
-from harness.cli.gpu_way import executed_on, formal_option, is_executed, is_on_gpu
+from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
-from harness.cli.options import (
-    EXECUTES,
-    apart,
-    exclusive,
-    execution_options,
-    json_option,
-    selection_options,
-    while_option,
-)
+from harness.cli.options import EXECUTES, apart, exclusive, json_option, while_option
 from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import check_single, execution_options, run_to_the_end, selection_options
 from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
 from harness.tables.summary import plural
-from harness.values.errors import UsageError
-from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, TRITON
+from harness.values.toolchain import BUNDLED, EMULATOR, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 
 _TIMEOUT = VerdictKind.TIMEOUT.value
@@ -63,14 +55,11 @@ toolchain is not available; or it could not be run."""
 @click.command("blame", context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--signature", "--while")
 @apart(EXECUTES, "--while", because="it is about what ptxas makes")
-@selection_options
-@click.option(
-    "--run",
-    is_flag=True,
-    help="Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
+@selection_options()
+@execution_of(
+    "Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
+    "On a GPU cubins are launched, of each ptxas and -O level.",
 )
-@executed_on("On a GPU cubins are launched, of each ptxas and -O level.")
-@formal_option
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
 @click.option(
@@ -82,7 +71,16 @@ toolchain is not available; or it could not be run."""
 )
 @execution_options
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(
+    *,
+    words: SelectionOptions,
+    execution: Execution,
+    signature: str | None,
+    condition: str | None,
+    budget: int,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
     """Say which component is to blame: ptxas, Triton, the kernel, or a combination of versions.
 
     It begins with the first config that fails on the Triton and the ptxas that you name, compiles
@@ -94,37 +92,29 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     With --run, what is blamed is what the PTX computes: each Triton's is executed on the same
     inputs, and so is that of other options and targets. With --on gpu, it is what cubins compute.
     """
-    on_gpu = is_on_gpu(options)
-    options["run"] = is_executed(options)
-    condition = read_while(options["condition"])
-    words = selection_words(options)
+    asked = BlameOptions(
+        signature=signature,
+        condition=read_while(condition),
+        budget=budget,
+        looks_further=not (words.ptxas or words.assembler),
+    )
     status = status_console()
     with preparing(status):
         selection = select(words)
-    for name, values in (("--sm", selection.targets), ("--launch", selection.launches)):
-        if len(values) != 1:
-            raise UsageError(f"{name}: {len(values)} are meant; blame follows one")
-    asked = BlameOptions(
-        signature=options["signature"],
-        condition=condition,
-        budget=options["budget"],
-        looks_further=not (words.ptxas or words.assembler),
-    )
-    how = compile_options(options)
-
+    check_single(selection, "blame follows one", "--sm", "--launch")
     with open_results() as store, show_steps(status) as tell:
         find = find_blame
-        if on_gpu:
+        if execution.on_gpu:
             from harness.blame.executed import find_measured_blame  # noqa: PLC0415 - as below
 
-            find = partial(find_measured_blame, runner=options["runner"])
-        elif options["run"]:
+            find = partial(find_measured_blame, runner=execution.runner)
+        elif execution.run:
             from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - brings in the emulator: 0.2 s
         report = run_to_the_end(find(selection, store, how, asked, tell))
     for trouble in report.troubles:
         status.print(f"triage: not available: {trouble}", soft_wrap=True)
-    would_tell = list(_would_tell(report, selection, words, options["condition"]))
-    if options["as_json"]:
+    would_tell = list(_would_tell(report, selection, words, condition))
+    if as_json:
         print_json(blame_document(report, would_tell))
     else:
         _print(report, selection, would_tell)
@@ -174,7 +164,7 @@ def _would_tell(
     is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
     pinned = on_compiler(again, case.compiler, case.compiler_version)
     pinned = on_assembler(pinned, case.assembler, case.ptxas if is_named else None)
-    meant = _meant(report, asked)
+    meant = ["--while", asked] if asked is not None else _meant(report)
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
         yield spell_command("blame", pinned, *meant)
@@ -192,8 +182,8 @@ def _would_tell(
             yield spell_command("blame", pinned, *meant, *more)
         case Wanted.REDUCTION:
             condition = report.grid.focus.condition
-            kept = ["--while", spell(condition)] if condition else []
-            yield spell_command("minimize", pinned, *kept)
+            followed = ["--while", spell(condition)] if condition else []
+            yield spell_command("minimize", pinned, *followed)
         case Wanted.WORKAROUND:
             yield spell_command("workaround", pinned)
         case Wanted.CHECK:
@@ -207,17 +197,10 @@ def _would_tell(
             yield show_command(case.short, "ttir")
 
 
-def _meant(report: BlameReport, asked: str | None) -> list[str]:
-    if asked is not None:
-        return ["--while", asked]
-    run = ["--run"] if report.case.ptxas == EMULATOR else []
-    if report.grid.device:
-        run = ["--run", "--on", GPU]
-    return [*run, *_signature(report)]
-
-
-def _signature(report: BlameReport) -> list[str]:
-    return ["--signature", report.case.signature] if report.case.signature else []
+def _meant(report: BlameReport) -> list[str]:
+    case, on_gpu = report.case, report.grid.device is not None
+    signature = ["--signature", case.signature] if case.signature else []
+    return [*execution_words(run=case.ptxas == EMULATOR, on_gpu=on_gpu), *signature]
 
 
 def _case(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:

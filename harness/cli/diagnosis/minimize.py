@@ -5,38 +5,34 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
+from msgspec import structs
 
+from harness.cells.places import CompileOptions
 from harness.cells.selection import select
+from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import SECONDS, FilePath, read_amount
-from harness.cli.gpu_way import executed_on, formal_option, is_executed
-from harness.cli.kernels.ptx_inputs import PTX_INPUTS, named_inputs, ptx_options, refuse_ptx_options
+from harness.cli.gpu_way import Execution, execution_of
+from harness.cli.kernels.ptx_inputs import PtxOptions, ptx_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import (
-    EXECUTES,
-    apart,
-    exclusive,
-    execution_options,
-    json_option,
-    scheduler_option,
-    selection_options,
-)
+from harness.cli.options import EXECUTES, apart, exclusive, json_option
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
 from harness.cli.progress.reduction import watch_reduction
 from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
 from harness.cli.running import (
-    check_scheduler,
-    compile_options,
+    check_single,
+    execution_options,
     hubs_of,
     run_to_the_end,
-    selection_words,
+    scheduler_option,
+    selection_options,
 )
-from harness.frontends.base import Selection
 from harness.judging.conditions import parse_condition
 from harness.minimize.minimizing import LEVELS, minimize
 from harness.minimize.reduction.result import Ending, Minimization, NothingToReduce
@@ -46,18 +42,11 @@ from harness.minimize.reduction.words import (
     minimization_said,
     nothing_document,
 )
-from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, Watch, subject_of
+from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, subject_of
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.toolchain import GPU
+from harness.values.toolchain import EMULATOR, GPU
 
-if TYPE_CHECKING:
-    from harness.cells.places import CompileOptions
-    from harness.run.raw_ptx import RawInputs
-    from harness.store.store import Store
-
-
-_FULL = 3
 _EPILOG = """\b
 Example:
   triage minimize --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
@@ -93,19 +82,17 @@ class _Budget(click.ParamType[tuple[str, float]]):
 
 @click.command("minimize", context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--while", "--script")
+@apart(["-O"], "--formal", because="races are seen by the emulator")
 @apart(EXECUTES, "--while", "--script", because="what comes out is followed")
-@partial(selection_options, kernel_required=False)
+@selection_options(kernel_required=False)
 @click.option("--while", "condition", metavar="CONDITION", help="What each candidate has to meet.")
 @click.option(
     "--script", metavar="COMMAND", help="Your own predicate: exit code 0 means interesting."
 )
-@click.option(
-    "--run",
-    is_flag=True,
-    help="Execute each candidate on the emulator: it must go wrong in the same way.",
+@execution_of(
+    "Execute each candidate on the emulator: it must go wrong in the same way.",
+    "On a GPU the cubin of the first --ptxas goes wrong, and those of the others hold it.",
 )
-@executed_on("On a GPU the cubin of the first --ptxas goes wrong, and those of the others hold it.")
-@formal_option
 @click.option(
     "-O",
     "opt_level",
@@ -116,7 +103,10 @@ class _Budget(click.ParamType[tuple[str, float]]):
 @ptx_options
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)
 @click.option(
-    "--defined", is_flag=True, help="Leave no more registers undefined than the original does."
+    "--defined",
+    "is_defined",
+    is_flag=True,
+    help="Leave no more registers undefined than the original does.",
 )
 @click.option(
     "--budget",
@@ -136,101 +126,118 @@ class _Budget(click.ParamType[tuple[str, float]]):
 @scheduler_option("Have ptxas run")
 @execution_options
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(
+    *,
+    words: SelectionOptions,
+    condition: str | None,
+    script: str | None,
+    execution: Execution,
+    opt_level: int | None,
+    inputs: PtxOptions,
+    level: str,
+    is_defined: bool,
+    budget: Sequence[tuple[str, float]],
+    seed: int,
+    out: Path | None,
+    resume: bool,
+    scheduler: str | None,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
     """Reduce a failing kernel to the smallest input that fails in the same way.
 
     Takes the first config that fails. A candidate must fail with the same signature, and be
     accepted by the nearest older and newer versions that accept the original: so that what is left
     shows the same bug and not another one.
     """
-    _check(options)
-    if options["resume"] and not options["sm"]:
-        _take_target(options)
-    words = selection_words(options)
+    if not words.kernel:
+        raise UsageError("what is to be reduced? give FILE, or --kernel")
+    if opt_level is not None:
+        if execution.on == EMULATOR:
+            raise UsageError("-O is for a GPU, and --on emulator")
+        execution = structs.replace(execution, run=True, on=GPU)
+    _check(words, execution, level)
+    for option, is_here in {"--on gpu": execution.on_gpu, "--script": script is not None}.items():
+        if is_here and scheduler:
+            raise UsageError(f"{option} executes on this machine: leave out --scheduler")
+    if not execution.run:
+        inputs.refuse("--run")
+    if resume and not words.sm:
+        words = replace(words, sm=_targets_there(words.kernel, out))
     status = status_console()
     with preparing(status):
         selection = select(words)
-    _check_one(selection, on_gpu=options["on"] == GPU)
-    budget = dict(options["budget"])
+    # On a GPU, the ptxas after the first hold what that gets wrong.
+    single = ("--sm", "--launch", "--triton", *(() if execution.on_gpu else ("--ptxas",)))
+    check_single(selection, "a reduction follows one", *single)
+    if execution.run and not selection.repro.ptx:
+        inputs.refuse()
+    ends = dict(budget)
     asked = MinimizeOptions(
-        folder_of=lambda row: options["out"] or _folder_of(row),
-        resume=options["resume"],
-        condition=parse_condition(options["condition"]) if options["condition"] else None,
-        script=options["script"],
-        level=options["level"],
-        seconds=budget.get("seconds"),
-        tests=int(budget["tests"]) if "tests" in budget else None,
-        seed=options["seed"],
-        is_defined=options["defined"],
-        run=options["run"],
-        inputs=_inputs(options, selection) if options["run"] else None,
-        on_gpu=options["on"] == GPU,
-        gpu_level=_FULL if options["opt_level"] is None else options["opt_level"],
-        runner=options["runner"],
+        folder_of=lambda row: out or _folder_of(row),
+        resume=resume,
+        condition=parse_condition(condition) if condition else None,
+        script=script,
+        level=level,
+        seconds=ends.get("seconds"),
+        tests=int(ends["tests"]) if "tests" in ends else None,
+        seed=seed,
+        is_defined=is_defined,
+        run=execution.run,
+        # Those of a kernel are recorded.
+        inputs=inputs.named(selection.repro) if execution.run and selection.repro.ptx else None,
+        on_gpu=execution.on_gpu,
+        gpu_level=3 if opt_level is None else opt_level,
+        runner=execution.runner,
     )
-    how = compile_options(options)
+
+    async def minimized() -> Minimization | NothingToReduce:
+        async with hubs_of(scheduler, how, watch.tell) as (there, open_hub):
+            return await minimize(selection, store, there, asked, watch, open_hub)
+
     with open_results() as store, watch_reduction(status) as watch:
-        where = options["scheduler"]
-        found = run_to_the_end(_minimized(selection, store, how, asked, watch, where))
-    if isinstance(found, NothingToReduce):
-        _nothing(found, as_json=options["as_json"])
+        result = run_to_the_end(minimized())
+    if isinstance(result, NothingToReduce):
+        if as_json:
+            print_json(nothing_document(result))
+        else:
+            results_console().print(f"Nothing to reduce: {result.reason}", soft_wrap=True)
         raise click.exceptions.Exit(1)
-    _write(found)
-    if found.trouble:
-        status.print(f"triage: stopped: {found.trouble}", soft_wrap=True)
-    if options["as_json"]:
-        print_json(minimization_document(found))
+    folder = MinimizedFolder(path=Path(result.path), suffix=result.suffix)
+    own_command = command_line(map(_portable, sys.argv[1:]))
+    for name, text in folder_files(result, command=own_command).items():
+        folder.write(name, text, executable=name.endswith(".sh"))
+    if result.trouble:
+        status.print(f"triage: stopped: {result.trouble}", soft_wrap=True)
+    if as_json:
+        print_json(minimization_document(result))
     else:
-        _print(found)
-    raise click.exceptions.Exit(_exit_code(found))
+        _print(result, folder.best)
+    codes = {Ending.INTERRUPTED: 128 + signal.SIGINT, Ending.TROUBLE: 4}
+    raise click.exceptions.Exit(codes.get(result.ending, 0))
 
 
-async def _minimized(
-    selection: Selection,
-    store: Store,
-    how: CompileOptions,
-    asked: MinimizeOptions,
-    watch: Watch,
-    where: str | None,
-) -> Minimization | NothingToReduce:
-    """On this machine, or with the help of those that are found there."""
-    async with hubs_of(where, how, watch.tell) as (how, open_hub):
-        return await minimize(selection, store, how, asked, watch, open_hub)
-
-
-def _check(options: dict[str, Any]) -> None:
-    if not options["kernel"]:
-        raise UsageError("what is to be reduced? give FILE, or --kernel")
-    if options["opt_level"] is not None or options["runner"] is not None:
-        if options["on"] not in (None, GPU):
-            raise UsageError("-O and --runner are for a GPU, and --on emulator")
-        options["on"] = GPU
-    on_gpu = options["on"] == GPU
-    options["run"] = is_executed(options)
-    check_scheduler(options, {"--on gpu": on_gpu, "--script": bool(options["script"])})
-    if on_gpu and options["level"] not in ("auto", "ptx"):
-        raise UsageError(f"--level {options['level']}: on a GPU, PTX is reduced")
-    if on_gpu and not options["ptxas"]:
+def _check(words: SelectionOptions, execution: Execution, level: str) -> None:
+    if execution.on_gpu and level not in ("auto", "ptx"):
+        raise UsageError(f"--level {level}: on a GPU, PTX is reduced")
+    if execution.on_gpu and not words.ptxas:
         raise UsageError("--on gpu: name the ptxas that gets it wrong, by --ptxas X")
-    if options["run"] and options["ptxas"] and not on_gpu:
+    if execution.run and words.ptxas and not execution.on_gpu:
         raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
-    if options["run"] and options["level"] == "config":
+    if execution.run and level == "config":
         raise UsageError("--level config does not apply to --run: use source, ttgir or ptx")
-    if not options["run"]:
-        refuse_ptx_options({name: options[name] for name in PTX_INPUTS}, "--run")
 
 
-def _take_target(options: dict[str, Any]) -> None:
-    """Go on for the target of the reduction that is there, and say so.
+def _targets_there(kernel: str, out: Path | None) -> list[str]:
+    """The target of the reduction of a kernel that is there, which is said; none is no target.
 
     Raises:
         UsageError: there are several, for different targets.
         StorageError: a log cannot be read.
     """
-    file, _, entry = options["kernel"].partition("::")
-    folders = [options["out"]] if options["out"] else sorted(Path("minimized").glob("*"))
+    file, _, entry = kernel.partition("::")
     targets = {}
-    for folder in folders:
+    for folder in [out] if out else sorted(Path("minimized").glob("*")):
         subject = subject_of(folder)
         name, _, its_entry = subject.get("kernel", "").partition("::")
         if Path(name).name == Path(file).name and entry in ("", its_entry):
@@ -238,29 +245,8 @@ def _take_target(options: dict[str, Any]) -> None:
     if len(targets) > 1:
         raise UsageError(f"--resume: there are reductions for {', '.join(targets)}: --sm names one")
     for target, folder in targets.items():
-        options["sm"] = [target]
         status_console().print(f"triage: --resume: {folder} is for {target}", soft_wrap=True)
-
-
-def _inputs(options: dict[str, Any], selection: Selection) -> RawInputs | None:
-    """What a file of PTX is launched with; None for a kernel, whose inputs are recorded."""
-    if selection.repro.ptx:
-        return named_inputs(options, selection.repro)
-    refuse_ptx_options({name: options[name] for name in PTX_INPUTS})
-    return None
-
-
-def _check_one(selection: Selection, *, on_gpu: bool) -> None:
-    counts = {
-        "--sm": len(selection.targets),
-        "--launch": len(selection.launches),
-        # On a GPU, those after the first hold what it gets wrong.
-        "--ptxas": 1 if on_gpu else len(selection.ptxas),
-        "--triton": len(selection.compilers),
-    }
-    for name, count in counts.items():
-        if count != 1:
-            raise UsageError(f"{name}: {count} are meant; a reduction follows one")
+    return list(targets)
 
 
 def _folder_of(row: Row) -> Path:
@@ -270,40 +256,18 @@ def _folder_of(row: Row) -> Path:
     return Path("minimized") / f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)[:80]}-{row.short}"
 
 
-def _write(found: Minimization) -> None:
-    folder = MinimizedFolder(path=Path(found.path))
-    command = command_line(map(_portable, sys.argv[1:]))
-    for name, text in folder_files(found, command=command).items():
-        folder.write(name, text, executable=name.endswith(".sh"))
-
-
 def _portable(word: str) -> str:
     """A word of the command line without the folders of this machine."""
     path, colons, entry = word.partition("::")
     return f"{Path(path).name}{colons}{entry}" if Path(path).is_absolute() else word
 
 
-def _nothing(found: NothingToReduce, *, as_json: bool) -> None:
-    if as_json:
-        print_json(nothing_document(found))
-    else:
-        results_console().print(f"Nothing to reduce: {found.reason}", soft_wrap=True)
-
-
-def _exit_code(found: Minimization) -> int:
-    if found.ending is Ending.INTERRUPTED:
-        return 128 + signal.SIGINT
-    return 4 if found.ending is Ending.TROUBLE else 0
-
-
-def _print(found: Minimization) -> None:
+def _print(result: Minimization, best: Path) -> None:
     console = results_console()
-    print_said(minimization_said(found))
-    for note in found.notes:
+    print_said(minimization_said(result))
+    for note in result.notes:
         console.print(f"note: {note}", soft_wrap=True)
-    console.print(
-        f"\n{MinimizedFolder(path=Path(found.path), suffix=found.suffix).best}", soft_wrap=True
-    )
-    if found.ending is not Ending.FINISHED:
-        more = " and a larger --budget" if found.ending is Ending.BUDGET else ""
+    console.print(f"\n{best}", soft_wrap=True)
+    if result.ending is not Ending.FINISHED:
+        more = " and a larger --budget" if result.ending is Ending.BUDGET else ""
         console.print(f"The same command with --resume{more} goes on from there.", soft_wrap=True)

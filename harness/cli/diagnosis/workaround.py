@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
+from harness.cells.places import CompileOptions
 from harness.cells.selection import select, select_all, select_repros
 from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath, Seconds
-from harness.cli.gpu_way import gpu_way, gpu_way_options
+from harness.cli.gpu_way import GpuOptions, gpu_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import (
-    apart,
-    execution_options,
-    goes_with,
-    json_option,
-    scheduler_option,
-    selection_options,
-    toolchain_options,
-)
+from harness.cli.options import apart, as_value, goes_with, json_option
 from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
 from harness.cli.running import (
-    check_scheduler,
-    compile_options,
+    check_single,
+    execution_options,
     hubs_of,
+    read_selection,
     run_to_the_end,
-    selection_words,
+    scheduler_option,
+    selection_options,
+    toolchain_options,
 )
-from harness.frontends.base import Selection
 from harness.io.files.reading import read_regular
 from harness.values.errors import StorageError, UsageError
 from harness.workaround.executed import EXECUTED_KINDS, import_workarounds
@@ -61,7 +56,7 @@ a toolchain that is not available."""
 @apart(["--run"], "--ptxas", because="PTX is executed without ptxas")
 @apart(["--run"], "--patch", because="a patch is proved by compiling it")
 @apart(["--import"], "--scheduler", because="nothing is compiled")
-@selection_options
+@selection_options()
 @click.option(
     "--budget",
     type=Seconds(),
@@ -95,23 +90,22 @@ a toolchain that is not available."""
     show_default=True,
     help="How many candidates are proved and shown.",
 )
-@click.option(
-    "--on", type=click.Choice(["gpu"]), help="Launch what is found, and time it: the fastest first."
-)
-@gpu_way_options
+@gpu_options("Launch what is found, and time it: the fastest first.")
 @scheduler_option("Have ptxas run")
 @execution_options
 @json_option
 def workaround_command(
     *,
+    words: SelectionOptions,
     budget: float,
     kinds: Sequence[str],
     run: bool,
     patch: Path | None,
     most: int,
+    gpu: GpuOptions,
     scheduler: str | None,
+    how: CompileOptions,
     as_json: bool,
-    **shared: Any,  # noqa: ANN401 - those of `selection_options` and its like
 ) -> None:
     """Find what can be done today where a config fails, spills or is a stub.
 
@@ -125,28 +119,28 @@ def workaround_command(
         at_most=most,
         kinds=tuple(map(SettingKind, kinds)) or tuple(SettingKind),
         run=run,
-        gpu=gpu_way(shared),
+        gpu=gpu.way() if gpu.is_named else None,
     )
     unseen = [kind for kind in asked.kinds if run and kinds and kind not in EXECUTED_KINDS]
     if unseen:
         raise UsageError(
             f"--change {unseen[0]} does not apply to --run: PTX has not seen ptxas yet"
         )
-    check_scheduler({"scheduler": scheduler})
     # Before minutes are spent on what could not be written.
     if patch is not None and not patch.parent.is_dir():
         raise UsageError(f"--patch {patch}: there is no folder {patch.parent}")
-    selection = _selected(selection_words(shared))
     status = status_console()
-    how = compile_options(shared)
+    with preparing(status):
+        selection = select(words)
+    check_single(selection, "a workaround is for one", "--sm", "--launch", "--triton", "--ptxas")
 
     async def find() -> WorkaroundReport:
         async with hubs_of(scheduler, how, tell) as (mine, open_hub):
             return await find_workarounds(selection, store, mine, asked, tell, open_hub)
 
     with open_results() as store, narrating(status, "looking for what helps", who="") as tell:
-        if shared["results"]:
-            report = import_workarounds(shared["results"], selection, store)
+        if gpu.results:
+            report = import_workarounds(gpu.results, selection, store)
         else:
             report = run_to_the_end(find())
     print_remarks(report.notes)
@@ -166,20 +160,6 @@ def workaround_command(
     raise click.exceptions.Exit(0 if report.candidates or not report.is_needed else 1)
 
 
-def _selected(words: SelectionOptions) -> Selection:
-    with preparing(status_console()):
-        selection = select(words)
-    for name, values in (
-        ("--sm", selection.targets),
-        ("--launch", selection.launches),
-        ("--triton", selection.compilers),
-        ("--ptxas", selection.ptxas),
-    ):
-        if len(values) > 1:
-            raise UsageError(f"{name}: {len(values)} are meant; a workaround is for one")
-    return selection
-
-
 _LARGEST = 1 << 28
 
 _RANK_EPILOG = """\b
@@ -193,12 +173,11 @@ that cannot be reached."""
 
 @click.command("rank", context_settings=CONTEXT, epilog=_RANK_EPILOG)
 @goes_with("--measure", "--on", "--runner", "--pack", "--import")
-@lambda function: selection_options(function, kernel_required=False)
+@selection_options(kernel_required=False)
 @click.option(
     "--measure", is_flag=True, help="Time the configs on a GPU, and hold the order to it."
 )
-@click.option("--on", type=click.Choice(["gpu"]), help="--measure: this machine's GPU.")
-@gpu_way_options
+@gpu_options("--measure: this machine's GPU.")
 @click.option(
     "--again",
     "documents",
@@ -214,11 +193,13 @@ that cannot be reached."""
 @json_option
 def rank_command(
     *,
+    words: SelectionOptions,
     measure: bool,
+    gpu: GpuOptions,
     documents: Sequence[Path],
     as_markdown: bool,
+    how: CompileOptions,
     as_json: bool,
-    **shared: Any,  # noqa: ANN401 - those of `selection_options` and its like
 ) -> None:
     """Order the configs of a kernel by what compilers tell of their time, without running them.
 
@@ -230,11 +211,10 @@ def rank_command(
             report = rank_again([_unpacked(path) for path in documents])
         except MeasuredError as error:
             raise UsageError(f"--again: no document of `triage rank --json`: {error}") from error
-    elif shared["kernel"]:
-        way = gpu_way({**shared, "on": shared["on"] or ("gpu" if measure else None)})
+    elif words.kernel:
+        way = gpu.way() if measure else None
         with preparing(status_console()):
-            selections = select_all(selection_words(shared))
-        how = compile_options(shared)
+            selections = select_all(words)
         with open_results() as store, narrating(status_console(), "compiling") as tell:
             report = run_to_the_end(rank(selections, store, how, way, tell))
         print_remarks(report.notes)
@@ -295,15 +275,17 @@ and no --launch is given. 4: some launches or configs could not be determined.""
     help="A Python file that launches kernels of the package too: its launch() function, or the "
     "whole file as a program. Repeatable.",
 )
-@toolchain_options
+@as_value("words", read_selection, toolchain_options)
 @execution_options
 @json_option
 def package_command(
     *,
     package: str,
+    sm: Sequence[str],
     files: Sequence[Path],
+    words: SelectionOptions,
+    how: CompileOptions,
     as_json: bool,
-    **shared: Any,  # noqa: ANN401 - those of `toolchain_options` and its like
 ) -> None:
     """Find the kernels of a package that a target leaves without configs.
 
@@ -315,8 +297,7 @@ def package_command(
     status = status_console()
     with preparing(status):
         reached = reach(package, list(map(str, files)))
-        selections = select_repros(selection_words({**shared, "kernel": package}), reached.launches)
-    how = compile_options(shared)
+        selections = select_repros(replace(words, kernel=package, sm=sm), reached.launches)
     with open_results() as store, show_progress(status) as progress:
         report = run_to_the_end(survey_package(reached, selections, store, how, progress))
     print_remarks((*reached.complaints, *report.compiled.notes, *report.compiled.failures))

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import click
 
+from harness.cells.places import CompileOptions
 from harness.cells.selection import select_all
+from harness.cells.spelling import SelectionOptions
 from harness.cli.main import CONTEXT
-from harness.cli.options import execution_options, json_option, selection_options
+from harness.cli.options import json_option
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import execution_options, run_to_the_end, selection_options
 from harness.run.checking import check_selections, checks_said
-from harness.values.check import Agreement, CheckRow
+from harness.values.check import Agreement
 from harness.values.row import SCHEMA
 
 _EPILOG = """\b
@@ -27,10 +28,10 @@ Exit code 0: what could be checked agrees. 1: some configs differ. 4: nothing co
 
 
 @click.command("check", context_settings=CONTEXT, epilog=_EPILOG)
-@selection_options
+@selection_options()
 @execution_options
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(*, words: SelectionOptions, how: CompileOptions, as_json: bool) -> None:
     """Say which configs of a kernel compute something else than the others do.
 
     Runs each on the same small random input in Triton's interpreter, on the CPU. What it says is
@@ -38,25 +39,21 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
     """
     status = status_console()
     with preparing(status):
-        selections = select_all(selection_words(options))
-    if not options["sm"]:
+        selections = select_all(words)
+    if not words.sm:
         # One will do: a target has no part in it but for what pruning functions ask of it.
-        selections = tuple(replace(each, targets=each.targets[:1]) for each in selections)
+        selections = tuple(
+            replace(selection, targets=selection.targets[:1]) for selection in selections
+        )
     with open_results() as store, working(status, "interpreting"):
-        how = compile_options(options)
         report = run_to_the_end(check_selections(selections, store, how))
     print_remarks((*report.notes, *report.failures))
-    if options["as_json"]:
+    if as_json:
         counts = Counter(row.status.value for row in report.rows)
         summary = {"statuses": counts, "notes": report.notes, "failures": report.failures}
         print_json({"schema": SCHEMA, "checks": report.rows, "summary": summary})
     else:
         print_said(checks_said(report.rows))
-    raise click.exceptions.Exit(_exit_code(report.rows))
-
-
-def _exit_code(rows: tuple[CheckRow, ...]) -> int:
-    found = {row.status for row in rows}
-    if Agreement.DIFFERS in found:
-        return 1
-    return 0 if Agreement.AGREES in found else 4
+    statuses = {row.status for row in report.rows}
+    code = 1 if Agreement.DIFFERS in statuses else 0 if Agreement.AGREES in statuses else 4
+    raise click.exceptions.Exit(code)

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from harness.cells.compile import compile_selections
 from harness.cells.document import compile_document
 from harness.cells.next_steps import next_steps
+from harness.cells.places import CompileOptions
 from harness.cells.save import save_cells
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import (
-    SilentOption,
-    exclusive,
-    execution_options,
-    json_option,
-    selection_options,
-)
+from harness.cli.options import SilentOption, exclusive, json_option
 from harness.cli.output import (
     print_json,
     print_remarks,
@@ -35,7 +29,7 @@ from harness.cli.output import (
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import execution_options, run_to_the_end, selection_options
 from harness.frontends.registry import stages_of
 from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.rows import rows_said
@@ -55,7 +49,7 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be de
 
 @click.command("compile", context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--json", "--markdown")
-@selection_options
+@selection_options()
 @execution_options
 @click.option(
     "--save",
@@ -73,21 +67,20 @@ Exit code 0: every config compiles. 1: some do not work. 4: some could not be de
 @json_option
 def command(
     *,
+    words: SelectionOptions,
+    how: CompileOptions,
     save: Path | None,
     as_markdown: bool,
     as_json: bool,
-    **shared: Any,  # noqa: ANN401 - those of `selection_options` and its like
 ) -> None:
     """Compile every config of a kernel and report the result of each.
 
     A pattern of names ('mamba2_*') compiles many kernels and ends in one summary. Needs no GPU.
     "ok" means compiled and within the target's limits; nothing has been run.
     """
-    words = selection_words(shared)
     status = status_console()
     with preparing(status):
         selections = select_all(words)
-    how = compile_options(shared)
     with open_results() as store:
         with show_progress(status) as progress:
             report = run_to_the_end(compile_selections(selections, store, how, progress))

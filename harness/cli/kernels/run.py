@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
+from msgspec import Struct
 
 from gpu_emulator.values import Budget
+from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
+from harness.cells.spelling import SelectionOptions, spelled
 from harness.cli.amounts import FilePath, FiniteRange
-from harness.cli.kernels.ptx_inputs import named_inputs, ptx_options, refuse_ptx_options
+from harness.cli.kernels.ptx_inputs import PtxOptions, ptx_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import (
-    exclusive,
-    execution_options,
-    goes_with,
-    json_option,
-    selection_options,
-    together,
-)
+from harness.cli.options import as_value, exclusive, goes_with, json_option
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
-from harness.cli.running import compile_options, run_to_the_end, selection_words
+from harness.cli.running import execution_options, run_to_the_end, selection_options
 from harness.run.executing import Follow
 from harness.run.executors import run_selections
 from harness.run.following import follow_value, read_another, read_element
@@ -50,21 +45,79 @@ from harness.run.table import (
 )
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
-from harness.values.kernel import Repro
 from harness.values.row import SCHEMA
+from harness.values.toolchain import EMULATOR, GPU
 
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
 
 
-_gpu_options = together(
+def _levels(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """The levels of `0..3` or `0,3`; None where none are named.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text is None:
+        return None
+    levels: list[int] = []
+    for word in text.split(","):
+        match = _LEVEL.fullmatch(word.strip())
+        if not match:
+            raise UsageError(f"-O {text}: write levels from 0 to 3, for example 0..3 or 0,3")
+        low, high = int(match[1]), int(match[2] or match[1])
+        if low > high:
+            raise UsageError(f"-O {text}: {low} is more than {high}")
+        levels += range(low, high + 1)
+    return tuple(dict.fromkeys(levels))
+
+
+class _GpuOptions(Struct, frozen=True, kw_only=True):
+    """What executes it; on a GPU, what is done there, and how it is reached."""
+
+    on: str | None
+    levels: tuple[int, ...] | None
+    runner: str | None
+    pack: Path | None
+    results: Path | None
+    inspect: Path | None
+    measure: bool
+    sanitize: bool
+    repeats: int | None
+    limit: float
+
+    @property
+    def is_meant(self) -> bool:
+        """Whether a GPU is to execute it.
+
+        Raises:
+            UsageError: an option of the GPU, and the emulator.
+        """
+        given = {
+            "-O": self.levels is not None,
+            "--runner": self.runner is not None,
+            "--pack": self.pack is not None,
+            "--measure": self.measure,
+            "--sanitize": self.sanitize,
+            "--repeat": self.repeats is not None,
+        }
+        own = [word for word, is_given in given.items() if is_given]
+        if own and self.on == EMULATOR:
+            raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
+        return bool(own) or self.on == GPU
+
+
+_gpu_options = as_value(
+    "gpu",
+    _GpuOptions,
     click.option(
         "--on",
-        type=click.Choice(["emulator", "gpu"]),
+        type=click.Choice([EMULATOR, GPU]),
         help="What executes it. Default: the emulator; the GPU with one of the options below.",
     ),
     click.option(
         "-O",
         "levels",
+        callback=_levels,
         metavar="LEVELS",
         help="GPU: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: 0,3.",
     ),
@@ -116,22 +169,7 @@ _gpu_options = together(
         help="GPU: seconds for one run of a cubin: more is a hang.",
     ),
 )
-"""What executes it, and how a GPU that is elsewhere is reached."""
-
-
 _PTX = ".ptx"
-# What chooses among launches, configs and compilers: a file of PTX has none.
-_OF_KERNELS = {
-    "sm": "--sm",
-    "triton": "--triton",
-    "compiler": "--compiler",
-    "launch": "--launch",
-    "overrides": "--set",
-    "config": "--config",
-    "freeze_ptx": "--freeze-ptx",
-    "ptxas": "--ptxas",
-    "assembler": "--assembler",
-}
 _EPILOG = """\b
 Example:
   triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
@@ -143,10 +181,39 @@ Example:
 Exit code 0: all that was run is right. 1: something is wrong. 4: something could not be run."""
 
 
+class _RunOptions(Struct, frozen=True, kw_only=True):
+    """What is executed, on what inputs, and what is looked at."""
+
+    words: SelectionOptions
+    trials: tuple[RunTrial, ...]
+    budget: Budget
+    programs: int | None
+    trace: str | None
+    beside: str | None
+    inputs: PtxOptions
+    dump: Path | None
+    gpu: _GpuOptions
+    how: CompileOptions
+    as_json: bool
+
+    @property
+    def follow(self) -> Follow | None:
+        """What follows the tensor element of `--trace`; None without it.
+
+        Raises:
+            UsageError: `--trace` or `--beside` cannot be read.
+        """
+        if not self.trace:
+            return None
+        read_element(self.trace)
+        another = read_another(self.beside) if self.beside else None
+        return partial(follow_value, element=self.trace, another=another)
+
+
 @click.command("run", context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--pack", "--runner")
 @goes_with("--trace", "--beside")
-@lambda function: selection_options(function, kernel_required=False)
+@selection_options(kernel_required=False)
 @click.option(
     "--schedules",
     default=DEFAULT,
@@ -195,7 +262,22 @@ Exit code 0: all that was run is right. 1: something is wrong. 4: something coul
 @_gpu_options
 @execution_options
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(
+    *,
+    words: SelectionOptions,
+    schedules: str,
+    budget: int,
+    programs: int | None,
+    races: bool,
+    formal: bool,
+    trace: str | None,
+    beside: str | None,
+    inputs: PtxOptions,
+    dump: Path | None,
+    gpu: _GpuOptions,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
     """Execute what was compiled, on small real inputs, and say what came out.
 
     Every cell is lowered to PTX, and the PTX is executed by an emulator under the PTX ISA's rules,
@@ -205,103 +287,92 @@ def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by
 
     A file of PTX is executed on inputs that you name; what you leave out is guessed, and said.
     """
-    if options["inspect"] or options["results"]:
-        raise click.exceptions.Exit(_look_at_pack(options))
-    trials = trials_of(read_schedules(options["schedules"]), races=options["races"])
-    name = options["kernel"]
+    name = words.kernel
+    if gpu.inspect or gpu.results:
+        word = "--inspect" if gpu.inspect else "--import"
+        if name or (gpu.inspect and gpu.results):
+            raise UsageError(f"{word} takes its kernels from the file: name nothing else")
+        raise click.exceptions.Exit(_look_at_pack(gpu, how, as_json=as_json))
     if not name:
         raise UsageError("name a kernel: `triage run FILE.ptx`, or --kernel NAME")
-    budget = Budget(max_instructions=options["budget"])
-    if options["programs"]:
-        budget = replace(budget, max_ctas=options["programs"])
+    options = _RunOptions(
+        words=replace(words, formal=formal),
+        trials=trials_of(read_schedules(schedules), races=races),
+        budget=Budget(max_instructions=budget, **({"max_ctas": programs} if programs else {})),
+        programs=programs,
+        trace=trace,
+        beside=beside,
+        inputs=inputs,
+        dump=dump,
+        gpu=gpu,
+        how=how,
+        as_json=as_json,
+    )
     path, _, entry = name.partition("::")
-    repros = [] if path.endswith((_PTX, ".py")) else _ptx_repros(name)
-    if _is_for_gpu(options):
-        given = partial(named_inputs, options)
-        code = _run_on_gpu(name, given, options, trials, budget)
+    repros = [] if path.endswith((_PTX, ".py")) else find_kernels(name)
+    if gpu.is_meant:
+        code = _run_on_gpu(options)
     elif path.endswith(_PTX):
-        file = (Path(path), entry or None, named_inputs(options))
-        code = _run_files([file], options, trials, budget)
-    elif repros:
-        files = [
-            (repro.ptx, repro.kernel, named_inputs(options, repro)) for repro in repros if repro.ptx
-        ]
-        code = _run_files(files, options, trials, budget)
+        code = _run_files([(Path(path), entry or None, inputs.named())], options)
+    elif repros and all(repro.ptx for repro in repros):
+        files = [(repro.ptx, repro.kernel, inputs.named(repro)) for repro in repros if repro.ptx]
+        code = _run_files(files, options)
     else:
-        code = _run_kernels(options, trials, budget)
+        code = _run_kernels(options)
     raise click.exceptions.Exit(code)
 
 
-def _ptx_repros(name: str) -> list[Repro]:
-    """The repros of this name or pattern, if all of them are of raw PTX."""
-    found = find_kernels(name)
-    return found if all(repro.ptx for repro in found) else []
-
-
-def _run_kernels(options: dict[str, Any], trials: tuple[RunTrial, ...], budget: Budget) -> int:
-    refuse_ptx_options(options)
-    if options["dump"]:
+def _run_kernels(options: _RunOptions) -> int:
+    options.inputs.refuse()
+    if options.dump:
         raise UsageError("--dump is for a file of PTX")
-    if not options["programs"]:
-        budget = replace(budget, max_ctas=PROGRAMS)
-    status = status_console()
-    with preparing(status):
-        selections = select_all(selection_words(options))
+    budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
+    with preparing(status_console()):
+        selections = select_all(options.words)
     with open_results() as store, narrating(status_console(), "executing") as tell:
         report = run_to_the_end(
             run_selections(
-                selections,
-                store,
-                compile_options(options),
-                trials,
-                budget,
-                tell,
-                follow=_follow(options),
+                selections, store, options.how, options.trials, budget, tell, follow=options.follow
             )
         )
     print_remarks((*report.notes, *report.failures))
-    if options["as_json"]:
-        said = {"notes": report.notes, "failures": report.failures}
-        print_json(runs_document(report.rows, **said))
+    if options.as_json:
+        print_json(runs_document(report.rows, notes=report.notes, failures=report.failures))
     else:
         print_said(runs_said(report.rows))
         print_said(traces_said(report.rows))
     return _exit_code(report.rows, has_failures=bool(report.failures))
 
 
-def _run_files(
-    files: Sequence[tuple[Path, str | None, RawInputs]],
-    options: dict[str, Any],
-    trials: tuple[RunTrial, ...],
-    budget: Budget,
-) -> int:
-    if options["beside"]:
+def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _RunOptions) -> int:
+    words, reports = options.words, []
+    if options.beside:
         raise UsageError("--beside is for kernels: a file of PTX has no other configs")
-    if options["dump"] and len(files) > 1:
-        raise UsageError(f"--dump is for one file of PTX, {options['kernel']} names {len(files)}")
-    for name, word in _OF_KERNELS.items():
-        if options[name]:
-            raise UsageError(f"{files[0][0]}: {word} does not apply: PTX is executed as it is")
-    how, reports = compile_options(options), []
+    if options.dump and len(files) > 1:
+        raise UsageError(f"--dump is for one file of PTX, {words.kernel} names {len(files)}")
+    # What chooses among launches, configs and compilers: a file of PTX has none.
+    choosing = replace(words, kernel="", formal=False, surroundings=())
+    if others := spelled(choosing)[2:]:
+        raise UsageError(f"{files[0][0]}: {others[0]} does not apply: PTX is executed as it is")
     with open_results() as store, narrating(status_console(), "executing") as tell:
         for path, entry, inputs in files:
-            found = run_ptx(
+            job = run_ptx(
                 path,
                 entry,
                 inputs,
                 store,
-                how,
-                trials,
-                budget,
+                options.how,
+                options.trials,
+                options.budget,
                 tell,
-                follow=_follow(options),
-                formal=options["formal"],
+                follow=options.follow,
+                formal=words.formal,
             )
-            reports.append(run_to_the_end(found))
-    if options["dump"]:
-        _dump(reports[0], options["dump"])
+            reports.append(run_to_the_end(job))
+    if options.dump:
+        _dump(reports[0], options.dump)
     rows = [report.row for report in reports]
-    if options["as_json"]:
+    if options.as_json:
         notes = [note for report in reports for note in report.notes]
         print_json(runs_document(rows, notes=notes, failures=()))
     else:
@@ -310,15 +381,6 @@ def _run_files(
             print_said(values_said(reports[0].before, reports[0].after))
         print_said(traces_said(rows))
     return _exit_code(rows, has_failures=False)
-
-
-def _follow(options: dict[str, Any]) -> Follow | None:
-    """The tensor element that `--trace` follows; None without `--trace`."""
-    if not options["trace"]:
-        return None
-    read_element(options["trace"])
-    another = read_another(options["beside"]) if options["beside"] else None
-    return partial(follow_value, element=options["trace"], another=another)
 
 
 def _dump(report: RawReport, folder: Path) -> None:
@@ -342,126 +404,75 @@ def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:
 # On a GPU: here, elsewhere by a command, or elsewhere by a file.
 
 
-def _is_for_gpu(options: Mapping[str, Any]) -> bool:
-    """Whether a GPU is to execute it.
-
-    Raises:
-        UsageError: an option of the GPU, and the emulator.
-    """
-    names = {"levels": "-O", "runner": "--runner", "pack": "--pack", "measure": "--measure"}
-    names |= {"sanitize": "--sanitize", "repeats": "--repeat"}
-    own = [word for name, word in names.items() if options[name] not in (None, False)]
-    if own and options["on"] == "emulator":
-        raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
-    return bool(own) or options["on"] == "gpu"
-
-
-def _levels(text: str | None) -> tuple[int, ...] | None:
-    """The levels of `0..3` or `0,3`; None where none are named.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if text is None:
-        return None
-    found: list[int] = []
-    for word in text.split(","):
-        match = _LEVEL.fullmatch(word.strip())
-        if not match:
-            raise UsageError(f"-O {text}: write levels from 0 to 3, for example 0..3 or 0,3")
-        low, high = int(match[1]), int(match[2] or match[1])
-        if low > high:
-            raise UsageError(f"-O {text}: {low} is more than {high}")
-        found += range(low, high + 1)
-    return tuple(dict.fromkeys(found))
-
-
-def _look_at_pack(options: Mapping[str, Any]) -> int:
+def _look_at_pack(gpu: _GpuOptions, how: CompileOptions, *, as_json: bool) -> int:
     """`--inspect` and `--import`: what is there already; the exit code.
 
     Raises:
-        UsageError: a kernel is named as well, or the file is not what it should be.
+        UsageError: the file is not what it should be.
     """
-    word = "--inspect" if options["inspect"] else "--import"
-    if options["kernel"] or (options["inspect"] and options["results"]):
-        raise UsageError(f"{word} takes its kernels from the file: name nothing else")
-    if options["inspect"]:
-        found = inspect_pack(options["inspect"])
-        if options["as_json"]:
-            print_json({"schema": SCHEMA, **found.document})
+    if gpu.inspect:
+        contents = inspect_pack(gpu.inspect)
+        if as_json:
+            print_json({"schema": SCHEMA, **contents.document})
         else:
-            for line in found.lines:
+            for line in contents.lines:
                 print_line(line)
-        return 0 if found.is_ours else 1
+        return 0 if contents.is_ours else 1
+    assert gpu.results
     with open_results() as store, narrating(status_console(), "reading results") as tell:
-        how = compile_options(options)
-        report = run_to_the_end(import_results(options["results"], store, how, tell))
-    return _show(report, options)
+        report = run_to_the_end(import_results(gpu.results, store, how, tell))
+    return _show(report, as_json=as_json)
 
 
-def _run_on_gpu(
-    name: str,
-    inputs: Callable[[Repro], RawInputs],
-    options: Mapping[str, Any],
-    trials: tuple[RunTrial, ...],
-    budget: Budget,
-) -> int:
-    """Launch what is selected on a GPU, or write a pack; the exit code.
-
-    `inputs` gives those of a repro of PTX.
-    """
-    levels = _levels(options["levels"])
+def _run_on_gpu(options: _RunOptions) -> int:
+    """Launch what is selected on a GPU, or write a pack; the exit code."""
+    gpu, how = options.gpu, options.how
     # Before anything is compiled: is there a GPU to be reached?
-    place = None if options["pack"] else place_of(options["runner"])
+    place = None if gpu.pack else place_of(gpu.runner)
     with preparing(status_console()):
-        selections = select_all(replace(selection_words(options), kernel=name))
+        selections = select_all(options.words)
     is_ptx = all(selection.repro.ptx for selection in selections)
-    how = compile_options(options)
     question = GpuQuestion(
         selections=selections,
-        inputs=inputs,
-        levels=((0, 3) if is_ptx else ()) if levels is None else levels,
-        trials=trials,
-        budget=budget,
+        inputs=options.inputs.named,
+        levels=((0, 3) if is_ptx else ()) if gpu.levels is None else gpu.levels,
+        trials=options.trials,
+        budget=options.budget,
         how=Trip(
             command=how.command,
-            limit=options["limit"],
-            repeats=options["repeats"] or REPEATS,
-            sanitize=options["sanitize"],
+            limit=gpu.limit,
+            repeats=gpu.repeats or REPEATS,
+            sanitize=gpu.sanitize,
         ),
-        measure=options["measure"],
+        measure=gpu.measure,
     )
     with open_results() as store, narrating(status_console(), "compiling for a GPU") as tell:
-        if place is None:
-            trip = run_to_the_end(pack_for_gpu(question, options["pack"], store, how, tell))
-            _say_packed(options, len(trip.carried))
+        if gpu.pack:
+            trip = run_to_the_end(pack_for_gpu(question, gpu.pack, store, how, tell))
+            _say_packed(gpu.pack, len(trip.carried), as_json=options.as_json)
             return 0
+        assert place
         report = run_to_the_end(ask_gpu(question, place, store, how, tell))
-    return _show(report, options)
+    return _show(report, as_json=options.as_json)
 
 
-def _say_packed(options: Mapping[str, Any], cubins: int) -> None:
-    path = options["pack"]
-    lines = [
-        f"{path}: {cubins} cubins with their inputs",
-        f"  there:  python3 {path.name} --out results.jsonl",
-        "  here:   triage run --import results.jsonl",
-    ]
-    if options["as_json"]:
+def _say_packed(path: Path, cubins: int, *, as_json: bool) -> None:
+    if as_json:
         print_json({"schema": SCHEMA, "pack": str(path), "cubins": cubins})
         return
-    for line in lines:
-        print_line(line)
+    print_line(f"{path}: {cubins} cubins with their inputs")
+    print_line(f"  there:  python3 {path.name} --out results.jsonl")
+    print_line("  here:   triage run --import results.jsonl")
 
 
-def _show(report: GpuReport, options: Mapping[str, Any]) -> int:
+def _show(report: GpuReport, *, as_json: bool) -> int:
     print_remarks(report.notes)
     rows = report.rows
-    if options["as_json"]:
+    if as_json:
         print_json(runs_document(rows, device=report.device.name, notes=report.notes))
     else:
         print_said(measured_said(rows, report.device.name))
         print_said(times_said(rows, report.device.name))
-    if any(row.run.is_wrong or any(each.errors for each in row.sanitizers) for row in rows):
+    if any(row.run.is_wrong or any(tool.errors for tool in row.sanitizers) for row in rows):
         return 1
     return 4 if any(row.run is RunVerdict.NOT_RUN for row in rows) else 0

@@ -8,7 +8,7 @@ import click
 
 from harness.cli.amounts import once
 from harness.cli.main import CONTEXT
-from harness.cli.options import holds_option, json_option
+from harness.cli.options import as_value, holds_option, json_option
 from harness.cli.output import print_json, print_said
 from harness.cli.results import read_results
 from harness.judging.followed import read_while
@@ -27,50 +27,44 @@ Nothing is compiled: it is what `triage compile` and `triage matrix run` found, 
 each cell. In the sparklines a version is a character; x did not compile, · is not known."""
 
 
+def _options(*, config: str | None, **which: Any) -> HistoryOptions:  # noqa: ANN401 - its fields
+    return HistoryOptions(config=config or "", **which)
+
+
 @click.command("history", context_settings=CONTEXT, epilog=_EPILOG)
-@click.option(
-    "--kernel",
-    multiple=True,
-    callback=once,
-    required=True,
-    metavar="KERNEL",
-    help="A kernel with results, or a pattern.",
+@as_value(
+    "options",
+    _options,
+    click.option(
+        "--kernel",
+        multiple=True,
+        callback=once,
+        required=True,
+        metavar="KERNEL",
+        help="A kernel with results, or a pattern.",
+    ),
+    click.option("--config", metavar="FILTER", help='"num_warps=4|8,maxnreg=none".'),
+    click.option("--sm", multiple=True, metavar="SM", help="GPU target: 90a, sm_100a. Repeatable."),
+    click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),
+    click.option(
+        "--set",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Only launches with this override. Repeatable.",
+    ),
+    click.option("--triton", metavar="X", help="Only this version, or specifier ('>=3.6')."),
+    click.option("--ptxas", metavar="X", help="Only this version, or specifier ('>=13.1,<13.4')."),
+    click.option("--compiler", metavar="KIND", help="Only this compiler: 'nvcc', 'nvcc>=13'."),
+    click.option("--assembler", metavar="KIND", help="Only this assembler, in the same way."),
 )
-@click.option("--config", metavar="FILTER", help='"num_warps=4|8,maxnreg=none".')
-@click.option("--sm", multiple=True, metavar="SM", help="GPU target: 90a, sm_100a. Repeatable.")
-@click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them.")
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Only launches with this override. Repeatable.",
-)
-@click.option("--triton", metavar="X", help="Only this version, or specifier ('>=3.6').")
-@click.option("--ptxas", metavar="X", help="Only this version, or specifier ('>=13.1,<13.4').")
-@click.option("--compiler", metavar="KIND", help="Only this compiler: 'nvcc', 'nvcc>=13'.")
-@click.option("--assembler", metavar="KIND", help="Only this assembler, in the same way.")
 @holds_option
 @json_option
-def command(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def command(*, options: HistoryOptions, condition: str | None, as_json: bool) -> None:
     """Show one row a version of Triton and ptxas: verdict, registers and spills over time."""
-    condition = read_while(options["condition"])
+    holds = read_while(condition)
     with read_results() as store:
-        rows = read_history(
-            store,
-            HistoryOptions(
-                kernel=options["kernel"],
-                sm=options["sm"],
-                triton=options["triton"],
-                ptxas=options["ptxas"],
-                compiler=options["compiler"],
-                assembler=options["assembler"],
-                launch=options["launch"],
-                set=options["overrides"],
-                config=options["config"] or "",
-            ),
-        )
-    if options["as_json"]:
-        print_json(history_document(rows, condition))
+        rows = read_history(store, options)
+    if as_json:
+        print_json(history_document(rows, holds))
     else:
-        print_said(history_said(rows, condition))
+        print_said(history_said(rows, holds))

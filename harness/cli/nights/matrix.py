@@ -6,16 +6,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
-from harness.cells.places import CompileOptions, RunProgress
+from harness.cells.places import CompileOptions
 from harness.cells.repros.find import near_names
 from harness.cli.amounts import SECONDS, FilePath, read_amount
-from harness.cli.gpu_way import executed_on, is_on_gpu
+from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, json_option, package_version_option, scheduler_option
+from harness.cli.options import SilentOption, json_option, package_version_option
 from harness.cli.output import (
     command_line,
     print_json,
@@ -29,7 +28,7 @@ from harness.cli.output import (
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
-from harness.cli.running import run_to_the_end
+from harness.cli.running import jobs_option, no_cache_option, run_to_the_end, scheduler_option
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.matrix.diff.words import changes_said
 from harness.matrix.file import find_matrix_file, read_matrix
@@ -44,11 +43,8 @@ from harness.matrix.nights.listing import (
 )
 from harness.matrix.nights.merge import merge_stores
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
-from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.rules import Shard, parse_selector
-from harness.store.store import Store
 from harness.values.errors import UsageError
-from harness.values.matrix import Matrix
 
 _EPILOG = """\b
 Example:
@@ -112,10 +108,8 @@ def _seconds(
     parameter: click.Parameter,
     text: str | None,
 ) -> float | None:
-    if text is None:
-        return None
-    seconds = read_amount(text, SECONDS)
-    if not seconds:
+    seconds = None if text is None else read_amount(text, SECONDS)
+    if text is not None and not seconds:
         raise click.BadParameter(
             f"{text!r} is not a duration; write 90s, 30m or 2h", param=parameter
         )
@@ -154,12 +148,7 @@ command.add_command(merge)
     metavar="NAME",
     help="Shards with the same name are one run, once they are merged (`triage matrix merge`).",
 )
-@click.option(
-    "--jobs",
-    cls=SilentOption,
-    type=click.IntRange(1, 512),
-    help="Compilers at once. Default: all cores.",
-)
+@jobs_option
 @scheduler_option("Have captures and their cells worked on")
 @click.option(
     "--max-time",
@@ -175,108 +164,103 @@ command.add_command(merge)
     is_flag=True,
     help="Only list the cells, and why others are not.",
 )
-@click.option(
-    "--run",
-    is_flag=True,
-    help="Execute the cells on the emulator too, on small inputs, as `triage run` does.",
+@execution_of(
+    "Execute the cells on the emulator too, on small inputs, as `triage run` does.",
+    "On a GPU their cubins are launched.",
+    formal=False,
 )
-@executed_on("On a GPU their cubins are launched.")
 @click.option("--dry-run", cls=SilentOption, is_flag=True, help="Only say how much there is to do.")
-@click.option("--no-cache", cls=SilentOption, is_flag=True, help="Compile again what is stored.")
+@no_cache_option
 @click.option(
     "--strict-fixed", cls=SilentOption, is_flag=True, help="Exit with 5 where something was fixed."
 )
 @json_option
-def run(**options: Any) -> None:  # noqa: ANN401 - click's options, typed by their declarations
+def run(
+    *,
+    file: Path | None,
+    only: Sequence[str],
+    package_version: str | None,
+    shard: str,
+    night: str | None,
+    jobs: int | None,
+    scheduler: str | None,
+    max_time: float | None,
+    as_list: bool,
+    execution: Execution,
+    dry_run: bool,
+    no_cache: bool,
+    strict_fixed: bool,
+    as_json: bool,
+) -> None:
     """Run every cell of the matrix; cells whose result cannot have changed need no work.
 
     Killed or stopped, the same command goes on where it was. --list and --dry-run answer from what
     is stored: they install, fetch, capture and compile nothing.
     """
-    matrix = read_matrix(options["file"] or find_matrix_file())
-    how = _options(options, matrix)
-    status = status_console()
-    with open_results() as store:
-        if options["as_list"] or options["dry_run"]:
-            plan = make_plan(matrix, how, store, installs=False)
-            listing = run_to_the_end(list_matrix(matrix, store, how, plan))
-            _tell_listing(listing, options)
-            has_cells = listing.cells or listing.uncaptured
-            raise click.exceptions.Exit(4 if listing.failures else 0 if has_cells else 3)
-        with preparing(status):
-            plan = make_plan(matrix, how, store)
-        with show_progress(status) as progress:
-            where = options["scheduler"]
-            report = run_to_the_end(_run(matrix, store, how, progress, plan, where))
-    _tell(report, as_json=options["as_json"])
-    raise click.exceptions.Exit(report.exit_code(strict_fixed=options["strict_fixed"]))
-
-
-async def _run(
-    matrix: Matrix,
-    store: Store,
-    how: MatrixOptions,
-    progress: RunProgress,
-    plan: MatrixPlan,
-    where: str | None,
-) -> MatrixReport:
-    if where is None:
-        return await run_matrix(matrix, store, how, progress, plan)
-    from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415 - only where it is wanted
-
-    async with open_machines(where, work_on_capture) as machines:
-        return await run_matrix(matrix, store, how, progress, plan, machines)
-
-
-def _jobs(options: dict[str, Any]) -> int:
-    where: str | None = options["scheduler"]
-    if where is None:
-        return options["jobs"] or 0
-    if is_on_gpu(options):
+    matrix = read_matrix(file or find_matrix_file())
+    if scheduler and execution.on_gpu:
         raise UsageError(
             "--on gpu launches from this machine: first compile with --scheduler, then run the same"
             " with --on gpu and without --scheduler, which compiles nothing again"
         )
-    return local_workers(where) or 0
-
-
-def _options(options: dict[str, Any], matrix: Matrix) -> MatrixOptions:
     try:
-        only = [parse_selector(text) for text in options["only"]]
+        selectors = [parse_selector(text) for text in only]
     except UsageError as error:
-        raise UsageError(f"--only {error}; {near_names(' '.join(options['only']))}") from error
-    on_gpu = is_on_gpu(options)
-    return MatrixOptions(
-        only=only,
-        shard=Shard.parse(options["shard"]),
-        night=options["night"],
-        max_time=options["max_time"],
-        run=options["run"] or options["on"] is not None or on_gpu,
-        on_gpu=on_gpu,
-        runner=options["runner"],
-        package_version=options["package_version"],
+        raise UsageError(f"--only {error}; {near_names(' '.join(only))}") from error
+    how = MatrixOptions(
+        only=selectors,
+        shard=Shard.parse(shard),
+        night=night,
+        max_time=max_time,
+        run=execution.run,
+        on_gpu=execution.on_gpu,
+        runner=execution.runner,
+        package_version=package_version,
         work=CompileOptions(
-            jobs=_jobs(options),
+            jobs=(local_workers(scheduler) if scheduler else jobs) or 0,
             timeout=matrix.timeout,
-            use_cache=not options["no_cache"],
-            command=command_line(_whole(sys.argv[1:], options["night"])),
+            use_cache=not no_cache,
+            command=command_line(_whole(sys.argv[1:], night)),
         ),
     )
+    status = status_console()
+    with open_results() as store:
+        if as_list or dry_run:
+            plan = make_plan(matrix, how, store, installs=False)
+            listing = run_to_the_end(list_matrix(matrix, store, how, plan))
+            _tell_listing(listing, as_json=as_json, as_list=as_list, dry_run=dry_run)
+            has_cells = listing.cells or listing.uncaptured
+            raise click.exceptions.Exit(4 if listing.failures else 0 if has_cells else 3)
+        with preparing(status):
+            plan = make_plan(matrix, how, store)
+
+        async def run() -> MatrixReport:
+            if scheduler is None:
+                return await run_matrix(matrix, store, how, progress, plan)
+            from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415 - only where it is wanted
+
+            async with open_machines(scheduler, work_on_capture) as machines:
+                return await run_matrix(matrix, store, how, progress, plan, machines)
+
+        with show_progress(status) as progress:
+            report = run_to_the_end(run())
+    _tell(report, as_json=as_json)
+    raise click.exceptions.Exit(report.exit_code(strict_fixed=strict_fixed))
 
 
 def _whole(words: Sequence[str], night: str | None) -> list[str]:
     """The words that all shards of one night share; those of any other run, as they are."""
     if night is None:
         return list(words)
-    kept: list[str] = []
+    shared: list[str] = []
     following = iter(words)
     for word in following:
         name, equals, _ = word.partition("=")
         if name not in ("--shard", "--night"):
-            kept.append(word)
+            shared.append(word)
         elif not equals:
             next(following, None)
-    return kept
+    return shared
 
 
 def _tell_notes(warnings: tuple[str, ...], failures: tuple[str, ...]) -> None:
@@ -296,13 +280,13 @@ def _tell(report: MatrixReport, *, as_json: bool) -> None:
         print_said(changes_said(report.changes), whole_lines=True)
 
 
-def _tell_listing(listing: Listing, options: dict[str, Any]) -> None:
+def _tell_listing(listing: Listing, *, as_json: bool, as_list: bool, dry_run: bool) -> None:
     _tell_notes(listing.warnings, listing.failures)
-    if options["as_json"]:
-        print_json(listing_document(listing, cells=options["as_list"]))
+    if as_json:
+        print_json(listing_document(listing, cells=as_list))
         return
-    if options["as_list"]:
+    if as_list:
         for line in listing_lines(listing):
             print_line(line)
-    if options["dry_run"]:
+    if dry_run:
         print_line(estimate_words(listing.estimate))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import replace
+from dataclasses import fields, replace
 from unittest.mock import patch
 
 import pytest
@@ -20,7 +20,7 @@ from harness.cells.spelling import (
     spell_command,
     words_of,
 )
-from harness.cli.running import selection_words
+from harness.cli.running import read_selection
 from harness.io.processes.machine import PASS_ENV
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
@@ -28,6 +28,12 @@ from harness.values.row import Row
 TEXT = st.text(st.characters(exclude_categories=["C"], exclude_characters="\0,="), min_size=1)
 WORDS = TEXT.filter(lambda text: bool(text.strip()))
 FEW = st.lists(WORDS, max_size=2).map(tuple)
+NAMES = {field.name for field in fields(SelectionOptions)} - {"surroundings", "formal"}
+
+
+def selection_of(command: str) -> SelectionOptions:
+    params = parse(command).params
+    return read_selection(**{name: params[name] for name in NAMES})
 
 
 @given(
@@ -49,14 +55,13 @@ FEW = st.lists(WORDS, max_size=2).map(tuple)
 def test_what_is_spelled_is_read_as_it_was_meant(words: SelectionOptions, passed: set[str]) -> None:
     around = tuple(word for name in sorted(passed) for word in ("--pass-env", name))
     command = spell_command("compile", replace(words, surroundings=around))
-    assert selection_words(parse(command).params) == words
+    assert selection_of(command) == words
     assert shlex.split(command)[len(shlex.split(command)) - len(around) :] == list(around)
 
 
 def test_what_launch_code_is_passed_is_spelled() -> None:
     with patch.dict(os.environ, {PASS_ENV: "B,A", "TRIAGE_CONFINE": "off"}):
-        params = parse("triage compile --kernel k").params
-        words = selection_words(params)
+        words = selection_of("triage compile --kernel k")
     assert words.surroundings == ("--pass-env", "A", "--pass-env", "B", "--confine", "off")
 
 
