@@ -18,9 +18,8 @@ from harness.bisect.ir_difference import StageStory, compare_stages, first_trap
 from harness.bisect.log import Answers, BisectLog, BisectOptions, in_order
 from harness.bisect.search import Finding, Probe, Tally, next_probes, runs_to_trust
 from harness.bisect.words import BisectReport
-from harness.cells.elsewhere import Elsewhere
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
-from harness.cells.places import CompileOptions, record_of, work
+from harness.cells.places import CompileOptions, Elsewhere, record_of, work
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end

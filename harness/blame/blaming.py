@@ -29,8 +29,8 @@ from harness.blame.lines import (
 from harness.blame.words import BlameReport, blame
 from harness.cells.evaluate import cell_evidence
 from harness.cells.places import CompileOptions, work
+from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.assemble import PtxInput, assemble
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import front_end
@@ -233,14 +233,14 @@ async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | 
     sha256 = bench.store.artifacts.put(variant.text.encode())
     target = pair.cell.cell.target
     other = target.suffix and facts.target != str(target) and pair.cell.launch
-    # By its bytes, not by its program: line information is what is varied.
-    source = PtxInput(
+    program = LoweredProgram(
         sha256=sha256,
-        body_sha256=f"bytes {sha256}",
-        version=facts.version,
+        # By its bytes, not by its program: line information is what is varied.
+        reading=PtxReading(facts=facts, body_sha256=f"bytes {sha256}"),
+        flags=variant.flags,
         target=str(target) if other else None,
     )
-    kept = await assemble(bench, source, ptxas=pair.ptxas, flags=variant.flags)
+    kept = await PTXAS_BACK_END.assemble(bench, program, pair.ptxas)
     reading = PtxReading(facts=facts, body_sha256=body_sha256(variant.text))
     evidence = cell_evidence(
         target=target, limits=pair.cell.limits, reading=reading, assembly=kept.value

@@ -1,11 +1,19 @@
-"""`triage compile`: every config of the kernels on every toolchain and target selected."""
+"""`triage compile`: every config of the kernels on every toolchain and target selected.
+
+What comes of it is a report, the document that `--json` prints, and (`--save`) files.
+"""
 
 from __future__ import annotations
 
+import re
 import time
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
-from harness.cells.document import CompileReport
+import msgspec
+
 from harness.cells.places import (
     CompileOptions,
     Run,
@@ -17,9 +25,26 @@ from harness.cells.places import (
     work_off,
 )
 from harness.frontends.base import Selection
+from harness.io.files.locations import storage_error
+from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store
+from harness.tables.survivors import group_rows, survivors
 from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.row import Row
+from harness.values.row import SCHEMA, Row
+
+
+class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The rows in plan order, and what else a reader should know.
+
+    `failures` are the captures that failed where others succeeded. `cpu_seconds` is what the
+    compilers used in this run, `wall_seconds` the run as a whole.
+    """
+
+    rows: tuple[Row, ...]
+    failures: tuple[str, ...]
+    notes: tuple[str, ...]
+    wall_seconds: float
+    cpu_seconds: float
 
 
 async def compile_selections(
@@ -40,7 +65,10 @@ async def compile_selections(
     async with work(store, options) as (bench, run_id):
         run = Run(bench=bench, run=run_id, progress=progress, steering=steering or Steering())
         run.notes.extend(note for selection in selections for note in selection.notes)
-        rows = await _every_place(run, selections)
+        places = [place for selection in selections for place in places_of(selection)]
+        by_place: dict[int, list[Row]] = {}
+        await work_off(run, places, captures_of(places), keep=by_place.__setitem__)
+        rows = [row for index in range(len(places)) for row in by_place[index]]
         if not rows:
             raise _nothing(run, selections[0])
         cpu_seconds = bench.cpu_seconds
@@ -53,14 +81,6 @@ async def compile_selections(
     )
 
 
-async def _every_place(run: Run, selections: Sequence[Selection]) -> list[Row]:
-    """The rows of all places in their order, worked on capture by capture."""
-    places = [place for selection in selections for place in places_of(selection)]
-    rows: dict[int, list[Row]] = {}
-    await work_off(run, places, captures_of(places), keep=rows.__setitem__)
-    return [row for index in range(len(places)) for row in rows[index]]
-
-
 def _nothing(run: Run, selection: Selection) -> TriageError:
     """Why there is not one cell."""
     if run.failures:
@@ -69,6 +89,74 @@ def _nothing(run: Run, selection: Selection) -> TriageError:
     for config in run.configs:
         for name, value in config.items:
             values.setdefault(name, set()).add(str(value))
-    known = "; ".join(f"{name}: {', '.join(sorted(found))}" for name, found in values.items())
-    wanted = ",".join(f"{name}={'|'.join(allowed)}" for name, allowed in selection.config.wanted)
-    return EmptySelectionError(f"--config {wanted} matches none of the configs, which have {known}")
+    configs = "; ".join(f"{name}: {', '.join(sorted(texts))}" for name, texts in values.items())
+    words = ",".join(f"{name}={'|'.join(allowed)}" for name, allowed in selection.config.wanted)
+    return EmptySelectionError(
+        f"--config {words} matches none of the configs, which have {configs}"
+    )
+
+
+def compile_document(report: CompileReport) -> dict[str, Any]:
+    """As `--json` prints it."""
+    return {
+        "schema": SCHEMA,
+        "cells": report.rows,
+        "summary": {
+            "verdicts": Counter(row.verdict for row in report.rows),
+            "survivorship": [
+                {
+                    "kernel": rows[0].kernel,
+                    "target": rows[0].target,
+                    "launch": rows[0].launch,
+                    "triton": rows[0].triton,
+                    "ptxas": rows[0].ptxas,
+                    "compiler": rows[0].compiler,
+                    "compiler_version": rows[0].compiler_version,
+                    "assembler": rows[0].assembler,
+                    "headline": survived.headline,
+                    "groups": [
+                        {
+                            "verdict": fate.verdict.value,
+                            "count": len(fate.rows),
+                            "where": fate.where,
+                            "reason": fate.reason,
+                            "at_fault": fate.at_fault,
+                        }
+                        for fate in survived.fates
+                    ],
+                }
+                for rows in group_rows(report.rows)
+                for survived in [survivors(rows)]
+            ],
+            "notes": report.notes,
+            "failures": report.failures,
+            "wall_seconds": round(report.wall_seconds, 3),
+            "cpu_seconds": round(report.cpu_seconds, 3),
+        },
+    }
+
+
+def save_cells(store: Store, rows: Sequence[Row], folder: Path) -> int:
+    """Write `FOLDER/CELL/STAGE` and `row.json` for each row; how many files were written.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    count = 0
+    for row in rows:
+        # A cell id has slashes and signs that a shell or a file system minds.
+        place = folder / (re.sub(r"[^\w.=,@+-]+", "_", row.cell)[:180] + f"-{row.short}")
+        files = {"row.json": msgspec.json.format(msgspec.json.encode(row), indent=2)}
+        record = store.find_cells(row.cell)[0]
+        for stage in STAGES:
+            data = stage_bytes(store, record, stage)
+            if data is not None:
+                files[f"kernel.{stage}"] = data
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            for name, data in files.items():
+                (place / name).write_bytes(data)
+        except OSError as error:
+            raise storage_error(error, place, "write", option="--save") from error
+        count += len(files)
+    return count

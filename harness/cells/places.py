@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -18,7 +18,7 @@ from msgspec import structs
 from harness.cells.evaluate import Evaluated, evaluate, with_flags
 from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench
-from harness.frontends.registry import OpenSessions, plan_launch, stored_launch
+from harness.frontends.registry import OpenSessions, front_end, plan_launch
 from harness.io.processes import machine
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.ptxas.options import FlagChange
@@ -279,7 +279,7 @@ def _noted(run: Run, plan: Plan) -> Plan:
 def stored_place(run: Run, place: CapturePlace) -> Plan | None:
     """The cells of one place, if its capture is stored; no child is started, nothing is fetched."""
     try:
-        plan = stored_launch(run.bench, place)
+        plan = front_end(place.compiler.kind).stored_plan(run.bench, place)
     except TriageError as error:
         run.failures.append(error)
         return Plan(cells=())
@@ -353,3 +353,22 @@ def record_of(done: Evaluated) -> ResultRecord:
         evidence=done.evidence,
         signature=done.signature,
     )
+
+
+class Elsewhere(Protocol):
+    """Machines that make evidence: what is evaluated here afterwards finds it, and makes the rest.
+
+    `at_once` is how many selections they can work on side by side.
+    """
+
+    @property
+    def at_once(self) -> int:
+        """As above."""
+
+    async def make(self, bench: Workbench, selection: Selection) -> Sequence[str]:
+        """Have the cells of a selection compiled; what came back is stored. What was in the way.
+
+        Raises:
+            InfrastructureError: the machines are lost, or the scheduler is.
+            StorageError: the evidence cannot be kept.
+        """

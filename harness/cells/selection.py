@@ -9,16 +9,17 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from msgspec import structs
+from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, header_value
 from harness.cells.repros.find import find_kernels
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
-from harness.frontends.registry import back_end, front_end, kinds, takes, unassembled
+from harness.frontends.registry import front_end, reader_of, unassembled
 from harness.io.packages.versions import LATEST
 from harness.values.errors import EmptySelectionError, UsageError
-from harness.values.kernel import ConfigFilter, LaunchSpec, Repro, Scalar
+from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
 from harness.values.toolchain import (
@@ -46,16 +47,17 @@ def select(options: SelectionOptions) -> Selection:
         UsageError: something named does not exist, or `--kernel` means several kernels.
         InfrastructureError: a toolchain cannot be installed.
     """
-    found = find_kernels(options.kernel)
-    if len(found) > 1:
-        names = ", ".join(repro.name for repro in found[:8])
+    repros = find_kernels(options.kernel)
+    if len(repros) > 1:
+        names = ", ".join(repro.name for repro in repros[:8])
         raise UsageError(f"--kernel {options.kernel}: this command takes one; name one of {names}")
-    first, *others = _select(options, found[0])
-    if others:
-        kinds = " and ".join(_back_end(each).title for each in (first, *others))
-        raise UsageError(f"--sm: {first.repro.name} goes through {kinds}; name targets of one")
-    tool, notes = _back_end(first).disassembler()
-    return replace(first, nvdisasm=tool, notes=notes)
+    by_assembler = _select(options, repros[0])
+    if len(by_assembler) > 1:
+        kinds = " and ".join(back.title for _, back in by_assembler)
+        raise UsageError(f"--sm: {repros[0].name} goes through {kinds}; name targets of one")
+    selection, back = by_assembler[0]
+    tool, notes = back.disassembler()
+    return replace(selection, nvdisasm=tool, notes=notes)
 
 
 def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
@@ -78,12 +80,11 @@ def select_repros(options: SelectionOptions, repros: Sequence[Repro]) -> tuple[S
     tools: dict[str, tuple[Tool | None, tuple[str, ...]]] = {}
     for repro in repros:
         try:
-            found = _select(options, repro)
+            by_assembler = _select(options, repro)
         except UsageError as error:
             refusals.append(error)
             continue
-        for selection in found:
-            back = _back_end(selection)
+        for selection, back in by_assembler:
             if back.kind not in tools:
                 tools[back.kind] = back.disassembler()
             tool, notes = tools[back.kind]
@@ -94,69 +95,51 @@ def select_repros(options: SelectionOptions, repros: Sequence[Repro]) -> tuple[S
     return (replace(selections[0], notes=(*selections[0].notes, *left_out)), *selections[1:])
 
 
-def _back_end(selection: Selection) -> BackEnd:
-    return back_end(selection.repro.front_end, selection.targets[0])
-
-
-def _select(options: SelectionOptions, repro: Repro) -> list[Selection]:
+def _select(options: SelectionOptions, repro: Repro) -> list[tuple[Selection, BackEnd]]:
     """One for each assembler that the targets go through."""
-    config = ConfigFilter.parse(options.config)
-    repro = _narrowed(_in_language(repro, options), options)
+    config = options.filter
+    specs = _named_launches(options, repro)
+    if any(spec.from_ptx for spec in specs):
+        # What goes on from PTX needs no compiler for it.
+        if len(specs) > 1:
+            raise UsageError(
+                f"--launch {options.launch}: {repro.name} starts from PTX or before it; name one "
+                f"of {', '.join(spec.name for spec in specs)}"
+            )
+        repro = structs.replace(repro, launches=specs)
     if options.freeze_ptx and not (options.ptxas or options.assembler):
         raise UsageError("--freeze-ptx gives one PTX to several ptxas; name them with --ptxas")
     targets = choose_targets(options, repro)
     launches = choose_launches(options, repro)
-    compilers = _compilers(options, repro)
-    end = front_end(repro.front_end)
-    shared: dict[str, list[Target]] = {}
+    front = reader_of(repro, options.compiler)
+    if not repro.ptx:
+        repro = structs.replace(repro, compiler=front.kind)
+    by_kind: dict[str, tuple[BackEnd, list[Target]]] = {}
     for target in targets:
-        shared.setdefault(end.back_end(target).kind, []).append(target)
-    backs = [end.back_end(mine[0]) for mine in shared.values()]
-    named = _assembler_words(options, repro, end, backs)
+        back = front.back_end(target)
+        by_kind.setdefault(back.kind, (back, []))[1].append(target)
+    words = _assembler_words(options, repro, front, [back for back, _ in by_kind.values()])
+    assemblers = {kind: _assemblers(repro, by_kind[kind][0], words[kind]) for kind in by_kind}
+    compilers = _compilers(options, repro, front)
     return [
-        Selection(
-            repro=repro,
-            launches=launches,
-            targets=tuple(shared[back.kind]),
-            compilers=compilers,
-            ptxas=_assemblers(repro, back, named[back.kind]),
-            config=config,
-            freeze_ptx=options.freeze_ptx,
-            nvdisasm=None,
-            is_compiler_named=bool(options.triton or options.compiler),
-            formal=options.formal,
-            surroundings=tuple(options.surroundings),
+        (
+            Selection(
+                repro=repro,
+                launches=launches,
+                targets=tuple(group),
+                compilers=compilers,
+                ptxas=assemblers[kind],
+                config=config,
+                freeze_ptx=options.freeze_ptx,
+                nvdisasm=None,
+                is_compiler_named=bool(options.triton or options.compiler),
+                formal=options.formal,
+                surroundings=tuple(options.surroundings),
+            ),
+            back,
         )
-        for back in backs
+        for kind, (back, group) in by_kind.items()
     ]
-
-
-def _in_language(repro: Repro, options: SelectionOptions) -> Repro:
-    """A file may be read by several compilers: `--compiler` says which one is meant."""
-    for text in options.compiler:
-        kind = _KIND.match(text)
-        if not repro.group and kind and kind[0] in kinds() and _takes(kind[0], repro.file.suffix):
-            return structs.replace(repro, compiler=kind[0])
-    return repro
-
-
-def _takes(kind: str, suffix: str) -> bool:
-    suffixes, modules = takes(kind)
-    if suffix == ".py":
-        return kind == TRITON or bool(modules)
-    return kind != TRITON and suffix in suffixes
-
-
-def _narrowed(repro: Repro, options: SelectionOptions) -> Repro:
-    """A repro that goes on from PTX, where that is the launch chosen, needs no Triton for it."""
-    specs = _named_launches(options, repro)
-    starts = any(spec.from_ptx for spec in specs)
-    if starts and len(specs) > 1:
-        raise UsageError(
-            f"--launch {options.launch}: {repro.name} starts from PTX or before it; name one of "
-            f"{', '.join(spec.name for spec in specs)}"
-        )
-    return structs.replace(repro, launches=specs) if starts else repro
 
 
 def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...]:
@@ -174,9 +157,10 @@ def choose_targets(options: SelectionOptions, repro: Repro) -> tuple[Target, ...
         if target.capability < since:
             raise UsageError(f"{target}: the suffix {target.suffix} exists from sm_{since} on")
         if not repro.ptx and target.capability not in KNOWN_CAPABILITIES:
-            known = ", ".join(str(capability) for capability in sorted(KNOWN_CAPABILITIES))
+            numbers = ", ".join(map(str, sorted(KNOWN_CAPABILITIES)))
             raise UsageError(
-                f"{target}: no GPU of this compute capability is known; the known ones are {known}"
+                f"{target}: no GPU of this compute capability is known; "
+                f"the known ones are {numbers}"
             )
     return targets
 
@@ -219,10 +203,9 @@ def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str
         if name not in parameters:
             near = difflib.get_close_matches(name, parameters, n=1)
             hint = f"did you mean {near[0]}? " if near else ""
-            known = ", ".join(parameters) or "none"
             raise UsageError(
                 f"--set {name}: launch {spec.name} of {repro.name} has no such parameter; "
-                f"{hint}it has {known}"
+                f"{hint}it has {', '.join(parameters) or 'none'}"
             )
         if name in overrides:
             raise UsageError(f"--set {name} is given twice; which one is meant?")
@@ -243,38 +226,36 @@ def _in_header(name: str, text: str) -> str:
         raise UsageError(f"--set {name}: {error}") from error
 
 
-def _compilers(options: SelectionOptions, repro: Repro) -> tuple[Compiler, ...]:
-    end = front_end(repro.front_end)
-    found: list[Compiler] = []
-    # The version that a repro names is that of its compiler; its PTX has been through it.
-    own = repro.version if repro.compiler == end.kind else None
-    for word in _compiler_words(options, repro, end) or [own or INSTALLED]:
-        if word == INSTALLED:
-            found.append(end.default())
-            continue
-        versions = end.select(word)
-        if not versions:
-            raise EmptySelectionError(
-                f"{_option_of(end)} {word}: the package index has no such {end.title}"
-            )
-        found.extend(end.install(version) for version in versions)
-    return tuple(dict.fromkeys(found))
-
-
-def _compiler_words(options: SelectionOptions, repro: Repro, end: FrontEnd) -> list[str]:
-    """The versions that `--triton` and `--compiler` name."""
-    if options.triton and end.kind != TRITON:
-        said = "PTX has been through Triton" if repro.ptx else f"it is compiled by {end.title}"
-        raise UsageError(f"{repro.name}: {said}; --triton does not apply")
+def _compilers(options: SelectionOptions, repro: Repro, front: FrontEnd) -> tuple[Compiler, ...]:
+    """The versions that `--triton` and `--compiler` name; else the repro's, or the default."""
+    if options.triton and front.kind != TRITON:
+        why = "PTX has been through Triton" if repro.ptx else f"it is compiled by {front.title}"
+        raise UsageError(f"{repro.name}: {why}; --triton does not apply")
     words = list(options.triton)
     for text in options.compiler:
         kind, spec = _kind_and_spec("--compiler", text, (INSTALLED, LATEST), "triton==3.6.0")
-        if kind != repro.front_end:
+        if kind != front.kind:
             raise UsageError(
-                f"--compiler {text}: {repro.name} is compiled by {end.title} ({end.kind})"
+                f"--compiler {text}: {repro.name} is compiled by {front.title} ({front.kind})"
             )
         words.append(spec or INSTALLED)
-    return words
+    # The version that a repro names is that of its compiler; its PTX has been through it.
+    own = repro.version if repro.compiler == front.kind else None
+    compilers: list[Compiler] = []
+    option = "--triton" if front.kind == TRITON else "--compiler"
+    for word in words or [own or INSTALLED]:
+        if word != INSTALLED:
+            compilers += map(front.install, _versions(front, option, word))
+        else:
+            compilers.append(front.default())
+    return tuple(dict.fromkeys(compilers))
+
+
+def _versions(tool: FrontEnd | BackEnd, option: str, spec: str) -> list[Version]:
+    versions = tool.select(spec)
+    if not versions:
+        raise EmptySelectionError(f"{option} {spec}: the package index has no such {tool.title}")
+    return versions
 
 
 def _kind_and_spec(option: str, text: str, words: Sequence[str], example: str) -> tuple[str, str]:
@@ -288,13 +269,8 @@ def _kind_and_spec(option: str, text: str, words: Sequence[str], example: str) -
     return kind[0] if kind else "", spec
 
 
-def _option_of(end: FrontEnd) -> str:
-    """The option that names a version of this compiler."""
-    return "--triton" if end.kind == TRITON else "--compiler"
-
-
 def _assembler_words(
-    options: SelectionOptions, repro: Repro, end: FrontEnd, backs: Sequence[BackEnd]
+    options: SelectionOptions, repro: Repro, front: FrontEnd, backs: Sequence[BackEnd]
 ) -> dict[str, list[str]]:
     """For each of `backs` the versions that `--ptxas` and `--assembler` name, by kind.
 
@@ -304,45 +280,40 @@ def _assembler_words(
     defaults = {back.kind: back.default for back in backs}
     words: dict[str, list[str]] = {kind: [] for kind in defaults}
     real = [back for back in backs if back.kind != NO_ASSEMBLER]
-    who = " or ".join(back.title for back in real)
+    titles = " or ".join(back.title for back in real)
     if options.ptxas:
         if PTXAS not in words:
-            said = f"it is assembled by {who}" if who else unassembled(end)
+            why = f"it is assembled by {titles}" if titles else unassembled(front)
             hint = "".join(f", write --assembler {back.kind}==VERSION" for back in real[:1])
-            raise UsageError(f"{repro.name}: {said}; --ptxas does not apply{hint}")
+            raise UsageError(f"{repro.name}: {why}; --ptxas does not apply{hint}")
         words[PTXAS] += options.ptxas
     for text in options.assembler:
         kind, spec = _kind_and_spec("--assembler", text, (BUNDLED, LATEST), "ptxas==13.1.115")
-        if kind not in [back.kind for back in real]:
-            kinds = ", ".join(back.kind for back in real)
-            said = f"{repro.name} is assembled by {who} ({kinds})" if who else unassembled(end)
-            raise UsageError(f"--assembler {text}: {said}")
+        kinds = [back.kind for back in real]
+        if kind not in kinds:
+            who = f"{repro.name} is assembled by {titles} ({', '.join(kinds)})"
+            raise UsageError(f"--assembler {text}: {who if titles else unassembled(front)}")
         words[kind].append(spec or defaults[kind])
-    return {kind: found or [defaults[kind]] for kind, found in words.items()}
+    return {kind: versions or [defaults[kind]] for kind, versions in words.items()}
 
 
 def _assemblers(repro: Repro, back: BackEnd, words: Sequence[str]) -> tuple[Assembler | None, ...]:
     """The versions of one assembler; None for the bundled one."""
-    found: list[Assembler | None] = []
+    assemblers: list[Assembler | None] = []
     option = "--ptxas" if back.kind == PTXAS else "--assembler"
     for word in words:
         if word == NO_ASSEMBLER:
-            found.append(back.install(word))
+            assemblers.append(back.install(word))
         elif word == BUNDLED and back.default != BUNDLED:
             raise UsageError(
                 f"{repro.name}: {option} bundled needs a compiler that brings one along; name "
                 "a version, or `latest`"
             )
         elif word == BUNDLED:
-            found.append(None)
+            assemblers.append(None)
         else:
-            versions = back.select(word)
-            if not versions:
-                raise EmptySelectionError(
-                    f"{option} {word}: the package index has no such {back.title}"
-                )
-            found.extend(back.install(version) for version in versions)
-    return tuple(dict.fromkeys(found))
+            assemblers += map(back.install, _versions(back, option, word))
+    return tuple(dict.fromkeys(assemblers))
 
 
 def for_target(selection: Selection, target: Target) -> Selection:
@@ -351,19 +322,19 @@ def for_target(selection: Selection, target: Target) -> Selection:
     Raises:
         UsageError, InfrastructureError: that is not available.
     """
-    back = back_end(selection.repro.front_end, target)
-    mine = selection.ptxas
-    if back.kind != _back_end(selection).kind:
-        mine = _assemblers(selection.repro, back, [back.default])
-    return replace(selection, targets=(target,), ptxas=mine)
+    front = front_end(selection.repro.front_end)
+    back, ptxas = front.back_end(target), selection.ptxas
+    if back.kind != front.back_end(selection.targets[0]).kind:
+        ptxas = _assemblers(selection.repro, back, [back.default])
+    return replace(selection, targets=(target,), ptxas=ptxas)
 
 
 def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
     """The launch with the repro's small parameters; what the user set stays."""
-    known = {parameter.name for parameter in launch.spec.parameters}
+    parameters = {parameter.name for parameter in launch.spec.parameters}
     small: Mapping[str, Scalar | None] = {
         name: value
         for name, value in selection.repro.check
-        if name in known and name not in launch.given
+        if name in parameters and name not in launch.given
     }
     return replace(launch, overrides={**small, **launch.overrides})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from harness.values.cell import LaunchLabel
 from harness.values.change import Facts
-from harness.values.kernel import Config
+from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, EMULATOR, GPU, assembler_words, compiler_words
 
@@ -33,6 +33,15 @@ class SelectionOptions:
     formal: bool = False
     surroundings: Sequence[str] = ()
 
+    @property
+    def filter(self) -> ConfigFilter:
+        """What `--config` lets through.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        return ConfigFilter.parse(self.config)
+
 
 def spell_command(verb: str, words: SelectionOptions | None = None, *more: str) -> str:
     """The line for a shell; `words` select the cells, `more` are options of this verb."""
@@ -51,7 +60,7 @@ def show_command(short: str, stage: str | None = None) -> str:
 
 def spelled(words: SelectionOptions) -> list[str]:
     """The options that select the cells, as they are written on a command line."""
-    found = ["--kernel", words.kernel]
+    line = ["--kernel", words.kernel]
     for name, values in (
         ("--sm", words.sm),
         ("--triton", words.triton),
@@ -61,12 +70,12 @@ def spelled(words: SelectionOptions) -> list[str]:
         ("--set", words.set),
     ):
         for value in values:
-            found += [name, value]
-    found += ["--launch", words.launch] if words.launch else []
-    found += ["--config", words.config] if words.config else []
-    found += ["--freeze-ptx"] if words.freeze_ptx else []
-    found += ["--formal"] if words.formal else []
-    return [*found, *words.surroundings]
+            line += [name, value]
+    line += ["--launch", words.launch] if words.launch else []
+    line += ["--config", words.config] if words.config else []
+    line += ["--freeze-ptx"] if words.freeze_ptx else []
+    line += ["--formal"] if words.formal else []
+    return [*line, *words.surroundings]
 
 
 def words_of(row: Row | Facts) -> SelectionOptions:
@@ -139,12 +148,12 @@ def purpose_of(command: str) -> tuple[str, ...]:
     """The words of a command that choose its cells: those of two nights of one kind are equal."""
     words = shlex.split(command)
     silent = _KNOWN[0](words) if _KNOWN else {}
-    kept = []
+    purpose = []
     following = iter(words)
     for word in following:
         name, equals, _ = word.partition("=")
         if name not in silent:
-            kept.append(word)
+            purpose.append(word)
         elif silent[name] and not equals:
             next(following, None)
-    return tuple(kept)
+    return tuple(purpose)

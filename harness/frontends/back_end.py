@@ -2,7 +2,7 @@
 
 ptxas is one, and what takes another compiler's own code is another. A back end knows its versions,
 runs one of them on one program, and says what that means and needs. A front end names its own for
-each target; `no_assembler` stands for none.
+each target; `NoAssembler` stands for none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,12 +18,14 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import retarget
 from harness.frontends.bench.assemble import (
+    CODE,
     Assembled,
+    AssemblerRun,
     Inspection,
-    PtxInput,
-    assemble,
-    assemble_text,
+    assemble_once,
     inspect_cubin,
+    is_cubin,
+    run_assembler,
 )
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.readings import PtxReading
@@ -37,7 +40,7 @@ from harness.io.toolchains.install import (
     planned_ptxas,
     select_ptxas,
 )
-from harness.io.toolchains.installed import installed_versions
+from harness.io.toolchains.installed import check_ptxas, installed_versions
 from harness.judging.judge import CellEvidence, judge_ptxas
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError, UsageError
@@ -129,6 +132,19 @@ class BackEnd(ABC):
         return None, ()
 
     @abstractmethod
+    def run(
+        self,
+        assembler: Assembler,
+        program: Callable[[], bytes],
+        flags: tuple[str, ...],
+        target: str | None,
+    ) -> AssemblerRun:
+        """One run on a program; `target` is as in `LoweredProgram`."""
+
+    @abstractmethod
+    def key(self, program: LoweredProgram, assembler: Assembler) -> str:
+        """By what the result of a run is kept: all that decides it."""
+
     async def assemble(
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
     ) -> Kept[Assembly]:
@@ -141,8 +157,10 @@ class BackEnd(ABC):
             InfrastructureError: it cannot be started, or is damaged.
             UnusableArtifactError: the stored program is damaged.
         """
+        code = partial(bench.store.artifacts.get, program.sha256)
+        run = self.run(assembler, code, program.flags, program.target)
+        return await run_assembler(bench, self.key(program, assembler), run)
 
-    @abstractmethod
     async def assemble_once(
         self,
         hub: Hub,
@@ -160,6 +178,7 @@ class BackEnd(ABC):
         Raises:
             InfrastructureError: it cannot be started.
         """
+        return await assemble_once(hub, self.run(assembler, lambda: program, flags, target), limits)
 
     async def inspect(
         self, bench: Workbench, code: str, tools: Sequence[Tool]
@@ -218,32 +237,39 @@ class _PtxasBackEnd(BackEnd):
         except (InfrastructureError, UsageError) as error:  # an index of one's own may lack it
             return None, (f"instructions are not counted: {error}",)
 
-    async def assemble(
-        self, bench: Workbench, program: LoweredProgram, assembler: Assembler
-    ) -> Kept[Assembly]:
-        facts = program.reading.facts
-        assert facts is not None, "what cannot be read as PTX is not assembled"
-        source = PtxInput(
-            sha256=program.sha256,
-            body_sha256=program.reading.body_sha256,
-            version=facts.version,
-            target=program.target,
-        )
-        return await assemble(bench, source, ptxas=assembler, flags=program.flags)
-
-    async def assemble_once(
+    def run(
         self,
-        hub: Hub,
-        program: bytes,
         assembler: Assembler,
-        *,
+        program: Callable[[], bytes],
         flags: tuple[str, ...],
         target: str | None,
-        limits: ResourceLimits,
-    ) -> Assembled:
-        text = program.decode(errors="replace")
-        text = retarget(text, target=target) if target else text
-        return await assemble_text(hub, text, ptxas=assembler, flags=flags, limits=limits)
+    ) -> AssemblerRun:
+        def ptx() -> bytes:
+            data = program()
+            if target:
+                data = retarget(data.decode(errors="replace"), target=target).encode()
+            return data
+
+        return AssemblerRun(
+            program=ptx,
+            name="kernel.ptx",
+            argv=(assembler.path, *flags, "kernel.ptx", "-o", CODE),
+            flags=flags,
+            is_code=is_cubin,
+            check=partial(check_ptxas, assembler),
+        )
+
+    def key(self, program: LoweredProgram, assembler: Assembler) -> str:
+        facts = program.reading.facts
+        assert facts is not None, "what cannot be read as PTX is not assembled"
+        # PTX that differs in debug information only is assembled once.
+        return content_key(
+            body=program.reading.body_sha256,
+            version=facts.version,
+            target=program.target,
+            ptxas=assembler.sha256,
+            flags=program.flags,
+        )
 
     async def inspect(
         self, bench: Workbench, code: str, tools: Sequence[Tool]
@@ -273,28 +299,19 @@ BUNDLED_BACK_END: BackEnd = _PtxasBackEnd(BUNDLED)
 _PASSED_ON = Assembly(end=ProcessEnd(exit_code=0), flags=(), stdout="", stderr="", has_cubin=True)
 
 
-def no_assembler(
-    *,
-    takes: str,
-    code: str,
-    is_code: bool,
-    needs: Callable[[CellEvidence], Resources] | None = None,
-) -> BackEnd:
+@dataclass(kw_only=True)
+class NoAssembler(BackEnd):
     """What stands where an assembler would: it has no versions, and runs nothing.
 
     `takes` is the last stage, `code` what people call it; `is_code` says that it is machine code,
     which is then kept as such, and not an IR that goes no further. `needs` are the kernel's, as
     far as the compiler says them.
     """
-    return _NoAssembler(takes=takes, code=code, is_code=is_code, needs=needs)
 
-
-@dataclass(kw_only=True)
-class _NoAssembler(BackEnd):
     takes: str
     code: str
     is_code: bool
-    needs: Callable[[CellEvidence], Resources] | None
+    needs: Callable[[CellEvidence], Resources] | None = None
     kind: str = NO_ASSEMBLER
     title: str = assembler_name(NO_ASSEMBLER)
     default: str = NO_ASSEMBLER
@@ -311,15 +328,20 @@ class _NoAssembler(BackEnd):
     def brought_along(self, path: Path) -> Assembler:
         return NOTHING
 
+    def run(self, *_: object) -> AssemblerRun:
+        raise AssertionError("it runs nothing")
+
+    def key(self, program: LoweredProgram, assembler: Assembler) -> str:
+        return content_key(passed_on=program.sha256, is_code=self.is_code)
+
     async def assemble(
         self, bench: Workbench, program: LoweredProgram, assembler: Assembler
     ) -> Kept[Assembly]:
         """The program as it is, kept where commands look for machine code."""
-        key = content_key(passed_on=program.sha256, is_code=self.is_code)
-        if kept := bench.find("assemble", key, Assembly):
-            return kept
+        key = self.key(program, assembler)
         artifacts = {"cubin": program.sha256} if self.is_code else {}
-        return bench.keep("assemble", key, _PASSED_ON, artifacts)
+        stored = bench.find("assemble", key, Assembly)
+        return stored or bench.keep("assemble", key, _PASSED_ON, artifacts)
 
     async def assemble_once(self, *_: object, **__: object) -> Assembled:
         return Assembled(assembly=_PASSED_ON)

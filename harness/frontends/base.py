@@ -20,7 +20,7 @@ from harness.frontends.back_end import BackEnd
 from harness.frontends.bench.bench import Kept, Sessions, Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
-from harness.frontends.source_form import FileForm, SyntaxForm
+from harness.frontends.source_form import SourceForm
 from harness.io.packages.versions import select
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.ptxas.options import FlagChange
@@ -311,7 +311,7 @@ class FrontEnd(ABC):
     stages: tuple[str, ...]
     options: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
-    source_form: FileForm | SyntaxForm | None = None
+    source_form: SourceForm | None = None
     issue_fields: tuple[str, ...] = ()
     interpreter: Interpreter | None = None
     patches: bool = False
@@ -371,7 +371,8 @@ class FrontEnd(ABC):
         Raises:
             InfrastructureError: there is none.
         """
-        return self.installed()[-1]
+        installed = self.installed()
+        return installed[-1] if installed else self.install(self.available()[-1])
 
     @abstractmethod
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import textwrap
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -26,7 +26,7 @@ from msgspec import structs
 import harness
 import harness.io.children.enter
 from harness.frontends.base import CapturePlace, FrontEnd, LaunchCode, Plan
-from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
+from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.launch_code import (
     capture_request,
     fetch_launch_code,
@@ -35,7 +35,6 @@ from harness.frontends.launch_code import (
     withheld,
 )
 from harness.frontends.one_file import GUARD, StandaloneError, code_before, values_of
-from harness.frontends.registry import OpenSessions
 from harness.frontends.sessions import (
     CapturedLaunch,
     CaptureRequest,
@@ -43,7 +42,7 @@ from harness.frontends.sessions import (
     LaunchSessions,
     interpreter_of,
 )
-from harness.frontends.source_form import Lowered
+from harness.frontends.source_form import Lowered, SourceForm
 from harness.io.files.own_code import code_sha256
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import scratch_disk
@@ -54,7 +53,7 @@ from harness.judging.judge import died, failed, stopped
 from harness.values.errors import ConfigurationError, InfrastructureError, UsageError
 from harness.values.kernel import Config
 from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
-from harness.values.standalone import Dialect, Export, FileLaunch, SourceInstall, Standalone
+from harness.values.standalone import Dialect, Export, FileLaunch, Standalone
 from harness.values.target import Target
 from harness.values.toolchain import Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
@@ -99,22 +98,36 @@ class CapturedFrontEnd(FrontEnd):
         """The assembler that this compiler brings along."""
         raise NotImplementedError
 
-    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+    def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
         """The evidence that a job left in its folder."""
-        return read_lowering(done, self.stages[0])
+        # A result that was written before the process died is whole: it is renamed into place.
+        result, progress = job.result or {}, job.progress or {}
+        error, log = result.get("error"), ""
+        with contextlib.suppress(FileNotFoundError), (job.folder / "stderr").open("rb") as file:
+            # The end of what it printed, which may be far more than fits our memory.
+            file.seek(max(os.fstat(file.fileno()).st_size - _MAX_LOG, 0))
+            log = file.read().decode(errors="replace")
+        return Lowering(
+            end=job.end,
+            stage=str(result.get("stage") or progress.get("stage") or self.stages[0]),
+            error=msgspec.convert(error, RaisedError) if error else None,
+            metadata=result.get("metadata", {}),
+            seconds=result.get("seconds") or progress.get("seconds") or {},
+            log=log,
+        )
 
     async def finished(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
         """The evidence and the artifacts of what a job of the child left.
 
         `alone`: nothing else is to run beside it.
         """
-        lowering = self.evidence(launch, done)
-        artifacts = keep_files(bench, done, self.files)
+        lowering = self.evidence(launch, job)
+        artifacts = keep_files(bench, job, self.files)
         if lowering.error:
             artifacts.pop(self.stages[-1], None)
-        artifacts["log"] = keep_streams(bench, done)
+        artifacts["log"] = keep_streams(bench, job)
         return lowering, artifacts
 
     def judge(self, lowering: Lowering) -> Verdict:
@@ -166,12 +179,9 @@ class CapturedFrontEnd(FrontEnd):
         bundled = self.bundled(compiler)
         return {"target": str(target), "ptxas": str(bundled) if bundled else None}
 
-    def must_repeat(self, end: ProcessEnd) -> bool:
-        """Whether a job that ended so is run once more, alone.
-
-        That tells what kills its compiler from a machine in trouble.
-        """
-        return has_died(end)
+    def must_repeat(self, process: ProcessEnd) -> bool:
+        """Whether a job that ended so is run once more, alone."""
+        return has_died(process)
 
     def program(self, compiler: Compiler) -> tuple[list[str], dict[str, str]]:
         enter = str(Path(harness.io.children.enter.__file__).resolve())
@@ -187,9 +197,12 @@ class CapturedFrontEnd(FrontEnd):
 
     def user_settings(self, compiler: Compiler) -> dict[str, str]:
         """The user's settings of this compiler, and of torch."""
-        wanted = (*self.variables, "TORCH", "PYTORCH_")
-        found = {name: each for name, each in os.environ.items() if name.startswith(wanted)}
-        return {name: found[name] for name in sorted(found) if name not in self.never}
+        prefixes = (*self.variables, "TORCH", "PYTORCH_")
+        return {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(prefixes) and name not in self.never
+        }
 
     def child_sha256(self) -> str:
         """Hash of the code that runs in children: part of the key of everything it made."""
@@ -204,11 +217,9 @@ class CapturedFrontEnd(FrontEnd):
 
     def sessions_of(self, bench: Workbench) -> LaunchSessions:
         """The living captures of a bench, which are this kind's."""
-        found = bench.sessions
-        if isinstance(found, OpenSessions):
-            found = found.of(self.kind)
-        assert isinstance(found, LaunchSessions)
-        return found
+        sessions = bench.sessions.of(self.kind)
+        assert isinstance(sessions, LaunchSessions)
+        return sessions
 
     async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         captured = await self.capture(bench, self._code(place), place.target, place.compiler)
@@ -220,10 +231,10 @@ class CapturedFrontEnd(FrontEnd):
         code, compiler = self._code(place), place.compiler
         request = self._request(code, place.target, compiler)
         key = self.launch_key("capture", code, request.message(), compiler)
-        kept = bench.read("capture", key, Capture)
-        if kept is None or not self.is_true(kept.value, compiler):
+        stored = bench.read("capture", key, Capture)
+        if stored is None or not self.is_true(stored.value, compiler):
             return None
-        captured = CapturedLaunch(capture=kept, compiler=compiler, request=request)
+        captured = CapturedLaunch(capture=stored, compiler=compiler, request=request)
         return self._cells(place, captured)
 
     def is_there(self, compiler: Compiler) -> bool:
@@ -263,16 +274,15 @@ class CapturedFrontEnd(FrontEnd):
         request = self._request(code, target, compiler)
         key = self.launch_key("capture", code, request.message(), compiler)
         async with bench.once(key):
-            kept = bench.find("capture", key, Capture)
-            if kept is None or not self.is_true(kept.value, compiler):
+            capture = bench.find("capture", key, Capture)
+            if capture is None or not self.is_true(capture.value, compiler):
                 async with bench.slot():
                     value = await self.sessions_of(bench).capture(key, compiler, request)
-                kept = (
-                    Kept(value=value, key=key, artifacts={}, cached=False)
-                    if value.error
-                    else bench.keep("capture", key, value, {})
-                )
-        return CapturedLaunch(capture=kept, compiler=compiler, request=request)
+                if value.error:
+                    capture = Kept(value=value, key=key, artifacts={}, cached=False)
+                else:
+                    capture = bench.keep("capture", key, value, {})
+        return CapturedLaunch(capture=capture, compiler=compiler, request=request)
 
     def launch_key(
         self, kind: str, code: LaunchCode, message: Mapping[str, object], compiler: Compiler
@@ -282,9 +292,8 @@ class CapturedFrontEnd(FrontEnd):
         The content of the sources counts, not where a copy of them lies. What the launch code
         reads besides is looked up again: see `harness.frontends.launch_code`.
         """
-        sent = {name: each for name, each in message.items() if name not in _SOURCES}
-        own = self.key_of(compiler)
-        return content_key(kind=kind, sent=sent, code=code.identity, **own)
+        sent = {name: value for name, value in message.items() if name not in _SOURCES}
+        return content_key(kind=kind, sent=sent, code=code.identity, **self.key_of(compiler))
 
     def key_of(self, compiler: Compiler) -> dict[str, object]:
         """What of a compiler, its child and its settings decides what launch code does."""
@@ -316,35 +325,29 @@ class CapturedFrontEnd(FrontEnd):
         Raises:
             InfrastructureError: the child could not be kept alive.
         """
-        key = self.lowering_key(launch, record, ptxas)
-        asked = {"op": "lower", **self.asked(ptxas)}
+        message = {"op": "lower", **self.asked(ptxas)}
 
-        async def once(*, alone: bool) -> tuple[Lowering, dict[str, str]]:
-            done = await self.on_record(bench, launch, record, asked, alone=alone)
+        async def attempt(number: int) -> tuple[Lowering, dict[str, str]]:
+            alone = number > 1
+            job = await self.on_record(bench, launch, record, message, alone=alone)
             try:
-                lowering, artifacts = await self.finished(bench, launch, done, alone=alone)
+                lowering, artifacts = await self.finished(bench, launch, job, alone=alone)
                 if text := _kernel_text(launch.request, record):
                     artifacts["python"] = bench.store.artifacts.put(text)
             finally:
-                bench.hub.drop_folder(done.folder)
-            return lowering, artifacts
+                bench.hub.drop_folder(job.folder)
+            return replace(lowering, attempts=number), artifacts
 
-        async with bench.once(key):
-            kept = bench.find("lower", key, Lowering)
-            if kept and still_valid(kept.value.end, bench.limits):
-                return kept
-            lowering, artifacts = await once(alone=False)
-            if self.must_repeat(lowering.end):
-                again, artifacts = await once(alone=True)
-                lowering = replace(again, attempts=2)
-            return bench.keep("lower", key, lowering, artifacts)
+        key = self.lowering_key(launch, record, ptxas)
+        repeat = self.must_repeat
+        return await bench.run_once("lower", key, Lowering, attempt, must_repeat=repeat)
 
     async def on_record(
         self,
         bench: Workbench,
         launch: CapturedLaunch,
         record: LaunchFacts,
-        asked: Mapping[str, object],
+        message: Mapping[str, object],
         *,
         alone: bool = False,
     ) -> JobResult:
@@ -353,27 +356,27 @@ class CapturedFrontEnd(FrontEnd):
         Raises:
             InfrastructureError: the child could not be kept alive, or no longer makes this launch.
         """
-        message = {**asked, "key": record.key, "limits": bench.limits.message()}
+        message = {**message, "key": record.key, "limits": bench.limits.message()}
         key, compiler, request = launch.capture.key, launch.compiler, launch.request
         async with bench.slot(alone=alone):
             await self._meet_again(bench, launch, record)
-            done = await self.sessions_of(bench).on_record(key, compiler, request, message)
-        bench.cpu_seconds += done.end.cpu
-        return done
+            job = await self.sessions_of(bench).on_record(key, compiler, request, message)
+        bench.cpu_seconds += job.end.cpu
+        return job
 
     async def on_server(
-        self, bench: Workbench, compiler: Compiler, asked: Mapping[str, Any], limits: ResourceLimits
+        self, bench: Workbench, compiler: Compiler, message: dict[str, Any], limits: ResourceLimits
     ) -> JobResult:
         """Have a fork of the child do something without a capture; the folder is the caller's.
 
         Raises:
             InfrastructureError: the child could not be kept alive.
         """
-        message = {**asked, "limits": limits.message()}
+        message = {**message, "limits": limits.message()}
         async with bench.slot():
-            done = await self.sessions_of(bench).on_server(compiler, message)
-        bench.cpu_seconds += done.end.cpu
-        return done
+            job = await self.sessions_of(bench).on_server(compiler, message)
+        bench.cpu_seconds += job.end.cpu
+        return job
 
     async def _meet_again(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
@@ -387,7 +390,7 @@ class CapturedFrontEnd(FrontEnd):
             return
         key, request = launch.capture.key, launch.request
         value = await self.sessions_of(bench).capture(key, launch.compiler, request)
-        if any(each.key == record.key for each in value.records):
+        if any(again.key == record.key for again in value.records):
             return
         if not value.error:
             bench.keep("capture", key, value, {})
@@ -402,43 +405,24 @@ class CapturedFrontEnd(FrontEnd):
         return f"{kernel}(..., {values})"
 
 
-def read_lowering(done: JobResult, first: str) -> Lowering:
-    """The evidence that a job left in its folder; `first` is the stage that it begins with."""
-    # A result that was written before the process died is whole: it is renamed into place.
-    result: Mapping[str, Any] = done.result or {}
-    error = result.get("error")
-    progress: Mapping[str, Any] = done.progress or {}
-    log = ""
-    with contextlib.suppress(FileNotFoundError), (done.folder / "stderr").open("rb") as file:
-        # The end of what it printed, which may be far more than fits our memory.
-        file.seek(max(os.fstat(file.fileno()).st_size - _MAX_LOG, 0))
-        log = file.read().decode(errors="replace")
-    return Lowering(
-        end=done.end,
-        stage=str(result.get("stage") or progress.get("stage") or first),
-        error=msgspec.convert(error, RaisedError) if error else None,
-        metadata=result.get("metadata", {}),
-        seconds=result.get("seconds") or progress.get("seconds") or {},
-        log=log,
-    )
-
-
-def keep_files(bench: Workbench, done: JobResult, files: Mapping[str, str]) -> dict[str, str]:
+def keep_files(bench: Workbench, job: JobResult, files: Mapping[str, str]) -> dict[str, str]:
     """Keep what a job left of these files; the sha256 of each by its name."""
-    left = ((name, done.folder / file) for name, file in files.items())
-    return {name: bench.store.artifacts.put_file(file) for name, file in left if file.is_file()}
+    paths = {name: job.folder / file for name, file in files.items()}
+    return {
+        name: bench.store.artifacts.put_file(path) for name, path in paths.items() if path.is_file()
+    }
 
 
-def keep_streams(bench: Workbench, done: JobResult, more: str = "") -> str:
+def keep_streams(bench: Workbench, job: JobResult, more: str = "") -> str:
     """Keep what a job printed, and `more`, as one artifact; its sha256."""
-    with scratch_disk(), (done.folder / "log").open("wb") as log:
+    with scratch_disk(), (job.folder / "log").open("wb") as log:
         for name in ("stderr", "stdout"):
             # One that was killed at once may not have made them yet.
-            if (done.folder / name).is_file():
-                with (done.folder / name).open("rb") as stream:
+            if (job.folder / name).is_file():
+                with (job.folder / name).open("rb") as stream:
                     shutil.copyfileobj(stream, log)
         log.write(more.encode())
-    return bench.store.artifacts.put_file(done.folder / "log")
+    return bench.store.artifacts.put_file(job.folder / "log")
 
 
 def _kernel_text(request: CaptureRequest, record: LaunchFacts) -> bytes | None:
@@ -456,8 +440,8 @@ def _kernel_text(request: CaptureRequest, record: LaunchFacts) -> bytes | None:
         return None
 
 
-class CapturedForm(ABC):
-    """See `harness.frontends.source_form.FileForm`.
+class FileForm(SourceForm):
+    """How the kernels of one compiler are written as one file of Python with a launch, and read.
 
     `imports` are all that files begin with, and `roots` the names that they give. What the code
     begins with has two blank lines before it where it is one of `spaced`.
@@ -480,12 +464,8 @@ class CapturedForm(ABC):
         """The launch, from what its lines set each name to; it may raise what `ast` raises."""
 
     @abstractmethod
-    def install(self, version: str, assembler: Assembler) -> SourceInstall:
-        """See `harness.frontends.source_form.CompiledForm`."""
-
-    @abstractmethod
     async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
     ) -> Lowered | None:
         """The result of a job that compiled a file; None where it got past `until`."""
 
@@ -529,15 +509,21 @@ class CapturedForm(ABC):
     async def export(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
     ) -> Standalone:
-        done = await self.front_end.on_record(bench, launch, record, {"op": "export"})
-        answer = done.result or {"error": f"its process ended ({done.words})"}
-        bench.hub.drop_folder(done.folder)
+        """One config of a captured launch as a file of its own.
+
+        Raises:
+            UsageError: something of the launch cannot be written down.
+            InfrastructureError: the child could not be kept alive.
+        """
+        job = await self.front_end.on_record(bench, launch, record, {"op": "export"})
+        answer = job.result or {"error": f"its process ended ({job.words})"}
+        bench.hub.drop_folder(job.folder)
         if answer["error"]:
             raise UsageError(f"{record.kernel} cannot be written as one file: {answer['error']}")
         from harness.frontends.inline import inline  # noqa: PLC0415 - libcst: 0.3 s
 
-        made = inline(msgspec.convert(answer["export"], Export), self.dialect)
-        return structs.replace(made, launch=self.completed(made.launch, answer))
+        standalone = inline(msgspec.convert(answer["export"], Export), self.dialect)
+        return structs.replace(standalone, launch=self.completed(standalone.launch, answer))
 
     async def compile(
         self,
@@ -551,13 +537,14 @@ class CapturedForm(ABC):
         suffix: str = ".py",
         options: Mapping[str, object] | None = None,
     ) -> Lowered | None:
-        source = bench.hub.new_folder("standalone")
+        folder = bench.hub.new_folder("standalone")
+        file = folder / f"kernel{suffix}"
         try:
             with scratch_disk():
-                (source / f"kernel{suffix}").write_text(text, encoding="utf-8")
+                file.write_text(text, encoding="utf-8")
             request = replace(
                 launch.request,
-                file=source / f"kernel{suffix}",
+                file=file,
                 function=None,
                 overrides=options or {},
                 paths=(),
@@ -565,12 +552,12 @@ class CapturedForm(ABC):
                 beside=(),
                 injected={},
             )
-            asked = {"op": "compile", "capture": request.message()}
-            asked |= self.asked(launch, ptxas, until)
-            done = await self.front_end.on_server(bench, launch.compiler, asked, limits)
+            message = {"op": "compile", "capture": request.message()}
+            message |= self.asked(launch, ptxas, until)
+            job = await self.front_end.on_server(bench, launch.compiler, message, limits)
             try:
-                return await self.lowered(bench, launch, done, until)
+                return await self.lowered(bench, launch, job, until)
             finally:
-                bench.hub.drop_folder(done.folder)
+                bench.hub.drop_folder(job.folder)
         finally:
-            bench.hub.drop_folder(source)
+            bench.hub.drop_folder(folder)

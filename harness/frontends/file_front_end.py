@@ -44,8 +44,8 @@ def injected_configs(file: Path, place: CapturePlace) -> dict[str, list[dict[str
     code = LaunchCode(
         file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": str(file)}
     )
-    found = place.adapted(code).injected
-    return {name: [dict(config) for config in configs] for name, configs in found.items()}
+    injected = place.adapted(code).injected
+    return {name: [dict(config) for config in configs] for name, configs in injected.items()}
 
 
 def launch_of_file(key: str, kernel: str, config: Mapping[str, Scalar], file: Path) -> LaunchFacts:
@@ -75,13 +75,6 @@ def captured_file(
     return CapturedLaunch(capture=kept, compiler=place.compiler, request=request)
 
 
-class _NoSessions:
-    """Files are read, not run: nothing stays open."""
-
-    async def close(self, key: str) -> None:
-        """Nothing to end."""
-
-
 class FileFrontEnd(FrontEnd):
     """A front end of files: by default each holds one kernel, tuned over a list of configs.
 
@@ -109,7 +102,7 @@ class FileFrontEnd(FrontEnd):
         raise NotImplementedError
 
     def open_sessions(self, hub: Hub, *, timeout: float, memory: int) -> Sessions:
-        return _NoSessions()
+        return Sessions()
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
         file = place.selection.repro.file
@@ -127,10 +120,10 @@ class FileFrontEnd(FrontEnd):
     ) -> Kept[Lowering]:
         key = self.lowering_key(launch, record, ptxas)
         async with bench.once(key):
-            if kept := bench.find("lower", key, Lowering):
-                return kept
-            lowering, written = await self.lowered(bench, launch, record)
-            artifacts = {name: bench.store.artifacts.put(data) for name, data in written.items()}
+            if stored := bench.find("lower", key, Lowering):
+                return stored
+            lowering, files = await self.lowered(bench, launch, record)
+            artifacts = {name: bench.store.artifacts.put(data) for name, data in files.items()}
             return bench.keep("lower", key, lowering, artifacts)
 
     def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:

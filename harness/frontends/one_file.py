@@ -34,27 +34,27 @@ def quoted(values: Mapping[str, str]) -> list[str]:
     return [f'"{name}": {value}' for name, value in values.items()]
 
 
+def wrapped(opening: str, entries: Sequence[str], closing: str) -> Iterator[str]:
+    """All on one line, or filled lines of entries between the first and the last."""
+    line = f"{opening}{', '.join(entries)}{closing}"
+    if len(line) <= LINE - 4:
+        yield line
+        return
+    indent = " " * (len(opening) - len(opening.lstrip()))
+    yield opening
+    yield from filled(entries, f"{indent}    ")
+    yield f"{indent}{closing}"
+
+
 def mapping_lines(start: str, entries: Sequence[str], *, end: str = ",") -> Iterator[str]:
     """`start{entries}` on one line, or filled lines of entries."""
-    line = f"{start}{{{', '.join(entries)}}}{end}"
-    if len(line) <= LINE - 4:
-        yield line
-        return
-    indent = " " * (len(start) - len(start.lstrip()) + 4)
-    yield f"{start}{{"
-    yield from filled(entries, indent)
-    yield f"{indent[4:]}}}{end}"
+    return wrapped(f"{start}{{", entries, f"}}{end}")
 
 
-def call_lines(name: str, function: str, given: Sequence[str]) -> Iterator[str]:
-    """An entry of a dictionary that is a call, on one line or on filled lines."""
-    line = f'    "{name}": {function}({", ".join(given)}),'
-    if len(line) <= LINE - 4:
-        yield line
-        return
-    yield f'    "{name}": {function}('
-    yield from filled(given, "        ")
-    yield "    ),"
+def call_lines(name: str, call: ast.Call, more: Mapping[str, str]) -> Iterator[str]:
+    """A call as an entry of a dictionary, with its own arguments by place and `more` by name."""
+    words = [*map(spelled_node, call.args), *(f"{key}={value}" for key, value in more.items())]
+    return wrapped(f'    "{name}": {spelled_node(call.func)}(', words, "),")
 
 
 def filled(entries: Sequence[str], indent: str) -> Iterator[str]:
@@ -111,14 +111,18 @@ def code_before(text: str, tree: ast.Module, ours: set[str]) -> str:
 
 def _first_line(node: ast.stmt) -> int:
     decorators: list[ast.expr] = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(each.lineno for each in decorators)])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
 
 
 def entries_of(node: ast.expr) -> Iterable[tuple[ast.expr, ast.expr]]:
-    """Keys and values of a dictionary, without what is unpacked into it."""
+    """Keys and values of a dictionary, without what is unpacked into it: a key is None there."""
     node = must_be(ast.Dict, node)
-    # A key is None before `**`.
     return [(key, value) for key, value in zip(node.keys, node.values, strict=True) if key]
+
+
+def keywords_of(call: ast.Call) -> dict[str, str]:
+    """The arguments that a call gives by name, as they are spelled."""
+    return {str(keyword.arg): spelled_node(keyword.value) for keyword in call.keywords}
 
 
 def texts_of(node: ast.expr) -> dict[str, str]:

@@ -323,10 +323,6 @@ class PackagedFrontEnd(FrontEnd):
     def planned(self, version: Version | str) -> Compiler:
         return self.pins.here(version) or planned_environment(self.environment(str(version)))
 
-    def default(self) -> Compiler:
-        here = self.installed()
-        return here[-1] if here else self.install(self.available()[-1])
-
     def install_line(self, version: str) -> str:
         pins = (str(pin) for pin in self.environment(version).pins)
         return f"pip install {' '.join((*self.needs, *pins))}"

@@ -9,20 +9,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import re
+from collections.abc import Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
-from harness.frontends.source_form import FileForm, SyntaxForm
+from harness.frontends.back_end import BackEnd
+from harness.frontends.base import CapturePlace, FrontEnd, Interpreter, Plan
+from harness.frontends.bench.bench import Sessions, Workbench
+from harness.io.processes.hub import Hub
 from harness.values.errors import TriageError, UsageError
+from harness.values.kernel import Repro
 from harness.values.target import Target
 from harness.values.toolchain import NVCC, PTX, TRITON, Compiler, name_kind
 
 if TYPE_CHECKING:
-    from harness.frontends.back_end import BackEnd
-    from harness.frontends.base import CapturePlace, FrontEnd, Interpreter, Plan
-    from harness.frontends.bench.bench import Sessions, Workbench
-    from harness.io.processes.hub import Hub
-
+    from harness.frontends.captured_front_end import FileForm
 
 GROUP = "kernel_triage.front_ends"
 _OURS = {
@@ -65,25 +67,42 @@ def front_end(kind: str) -> FrontEnd:
     """
     if kind in _OURS:
         module, _, name = _OURS[kind].partition(":")
-        ours = cast("FrontEnd", getattr(importlib.import_module(module), name))
+        ours = cast(FrontEnd, getattr(importlib.import_module(module), name))
         name_kind(kind, ours.title)
         return ours
     point = _registered().get(kind)
     if point is None:
         raise UsageError(f"no compiler of the kind {kind!r}; there are {', '.join(kinds())}")
-    end = cast("FrontEnd", point.load())
-    name_kind(kind, end.title)
-    for back in end.back_ends:
+    front = cast(FrontEnd, point.load())
+    name_kind(kind, front.title)
+    for back in front.back_ends:
         name_kind(back.kind, back.title)
-    return end
+    return front
 
 
 def takes(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The suffixes of the files that a kind takes, and the modules that its Python files import."""
     if kind in _SUFFIXES or kind in _MODULES:
         return _SUFFIXES.get(kind, ()), _MODULES.get(kind, ())
-    end = front_end(kind)
-    return end.suffixes, end.modules
+    front = front_end(kind)
+    return front.suffixes, front.modules
+
+
+def reader_of(repro: Repro, compilers: Sequence[str]) -> FrontEnd:
+    """The front end of a repro: where several read its file, `--compiler` says which is meant."""
+    suffix = repro.file.suffix
+    for text in compilers if not (repro.ptx or repro.group) else ():
+        kind = next((kind for kind in kinds() if re.match(rf"{kind}(?![a-z0-9_])", text)), None)
+        if kind is None:
+            continue
+        suffixes, modules = takes(kind)
+        if suffix == ".py":
+            is_read = kind == TRITON or bool(modules)
+        else:
+            is_read = kind != TRITON and suffix in suffixes
+        if is_read:
+            return front_end(kind)
+    return front_end(repro.front_end)
 
 
 def back_end(kind: str, target: Target) -> BackEnd:
@@ -97,11 +116,12 @@ def form_of(kind: str) -> FileForm:
     Raises:
         UsageError: it does not.
     """
-    end = front_end(kind)
-    form = end.source_form
-    if form is None or isinstance(form, SyntaxForm):
-        raise UsageError(f"kernels of {end.title} cannot be written as one file of Python")
-    return form
+    from harness.frontends.captured_front_end import FileForm  # noqa: PLC0415 - as heavy as a front end
+
+    front = front_end(kind)
+    if not isinstance(front.source_form, FileForm):
+        raise UsageError(f"kernels of {front.title} cannot be written as one file of Python")
+    return front.source_form
 
 
 def interpreter_for(compiler: Compiler) -> Interpreter:
@@ -110,15 +130,15 @@ def interpreter_for(compiler: Compiler) -> Interpreter:
     Raises:
         UsageError: nothing does.
     """
-    end = front_end(compiler.kind)
-    if end.interpreter is None:
-        raise UsageError(f"launches of {end.title} cannot be run with values")
-    return end.interpreter
+    front = front_end(compiler.kind)
+    if front.interpreter is None:
+        raise UsageError(f"launches of {front.title} cannot be run with values")
+    return front.interpreter
 
 
-def unassembled(end: FrontEnd) -> str:
+def unassembled(front: FrontEnd) -> str:
     """What to say where an assembler is asked for, and there is none."""
-    return f"nothing assembles what {end.title} generates here"
+    return f"nothing assembles what {front.title} generates here"
 
 
 async def plan_launch(bench: Workbench, place: CapturePlace) -> Plan:
@@ -136,15 +156,6 @@ async def plan_launch(bench: Workbench, place: CapturePlace) -> Plan:
     return plan
 
 
-def stored_launch(bench: Workbench, place: CapturePlace) -> Plan | None:
-    """As `plan_launch`, from a stored capture; None where there is none. Nothing is fetched.
-
-    Raises:
-        CaptureError: the launch never launches the kernel.
-    """
-    return front_end(place.compiler.kind).stored_plan(bench, place)
-
-
 def stages_of(kind: str) -> tuple[str, ...]:
     """The stages of a kind of compiler; none where its package is not installed any more."""
     return front_end(kind).stages if kind in kinds() else ()
@@ -157,12 +168,14 @@ def known_versions(kind: str) -> tuple[str, ...]:
     """
     from harness.io.packages.index import as_cached  # noqa: PLC0415 - what is planned needs no index
 
-    known: list[FrontEnd | BackEnd] = [front_end(kind)] if kind in kinds() else []
-    if not known:
-        every = (back for each in kinds() for back in front_end(each).back_ends)
-        known = [back for back in [next((b for b in every if b.kind == kind), None)] if back]
+    tool: FrontEnd | BackEnd | None
+    if kind in kinds():
+        tool = front_end(kind)
+    else:
+        backs = (back for front in front_ends() for back in front.back_ends)
+        tool = next((back for back in backs if back.kind == kind), None)
     with as_cached(), contextlib.suppress(TriageError):
-        return tuple(str(version) for each in known for version in each.available())
+        return tuple(map(str, tool.available())) if tool else ()
     return ()
 
 
@@ -171,7 +184,7 @@ def front_ends() -> list[FrontEnd]:
     return [front_end(kind) for kind in kinds()]
 
 
-class OpenSessions:
+class OpenSessions(Sessions):
     """The living captures of one run, those of each front end by its kind."""
 
     def __init__(self, hub: Hub, *, timeout: float, memory: int = 0) -> None:
@@ -183,10 +196,8 @@ class OpenSessions:
     def of(self, kind: str) -> Sessions:
         """Those of one front end."""
         if kind not in self._of:
-            end = front_end(kind)
-            self._of[kind] = end.open_sessions(
-                self._hub, timeout=self._timeout, memory=self._memory
-            )
+            sessions = front_end(kind).open_sessions
+            self._of[kind] = sessions(self._hub, timeout=self._timeout, memory=self._memory)
         return self._of[kind]
 
     async def close(self, key: str) -> None:

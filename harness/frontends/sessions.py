@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from harness.frontends.bench.bench import Kept, Workbench
+from harness.frontends.bench.bench import Kept, Sessions, Workbench
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import (
@@ -143,7 +143,7 @@ class _Session(msgspec.Struct, frozen=True, kw_only=True):
         return self.peer.gone
 
 
-class LaunchSessions:
+class LaunchSessions(Sessions):
     """Opens sessions on demand and keeps them until they are closed, or die and are replaced.
 
     `program` gives what the server of a compiler runs, to which a socket and a name are added, and

@@ -6,22 +6,20 @@ thousands of candidates, and none is asked for again.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import msgspec
 
+from harness.frontends.bench.bench import Workbench
+from harness.frontends.one_file import Syntax
+from harness.frontends.readings import PtxReading
+from harness.frontends.sessions import CapturedLaunch
+from harness.io.processes.hub import ResourceLimits
 from harness.values.outcome import LaunchFacts, Lowering
-from harness.values.standalone import FileLayout, SourceInstall, Standalone
+from harness.values.standalone import SourceInstall
 from harness.values.toolchain import Assembler
 from harness.values.verdict import Stage
-
-if TYPE_CHECKING:
-    from harness.frontends.bench.bench import Workbench
-    from harness.frontends.one_file import Syntax
-    from harness.frontends.readings import PtxReading
-    from harness.frontends.sessions import CapturedLaunch
-    from harness.io.processes.hub import ResourceLimits
 
 
 class Lowered(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,9 +40,10 @@ class Lowered(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.program is None else self.program.decode(errors="replace")
 
 
-class CompiledForm(Protocol):
+class SourceForm(ABC):
     """How files of the kernels of one compiler are compiled."""
 
+    @abstractmethod
     def install(self, version: str, assembler: Assembler) -> SourceInstall:
         """What a user needs to run a file with this version, and with this assembler's.
 
@@ -52,6 +51,7 @@ class CompiledForm(Protocol):
             UsageError, InfrastructureError: it is not known what goes with it.
         """
 
+    @abstractmethod
     async def compile(
         self,
         bench: Workbench,
@@ -76,20 +76,6 @@ class CompiledForm(Protocol):
         """
 
 
-class FileForm(CompiledForm, FileLayout, Protocol):
-    """How the kernels of one compiler are written as one file of Python with a launch, and read."""
-
-    async def export(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
-    ) -> Standalone:
-        """One config of a captured launch as a file of its own.
-
-        Raises:
-            UsageError: something of the launch cannot be written down.
-            InfrastructureError: the child could not be kept alive.
-        """
-
-
 class Written(msgspec.Struct, frozen=True, kw_only=True):
     """A file, and the `options` that it is compiled with: which of its kernels is meant, say."""
 
@@ -97,8 +83,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, object] = msgspec.field(default_factory=dict)
 
 
-@runtime_checkable
-class SyntaxForm(CompiledForm, Protocol):
+class SyntaxForm(SourceForm):
     """How the kernels of a compiler that reads files are written as one: it has no launch.
 
     `suffix` is that of the file, which is reduced by its `syntax`.
@@ -107,6 +92,7 @@ class SyntaxForm(CompiledForm, Protocol):
     suffix: str
     syntax: Syntax
 
+    @abstractmethod
     async def write(self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts) -> Written:
         """A config of a file, as one that needs nothing but its compiler.
 

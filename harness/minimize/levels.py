@@ -18,7 +18,7 @@ from harness.cells.selection import for_target
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, form_of, front_end
-from harness.frontends.source_form import FileForm, SyntaxForm
+from harness.frontends.source_form import SyntaxForm
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.driver import TextFormat
@@ -72,20 +72,21 @@ async def read_source_of(bench: Workbench, cell: PlannedCell) -> SourceText:
         written = await form.write(bench, cell.launch, cell.record)
         text, options = written.text, written.options
     else:
-        form = form_of(cell.compiler.kind)
-        text, options = form.render(await export_source(bench, cell)), {}
-    suffix, text_format = source_format(form)
+        file_form = form_of(cell.compiler.kind)
+        text, options = file_form.render(await export_source(bench, cell)), {}
+    suffix, text_format = source_format(cell.compiler.kind)
     return SourceText(text=text, suffix=suffix, format=text_format, options=options)
 
 
-def source_format(form: FileForm | SyntaxForm) -> tuple[str, TextFormat[Any]]:
+def source_format(kind: str) -> tuple[str, TextFormat[Any]]:
     """The suffix and the format of the files that a compiler's kernels are written as.
 
     Those of Python are reduced as Python, others by their syntax.
     """
+    form = front_end(kind).source_form
     if isinstance(form, SyntaxForm):
         return form.suffix, syntax_format(form.syntax)
-    return ".py", python_format(form)
+    return ".py", python_format(form_of(kind))
 
 
 async def export_source(bench: Workbench, cell: PlannedCell) -> Standalone:

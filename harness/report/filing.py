@@ -416,10 +416,10 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
 
 
 def _lines(files: Mapping[str, bytes], selection: Selection) -> dict[str, int]:
-    form = front_end(selection.repro.front_end).source_form
-    if form is None:
+    kind = selection.repro.front_end
+    if front_end(kind).source_form is None:
         return {}
-    suffix, text_format = source_format(form)
+    suffix, text_format = source_format(kind)
     return _counted(files, suffix, lambda text: text_format.size_of(text).lines)
 
 

@@ -14,8 +14,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from harness.cells.compile import compile_selections
-from harness.cells.document import CompileReport
+from harness.cells.compile import CompileReport, compile_selections
 from harness.cells.places import CompileOptions, RunProgress, Steering
 from harness.cells.repros.find import find_kernel, list_repros
 from harness.cells.repros.launch_files import imported_modules

@@ -18,7 +18,7 @@ from packaging.version import Version
 from toy_front_end import Toy
 
 from harness.frontends.back_end import BackEnd
-from harness.frontends.bench.assemble import CODE, AssemblerRun, assemble_once, run_assembler
+from harness.frontends.bench.assemble import CODE, AssemblerRun
 from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, run_program
@@ -29,7 +29,7 @@ from harness.io.toolchains.environments import (
 )
 from harness.judging.judge import death_signal, failed
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.outcome import Assembly, LaunchFacts, Lowering, RaisedError, Resources
+from harness.values.outcome import LaunchFacts, Lowering, RaisedError, Resources
 from harness.values.toolchain import Assembler, Compiler, Environment, PackagePin
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from harness.frontends.back_end import LoweredProgram
-    from harness.frontends.bench.assemble import Assembled, Inspection
+    from harness.frontends.bench.assemble import Inspection
     from harness.frontends.bench.bench import Workbench
-    from harness.io.processes.hub import Hub, ResourceLimits
     from harness.judging.judge import CellEvidence
 
 HERE = Path(__file__).parent
@@ -65,27 +64,15 @@ class Kettle(BackEnd):
             kind=self.kind, version=str(version), origin="kettle", path=KETTLE, sha256=digest
         )
 
-    async def assemble(
-        self, bench: Workbench, program: LoweredProgram, assembler: Assembler
-    ) -> Kept[Assembly]:
-        run = self._run(assembler, program.flags, lambda: bench.store.artifacts.get(program.sha256))
-        key = content_key(kettle=assembler.sha256, recipe=program.sha256, flags=program.flags)
-        return await run_assembler(bench, key, run)
+    def key(self, program: LoweredProgram, assembler: Assembler) -> str:
+        return content_key(kettle=assembler.sha256, recipe=program.sha256, flags=program.flags)
 
-    async def assemble_once(
+    def run(
         self,
-        hub: Hub,
-        program: bytes,
         assembler: Assembler,
-        *,
+        program: Callable[[], bytes],
         flags: tuple[str, ...],
         target: str | None,
-        limits: ResourceLimits,
-    ) -> Assembled:
-        return await assemble_once(hub, self._run(assembler, flags, lambda: program), limits)
-
-    def _run(
-        self, assembler: Assembler, flags: tuple[str, ...], program: Callable[[], bytes]
     ) -> AssemblerRun:
         words = (str(assembler.path), assembler.version, *flags, "recipe", CODE)
         return AssemblerRun(

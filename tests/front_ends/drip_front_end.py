@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from brew_front_end import Kettle
 from toy_front_end import Toy
 
-from harness.frontends.back_end import no_assembler
+from harness.frontends.back_end import NoAssembler
 from harness.frontends.bench.bench import Kept, content_key
 from harness.frontends.readings import PtxReading
 from harness.judging.judge import failed
@@ -35,8 +35,8 @@ def _needs(evidence: CellEvidence) -> Resources:
     )
 
 
-CUPS = no_assembler(takes="cup", code="cup", is_code=True, needs=_needs)
-DROPS = no_assembler(takes="drops", code="drops", is_code=False)
+CUPS = NoAssembler(takes="cup", code="cup", is_code=True, needs=_needs)
+DROPS = NoAssembler(takes="drops", code="drops", is_code=False)
 KETTLE: BackEnd = Kettle()
 
 

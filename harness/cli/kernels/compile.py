@@ -8,11 +8,9 @@ from pathlib import Path
 
 import click
 
-from harness.cells.compile import compile_selections
-from harness.cells.document import compile_document
+from harness.cells.compile import compile_document, compile_selections, save_cells
 from harness.cells.next_steps import next_steps
 from harness.cells.places import CompileOptions
-from harness.cells.save import save_cells
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath

@@ -15,11 +15,9 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
-from gpu_emulator.ptx.text.facts import retarget
-from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.installed import check_ptxas
 from harness.judging.ptxas.cubin import Cubin, CubinError, read_cubin
 from harness.judging.ptxas.sass import (
     InstructionMix,
@@ -35,7 +33,7 @@ from harness.values.errors import UsageError
 from harness.values.outcome import Assembly, ProcessEnd
 from harness.values.row import Row
 from harness.values.timing import TimeMs
-from harness.values.toolchain import GPU, Assembler, Tool
+from harness.values.toolchain import GPU, Tool
 
 # Goes up when a reader learns something, so that stored inspections are computed again.
 _RULE = 5
@@ -56,43 +54,6 @@ class Inspection:
     problem: str | None = None
 
 
-class PtxInput(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored PTX to assemble; `target` replaces its `.target` where that is not None."""
-
-    sha256: str
-    body_sha256: str
-    version: str
-    target: str | None = None
-
-
-async def assemble(
-    bench: Workbench, ptx: PtxInput, *, ptxas: Assembler, flags: tuple[str, ...]
-) -> Kept[Assembly]:
-    """Run one ptxas on one stored PTX under limits; `flags` name the target.
-
-    PTX that differs in debug information only is assembled once. A ptxas that dies by a signal is
-    run once more, alone. What a damaged one says is not kept.
-
-    Raises:
-        InfrastructureError: ptxas cannot be started, or is damaged.
-    """
-    key = content_key(
-        body=ptx.body_sha256,
-        version=ptx.version,
-        target=ptx.target,
-        ptxas=ptxas.sha256,
-        flags=flags,
-    )
-
-    def program() -> bytes:
-        data = bench.store.artifacts.get(ptx.sha256)
-        if ptx.target:
-            data = retarget(data.decode(errors="replace"), target=ptx.target).encode()
-        return data
-
-    return await run_assembler(bench, key, ptxas_run(ptxas, flags, program))
-
-
 CODE = "kernel.cubin"
 """What an assembler is to leave in its working folder."""
 
@@ -107,7 +68,7 @@ class AssemblerRun(msgspec.Struct, frozen=True, kw_only=True):
     `check` raises where the assembler is not what was installed: its failure is not believed then.
     `programs` are scripts that it calls, written into a folder of that name, and `env` replaces the
     environment that it is started in. `leaves` names files that are kept besides the code, each as
-    an artifact; of those, `said` is what it had others say: it is read after its own errors.
+    an artifact; `log` is the one that other programs wrote: it is read after its own errors.
     `notes` reads off those files, by their names, what is kept as the run's metadata.
     """
 
@@ -120,22 +81,8 @@ class AssemblerRun(msgspec.Struct, frozen=True, kw_only=True):
     programs: Mapping[str, str] = msgspec.field(default_factory=dict)
     env: Mapping[str, str] | None = None
     leaves: Mapping[str, str] = msgspec.field(default_factory=dict)
-    said: str | None = None
+    log: str | None = None
     notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = lambda _: {}
-
-
-def ptxas_run(
-    ptxas: Assembler, flags: tuple[str, ...], program: Callable[[], bytes]
-) -> AssemblerRun:
-    """One run of ptxas; `flags` name the target."""
-    return AssemblerRun(
-        program=program,
-        name="kernel.ptx",
-        argv=(ptxas.path, *flags, "kernel.ptx", "-o", CODE),
-        flags=flags,
-        is_code=is_cubin,
-        check=lambda: check_ptxas(ptxas),
-    )
 
 
 async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[Assembly]:
@@ -146,43 +93,27 @@ async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[A
     Raises:
         InfrastructureError: it cannot be started, or is damaged.
     """
-    async with bench.once(key):
-        kept = bench.find("assemble", key, Assembly)
-        if kept and still_valid(kept.value.end, bench.limits):
-            return kept
-        assembly, artifacts = await _run_once(bench, run, alone=False)
-        if has_died(assembly.end):
-            again, artifacts = await _run_once(bench, run, alone=True)
-            assembly = structs.replace(again, attempts=2)
-        if not assembly.has_cubin:
+
+    async def attempt(number: int) -> tuple[Assembly, dict[str, str]]:
+        folder = bench.hub.new_folder("assemble")
+        async with bench.slot(alone=number > 1, is_tool=True):
+            assembly = await _execute(bench.hub, folder, run, bench.limits)
+        bench.cpu_seconds += assembly.end.cpu
+        store = bench.store.artifacts
+        artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
+        artifacts |= {name: store.put_file(file) for name, file in _files(folder, run).items()}
+        if assembly.has_cubin:
+            artifacts["cubin"] = store.put_file(folder / CODE)
+        else:
             run.check()
-        return bench.keep("assemble", key, assembly, artifacts)
+        bench.hub.drop_folder(folder)
+        return structs.replace(assembly, attempts=number), artifacts
+
+    return await bench.run_once("assemble", key, Assembly, attempt)
 
 
-async def _run_once(
-    bench: Workbench, run: AssemblerRun, *, alone: bool
-) -> tuple[Assembly, dict[str, str]]:
-    folder = bench.hub.new_folder("assemble")
-    async with bench.slot(alone=alone, is_tool=True):
-        assembly = await execute_run(bench.hub, folder, run, bench.limits)
-    bench.cpu_seconds += assembly.end.cpu
-    store = bench.store.artifacts
-    artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
-    artifacts |= {name: store.put_file(file) for name, file in _left(folder, run).items()}
-    if assembly.has_cubin:
-        artifacts["cubin"] = store.put_file(folder / CODE)
-    bench.hub.drop_folder(folder)
-    return assembly, artifacts
-
-
-async def execute_run(
-    hub: Hub, folder: Path, run: AssemblerRun, limits: ResourceLimits
-) -> Assembly:
-    """Run it in a folder, which holds afterwards what it left.
-
-    Raises:
-        InfrastructureError: it cannot be started, or the disk is full.
-    """
+async def _execute(hub: Hub, folder: Path, run: AssemblerRun, limits: ResourceLimits) -> Assembly:
+    """Run it in a folder, which holds afterwards what it left."""
     data = run.program()
     with scratch_disk():
         (folder / run.name).write_bytes(data)
@@ -190,22 +121,22 @@ async def execute_run(
             (folder / PROGRAMS).mkdir(exist_ok=True)
             (folder / PROGRAMS / name).write_text(text)
             (folder / PROGRAMS / name).chmod(0o755)
-    end = await hub.execute(run.argv, folder=folder, limits=limits, env=run.env)
-    left = _left(folder, run)
-    said = left.get(run.said or "")
+    process = await hub.execute(run.argv, folder=folder, limits=limits, env=run.env)
+    files = _files(folder, run)
+    log = files.get(run.log or "")
     return Assembly(
-        end=end,
+        end=process,
         flags=run.flags,
         stdout=read_stream(folder / "stdout"),
-        stderr=read_stream(folder / "stderr") + (f"\n{read_stream(said)}" if said else ""),
+        stderr=read_stream(folder / "stderr") + (f"\n{read_stream(log)}" if log else ""),
         has_cubin=run.is_code(folder / CODE),
-        metadata=dict(run.notes(left)),
+        metadata=dict(run.notes(files)),
     )
 
 
-def _left(folder: Path, run: AssemblerRun) -> dict[str, Path]:
-    found = {name: folder / file for name, file in run.leaves.items()}
-    return {name: file for name, file in found.items() if file.is_file()}
+def _files(folder: Path, run: AssemblerRun) -> dict[str, Path]:
+    files = {name: folder / file for name, file in run.leaves.items()}
+    return {name: file for name, file in files.items() if file.is_file()}
 
 
 def is_cubin(path: Path) -> bool:
@@ -246,50 +177,50 @@ async def inspect_cubin(
     versions = [tool.version for tool in nvdisasms]
     key = content_key(cubin=cubin, nvdisasms=versions, rule=_RULE)
     async with bench.once(key):
-        kept = bench.find("inspect", key, Inspection)
-        if kept:
-            return kept
+        if stored := bench.find("inspect", key, Inspection):
+            return stored
         data = bench.store.artifacts.get(cubin)
         inspection = Inspection(cubin=read_cubin(data))
+        # Without a stack there are no spills to mark: the fast way will most often do.
+        has_stack = any(entry.stack or entry.max_stack for entry in inspection.cubin.entries)
+        ways = (["-c"],) if has_stack else (["-ndf", "-c"], ["-c"])
         artifacts: dict[str, str] = {}
-        again = False
+        is_final = True
+        folder = bench.hub.new_folder("inspect")
         for nvdisasm in nvdisasms:
-            inspection, artifacts, again = await _disassemble(bench, data, nvdisasm, inspection)
-            if inspection.mixes:
-                break
-        if again:
-            return Kept(value=inspection, key=key, artifacts=artifacts, cached=False)
-        return bench.keep("inspect", key, inspection, artifacts)
+            for words in ways:
+                process, text = await _disassemble(bench, folder, data, nvdisasm, words)
+                if not (process.ok and can_be_annotated(text)):
+                    break
+            is_final = not (process.killed_by_us or process.signal is not None)
+            if process.ok:
+                artifacts = {"sass": bench.store.artifacts.put_file(folder / "stdout")}
+                inspection = replace(inspection, mixes=mixes(text), problem=None)
+                if inspection.mixes:
+                    break
+            else:
+                artifacts = {}
+                inspection = replace(inspection, problem=f"{nvdisasm.label}: {text}")
+        bench.hub.drop_folder(folder)
+        if is_final:
+            return bench.keep("inspect", key, inspection, artifacts)
+        return Kept(value=inspection, key=key, artifacts=artifacts, cached=False)
 
 
 async def _disassemble(
-    bench: Workbench, data: bytes, nvdisasm: Tool, inspection: Inspection
-) -> tuple[Inspection, dict[str, str], bool]:
-    """The inspection with SASS, its artifacts, and whether another time might tell more."""
-    folder = bench.hub.new_folder("inspect")
+    bench: Workbench, folder: Path, data: bytes, nvdisasm: Tool, words: Sequence[str]
+) -> tuple[ProcessEnd, str]:
+    """Run a nvdisasm in a folder; with its SASS, or with its last word where it failed."""
     with scratch_disk():
         (folder / "kernel.cubin").write_bytes(data)
-    # Without a stack there are no spills to mark: the fast way will most often do.
-    has_stack = any(entry.stack or entry.max_stack for entry in inspection.cubin.entries)
-    for words in (["-c"],) if has_stack else (["-ndf", "-c"], ["-c"]):
-        async with bench.slot(is_tool=True):
-            end = await bench.hub.execute(
-                [nvdisasm.path, *words, "kernel.cubin"], folder=folder, limits=bench.limits
-            )
-        bench.cpu_seconds += end.cpu
-        text = (folder / "stdout").read_text(errors="replace")
-        if not (end.ok and can_be_annotated(text)):
-            break
-    if end.ok:
-        counts = mixes(text)
-        artifacts = {"sass": bench.store.artifacts.put_file(folder / "stdout")}
-        inspection = replace(inspection, mixes=counts, problem=None)
-    else:
-        artifacts = {}
-        said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
-        inspection = replace(inspection, problem=f"{nvdisasm.label}: {said[-1][:300]}")
-    bench.hub.drop_folder(folder)
-    return inspection, artifacts, end.killed_by_us or end.signal is not None
+    argv: list[str | Path] = [nvdisasm.path, *words, "kernel.cubin"]
+    async with bench.slot(is_tool=True):
+        process = await bench.hub.execute(argv, folder=folder, limits=bench.limits)
+    bench.cpu_seconds += process.cpu
+    if process.ok:
+        return process, (folder / "stdout").read_text(errors="replace")
+    lines = read_stream(folder / "stderr").strip().splitlines() or [process.words]
+    return process, lines[-1][:300]
 
 
 class Assembled(msgspec.Struct, frozen=True, kw_only=True):
@@ -307,20 +238,13 @@ async def assemble_once(hub: Hub, run: AssemblerRun, limits: ResourceLimits) -> 
     """
     folder = hub.new_folder("oracle")
     try:
-        assembly = await execute_run(hub, folder, run, limits)
+        assembly = await _execute(hub, folder, run, limits)
         # Not each assembler leaves a cubin.
         is_known = assembly.has_cubin and is_cubin(folder / CODE)
         cubin = read_cubin((folder / CODE).read_bytes()) if is_known else None
         return Assembled(assembly=assembly, cubin=cubin)
     finally:
         hub.drop_folder(folder)
-
-
-async def assemble_text(
-    hub: Hub, text: str, *, ptxas: Assembler, flags: tuple[str, ...], limits: ResourceLimits
-) -> Assembled:
-    """The same with PTX; `flags` name the target. Errors are those of `assemble_once`."""
-    return await assemble_once(hub, ptxas_run(ptxas, flags, text.encode), limits)
 
 
 def script_words(command: str) -> tuple[str, ...]:
@@ -333,10 +257,10 @@ def script_words(command: str) -> tuple[str, ...]:
         words = shlex.split(command)
     except ValueError as error:
         raise UsageError(f"--script {command!r}: {error}") from error
-    found = shutil.which(words[0]) if words else None
-    if not found:
+    program = shutil.which(words[0]) if words else None
+    if not program:
         raise UsageError(f"--script {command!r}: no such program, or it cannot be executed")
-    return (os.path.abspath(found), *words[1:])  # noqa: PTH100 - a link stays what it is
+    return (os.path.abspath(program), *words[1:])  # noqa: PTH100 - a link stays what it is
 
 
 async def run_predicate(
@@ -398,9 +322,8 @@ async def count_live(
         return CountedLive(problem=f"{_NOT_COUNTED}: no nvdisasm is installed")
     key = content_key(cubin=cubin, nvdisasms=[tool.version for tool in nvdisasms], rule=_LIVE_RULE)
     async with bench.once(key):
-        kept = bench.find("live", key, CountedLive)
-        if kept:
-            return kept.value
+        if stored := bench.find("live", key, CountedLive):
+            return stored.value
         if not is_new:
             return CountedLive(problem=f"{_NOT_COUNTED} yet")
         try:
@@ -408,28 +331,20 @@ async def count_live(
         except UnusableArtifactError:
             return None
         folder = bench.hub.new_folder("live")
-        with scratch_disk():
-            (folder / "kernel.cubin").write_bytes(data)
-        found = CountedLive()
-        again = False
+        counted = CountedLive()
+        is_final = True
         for tool in nvdisasms:
-            async with bench.slot(is_tool=True):
-                end = await bench.hub.execute(
-                    [tool.path, "-c", "-lrm", "count", "kernel.cubin"],
-                    folder=folder,
-                    limits=bench.limits,
-                )
-            if end.ok:
-                text = (folder / "stdout").read_text(errors="replace")
-                found = CountedLive(kernels=live_registers(text), tool=tool.label)
+            words = ("-c", "-lrm", "count")
+            process, text = await _disassemble(bench, folder, data, tool, words)
+            if process.ok:
+                counted = CountedLive(kernels=live_registers(text), tool=tool.label)
                 break
-            again = again or end.killed_by_us
-            said = read_stream(folder / "stderr").strip().splitlines() or [end.words]
-            found = CountedLive(problem=f"{_NOT_COUNTED}: {tool.label}: {said[-1][:300]}")
+            is_final = is_final and not process.killed_by_us
+            counted = CountedLive(problem=f"{_NOT_COUNTED}: {tool.label}: {text}")
         bench.hub.drop_folder(folder)
-        if again and found.problem:
-            return found
-        return bench.keep("live", key, found, {}).value
+        if counted.problem and not is_final:
+            return counted
+        return bench.keep("live", key, counted, {}).value
 
 
 _KIND = "times"
@@ -448,9 +363,9 @@ def keep_times(store: Store, device: str, timed: Sequence[tuple[Row, TimeMs]]) -
         if row.cubin_sha256:
             places.setdefault(_key(row), {})[row.cubin_sha256] = time
     for key, times in places.items():
-        known = _read(store, key)
-        known[device] = {**known.get(device, {}), **times}
-        store.put_evidence(_KIND, key, msgspec.json.encode(known), {})
+        stored = _read(store, key)
+        stored[device] = {**stored.get(device, {}), **times}
+        store.put_evidence(_KIND, key, msgspec.json.encode(stored), {})
 
 
 def kept_times(store: Store, like: Row) -> Mapping[str, Mapping[str, TimeMs]]:
@@ -459,15 +374,15 @@ def kept_times(store: Store, like: Row) -> Mapping[str, Mapping[str, TimeMs]]:
     Raises:
         StorageError: the store cannot be read.
     """
-    found = _read(store, _key(like))
+    times = _read(store, _key(like))
     for cell in store.cells_from(f"{like.kernel}/{like.launch}/"):
         if f"@{like.target}/" not in cell or f"/{GPU}:" not in cell:
             continue
         for run in store.executions(cell):
             cubin = run.compiled.cubin_sha256 if run.compiled else None
             if run.device and run.time_ms and cubin:
-                found.setdefault(run.device, {}).setdefault(cubin, run.time_ms)
-    return found
+                times.setdefault(run.device, {}).setdefault(cubin, run.time_ms)
+    return times
 
 
 def _key(row: Row) -> str:

@@ -26,25 +26,40 @@ _SHELL_SIGNALS = range(129, 160)
 T = TypeVar("T")
 
 
+class _Ended(Protocol):
+    """Evidence of a process."""
+
+    @property
+    def end(self) -> ProcessEnd:
+        """How it ended."""
+
+
+E = TypeVar("E", bound=_Ended)
+
+
 class TimeIsUpError(Exception):
     """The time that a run was given is over: nothing new is started. Says nothing of the cell."""
 
 
-async def until(end: float, work: Awaitable[T]) -> T:
-    """The result of this, if it is there by `end` (`time.monotonic`); else its processes are ended.
+async def until(deadline: float, work: Awaitable[T]) -> T:
+    """The result of this, if it is there by then (`time.monotonic`); else its processes are ended.
 
     Raises:
         TimeIsUpError: it is not.
     """
-    left = None if math.isinf(end) else max(0.0, end - time.monotonic())
+    seconds = None if math.isinf(deadline) else max(0.0, deadline - time.monotonic())
     try:
-        return await asyncio.wait_for(work, left)
+        return await asyncio.wait_for(work, seconds)
     except TimeoutError:
         raise TimeIsUpError from None
 
 
-class Sessions(Protocol):
-    """Living captures of launch code; which front end they belong to is that front end's matter."""
+class Sessions:
+    """Living captures of launch code, those of one front end or of several; here there are none."""
+
+    def of(self, kind: str) -> Sessions:
+        """Those of one front end."""
+        return self
 
     async def close(self, key: str) -> None:
         """End one session, if it is open."""
@@ -93,12 +108,12 @@ class Workbench:
 
     def apart(self, *, limits: ResourceLimits | None, uncached: bool) -> Workbench:
         """The same bench with other limits; `uncached`: as if nothing were stored or being made."""
-        other = copy.copy(self)
-        other.cpu_seconds = 0.0
-        other.limits = limits or self.limits
+        bench = copy.copy(self)
+        bench.cpu_seconds = 0.0
+        bench.limits = limits or self.limits
         if uncached:
-            other.use_cache, other.made, other.making = False, set(), WeakValueDictionary()
-        return other
+            bench.use_cache, bench.made, bench.making = False, set(), WeakValueDictionary()
+        return bench
 
     @contextlib.asynccontextmanager
     async def closing(self, *sessions: str | None) -> AsyncIterator[None]:
@@ -118,21 +133,21 @@ class Workbench:
         Raises:
             TimeIsUpError: the turn would come after the deadline.
         """
-        wanted = self.jobs if alone else 1
-        held = 0
+        slots = self.jobs if alone else 1
+        taken = 0
         is_here = not (alone or is_tool)
         async with self._here if self._here and is_here else contextlib.nullcontext():
             try:
                 # One taker of many at a time: two could each hold half and wait for the other.
                 async with self._alone if alone else contextlib.nullcontext():
-                    while held < wanted:
+                    while taken < slots:
                         await self._slots.acquire()
-                        held += 1
+                        taken += 1
                 if self.deadline is not None and time.monotonic() > self.deadline:
                     raise TimeIsUpError
                 yield
             finally:
-                for _ in range(held):
+                for _ in range(taken):
                     self._slots.release()
 
     def once(self, key: str) -> asyncio.Lock:
@@ -150,20 +165,43 @@ class Workbench:
 
     def read(self, kind: str, key: str, schema: type[T]) -> Kept[T] | None:
         """Stored evidence, whether it was made in this run or before."""
-        found = self.store.get_evidence(kind, key)
-        if found is None:
+        evidence = self.store.get_evidence(kind, key)
+        if evidence is None:
             return None
         try:
-            value = msgspec.json.decode(found.body, type=schema)
+            value = msgspec.json.decode(evidence.body, type=schema)
         except msgspec.MsgspecError:
             return None  # written by another version of this program: made again
-        return Kept(value=value, key=key, artifacts=found.artifacts, cached=True)
+        return Kept(value=value, key=key, artifacts=evidence.artifacts, cached=True)
 
     def keep(self, kind: str, key: str, value: T, artifacts: Mapping[str, str]) -> Kept[T]:
         """Store evidence that was just made."""
         self.store.put_evidence(kind, key, msgspec.json.encode(value), artifacts)
         self.made.add(key)
         return Kept(value=value, key=key, artifacts=artifacts, cached=False)
+
+    async def run_once(
+        self,
+        kind: str,
+        key: str,
+        schema: type[E],
+        run: Callable[[int], Awaitable[tuple[E, Mapping[str, str]]]],
+        *,
+        must_repeat: Callable[[ProcessEnd], bool] | None = None,
+    ) -> Kept[E]:
+        """Stored evidence of a process, or what `run` gives for the first attempt.
+
+        Where that died (or `must_repeat`) there is a second one, which runs alone: that tells what
+        kills its compiler from a machine in trouble.
+        """
+        async with self.once(key):
+            stored = self.find(kind, key, schema)
+            if stored and still_valid(stored.value.end, self.limits):
+                return stored
+            evidence, artifacts = await run(1)
+            if (must_repeat or has_died)(evidence.end):
+                evidence, artifacts = await run(2)
+            return self.keep(kind, key, evidence, artifacts)
 
 
 def content_key(**parts: object) -> str:

@@ -6,14 +6,14 @@ import functools
 import re
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import structs
 
 from harness.frontends.bench.assemble import read_stream
-from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died, still_valid
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cuda import nvrtc_child
 from harness.frontends.cuda.source import sources_sha256
 from harness.frontends.sessions import run_program
@@ -52,12 +52,12 @@ def tool_of(compiler: Compiler, name: str) -> Path:
     """
     assert compiler.python is not None, "nvcc has an environment of its own"
     venv = compiler.python.parent.parent
-    found = next(iter(venv.glob(f"lib/python*/site-packages/nvidia/cu*/bin/{name}")), None)
-    if found is None:
+    path = next(iter(venv.glob(f"lib/python*/site-packages/nvidia/cu*/bin/{name}")), None)
+    if path is None:
         raise InfrastructureError(
             f"{compiler.name}: its environment holds no {name}; install again"
         )
-    return found
+    return path
 
 
 @functools.cache
@@ -70,53 +70,52 @@ def host_compiler() -> str:
     path = shutil.which("gcc")
     if path is None:
         raise InfrastructureError("nvcc needs a host compiler; install gcc, or put it on PATH")
-    done = run_tool([path, "--version"], timeout=_SECONDS, env=plain_environment())
-    return done.stdout.partition("\n")[0]
+    process = run_tool([path, "--version"], timeout=_SECONDS, env=plain_environment())
+    return process.stdout.partition("\n")[0]
 
 
-def only_its_check_failed(end: ProcessEnd, log: str) -> bool:
+def only_its_check_failed(process: ProcessEnd, log: str) -> bool:
     """Whether nvcc generated PTX, and failed as its own ptxas refuses that.
 
     With `-ptx` it leaves the file, then has it checked; up to 13.5 no option leaves that out.
     """
-    return bool(end.exit_code) and _CHECK.search(log) is not None and not _SOURCE_ERROR.search(log)
+    is_refused = _CHECK.search(log) is not None and not _SOURCE_ERROR.search(log)
+    return bool(process.exit_code) and is_refused
 
 
 def judge_nvcc(lowering: Lowering, name: str = "nvcc") -> Verdict:
     """The verdict on a run of nvcc, or of another compiler with its front end, without PTX."""
-    end, stage = lowering.end, Stage(lowering.stage)
-    if verdict := stopped(end, stage, name):
+    process, stage = lowering.end, Stage(lowering.stage)
+    if verdict := stopped(process, stage, name):
         return verdict
-    said = _TEMPORARY.sub("(temporary file)", lowering.log)
-    last = _words(said.splitlines())
-    if died := _DIED.search(said):
+    log = _TEMPORARY.sub("(temporary file)", lowering.log)
+    line = _first_error(log.splitlines())
+    if died := _DIED.search(log):
         reason = f"{died[1]} died by a signal, says {name}"
         return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=f"{died[1]} died")
-    if end.signal is not None:
-        reason = f"{name} {end.words}: {last}"
-        return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=last)
-    if lacks := _INCOMPLETE.search(said):
+    if process.signal is not None:
+        reason = f"{name} {process.words}: {line}"
+        return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=line)
+    if lacks := _INCOMPLETE.search(log):
         reason = f"this {name} has no {lacks[1]}: its packages do not go together"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
-    if _NO_HOST.search(said):
-        reason = f"{name} cannot use the host's compiler: {last}"
+    if _NO_HOST.search(log):
+        reason = f"{name} cannot use the host's compiler: {line}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
-    if _UNSUPPORTED.search(said):
-        return failed(
-            VerdictKind.UNSUPPORTED, stage, f"this {name} cannot do it: {last}", message=last
-        )
-    if _SOURCE_ERROR.search(said) or " error: " in said:
-        return failed(VerdictKind.REJECTED, stage, f"{name} refuses it: {last}", message=last)
-    return failed(
-        VerdictKind.PASS_FAILURE, stage, f"{name} ended with {end.words}: {last}", message=last
-    )
+    if _UNSUPPORTED.search(log):
+        kind, reason = VerdictKind.UNSUPPORTED, f"this {name} cannot do it: {line}"
+    elif _SOURCE_ERROR.search(log) or " error: " in log:
+        kind, reason = VerdictKind.REJECTED, f"{name} refuses it: {line}"
+    else:
+        kind, reason = VerdictKind.PASS_FAILURE, f"{name} ended with {process.words}: {line}"
+    return failed(kind, stage, reason, message=line)
 
 
-def _words(lines: Sequence[str]) -> str:
+def _first_error(lines: Sequence[str]) -> str:
     """The first error, without the file that it is in; else the last line."""
     for line in lines:
-        if found := _ERROR.search(line):
-            return found[1] or found[2]
+        if match := _ERROR.search(line):
+            return match[1] or match[2]
     return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
 
 
@@ -125,29 +124,16 @@ _OUT = "kernel.ptx"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NvccRun:
-    """How nvcc ended, what it said, and the sha256 of the PTX where it left some.
-
-    `text` is the PTX itself where it was not to be kept.
-    """
+    """How nvcc ended, what it said, and the PTX where it left some."""
 
     end: ProcessEnd
     log: str
-    ptx: str | None
-    text: str | None = None
+    ptx: bytes | None
 
 
-def _what_ran(bench: Workbench, end: ProcessEnd, log: str, left: Path, *, keeps: bool) -> NvccRun:
-    is_there = end.ok and left.is_file()
-    return NvccRun(
-        end=end,
-        log=log,
-        ptx=bench.store.artifacts.put_file(left) if is_there and keeps else None,
-        text=_read(left) if is_there and not keeps else None,
-    )
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+def _run(process: ProcessEnd, log: str, ptx: Path) -> NvccRun:
+    is_there = process.ok and ptx.is_file()
+    return NvccRun(end=process, log=log, ptx=ptx.read_bytes() if is_there else None)
 
 
 async def run_nvcc(
@@ -157,7 +143,6 @@ async def run_nvcc(
     words: Sequence[str],
     *,
     alone: bool = False,
-    keeps: bool = True,
     limits: ResourceLimits | None = None,
 ) -> NvccRun:
     """Run the nvcc of a compiler's environment on a file, with these options, as far as PTX.
@@ -171,16 +156,28 @@ async def run_nvcc(
     # A toolkit of the host's is none of this compiler's.
     env = {name: value for name, value in env.items() if not name.startswith(("CUDA", "NVCC"))}
     async with bench.slot(alone=alone):
-        end = await bench.hub.execute(argv, folder=folder, limits=limits or bench.limits, env=env)
-    bench.cpu_seconds += end.cpu
+        process = await bench.hub.execute(
+            argv, folder=folder, limits=limits or bench.limits, env=env
+        )
+    bench.cpu_seconds += process.cpu
     with scratch_disk():
         log = read_stream(folder / "stderr") + read_stream(folder / "stdout")
-    if (folder / _OUT).is_file() and only_its_check_failed(end, log):
+    if (folder / _OUT).is_file() and only_its_check_failed(process, log):
         # What the PTX is worth is for the assembler to say, which is asked again.
-        end = structs.replace(end, exit_code=0)
-    run = _what_ran(bench, end, log, folder / _OUT, keeps=keeps)
+        process = structs.replace(process, exit_code=0)
+    run = _run(process, log, folder / _OUT)
     bench.hub.drop_folder(folder)
     return run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CudaJob:
+    """One file with one config, for one target, and the compiler that gets it."""
+
+    file: Path
+    config: Mapping[str, Scalar]
+    target: Target
+    compiler: Compiler
 
 
 class CudaDriver(ABC):
@@ -202,16 +199,12 @@ class CudaDriver(ABC):
     async def run(
         self,
         bench: Workbench,
-        compiler: Compiler,
-        file: Path,
-        words: tuple[str, ...],
-        target: Target,
+        job: CudaJob,
         *,
         alone: bool = False,
-        keeps: bool = True,
         limits: ResourceLimits | None = None,
     ) -> NvccRun:
-        """Run it on a file as far as PTX; with `keeps` that is stored.
+        """Compile as far as PTX.
 
         Raises:
             InfrastructureError: it cannot be started.
@@ -221,58 +214,41 @@ class CudaDriver(ABC):
         """The verdict on a run that left no PTX."""
         return judge_nvcc(lowering)
 
-    def key(self, file: Path, config: dict[str, Scalar], target: Target, compiler: Compiler) -> str:
-        """By what the PTX of a config is kept."""
+    def key(self, job: CudaJob) -> str:
+        """By what the PTX of a job is kept."""
         return content_key(
-            sources=sources_sha256(file),
-            config=config,
-            target=str(target),
+            sources=sources_sha256(job.file),
+            config=dict(job.config),
+            target=str(job.target),
             kind=self.kind,
-            compiler=compiler.identity,
+            compiler=job.compiler.identity,
             with_=self.identity(),
         )
 
-    async def compiled(
-        self,
-        bench: Workbench,
-        file: Path,
-        config: dict[str, Scalar],
-        target: Target,
-        compiler: Compiler,
-    ) -> Kept[Lowering]:
+    async def compiled(self, bench: Workbench, job: CudaJob) -> Kept[Lowering]:
         """One run as far as PTX, kept by content; one that dies is run once more, alone."""
-        key = self.key(file, config, target, compiler)
 
-        async def once(*, alone: bool) -> tuple[Lowering, dict[str, str]]:
-            words = defines(config)
-            run = await self.run(bench, compiler, file.resolve(), words, target, alone=alone)
+        async def attempt(number: int) -> tuple[Lowering, dict[str, str]]:
+            run = await self.run(bench, job, alone=number > 1)
             # What goes in is also the file that holds the kernel, which pages show.
-            source = bench.store.artifacts.put_file(file)
+            source = bench.store.artifacts.put_file(job.file)
             artifacts = {"source": source, "python": source}
-            if run.ptx:
-                artifacts["ptx"] = run.ptx
-            return self.lowering(run, target), artifacts
+            if run.ptx is not None:
+                artifacts["ptx"] = bench.store.artifacts.put(run.ptx)
+            return replace(self.lowering(run, job.target), attempts=number), artifacts
 
-        async with bench.once(key):
-            kept = bench.find("lower", key, Lowering)
-            if kept and still_valid(kept.value.end, bench.limits):
-                return kept
-            lowering, artifacts = await once(alone=False)
-            if has_died(lowering.end):
-                lowering, artifacts = await once(alone=True)
-                lowering = replace(lowering, attempts=2)
-            return bench.keep("lower", key, lowering, artifacts)
+        return await bench.run_once("lower", self.key(job), Lowering, attempt)
 
     def lowering(self, run: NvccRun, target: Target) -> Lowering:
         return Lowering(
             end=run.end,
-            stage=self.kind if run.ptx is None and run.text is None else PTX,
+            stage=self.kind if run.ptx is None else PTX,
             flags=("-v", f"--gpu-name={target}"),
             log=run.log,
         )
 
 
-def defines(config: dict[str, Scalar]) -> tuple[str, ...]:
+def defines(config: Mapping[str, Scalar]) -> tuple[str, ...]:
     """A config as options: each macro with its value."""
     return tuple(f"-D{name}={value}" for name, value in config.items())
 
@@ -290,17 +266,15 @@ class _Nvcc(CudaDriver):
     async def run(
         self,
         bench: Workbench,
-        compiler: Compiler,
-        file: Path,
-        words: tuple[str, ...],
-        target: Target,
+        job: CudaJob,
         *,
         alone: bool = False,
-        keeps: bool = True,
         limits: ResourceLimits | None = None,
     ) -> NvccRun:
-        words = (*self.flags, f"-arch={target}", *words, "-I", str(file.parent))
-        return await run_nvcc(bench, compiler, file, words, alone=alone, keeps=keeps, limits=limits)
+        file = job.file.resolve()
+        options = (f"-arch={job.target}", *defines(job.config), "-I", str(file.parent))
+        words = (*self.flags, *options)
+        return await run_nvcc(bench, job.compiler, file, words, alone=alone, limits=limits)
 
 
 class _Nvrtc(CudaDriver):
@@ -318,25 +292,24 @@ class _Nvrtc(CudaDriver):
     async def run(
         self,
         bench: Workbench,
-        compiler: Compiler,
-        file: Path,
-        words: tuple[str, ...],
-        target: Target,
+        job: CudaJob,
         *,
         alone: bool = False,
-        keeps: bool = True,
         limits: ResourceLimits | None = None,
     ) -> NvccRun:
+        target = job.target
         architecture = f"--gpu-architecture=compute_{target.capability}{target.suffix}"
-        request = {"file": str(file), "options": [*self.flags, architecture, *words]}
-        program = Path(nvrtc_child.__file__)
-        done = await run_program(bench, compiler, program, request, alone=alone, limits=limits)
-        end, folder = done.end, done.folder
-        log = _read(folder / "stderr")
-        if done.answer is not None:
-            log = str(done.answer["log"])
-            end = structs.replace(end, exit_code=int(done.answer["code"])) if end.ok else end
-        run = _what_ran(bench, end, log, folder / _OUT, keeps=keeps)
+        options = [*self.flags, architecture, *defines(job.config)]
+        request = {"file": str(job.file.resolve()), "options": options}
+        child = Path(nvrtc_child.__file__)
+        program = await run_program(bench, job.compiler, child, request, alone=alone, limits=limits)
+        process, folder = program.end, program.folder
+        if program.answer is None:
+            log = read_stream(folder / "stderr")
+        else:
+            log, code = str(program.answer["log"]), int(program.answer["code"])
+            process = structs.replace(process, exit_code=code) if process.ok else process
+        run = _run(process, log, folder / _OUT)
         bench.hub.drop_folder(folder)
         return run
 

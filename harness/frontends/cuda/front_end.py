@@ -16,7 +16,14 @@ from typing import Any
 
 from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench.bench import Kept, Workbench, content_key
-from harness.frontends.cuda.compilers import NVCC_DRIVER, NVRTC_DRIVER, CudaDriver, defines, tool_of
+from harness.frontends.cuda.compilers import (
+    NVCC_DRIVER,
+    NVRTC_DRIVER,
+    CudaDriver,
+    CudaJob,
+    defines,
+    tool_of,
+)
 from harness.frontends.cuda.source import (
     CompiledKernel,
     block_of,
@@ -39,11 +46,11 @@ from harness.frontends.one_file import Syntax, SyntaxNode
 from harness.frontends.pins import PINS, PackagedFrontEnd
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch
-from harness.frontends.source_form import Lowered, Written
+from harness.frontends.source_form import Lowered, SyntaxForm, Written
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
-from harness.values.kernel import Config, Repro, Scalar
+from harness.values.kernel import Config, Repro
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.standalone import SourceInstall
 from harness.values.toolchain import Assembler, Compiler
@@ -90,23 +97,23 @@ def _parse(text: str) -> Sequence[SyntaxNode]:
 
 def _preorder(root: Any) -> list[tuple[Any, str | None, int]]:  # noqa: ANN401 - as above
     """Each node with its field and its parent's position; expressions may nest deeply."""
-    found: list[tuple[Any, str | None, int]] = []
+    nodes: list[tuple[Any, str | None, int]] = []
     waiting: list[tuple[Any, str | None, int]] = [(root, None, -1)]
     while waiting:
         node, field, parent = waiting.pop()
-        position = len(found)
-        found.append((node, field, parent))
+        position = len(nodes)
+        nodes.append((node, field, parent))
         named = [(child, node.field_name_for_child(at)) for at, child in enumerate(node.children)]
         waiting += [(child, name, position) for child, name in reversed(named)]
-    return found
+    return nodes
 
 
 def _characters(text: str) -> Sequence[int]:
     """The character that each byte of a text belongs to."""
     if text.isascii():
         return range(len(text) + 1)
-    found = [at for at, each in enumerate(text) for _ in each.encode(errors="replace")]
-    return [*found, len(text)]
+    characters = [at for at, letter in enumerate(text) for _ in letter.encode(errors="replace")]
+    return [*characters, len(text)]
 
 
 def _kinds(names: str) -> frozenset[str]:
@@ -198,10 +205,7 @@ CUDA_SYNTAX = Syntax(
 )
 
 
-_NO_KERNEL = "no such kernel"
-
-
-class CudaForm:
+class CudaForm(SyntaxForm):
     """See `harness.frontends.source_form.SyntaxForm`."""
 
     suffix = ".cu"
@@ -247,25 +251,24 @@ class CudaForm:
             source = folder / file.name
             with scratch_disk():
                 source.write_text(text, encoding="utf-8", newline="")
-            run = await driver.run(
-                bench, launch.compiler, source, (), target, keeps=False, limits=limits
-            )
+            job = CudaJob(file=source, config={}, target=target, compiler=launch.compiler)
+            run = await driver.run(bench, job, limits=limits)
         finally:
             bench.hub.drop_folder(folder)
         lowering = driver.lowering(run, target)
-        if run.text is None:
+        if run.ptx is None:
             return Lowered(lowering=lowering)
         if until is not None and until.value == driver.kind:
             return None
-        meant = kernel_meant(kernels_of(run.text), str((options or {}).get("kernel")))
-        reading = read_text(run.text, entry=meant.entry if meant else _NO_KERNEL)
-        if meant is not None:
-            block = block_of(text, meant.name, {}, source)
-            lowering = replace(lowering, metadata=facts_of(meant, block))
+        ptx = run.ptx.decode(errors="replace")
+        kernel = kernel_meant(kernels_of(ptx), str((options or {}).get("kernel")))
+        if kernel is not None:
+            block = block_of(text, kernel.name, {}, source)
+            lowering = replace(lowering, metadata=facts_of(kernel, block))
         return Lowered(
             lowering=lowering,
-            program=run.text.encode(),
-            reading=reading,
+            program=run.ptx,
+            reading=read_text(ptx, entry=kernel.entry if kernel else "no such kernel"),
             picked_ptxas=str(tool_of(launch.compiler, "ptxas")),
         )
 
@@ -287,44 +290,37 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         return repro_of_file(self.kind, path, kernel, name=name)
 
     async def plan(self, bench: Workbench, place: CapturePlace) -> Plan:
-        file, configs = _configs(place)
-        target, compiler = place.target, place.compiler
-        jobs = (self._driver.compiled(bench, file, config, target, compiler) for config in configs)
-        return self._planned(bench, place, configs, await asyncio.gather(*jobs))
+        jobs = _jobs(place)
+        lowerings = await asyncio.gather(*(self._driver.compiled(bench, job) for job in jobs))
+        return self._planned(bench, place, jobs, lowerings)
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan | None:
-        file, configs = _configs(place)
-        done: list[Kept[Lowering]] = []
-        for config in configs:
-            key = self._driver.key(file, config, place.target, place.compiler)
-            kept = bench.read("lower", key, Lowering)
-            if kept is None:
+        jobs = _jobs(place)
+        lowerings: list[Kept[Lowering]] = []
+        for job in jobs:
+            lowering = bench.read("lower", self._driver.key(job), Lowering)
+            if lowering is None:
                 return None
-            done.append(kept)
-        return self._planned(bench, place, configs, done)
+            lowerings.append(lowering)
+        return self._planned(bench, place, jobs, lowerings)
 
     async def lower(
         self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts, *, ptxas: Assembler
     ) -> Kept[Lowering]:
-        file, target, entries = launch.request
-        whole = await self._driver.compiled(bench, file, record.config, target, launch.compiler)
+        whole = await self._driver.compiled(bench, _job(launch, record))
         key = self.lowering_key(launch, record, ptxas)
-        lowering = replace(whole.value, metadata=entries.get(record.key, {}))
-        kept = bench.keep("lower", key, lowering, whole.artifacts)
-        return replace(kept, cached=whole.cached)
+        lowering = replace(whole.value, metadata=launch.request[2].get(record.key, {}))
+        return replace(bench.keep("lower", key, lowering, whole.artifacts), cached=whole.cached)
 
     def lowering_key(self, launch: CapturedLaunch, record: LaunchFacts, ptxas: Assembler) -> str:
-        file, target, _ = launch.request
-        return content_key(
-            file=self._driver.key(file, record.config, target, launch.compiler), record=record.key
-        )
+        return content_key(file=self._driver.key(_job(launch, record)), record=record.key)
 
     def _planned(
         self,
         bench: Workbench,
         place: CapturePlace,
-        configs: list[dict[str, Scalar]],
-        done: list[Kept[Lowering]],
+        jobs: Sequence[CudaJob],
+        lowerings: Sequence[Kept[Lowering]],
     ) -> Plan:
         """A cell for each kernel of each config; one for a config of which nothing is left.
 
@@ -338,20 +334,20 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         defined = kernels_in(source) or [repro.kernel or file.stem]
         entries: dict[str, dict[str, Any]] = {}
         records: list[LaunchFacts] = []
-        for config, kept in zip(configs, done, strict=True):
-            for kernel in _kernels(bench, kept, defined):
-                block = block_of(source, kernel.name, config, file)
-                known = facts_of(kernel, block)
-                record = content_key(file=kept.key, kernel=kernel.name, **known)
-                entries[record] = known
-                records.append(launch_of_file(record, kernel.name, config, file))
+        for job, lowering in zip(jobs, lowerings, strict=True):
+            for kernel in _kernels(bench, lowering, defined):
+                block = block_of(source, kernel.name, job.config, file)
+                facts = facts_of(kernel, block)
+                record = content_key(file=lowering.key, kernel=kernel.name, **facts)
+                entries[record] = facts
+                records.append(launch_of_file(record, kernel.name, job.config, file))
         if not records:
             raise CaptureError(f"{file}: it defines no __global__ function, and instantiates none")
         captured = captured_file(
             place,
             (file, place.target, entries),
             records,
-            key=content_key(lowerings=[each.key for each in done]),
+            key=content_key(lowerings=[lowering.key for lowering in lowerings]),
             ptxas=str(tool_of(place.compiler, "ptxas")),
         )
         plan = self.cells_of(place, captured)
@@ -371,19 +367,29 @@ class _CudaFrontEnd(PackagedFrontEnd, FileFrontEnd):
         return [compiler.identity, self._driver.identity()]
 
 
-def _configs(place: CapturePlace) -> tuple[Path, list[dict[str, Scalar]]]:
+def _jobs(place: CapturePlace) -> list[CudaJob]:
     repro = place.selection.repro
     file = place.launch.spec.file or repro.file
     injected = injected_configs(file, place).values()
-    given = [config for configs in injected for config in configs]
-    return file, given or configs_of(read_source(file), file, repro.macros)
+    configs = [config for configs in injected for config in configs]
+    return [
+        CudaJob(file=file, config=config, target=place.target, compiler=place.compiler)
+        for config in configs or configs_of(read_source(file), file, repro.macros)
+    ]
 
 
-def _kernels(bench: Workbench, kept: Kept[Lowering], otherwise: list[str]) -> list[CompiledKernel]:
+def _job(launch: CapturedLaunch, record: LaunchFacts) -> CudaJob:
+    file, target, _ = launch.request
+    return CudaJob(file=file, config=record.config, target=target, compiler=launch.compiler)
+
+
+def _kernels(
+    bench: Workbench, lowering: Kept[Lowering], defined: list[str]
+) -> list[CompiledKernel]:
     """The kernels in the PTX that was left; without one, those of these names."""
-    sha256 = kept.artifacts.get("ptx")
+    sha256 = lowering.artifacts.get("ptx")
     if sha256 is None:
-        return [CompiledKernel(name=name) for name in otherwise]
+        return [CompiledKernel(name=name) for name in defined]
     return kernels_of(bench.store.artifacts.get(sha256).decode(errors="replace"))
 
 

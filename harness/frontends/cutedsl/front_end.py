@@ -78,16 +78,16 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     def bundled(self, compiler: Compiler) -> Path:
         return tool_of(compiler, "ptxas")
 
-    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+    def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
         """As it was left; its stage is `ptx` where there is PTX to assemble."""
-        lowering = super().evidence(launch, done)
-        has_ptx = (done.folder / FILES["ptx"]).is_file()
+        lowering = super().evidence(launch, job)
+        has_ptx = (job.folder / FILES["ptx"]).is_file()
         if lowering.error and has_ptx and only_its_ptxas_failed(lowering.error):
             # What the PTX is worth is for the assembler to say, which is asked again.
             lowering = replace(lowering, error=None)
         if lowering.error or not has_ptx:
             return lowering
-        own = str((done.result or {}).get("ptxas_options", "")).split()
+        own = str((job.result or {}).get("ptxas_options", "")).split()
         target = str(launch.request.settings["target"])
         return replace(lowering, stage="ptx", flags=("-v", f"--gpu-name={target}", *own))
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.captured_front_end import CapturedForm
-from harness.frontends.one_file import LINE, call_lines, must_be, spelled, spelled_node
+from harness.frontends.captured_front_end import FileForm
+from harness.frontends.one_file import LINE, call_lines, keywords_of, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
 from harness.frontends.sessions import CapturedLaunch, JobResult
@@ -36,8 +36,8 @@ _CONSTANT = '"argument"'
 _OPTIONS = "--gpu-arch {} --keep-ptx"
 
 
-class CuteDslForm(CapturedForm):
-    """See `harness.frontends.source_form.FileForm`."""
+class CuteDslForm(FileForm):
+    """See `harness.frontends.captured_front_end.FileForm`."""
 
     imports = ("import cutlass", "from cutlass import cute", "from cutlass.cute import runtime")
     roots = _ROOTS
@@ -56,7 +56,7 @@ class CuteDslForm(CapturedForm):
 
     def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
         arguments = must_be(ast.Dict, values["arguments"])
-        given = {
+        texts = {
             str(must_be(ast.Constant, key or arguments).value): value
             for key, value in zip(arguments.keys, arguments.values, strict=True)
         }
@@ -68,10 +68,10 @@ class CuteDslForm(CapturedForm):
             kernel=must_be(ast.Name, compiled.args[0]).id,
             signature={
                 name: spelled_node(value) if _is_made(value) else _CONSTANT
-                for name, value in given.items()
+                for name, value in texts.items()
             },
             constants={
-                (name,): spelled_node(value) for name, value in given.items() if not _is_made(value)
+                (name,): spelled_node(value) for name, value in texts.items() if not _is_made(value)
             },
             attributes={},
             options={"options": spelled(repr(words[0]))} if words else {},
@@ -81,8 +81,8 @@ class CuteDslForm(CapturedForm):
     def completed(self, launch: FileLaunch, answer: Mapping[str, Any]) -> FileLaunch:
         """The launch with what stands for arguments that are no constants: a call for each."""
         calls = msgspec.convert(answer.get("arguments", {}), dict[str, str])
-        made = {name: spelled(text) for name, text in calls.items()}
-        return replace(launch, signature={**launch.signature, **made})
+        signature = {**launch.signature, **{name: spelled(text) for name, text in calls.items()}}
+        return replace(launch, signature=signature)
 
     def install(self, version: str, assembler: Assembler) -> SourceInstall:
         pins = PINS["cutedsl"]
@@ -97,14 +97,14 @@ class CuteDslForm(CapturedForm):
         )
 
     async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
     ) -> Lowered | None:
-        lowering = self.front_end.evidence(launch, done)
+        lowering = self.front_end.evidence(launch, job)
         if not lowering.end.ok or lowering.error or lowering.stage != "ptx":
             return Lowered(lowering=lowering)
         if until is not None and until.value not in ("ptx", "cubin"):
             return None
-        program = (done.folder / FILES["ptx"]).read_bytes()
+        program = (job.folder / FILES["ptx"]).read_bytes()
         entry = lowering.metadata.get("entry")
         reading = read_text(program.decode(errors="replace"), entry=str(entry) if entry else None)
         return Lowered(lowering=lowering, program=program, reading=reading)
@@ -117,8 +117,7 @@ def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
     if len(line) <= LINE - 4 or not isinstance(call, ast.Call):
         yield line
         return
-    words = [f"{each.arg}={spelled_node(each.value)}" for each in call.keywords]
-    yield from call_lines(name, spelled_node(call.func), [*map(spelled_node, call.args), *words])
+    yield from call_lines(name, call, keywords_of(call))
 
 
 def _is_made(value: ast.expr) -> bool:

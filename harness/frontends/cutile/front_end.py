@@ -93,10 +93,10 @@ class _CuTileFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         major, minor = Version(ptxas.version).release[:2]
         return {"bytecode": f"{major}.{minor}"}
 
-    def evidence(self, launch: CapturedLaunch, done: JobResult) -> Lowering:
+    def evidence(self, launch: CapturedLaunch, job: JobResult) -> Lowering:
         """As it was left, with the options that tileiras is to get."""
-        options = tuple((done.result or {}).get("options", ()))
-        return replace(super().evidence(launch, done), flags=options)
+        options = tuple((job.result or {}).get("options", ()))
+        return replace(super().evidence(launch, job), flags=options)
 
     def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
         return read_tile_ir(bench, lowering, ptx)

@@ -15,9 +15,9 @@ import msgspec
 from packaging.version import Version
 
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.captured_front_end import CapturedForm
+from harness.frontends.captured_front_end import FileForm
 from harness.frontends.cutile.tileiras import TILEIRAS_BACK_END, tileiras_in
-from harness.frontends.one_file import call_lines, must_be, spelled, spelled_node
+from harness.frontends.one_file import call_lines, keywords_of, must_be, spelled, spelled_node
 from harness.frontends.pins import PINS, partner_of
 from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch, JobResult
@@ -45,8 +45,8 @@ _REQUIRED = {
 _CONSTANT = '"argument"'
 
 
-class CuTileForm(CapturedForm):
-    """See `harness.frontends.source_form.FileForm`."""
+class CuTileForm(FileForm):
+    """See `harness.frontends.captured_front_end.FileForm`."""
 
     imports = ("import os", "import cuda.tile as ct", "from cuda.tile import compilation")
     roots = frozenset({"os", "ct", "compilation"})
@@ -78,13 +78,13 @@ class CuTileForm(CapturedForm):
                 signature[name], constants[(name,)] = _CONSTANT, spelled_node(value)
                 continue
             required = _required(value)
-            words = {str(each.arg): spelled_node(each.value) for each in value.keywords}
+            words = keywords_of(value)
             attributes |= {(name, k): v for k, v in words.items() if required.get(k) != v}
             signature[name] = spelled_node(ast.Call(func=value.func, args=value.args, keywords=[]))
         kernel = values["kernel"]
         options = {}
         if isinstance(kernel, ast.Call):
-            options = {str(each.arg): spelled_node(each.value) for each in kernel.keywords}
+            options = keywords_of(kernel)
             kernel = must_be(ast.Attribute, kernel.func).value
         convention = must_be(ast.Call, values["convention"]).func
         return FileLaunch(
@@ -133,10 +133,10 @@ class CuTileForm(CapturedForm):
         return self.front_end.asked(ptxas or own)
 
     async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
     ) -> Lowered | None:
         own = str(tileiras_in(launch.compiler))
-        lowering, program = self.front_end.evidence(launch, done), done.folder / PROGRAM
+        lowering, program = self.front_end.evidence(launch, job), job.folder / PROGRAM
         if not lowering.end.ok or lowering.error or not program.is_file():
             return Lowered(lowering=lowering, picked_ptxas=own)
         if until is not None and until.value in FILES:
@@ -154,9 +154,8 @@ def _entry(launch: FileLaunch, name: str, kind: str) -> Iterator[str]:
         yield f'    "{name}": {value},'
         return
     call = must_be(ast.Call, ast.parse(kind, mode="eval").body)
-    mine = {str(path[1]): text for path, text in launch.attributes.items() if path[0] == name}
-    words = [f"{key}={value}" for key, value in {**_required(call), **mine}.items()]
-    yield from call_lines(name, spelled_node(call.func), [*map(spelled_node, call.args), *words])
+    own = {str(path[1]): text for path, text in launch.attributes.items() if path[0] == name}
+    yield from call_lines(name, call, {**_required(call), **own})
 
 
 def _required(call: ast.Call) -> dict[str, str]:

@@ -11,29 +11,18 @@ import hashlib
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import MAX_BYTES, PtxError, read_ptx
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd, LoweredProgram
-from harness.frontends.bench.assemble import (
-    CODE,
-    PROGRAMS,
-    Assembled,
-    AssemblerRun,
-    Inspection,
-    assemble_once,
-    is_cubin,
-    run_assembler,
-)
+from harness.frontends.bench.assemble import CODE, PROGRAMS, AssemblerRun, Inspection, is_cubin
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.cuda.compilers import tool_of
 from harness.frontends.pins import PINS
 from harness.frontends.readings import PtxReading
 from harness.io.packages.versions import LATEST, exact_version
-from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.environments import planned_environment
 from harness.io.toolchains.install import install_ptxas
 from harness.io.toolchains.installed import check_in_wheel, check_ptxas
@@ -101,7 +90,7 @@ class _Tileiras(BackEnd):
         return super().select(spec, prereleases=prereleases)
 
     def installed(self) -> list[Version]:
-        return sorted(Version(each.version) for each in _PINS.installed())
+        return sorted(Version(compiler.version) for compiler in _PINS.installed())
 
     def install(self, version: Version | str) -> Assembler:
         path = tileiras_in(_PINS.install(version))
@@ -123,32 +112,42 @@ class _Tileiras(BackEnd):
     def disassembler(self, *, installs: bool = True) -> tuple[Tool | None, tuple[str, ...]]:
         return PTXAS_BACK_END.disassembler(installs=installs)
 
-    async def assemble(
-        self, bench: Workbench, program: LoweredProgram, assembler: Assembler
-    ) -> Kept[Assembly]:
-        ptxas = _ptxas_of(assembler)
-        key = content_key(
+    def key(self, program: LoweredProgram, assembler: Assembler) -> str:
+        return content_key(
             rule=_RULE,
             tileiras=assembler.sha256,
-            ptxas=ptxas.sha256,
+            ptxas=_ptxas_of(assembler).sha256,
             program=program.sha256,
             flags=program.flags,
         )
-        code = partial(bench.store.artifacts.get, program.sha256)
-        return await run_assembler(bench, key, _run(assembler, ptxas, program.flags, code))
 
-    async def assemble_once(
+    def run(
         self,
-        hub: Hub,
-        program: bytes,
         assembler: Assembler,
-        *,
+        program: Callable[[], bytes],
         flags: tuple[str, ...],
         target: str | None,
-        limits: ResourceLimits,
-    ) -> Assembled:
-        run = _run(assembler, _ptxas_of(assembler), flags, lambda: program)
-        return await assemble_once(hub, run, limits)
+    ) -> AssemblerRun:
+        ptxas = _ptxas_of(assembler)
+
+        def check() -> None:
+            check_in_wheel(assembler.path, TILEIRAS)
+            check_ptxas(ptxas)
+
+        return AssemblerRun(
+            program=program,
+            name=_PROGRAM,
+            argv=(assembler.path, _PROGRAM, "-o", CODE, *flags),
+            flags=flags,
+            is_code=is_cubin,
+            check=check,
+            programs={PTXAS: ptxas_script(ptxas.path)},
+            # Its temporary files go with the folder, however it ends.
+            env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "TMPDIR": "."},
+            leaves={PTX: _PTX, "ptxas": _LOG},
+            log="ptxas",
+            notes=_notes,
+        )
 
     async def inspect(
         self, bench: Workbench, code: str, tools: Sequence[Tool]
@@ -174,35 +173,12 @@ def _ptxas_of(tileiras: Assembler) -> Assembler:
     return install_ptxas(_version_of(tileiras.path, _NVVM))
 
 
-def _run(
-    tileiras: Assembler, ptxas: Assembler, flags: tuple[str, ...], program: Callable[[], bytes]
-) -> AssemblerRun:
-    def check() -> None:
-        check_in_wheel(tileiras.path, TILEIRAS)
-        check_ptxas(ptxas)
-
-    return AssemblerRun(
-        program=program,
-        name=_PROGRAM,
-        argv=(tileiras.path, _PROGRAM, "-o", CODE, *flags),
-        flags=flags,
-        is_code=is_cubin,
-        check=check,
-        programs={PTXAS: ptxas_script(ptxas.path)},
-        # Its temporary files go with the folder, however it ends.
-        env={"PATH": f"{PROGRAMS}:/usr/bin:/bin", "TMPDIR": "."},
-        leaves={PTX: _PTX, "ptxas": _LOG},
-        said="ptxas",
-        notes=_notes,
-    )
-
-
-def _notes(left: Mapping[str, Path]) -> dict[str, object]:
+def _notes(files: Mapping[str, Path]) -> dict[str, object]:
     """What the PTX of a program with one kernel says that neither ptxas nor the cubin does."""
-    if PTX not in left or left[PTX].stat().st_size > MAX_BYTES:
+    if PTX not in files or files[PTX].stat().st_size > MAX_BYTES:
         return {}
     try:
-        facts = read_ptx(left[PTX].read_text(encoding="utf-8", errors="replace"))
+        facts = read_ptx(files[PTX].read_text(encoding="utf-8", errors="replace"))
     except PtxError:
         return {}
     is_known = len(facts.entries) == 1 and facts.tmem_columns is not None
@@ -242,10 +218,10 @@ def _version_of(tileiras: Path, package: str) -> str:
     """
     site = tileiras.parents[3]
     prefix, suffix = f"{package.replace('-', '_')}-", ".dist-info"
-    found = next(iter(sorted(site.glob(f"{prefix}*{suffix}"))), None)
-    if found is None:
+    folder = next(iter(sorted(site.glob(f"{prefix}*{suffix}"))), None)
+    if folder is None:
         raise InfrastructureError(f"{tileiras}: there is no {package} beside it; install it again")
-    return found.name.removeprefix(prefix).removesuffix(suffix)
+    return folder.name.removeprefix(prefix).removesuffix(suffix)
 
 
 # Wordings of 13.2 to 13.5.
@@ -272,19 +248,19 @@ def judge_tileiras(evidence: CellEvidence) -> Verdict:
         log = parse_ptxas_log(inner.stderr)
         return judge_assembly(inner, log=log, entry=evidence.kernel, target=evidence.target)
     lines = [_ERROR.sub(r"\g<text>", line.strip()) for line in own.splitlines() if line.strip()]
-    said = next((line for line in lines if line and line != _SAYS_NOTHING), "")
+    error = next((line for line in lines if line and line != _SAYS_NOTHING), "")
     number = death_signal(assembly.end)
     if number is not None:
-        reason = f"tileiras {assembly.end.words}" + (after(said) or ", saying nothing")
-        message = f"{signal_name(number)}: {said}"
+        reason = f"tileiras {assembly.end.words}" + (after(error) or ", saying nothing")
+        message = f"{signal_name(number)}: {error}"
         return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message)
     if assembly.end.ok:
         reason = "tileiras ended with exit code 0 and left no complete cubin"
         return failed(VerdictKind.PASS_FAILURE, stage, reason)
-    if _UNSUPPORTED.search(said):
-        reason = f"this tileiras cannot do it: {said}"
-        return failed(VerdictKind.UNSUPPORTED, stage, reason, message=said)
-    why = said or (lines[0] if lines else "it said nothing")
+    if _UNSUPPORTED.search(error):
+        reason = f"this tileiras cannot do it: {error}"
+        return failed(VerdictKind.UNSUPPORTED, stage, reason, message=error)
+    why = error or (lines[0] if lines else "it said nothing")
     reason = f"tileiras ended with {assembly.end.words} before it called ptxas: {why}"
     return failed(VerdictKind.PASS_FAILURE, stage, reason, message=why)
 
@@ -293,12 +269,12 @@ def _apart(assembly: Assembly) -> tuple[str, Assembly | None]:
     """What tileiras said itself, and the run of its ptxas where that failed."""
     lines = assembly.stderr.splitlines()
     own = "\n".join(line for line in lines if not _OF_PTXAS.match(line))
-    ended = _ENDED.search(assembly.stderr)
-    if ended is None:
+    exit_line = _ENDED.search(assembly.stderr)
+    if exit_line is None:
         return own, None
-    said = "\n".join(line for line in lines if _OF_PTXAS.match(line) and not _ENDED.match(line))
-    end = ProcessEnd(exit_code=int(ended[1]))
-    inner = Assembly(end=end, flags=assembly.flags, stdout="", stderr=said, has_cubin=False)
+    log = "\n".join(line for line in lines if _OF_PTXAS.match(line) and not _ENDED.match(line))
+    process = ProcessEnd(exit_code=int(exit_line[1]))
+    inner = Assembly(end=process, flags=assembly.flags, stdout="", stderr=log, has_cubin=False)
     return own, inner
 
 

@@ -82,17 +82,17 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         return {"host": host_compiler(), "flags": FLAGS}
 
     async def finished(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, *, alone: bool
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, *, alone: bool
     ) -> tuple[Lowering, dict[str, str]]:
-        lowering = self.evidence(launch, done)
-        artifacts = keep_files(bench, done, FILES)
+        lowering = self.evidence(launch, job)
+        artifacts = keep_files(bench, job, FILES)
         if not lowering.end.ok or lowering.error or "cuda" not in artifacts:
-            artifacts["log"] = keep_streams(bench, done)
+            artifacts["log"] = keep_streams(bench, job)
             return lowering, artifacts
-        run, lowering = await go_on(bench, launch, done, lowering, alone=alone)
-        if run.ptx:
-            artifacts["ptx"] = run.ptx
-        artifacts["log"] = keep_streams(bench, done, run.log)
+        run, lowering = await go_on(bench, launch, job, lowering, alone=alone)
+        if run.ptx is not None:
+            artifacts["ptx"] = bench.store.artifacts.put(run.ptx)
+        artifacts["log"] = keep_streams(bench, job, run.log)
         return lowering, artifacts
 
     async def failing_pass(

@@ -13,16 +13,15 @@ from dataclasses import replace
 from msgspec import structs
 
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.captured_front_end import CapturedForm
+from harness.frontends.captured_front_end import FileForm
 from harness.frontends.cuda.compilers import NvccRun, run_nvcc
 from harness.frontends.one_file import (
-    LINE,
-    filled,
+    keywords_of,
     mapping_lines,
     must_be,
     quoted,
-    spelled_node,
     texts_of,
+    wrapped,
 )
 from harness.frontends.pins import PINS
 from harness.frontends.readings import read_text
@@ -43,22 +42,16 @@ NVCC_STAGE = "nvcc"
 _NEEDS = ("ml_dtypes", "numpy", "torch")
 
 
-class TileLangForm(CapturedForm):
-    """See `harness.frontends.source_form.FileForm`."""
+class TileLangForm(FileForm):
+    """See `harness.frontends.captured_front_end.FileForm`."""
 
     imports = ("import tilelang", "import tilelang.language as T", "from tilelang import tvm")
     roots = frozenset({"tilelang", "T", "tvm"})
     dialect = Dialect(always=frozenset(imports))
 
     def launch_lines(self, launch: FileLaunch) -> Iterator[str]:
-        given = [f"{path[0]}={value}" for path, value in launch.constants.items()]
-        line = f"kernel = {launch.kernel}({', '.join(given)})"
-        if len(line) <= LINE - 4:
-            yield line
-        else:
-            yield f"kernel = {launch.kernel}("
-            yield from filled(given, "    ")
-            yield ")"
+        constants = [f"{path[0]}={value}" for path, value in launch.constants.items()]
+        yield from wrapped(f"kernel = {launch.kernel}(", constants, ")")
         kind, arch = launch.target
         yield f'target = tvm.target.Target({{"kind": "{kind}", "arch": "{arch}"}})'
         yield from mapping_lines("options = ", quoted(launch.options), end="")
@@ -69,10 +62,11 @@ class TileLangForm(CapturedForm):
     def read_launch(self, values: Mapping[str, ast.expr]) -> FileLaunch:
         kernel = must_be(ast.Call, values["kernel"])
         words = ast.literal_eval(must_be(ast.Call, values["target"]).args[0])
+        keywords = keywords_of(kernel)
         return FileLaunch(
             kernel=must_be(ast.Name, kernel.func).id,
-            signature=dict.fromkeys([str(each.arg) for each in kernel.keywords], '"argument"'),
-            constants={(str(each.arg),): spelled_node(each.value) for each in kernel.keywords},
+            signature=dict.fromkeys(keywords, '"argument"'),
+            constants={(name,): value for name, value in keywords.items()},
             attributes={},
             options=texts_of(values["options"]),
             target=(words["kind"], words["arch"]),
@@ -91,48 +85,48 @@ class TileLangForm(CapturedForm):
         )
 
     async def lowered(
-        self, bench: Workbench, launch: CapturedLaunch, done: JobResult, until: Stage | None
+        self, bench: Workbench, launch: CapturedLaunch, job: JobResult, until: Stage | None
     ) -> Lowered | None:
-        lowering = self.front_end.evidence(launch, done)
-        has_code = (done.folder / FILES["cuda"]).is_file()
+        lowering = self.front_end.evidence(launch, job)
+        has_code = (job.folder / FILES["cuda"]).is_file()
         if not lowering.end.ok or lowering.error or not has_code:
             return Lowered(lowering=lowering)
         if until is not None and until.value in FILES:
             return None
-        run, lowering = await go_on(bench, launch, done, lowering, keeps=False)
-        if run.text is None:
+        run, lowering = await go_on(bench, launch, job, lowering)
+        if run.ptx is None:
             return Lowered(lowering=lowering)
-        return Lowered(lowering=lowering, program=run.text.encode(), reading=read_text(run.text))
+        reading = read_text(run.ptx.decode(errors="replace"))
+        return Lowered(lowering=lowering, program=run.ptx, reading=reading)
 
 
 async def go_on(
     bench: Workbench,
     launch: CapturedLaunch,
-    done: JobResult,
+    job: JobResult,
     lowering: Lowering,
     *,
     alone: bool = False,
-    keeps: bool = True,
 ) -> tuple[NvccRun, Lowering]:
     """Run nvcc on the code that a job left, as TileLang would; and the evidence of both.
 
     Raises:
         InfrastructureError: it cannot be started.
     """
-    options: list[str] = (done.result or {}).get("options", [])
-    words = [*FLAGS, *(each for each in options if not each.startswith("--ptxas-options"))]
-    code = done.folder / FILES["cuda"]
-    run = await run_nvcc(bench, launch.compiler, code, words, alone=alone, keeps=keeps)
+    options: list[str] = (job.result or {}).get("options", [])
+    words = [*FLAGS, *(word for word in options if not word.startswith("--ptxas-options"))]
+    code = job.folder / FILES["cuda"]
+    run = await run_nvcc(bench, launch.compiler, code, words, alone=alone)
     # What nvcc would hand to ptxas: the target, and what is meant for ptxas alone.
-    named = (each.partition("=")[2] for each in options if each.startswith("-arch="))
+    named = (word.partition("=")[2] for word in options if word.startswith("-arch="))
     arch = next(named, str(launch.request.settings["target"]))
-    own = (each.partition("=")[2] for each in options if each.startswith("--ptxas-options="))
+    own = (word.partition("=")[2] for word in options if word.startswith("--ptxas-options="))
     lowering = replace(
         lowering,
         end=structs.replace(
-            run.end, wall=run.end.wall + done.end.wall, cpu=run.end.cpu + done.end.cpu
+            run.end, wall=run.end.wall + job.end.wall, cpu=run.end.cpu + job.end.cpu
         ),
-        stage=NVCC_STAGE if run.ptx is None and run.text is None else "ptx",
+        stage=NVCC_STAGE if run.ptx is None else "ptx",
         flags=("-v", f"--gpu-name={arch}", *own),
         log=run.log,
     )

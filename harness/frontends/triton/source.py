@@ -15,7 +15,7 @@ import msgspec
 
 from gpu_emulator.ptx.text.facts import opcodes, writes_outside
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.captured_front_end import CapturedForm
+from harness.frontends.captured_front_end import FileForm
 from harness.frontends.one_file import (
     LINE,
     commas,
@@ -130,8 +130,8 @@ if hasattr(triton.backends.compiler, "AttrsDescriptor"):  # Triton 3.2
 """.splitlines()
 
 
-class TritonForm(CapturedForm):
-    """See `harness.frontends.source_form.FileForm`."""
+class TritonForm(FileForm):
+    """See `harness.frontends.captured_front_end.FileForm`."""
 
     imports = tuple(_IMPORTS.values())
     roots = frozenset({"triton"})

@@ -343,7 +343,7 @@ _NO_RULES = Matrix(
 
 @dataclass(slots=True, kw_only=True)
 class Prefetch:
-    """As `harness.cells.elsewhere.Elsewhere`."""
+    """As `harness.cells.places.Elsewhere`."""
 
     machines: Machines
     how: CompileOptions

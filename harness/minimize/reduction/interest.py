@@ -13,9 +13,9 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.cells.evaluate import cell_evidence, ptxas_flags
-from harness.frontends.back_end import BackEnd
+from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.assemble import Inspection, assemble_text, run_predicate
+from harness.frontends.bench.assemble import Inspection, run_predicate
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
@@ -420,11 +420,12 @@ class PtxOracle(Oracle[Assembler]):
     ) -> Reaction:
         for _ in range(2):
             async with self.slots:
-                done = await assemble_text(
+                done = await PTXAS_BACK_END.assemble_once(
                     self.hub,
-                    text,
-                    ptxas=tool,
+                    text.encode(),
+                    tool,
                     flags=self.question.flags,
+                    target=None,
                     limits=limits or self.limits,
                 )
             target = self.question.target

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from harness.frontends.bench.assemble import PtxInput, assemble, inspect_cubin
+from harness.frontends.back_end import PTXAS_BACK_END, LoweredProgram
+from harness.frontends.bench.assemble import inspect_cubin
 from harness.frontends.bench.bench import Workbench, has_died, still_valid
 from harness.frontends.readings import read_stored
 from harness.frontends.triton.front_end import TRITON_FRONT_END
@@ -90,16 +91,16 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path / "home", count)
 
 
-def stored(bench: Workbench, text: str, target: str | None = None) -> PtxInput:
+def stored(bench: Workbench, text: str, target: str | None = None) -> LoweredProgram:
     sha256 = bench.store.artifacts.put(text.encode())
-    reading = read_stored(bench, sha256)
-    assert reading.value.facts
-    return PtxInput(
-        sha256=sha256,
-        body_sha256=reading.value.body_sha256,
-        version=reading.value.facts.version,
-        target=target,
-    )
+    reading = read_stored(bench, sha256).value
+    return LoweredProgram(sha256=sha256, reading=reading, flags=FLAGS, target=target)
+
+
+async def assemble(
+    bench: Workbench, program: LoweredProgram, *, ptxas: Assembler, flags: tuple[str, ...]
+) -> Kept[Assembly]:
+    return await PTXAS_BACK_END.assemble(bench, replace(program, flags=flags), ptxas)
 
 
 def assembling(ptxas: Assembler, text: str) -> Callable[[Workbench], Coroutine[Any, Any, Any]]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from harness.cells.document import CompileReport
+from harness.cells.compile import CompileReport
 from harness.tables.terminal import for_terminal
 from harness.values.kernel import Pin
 from harness.values.outcome import LaunchFacts
