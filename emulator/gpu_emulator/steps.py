@@ -1,6 +1,4 @@
-"""One line of a program as a closure over the registers.
-
-Why a program cannot be executed. Where variables lie in a memory.
+"""A program of any instruction set, ready to run: blocks of closures over registers; its variables.
 
 PTX types as numpy types, and how one becomes another. Registers hold unsigned integers. Source: PTX
 ISA, "State Spaces, Types, and Variables": fundamental types.
@@ -9,14 +7,15 @@ ISA, "State Spaces, Types, and Variables": fundamental types.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from gpu_emulator.values import Place
+from gpu_emulator.values import MOST_THREADS, Place
 
 
 class NotExecutable(Exception):  # noqa: N818 - an answer, not an error: it becomes `not_run`
@@ -40,14 +39,36 @@ class Region:
     end: int
 
 
-def laid_out(sizes: Iterable[tuple[str, int, int]], start: int) -> tuple[list[Region], int]:
-    """Regions for (name, size, alignment) one after the other, and where the last one ends."""
+def laid_out(
+    sizes: Iterable[tuple[str, int, int]], start: int, apart: int = 0
+) -> tuple[list[Region], int]:
+    """Regions for (name, size, alignment) one after the other, and where the next may begin.
+
+    Between them lie at least `apart` bytes.
+    """
     regions, at = [], start
     for name, size, align in sizes:
         at = -(-at // align) * align
         regions.append(Region(name, at, at + size))
-        at += size
+        at += size + apart
     return regions, at
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable. `size` 0 is an array whose size the launch gives (`.extern .shared`).
+
+    `relocations` are (offset in `data`, name of another variable, addend): its address goes there.
+    """
+
+    name: str
+    space: str
+    type: str
+    size: int
+    align: int
+    data: bytes | None = None
+    relocations: tuple[tuple[int, str, int], ...] = ()
+    is_extern: bool = False
 
 
 Array = npt.NDArray[Any]
@@ -91,11 +112,14 @@ def cast(value: Array, dtype: np.dtype[Any]) -> Array:
     return value.astype(f"{letter}{size}").view(dtype)
 
 
+MOST_BYTES = 1 << 30
+"""So many bytes the variables of a module may take."""
+
 # Slot 0 is the frame, slot 1 the mask of active threads (None: all); arrays follow.
 Registers = list[Any]
 Reader = Callable[[Registers], Array]
 Run = Callable[[Registers], None]
-FRAME, MASK = 0, 1
+FRAME, MASK, FIRST_SLOT = 0, 1, 2
 WARP = 32
 
 
@@ -151,3 +175,96 @@ def merge(run: Run, writes: tuple[int, ...], registers: Registers, active: Array
     run(registers)
     for slot, old in zip(writes, before, strict=True):
         registers[slot] = np.where(active, registers[slot], old)
+
+
+class Slots:
+    """Where constants, special registers (by their PTX names) and addresses are kept."""
+
+    def __init__(self) -> None:
+        self.count = FIRST_SLOT
+        self.bits: dict[int, int] = {}
+        self.constants: dict[int, Array] = {}
+        self.special: dict[str, int] = {}
+        # Addresses of variables, so many bytes on.
+        self.symbols: dict[tuple[str, int], int] = {}
+
+    def new(self, bits: int) -> int:
+        """A slot more."""
+        slot = self.count
+        self.count += 1
+        self.bits[slot] = bits
+        return slot
+
+
+@dataclass(slots=True)
+class Entry:
+    """What a launch has to know of an entry. `functions` maps a function to its address."""
+
+    name: str
+    parameters: list[Variable] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    functions: dict[str, int] = field(default_factory=dict)
+    directives: tuple[str, ...] = ()
+
+
+# So many values for registers that nothing wrote; the next register begins so many further on.
+_GARBAGE, _APART = 1 << 16, 1031
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An entry ready to run. `live` is how many arrays of registers it holds at most.
+
+    `grain` is the size of the smallest access to shared memory, `global_grain` to global memory; at
+    most 16 bytes. `is_plain`: warps wait at barriers of their whole CTA and at mbarriers alone, no
+    access is atomic or stronger than others, and nothing tells the time.
+    """
+
+    entry: Entry
+    slots: Slots
+    sections: tuple[Section, ...]
+    shared: tuple[Region, ...]
+    shared_end: int
+    dynamic: Variable | None
+    local: tuple[Region, ...]
+    local_end: int
+    live: int
+    grain: int
+    global_grain: int
+    is_plain: bool
+
+    @property
+    def dynamic_start(self) -> int:
+        """Where the array of shared memory begins whose size the launch gives."""
+        align = 1 if self.dynamic is None else max(self.dynamic.align, 16)
+        return -(-self.shared_end // align) * align
+
+    def initial(self, garbage: int, first: int, lanes: int) -> list[Array]:
+        """Every slot: constants, and something arbitrary in registers that nothing wrote.
+
+        With an even number of garbage all registers of a width are equal, in all threads; with an
+        odd one each register has a value of its own in each thread, from the thread `first` on. So
+        a result that depends on two of them shows too: whether they are equal, or their difference.
+        """
+        random = np.random.default_rng(garbage)
+        fill: dict[int, Array] = _garbage(garbage) if garbage % 2 else {}
+        for bits in (1, 8, 16, 32, 64) if not fill else ():
+            value = random.integers(0, 1 << bits, (1, 1), dtype=np.uint64)
+            fill[bits] = value.astype(CANONICAL[bits])
+        fill.setdefault(128, np.full((1, 1), complex(float(random.random()), 0.0)))
+        registers = []
+        for slot in range(self.slots.count):
+            value = fill[self.slots.bits.get(slot, 32)]
+            if garbage % 2:
+                at = (slot * _APART + first) % _GARBAGE
+                value = value[None, at : at + lanes]
+            registers.append(self.slots.constants.get(slot, value))
+        return registers
+
+
+@lru_cache(maxsize=4)
+def _garbage(seed: int) -> dict[int, Array]:
+    """Arbitrary values of each width: of `_GARBAGE` registers, and more for the other threads."""
+    raw = np.random.default_rng(seed).integers(0, 256, 16 * (_GARBAGE + MOST_THREADS), np.uint8)
+    fill = {bits: raw.view(dtype) for bits, dtype in CANONICAL.items() if bits > 1}
+    return fill | {1: raw % 2 == 1}

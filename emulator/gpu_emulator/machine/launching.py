@@ -1,7 +1,7 @@
-"""Runs a launch: decodes the PTX, lays out memory, runs the grid batch by batch.
+"""Runs a launch of a program: lays out memory, runs the grid batch by batch.
 
-The result is what the PTX computes under the rules of the PTX ISA, for one order of warps and of
-asynchronous completions (`Schedule`).
+The result is what the program computes for one order of warps and of asynchronous completions
+(`Schedule`).
 
 Which launches of an entry a driver takes: limits of all GPUs, and what the entry declares. CUDA C++
 Programming Guide, "Technical Specifications per Compute Capability"; PTX ISA, "Performance-Tuning
@@ -22,9 +22,6 @@ import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.machine.running import Fallen, run_batch
-from gpu_emulator.ptx.program.binder import Slots
-from gpu_emulator.ptx.program.decoding import Program, decode
-from gpu_emulator.ptx.program.listing import MOST_BYTES, EntryListing
 from gpu_emulator.state.batch import Batch, Findings, Geometry
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
@@ -33,12 +30,18 @@ from gpu_emulator.state.shadows import GlobalShadow
 from gpu_emulator.state.watching import Watched
 from gpu_emulator.steps import (
     CANONICAL,
+    FRAME,
+    MASK,
+    MOST_BYTES,
     SHARED_BASE,
     WARP,
     Array,
+    Entry,
     NotExecutable,
+    Program,
     Region,
     Registers,
+    Slots,
     laid_out,
 )
 from gpu_emulator.values import (
@@ -58,6 +61,8 @@ from gpu_emulator.values import (
     TensorMapArgument,
 )
 
+Read = Callable[[Launch], Program]
+"""What makes of a launch its program; NotExecutable where it cannot."""
 _Sizes = tuple[int, int, int]
 _MOST_CLUSTER = 16
 
@@ -73,9 +78,9 @@ def as_declared(launch: Launch, directives: Sequence[str]) -> Launch:
     if threads > MOST_THREADS:
         why = f"{threads:,} threads, and a block has at most {MOST_THREADS:,}"
         raise _refused("block", launch.block, why)
-    wanted, most_threads = _sizes(directives, "reqntid"), _sizes(directives, "maxntid")
-    if wanted and wanted != launch.block:
-        raise _refused("block", launch.block, f"the entry declares .reqntid {_words(wanted)}")
+    declared, most_threads = _sizes(directives, "reqntid"), _sizes(directives, "maxntid")
+    if declared and declared != launch.block:
+        raise _refused("block", launch.block, f"the entry declares .reqntid {_words(declared)}")
     if most_threads and threads > math.prod(most_threads):
         why = f"{threads:,} threads, and the entry declares .maxntid {_words(most_threads)}"
         raise _refused("block", launch.block, why)
@@ -91,7 +96,7 @@ def _cluster(launch: Launch, directives: Sequence[str]) -> _Sizes:
     if declared and is_given and declared != launch.cluster:
         why = f"the entry declares .reqnctapercluster {_words(declared)}"
         raise _refused("cluster", launch.cluster, why)
-    if not declared and not is_given and any(one == ".explicitcluster" for one in directives):
+    if not declared and not is_given and ".explicitcluster" in directives:
         raise NotExecutable(
             "the entry declares .explicitcluster: its launch has to say how large a cluster is, "
             "and this one does not; a .reqnctapercluster in the PTX says it too"
@@ -110,11 +115,11 @@ def _cluster(launch: Launch, directives: Sequence[str]) -> _Sizes:
 
 def _sizes(directives: Sequence[str], name: str) -> _Sizes | None:
     """The numbers of a directive, 1 for those that it leaves out; None if it is not there."""
-    for one in directives:
-        word, *numbers = re.split(r"[\s,]+", one.strip())
+    for directive in directives:
+        word, *numbers = re.split(r"[\s,]+", directive.strip())
         if word == f".{name}":
-            if not 1 <= len(numbers) <= 3 or not all(each.isdecimal() for each in numbers):
-                raise NotExecutable(f"the directive {one!r} cannot be read")
+            if not 1 <= len(numbers) <= 3 or not all(map(str.isdecimal, numbers)):
+                raise NotExecutable(f"the directive {directive!r} cannot be read")
             x, y, z = (*map(int, numbers), 1, 1)[:3]
             return x, y, z
     return None
@@ -135,62 +140,52 @@ _GUARD = 4096
 class Arena:
     """Global memory: the buffers of the launch, the module's variables, and tensor maps."""
 
-    def __init__(
-        self, launch: Launch, listing: EntryListing, garbage: int, *, validity: bool
-    ) -> None:
+    def __init__(self, launch: Launch, entry: Entry, garbage: int, *, validity: bool) -> None:
         self._launch = launch
-        for one in launch.allocations:
-            if one.data.dtype != np.uint8 or one.data.ndim != 1:
+        for buffer in launch.allocations:
+            if buffer.data.dtype != np.uint8 or buffer.data.ndim != 1:
                 raise NotExecutable(
-                    f"allocation {one.name} is not one row of bytes (numpy's uint8)"
+                    f"allocation {buffer.name} is not one row of bytes (numpy's uint8)"
                 )
-            if one.written is not None and one.written.shape != one.data.shape:
-                raise NotExecutable(f"allocation {one.name}: `written` does not fit its bytes")
-        variables = [each for each in listing.variables if each.space in ("global", "const")]
-        sizes = [(each.name, len(each.data), _ALIGN) for each in launch.allocations]
-        sizes += [(each.name, each.size, max(each.align, 16)) for each in variables]
-        maps = [each for each in launch.arguments if isinstance(each, TensorMapArgument)]
+            if buffer.written is not None and buffer.written.shape != buffer.data.shape:
+                raise NotExecutable(f"allocation {buffer.name}: `written` does not fit its bytes")
+        variables = [v for v in entry.variables if v.space in ("global", "const")]
+        sizes = [(buffer.name, len(buffer.data), _ALIGN) for buffer in launch.allocations]
+        sizes += [(v.name, v.size, max(v.align, 16)) for v in variables]
+        maps = [a.tensor_map for a in launch.arguments if isinstance(a, TensorMapArgument)]
         sizes += [(f"tensor map {number}", MAP_BYTES, 128) for number in range(len(maps))]
-        self.regions: list[Region] = []
-        at = _GUARD
-        for name, size, align in sizes:
-            at = -(-at // align) * align
-            self.regions.append(Region(name, at, at + size))
-            at += size + _GUARD
-        if at - sum(len(each.data) for each in launch.allocations) > MOST_BYTES:
+        self.regions, at = laid_out(sizes, _GUARD, apart=_GUARD)
+        if at - sum(len(buffer.data) for buffer in launch.allocations) > MOST_BYTES:
             raise NotExecutable(f"variables that take {at:,} bytes: at most {MOST_BYTES:,} are run")
         total = -(-(at + _GUARD) // 32) * 32
         random = np.random.default_rng((garbage, 99))
         data = np.resize(random.integers(0, 256, 4096, dtype=np.uint8), total)
         written = np.zeros(total, dtype=np.bool_)
-        count = len(launch.allocations)
-        for one, region in zip(launch.allocations, self.regions, strict=False):
-            data[region.start : region.end] = one.data
-            known = True if one.written is None else one.written
-            written[region.start : region.end] = known
-        self.addresses: dict[str, int] = {}
-        for variable, region in zip(variables, self.regions[count:], strict=False):
-            self.addresses[variable.name] = GLOBAL_BASE + region.start
-            if variable.data is not None or variable.space == "const":
-                content = variable.data or bytes(variable.size)
-                data[region.start : region.end] = np.frombuffer(content, dtype=np.uint8)
-            else:
-                # Variables without an initial value are zero.
-                data[region.start : region.end] = 0
-            written[region.start : region.end] = True
-        for variable, region in zip(variables, self.regions[count:], strict=False):
-            for offset, name, addend in variable.relocations:
-                address = self.addresses.get(name, listing.functions.get(name, 0)) + addend
-                spot = region.start + offset
-                data[spot : spot + 8] = np.frombuffer(address.to_bytes(8, "little"), dtype=np.uint8)
-        self.map_regions = self.regions[count + len(variables) :]
-        self.map_bytes = [self._encoded(each.tensor_map) for each in maps]
-        for region, raw in zip(self.map_regions, self.map_bytes, strict=True):
-            data[region.start : region.end] = np.frombuffer(raw, dtype=np.uint8)
-            written[region.start : region.end] = True
         self.memory = Memory("global", data, GLOBAL_BASE, 0, self.regions)
         if validity:
-            self.memory.track(written)
+            self.memory.written = written
+
+        def fill(region: Region, content: bytes | Array) -> None:
+            data[region.start : region.end] = np.frombuffer(content, dtype=np.uint8)
+            written[region.start : region.end] = True
+
+        for buffer, region in zip(launch.allocations, self.regions, strict=False):
+            fill(region, buffer.data)
+            if buffer.written is not None:
+                written[region.start : region.end] = buffer.written
+        places = list(zip(variables, self.regions[len(launch.allocations) :], strict=False))
+        self.addresses = {v.name: GLOBAL_BASE + region.start for v, region in places}
+        for variable, region in places:
+            # Variables without an initial value are zero.
+            fill(region, variable.data or bytes(variable.size))
+            for offset, name, addend in variable.relocations:
+                address = self.addresses.get(name, entry.functions.get(name, 0)) + addend
+                spot = region.start + offset
+                data[spot : spot + 8] = np.frombuffer(address.to_bytes(8, "little"), dtype=np.uint8)
+        self.map_regions = self.regions[len(self.regions) - len(maps) :]
+        self.map_bytes = [self._encoded(tensor_map) for tensor_map in maps]
+        for region, raw in zip(self.map_regions, self.map_bytes, strict=True):
+            fill(region, raw)
 
     def _encoded(self, tensor: TensorMap) -> bytes:
         address = self.address(Pointer(allocation=tensor.allocation, offset=tensor.offset))
@@ -209,33 +204,32 @@ class Arena:
         return GLOBAL_BASE + self.regions[pointer.allocation].start + pointer.offset
 
     def allocations(self) -> tuple[Allocation, ...]:
-        result = []
-        for one, region in zip(self._launch.allocations, self.regions, strict=False):
-            written = self.memory.written
-            result.append(
-                Allocation(
-                    name=one.name,
-                    data=self.memory.data[region.start : region.end].copy(),
-                    written=None if written is None else written[region.start : region.end].copy(),
-                )
+        data, written = self.memory.data, self.memory.written
+        spans = [slice(region.start, region.end) for region in self.regions]
+        return tuple(
+            Allocation(
+                name=buffer.name,
+                data=data[span].copy(),
+                written=None if written is None else written[span].copy(),
             )
-        return tuple(result)
+            for buffer, span in zip(self._launch.allocations, spans, strict=False)
+        )
 
 
-def parameter_memory(launch: Launch, listing: EntryListing, arena: Arena) -> Memory:
+def parameter_memory(launch: Launch, entry: Entry, arena: Arena) -> Memory:
     """The parameters as bytes, at their offsets; NotExecutable where an argument does not fit."""
-    parameters = listing.parameters
+    parameters = entry.parameters
     if len(launch.arguments) > len(parameters):
         raise NotExecutable(
-            f"{len(launch.arguments)} arguments for {len(parameters)} parameters of {listing.name}"
+            f"{len(launch.arguments)} arguments for {len(parameters)} parameters of {entry.name}"
         )
-    regions, end = _parameter_regions(listing)
-    data = np.zeros(-(-max(end, 1) // 32) * 32, dtype=np.uint8)
+    regions, size = _parameter_regions(entry)
+    data = np.zeros(-(-max(size, 1) // 32) * 32, dtype=np.uint8)
     maps = iter(zip(arena.map_regions, arena.map_bytes, strict=True))
-    for number, (each, region) in enumerate(zip(parameters, regions, strict=True)):
+    for number, (parameter, region) in enumerate(zip(parameters, regions, strict=True)):
         argument = launch.arguments[number] if number < len(launch.arguments) else Null()
-        if number >= len(launch.arguments) and each.size != 8:
-            raise NotExecutable(f"no argument for the parameter {each.name}")
+        if number >= len(launch.arguments) and parameter.size != 8:
+            raise NotExecutable(f"no argument for the parameter {parameter.name}")
         if isinstance(argument, Scalar):
             raw = argument.raw
         elif isinstance(argument, Pointer):
@@ -243,26 +237,25 @@ def parameter_memory(launch: Launch, listing: EntryListing, arena: Arena) -> Mem
         elif isinstance(argument, TensorMapArgument):
             where, content = next(maps)
             address = (GLOBAL_BASE + where.start).to_bytes(8, "little")
-            raw = content if each.size == MAP_BYTES else address
+            raw = content if parameter.size == MAP_BYTES else address
         else:
-            raw = bytes(each.size)
-        if len(raw) != each.size:
-            raise NotExecutable(
-                f"the argument of {each.name} has {len(raw)} bytes, the parameter {each.size}"
-            )
+            raw = bytes(parameter.size)
+        if len(raw) != parameter.size:
+            sizes = f"{len(raw)} bytes, the parameter {parameter.size}"
+            raise NotExecutable(f"the argument of {parameter.name} has {sizes}")
         data[region.start : region.end] = np.frombuffer(raw, dtype=np.uint8)
     return Memory("param", data, 0, 0, regions)
 
 
-def _parameter_regions(listing: EntryListing) -> tuple[list[Region], int]:
-    return laid_out(((p.name, p.size, max(p.align, 1)) for p in listing.parameters), 0)
+def _parameter_regions(entry: Entry) -> tuple[list[Region], int]:
+    return laid_out(((p.name, p.size, max(p.align, 1)) for p in entry.parameters), 0)
 
 
 def place_symbols(registers: Registers, program: Program, arena: Arena) -> None:
-    places = {one.name: one.start for one in (*program.shared, *program.local)}
+    places = {region.name: region.start for region in (*program.shared, *program.local)}
     if program.dynamic is not None:
         places[program.dynamic.name] = program.dynamic_start
-    for region in _parameter_regions(program.listing)[0]:
+    for region in _parameter_regions(program.entry)[0]:
         places.setdefault(region.name, region.start)
     places.update(arena.addresses)
     for (name, addend), slot in program.slots.symbols.items():
@@ -299,13 +292,8 @@ def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: L
         values[f"%cluster_ctaid.{axis}"] = inside[:, number, None]
         values[f"%cluster_nctaid.{axis}"] = geometry.cluster[number]
     for name, slot in slots.special.items():
-        if name in values:
-            dtype = CANONICAL[slots.bits[slot]]
-            registers[slot] = (
-                np.asarray(values[name]).reshape(np.shape(values[name]) or (1, 1)).astype(dtype)
-            )
-        else:
-            registers[slot] = np.zeros((1, 1), dtype=CANONICAL[slots.bits[slot]])
+        value = np.asarray(values.get(name, 0))
+        registers[slot] = value.reshape(value.shape or (1, 1)).astype(CANONICAL[slots.bits[slot]])
 
 
 _MOST_BATCH_CTAS = 256
@@ -315,6 +303,7 @@ _FEW_CTAS = 64
 
 
 def run(
+    read: Read,
     launch: Launch,
     schedule: Schedule | None = None,
     limits: Budget | None = None,
@@ -322,23 +311,18 @@ def run(
     heard: Callable[[int], None] = lambda executed: None,  # noqa: ARG005
     recording: Recording | None = None,
 ) -> Outcome:
-    """Execute a launch; every way in which it may end is an outcome, never an exception.
-
-    `heard` gets the number of instructions of threads, now and then. A `recording` takes the place
-    of the race check.
-    """
+    """As `api.run`; a `recording` takes the place of the race check."""
     try:
-        program = decode(launch.ptx, launch.entry)
-        launch = as_declared(launch, program.listing.directives)
-        asked = (schedule or Schedule(), limits or Budget(), check or Checks())
-        if recording is not None:
-            machine = _Machine(launch, program, *asked)
-            machine.record(recording)
-            with np.errstate(all="ignore"):
-                return machine.run(heard)
+        program = read(launch)
+        launch = as_declared(launch, program.entry.directives)
+        options = (schedule or Schedule(), limits or Budget(), check or Checks())
         with np.errstate(all="ignore"):
-            found = _abreast(launch, program, *asked, heard)
-            return found or _Machine(launch, program, *asked).run(heard)
+            if recording is None and (outcome := _abreast(launch, program, *options, heard)):
+                return outcome
+            machine = _Machine(launch, program, *options)
+            if recording is not None:
+                machine.record(recording)
+            return machine.run(heard)
     except NotExecutable as reason:
         return Outcome(not_run=str(reason), unknown=reason.unknown)
     except Exception as error:  # noqa: BLE001 - whatever it holds, it is not the end of the command
@@ -363,8 +347,8 @@ def _abreast(
     ctas = math.prod(launch.grid)
     is_worth_it = ctas <= _FEW_CTAS and math.prod(launch.block) > WARP
     is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
-    wants = schedule.warps != "lockstep" and schedule.completion != "random"
-    if history.is_unordered or not (program.is_plain and is_worth_it and wants):
+    is_asked_for = schedule.warps != "lockstep" and schedule.completion != "random"
+    if history.is_unordered or not (program.is_plain and is_worth_it and is_asked_for):
         return None
     checks = replace(check, races=True)
     together = replace(schedule, warps="lockstep")
@@ -412,15 +396,15 @@ class _Machine:
         self._geometry = Geometry(launch.grid, launch.block, launch.cluster)
         self._lanes = -(-self._geometry.threads // WARP) * WARP
         self._findings = Findings()
-        self._arena = Arena(launch, program.listing, schedule.garbage, validity=check.validity)
-        self._parameters = parameter_memory(launch, program.listing, self._arena)
+        self._arena = Arena(launch, program.entry, schedule.garbage, validity=check.validity)
+        self._parameters = parameter_memory(launch, program.entry, self._arena)
         self._watched = self._watch(Races(ends=ends_at_race)) if check.races else None
         self._recording: Recording | None = None
         self._executed = 0
         if (shared := self._shared_size()) > _MOST_SHARED:
             raise NotExecutable(f"{shared:,} bytes of shared memory: no GPU has so much")
-        if (one := self._one_cta()) > limits.max_memory:
-            raise NotExecutable(f"one CTA needs {one:,} bytes, the limit is {limits.max_memory:,}")
+        if (size := self._one_cta()) > limits.max_memory:
+            raise NotExecutable(f"one CTA needs {size:,} bytes, the limit is {limits.max_memory:,}")
 
     def record(self, recording: Recording) -> None:
         self._recording = recording
@@ -468,7 +452,7 @@ class _Machine:
     def _batches(self) -> Iterator[Array]:
         """Coordinates of the CTAs that run together: whole clusters, as many as memory allows."""
         grid, cluster, size = self._launch.grid, self._launch.cluster, self._geometry.cluster_size
-        across = tuple(count // one for count, one in zip(grid, cluster, strict=True))
+        across = tuple(count // own for count, own in zip(grid, cluster, strict=True))
         chosen = np.arange(min(math.prod(across), max(1, self._limits.max_ctas // size)))
         if math.prod(grid) > self._limits.max_ctas:
             spread = np.linspace(0, math.prod(across) - 1, len(chosen)).round()
@@ -492,45 +476,39 @@ class _Machine:
         return -(-(self._program.dynamic_start + self._launch.dynamic_shared) // 128) * 128
 
     def _batch(self, coordinates: Array, first: int) -> Batch:
-        lanes = self._lanes
+        lanes, rows = self._lanes, len(coordinates) * self._lanes
+        stack = -(-self._program.local_end // 16) * 16
         memories = {
             "global": self._arena.memory,
             "param": self._parameters,
             "shared": self._shared(len(coordinates)),
-            "local": self._own(
-                "local",
-                len(coordinates) * lanes,
-                -(-self._program.local_end // 16) * 16,
-                self._program.local,
-            ),
+            "local": self._own("local", rows, stack, self._program.local),
         }
         batch = Batch(
             self._geometry, coordinates, memories, self._schedule, self._findings, lanes=lanes
         )
-        if self._recording is not None and self._watched is not None:
-            batch.record(self._recording, first, self._watched)
-        elif self._watched:
-            batch.look_for_races(first, self._watched)
-        end = len(self._program.sections)
+        if self._watched is not None:
+            batch.watch_memory(first, self._watched, self._recording)
+        outside = len(self._program.sections)
         width = lanes if self._schedule.warps == "lockstep" else WARP
-        batch.frames = [Frame(batch, first, width, end) for first in range(0, lanes, width)]
+        batch.frames = [Frame(batch, first, width, outside) for first in range(0, lanes, width)]
         batch.barriers.frames = batch.frames
         for frame in batch.frames:
             registers: Registers = self._program.initial(self._schedule.garbage, first, width)
-            registers[0], registers[1] = frame, None
+            registers[FRAME], registers[MASK] = frame, None
             place_symbols(registers, self._program, self._arena)
             thread_registers(registers, self._program.slots, frame, self._launch)
             frame.registers = registers
             if self._geometry.threads < frame.first + width:
                 # Threads that fill up the last warp have left before anything begins.
-                frame.at = np.where(frame.threads < self._geometry.threads, 0, end)
+                frame.at = np.where(frame.threads < self._geometry.threads, 0, outside)
         return batch
 
     def _own(self, name: str, rows: int, size: int, regions: Sequence[Region]) -> Memory:
         """Memory of each CTA or thread: rows of `size` bytes."""
         memory = Memory(name, _garbage(rows * size, self._schedule), 0, size, regions)
         if self._check.validity:
-            memory.track(np.zeros(rows * size, dtype=np.bool_))
+            memory.written = np.zeros(rows * size, dtype=np.bool_)
         return memory
 
     def _shared(self, ctas: int) -> Memory:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.machine.launching import run
+from gpu_emulator.machine.launching import Read, run
 from gpu_emulator.state.recording import ANOTHER, AccessSpan, Event, Recording
 from gpu_emulator.steps import WARP, Array, NotExecutable
 from gpu_emulator.values import Budget, Element, Launch, Schedule, Trace, TraceInput, TraceLink
@@ -29,16 +29,16 @@ _FLOATS = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 
 _Launches = tuple[Launch, Launch]
 _Schedules = tuple[Schedule, Schedule]
-_Follow = Callable[[_Launches, _Schedules, Budget, Element], Trace]
+_Follow = Callable[[Read, _Launches, _Schedules, Budget, Element], Trace]
 
 
 def _answering(follow: _Follow) -> _Follow:
     """The same, where what ends it otherwise is an answer too: `not_run`."""
 
     @wraps(follow)
-    def answer(*asked: Any) -> Trace:  # noqa: ANN401
+    def answer(*arguments: Any) -> Trace:  # noqa: ANN401
         try:
-            return follow(*asked)
+            return follow(*arguments)
         except NotExecutable as reason:
             return Trace(not_run=str(reason))
         except Exception as error:  # noqa: BLE001 - as `run` has it
@@ -48,14 +48,12 @@ def _answering(follow: _Follow) -> _Follow:
 
 
 @_answering
-def trace(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
-    """Follow an element back to where two runs first differ. Never an exception, as `run`.
-
-    The runs differ in their schedule, or in what the launches hold.
-    """
-    owner = _owner(launches[0], schedules[0], limits, element)
+def trace(
+    read: Read, launches: _Launches, schedules: _Schedules, limits: Budget, element: Element
+) -> Trace:
+    owner = _owner(read, launches[0], schedules[0], limits, element)
     left, right = (
-        _recorded(launch, schedule, limits, element, owner)
+        _recorded(read, launch, schedule, limits, Recording(element, owner, _MOST_BYTES))
         for launch, schedule in zip(launches, schedules, strict=True)
     )
     links, why = _Walk(left, right).walk()
@@ -63,29 +61,25 @@ def trace(launches: _Launches, schedules: _Schedules, limits: Budget, element: E
 
 
 def _recorded(
-    launch: Launch,
-    schedule: Schedule,
-    limits: Budget,
-    element: Element,
-    focus: tuple[int, int, int] | None = None,
+    read: Read, launch: Launch, schedule: Schedule, limits: Budget, recording: Recording
 ) -> Recording:
-    recording = Recording(element, focus, _MOST_BYTES)
-    done = run(launch, schedule, limits, recording=recording)
-    if done.not_run:
-        raise NotExecutable(done.not_run)
+    outcome = run(read, launch, schedule, limits, recording=recording)
+    if outcome.not_run:
+        raise NotExecutable(outcome.not_run)
     return recording
 
 
 def _owner(
-    launch: Launch, schedule: Schedule, limits: Budget, element: Element
+    read: Read, launch: Launch, schedule: Schedule, limits: Budget, element: Element
 ) -> tuple[int, int, int]:
     """The program that writes an element last."""
-    number, end = element.allocation, element.offset + element.size
+    number, stop = element.allocation, element.offset + element.size
     if not 0 <= number < len(launch.allocations):
         raise NotExecutable(f"the launch has no allocation {number}")
-    if not 0 <= element.offset < end <= launch.allocations[number].data.nbytes:
-        raise NotExecutable(f"allocation {number} has no bytes {element.offset} to {end}")
-    owner = _recorded(launch, schedule, limits, element).owner
+    if not 0 <= element.offset < stop <= launch.allocations[number].data.nbytes:
+        raise NotExecutable(f"allocation {number} has no bytes {element.offset} to {stop}")
+    recording = Recording(element, None, _MOST_BYTES)
+    owner = _recorded(read, launch, schedule, limits, recording).owner
     if owner is None:
         raise NotExecutable("no program writes this element")
     return owner
@@ -110,16 +104,16 @@ class _Walk:
         spot = self._left.start
         writers = (self._left.writer(spot), self._right.writer(spot))
         links: list[TraceLink] = []
-        found = _Input(writers, ("", ""), "the element", None, ("global", spot))
+        value = _Input(writers, ("", ""), "the element", None, ("global", spot))
         while True:
-            stop = self._stop(found)
+            stop = self._stop(value)
             if stop:
                 return links, stop
-            left = self._left.events[found.writers[0] - 1]
-            right = self._right.events[found.writers[1] - 1]
-            lane = found.lane if found.spot is None else lane_of(left, found.spot)
+            left = self._left.events[value.writers[0] - 1]
+            right = self._right.events[value.writers[1] - 1]
+            lane = value.lane if value.spot is None else lane_of(left, value.spot)
             differing = list(_differing(left, right, lane))
-            link, is_all = _link(left, right, lane, found, differing)
+            link, is_all = _link(left, right, lane, value, differing)
             links.append(link)
             if not differing:
                 same = " reads the same in both runs, and its result differs"
@@ -128,22 +122,19 @@ class _Walk:
             if len(links) >= _MOST_LINKS:
                 return links, f"it goes back further than {_MOST_LINKS} instructions"
             # What was written the longest ago is nearest to where it begins.
-            found = min(differing, key=lambda each: each.writers[0])
+            value = min(differing, key=lambda part: part.writers[0])
 
-    def _stop(self, found: _Input) -> str | None:
+    def _stop(self, value: _Input) -> str | None:
         """How it begins, where there are no two instructions that are one and the same."""
-        one, other = found.writers
-        if one == other == 0:
-            return f"{found.what}: nothing wrote it; it is {_both(found)}"
-        if ANOTHER in found.writers:
-            return f"{found.what} was written by another program: {_both(found)}"
-        if one and other and self._left.events[one - 1].key == self._right.events[other - 1].key:
+        left, right = value.writers
+        if left == right == 0:
+            return f"{value.what}: nothing wrote it; it is {_both(value)}"
+        if ANOTHER in value.writers:
+            return f"{value.what} was written by another program: {_both(value)}"
+        if left and right and self._left.events[left - 1].key == self._right.events[right - 1].key:
             return None
-        words = [
-            _who(recording, number)
-            for recording, number in ((self._left, one), (self._right, other))
-        ]
-        return f"{found.what} is {words[0]} in the first run, {words[1]} in the other"
+        words = _who(self._left, left), _who(self._right, right)
+        return f"{value.what} is {words[0]} in the first run, {words[1]} in the other"
 
 
 def _who(recording: Recording, number: int) -> str:
@@ -155,8 +146,8 @@ def _who(recording: Recording, number: int) -> str:
     return f"from {line}, warp {event.warp}{times}"
 
 
-def _both(found: _Input) -> str:
-    return f"{found.values[0]} in the first run, {found.values[1]} in the other"
+def _both(value: _Input) -> str:
+    return f"{value.values[0]} in the first run, {value.values[1]} in the other"
 
 
 def lane_of(event: Event, spot: tuple[str, int]) -> int | None:
@@ -175,67 +166,59 @@ def _differing(left: Event, right: Event, lane: int | None) -> Iterator[_Input]:
     """What two executions of an instruction read that differs; of the lane alone if it does."""
     lanes = [[lane]] if lane is not None else []
     for chosen in [*lanes, list(range(WARP))]:
-        found = [*_registers(left, right, chosen), *_memory(left, right, chosen)]
-        if found:
-            yield from found
+        inputs = [*_registers(left, right, chosen), *_memory(left, right, chosen)]
+        if inputs:
+            yield from inputs
             return
     yield from _memory(left, right, None)
 
 
 def _registers(left: Event, right: Event, lanes: Sequence[int]) -> Iterator[_Input]:
     for slot in left.reads.keys() & right.reads.keys():
-        mine, other = left.reads[slot], right.reads[slot]
+        reads = left.reads[slot], right.reads[slot]
         for lane in lanes:
-            if mine.values[lane].tobytes() != other.values[lane].tobytes():
-                values = (
-                    value_text(mine.values[lane], left),
-                    value_text(other.values[lane], right),
-                )
-                writers = (int(mine.writers[lane]), int(other.writers[lane]))
+            mine, theirs = (read.values[lane] for read in reads)
+            if mine.tobytes() != theirs.tobytes():
+                writers = int(reads[0].writers[lane]), int(reads[1].writers[lane])
+                values = value_text(mine, left), value_text(theirs, right)
                 yield _Input(writers, values, "a register", lane)
                 break
 
 
 def _memory(left: Event, right: Event, lanes: Sequence[int] | None) -> Iterator[_Input]:
     """Bytes that both read at the same place; of these lanes, or of operations as a whole."""
-    for mine, other in zip(left.loads, right.loads, strict=False):
-        is_one = mine.space == other.space and len(mine.offsets) == len(other.offsets)
-        if not is_one or not (mine.offsets == other.offsets).all():
+    for mine, theirs in zip(left.loads, right.loads, strict=False):
+        is_same = mine.space == theirs.space and np.array_equal(mine.offsets, theirs.offsets)
+        if not is_same or mine.data is None or theirs.data is None:
             continue
-        if mine.data is None or other.data is None:
-            continue
-        bad = (mine.data != other.data).any(axis=1)
+        differs = (mine.data != theirs.data).any(axis=1)
         if lanes is not None:
-            bad &= np.isin(mine.lanes, lanes) if mine.lanes is not None else False
+            differs &= np.isin(mine.lanes, lanes) if mine.lanes is not None else False
         elif mine.lanes is not None:
             continue
-        for at in np.nonzero(bad)[0][:1].tolist():
-            yield _piece(mine, other, at)
+        for at in np.nonzero(differs)[0][:1].tolist():
+            yield _piece(mine, theirs, at)
 
 
-def _piece(mine: AccessSpan, other: AccessSpan, at: int) -> _Input:
-    assert mine.data is not None
-    assert other.data is not None
-    assert mine.writers is not None
-    assert other.writers is not None
+def _piece(mine: AccessSpan, theirs: AccessSpan, at: int) -> _Input:
     offset = int(mine.offsets[at])
-    values = (_hex(mine.data[at]), _hex(other.data[at]))
     what = f"{mine.space} offset {hex(offset)}" if mine.space != "tensor memory" else "a cell"
-    writers = (int(mine.writers[at]), int(other.writers[at]))
-    return _Input(writers, values, what, None, (mine.space, offset))
+    (writer, value), (writer_there, value_there) = mine.read_at(at), theirs.read_at(at)
+    values = (_hex(value), _hex(value_there))
+    return _Input((writer, writer_there), values, what, None, (mine.space, offset))
 
 
 def _link(
-    left: Event, right: Event, lane: int | None, found: _Input, differing: Sequence[_Input]
+    left: Event, right: Event, lane: int | None, value: _Input, differing: Sequence[_Input]
 ) -> tuple[TraceLink, bool]:
     """The instruction as a link; and whether all that it reads is known."""
-    values = found.values
+    values = value.values
     for slot in left.writes.keys() & right.writes.keys():
         if lane is None:
             break
-        mine, other = left.writes[slot][lane], right.writes[slot][lane]
-        if mine.tobytes() != other.tobytes():
-            values = (value_text(mine, left), value_text(other, right))
+        mine, theirs = left.writes[slot][lane], right.writes[slot][lane]
+        if mine.tobytes() != theirs.tobytes():
+            values = (value_text(mine, left), value_text(theirs, right))
             break
     else:
         if left.stores and differing:
@@ -274,25 +257,23 @@ _Node = tuple[int, int | None]
 
 
 @_answering
-def origins(launches: _Launches, schedules: _Schedules, limits: Budget, element: Element) -> Trace:
-    """Which bytes an element is made of in one run and not in the other, and how they get there.
-
-    The launches have the same buffers. Never an exception, as `run`.
-    """
+def origins(
+    read: Read, launches: _Launches, schedules: _Schedules, limits: Budget, element: Element
+) -> Trace:
     slices: list[_Slice] = []
     for launch, schedule in zip(launches, schedules, strict=True):
-        owner = _owner(launch, schedule, limits, element)
-        recording = _recorded(launch, schedule, limits, element, owner)
-        found = _Slice(recording, len(launch.allocations))
-        if not found.follow():
+        owner = _owner(read, launch, schedule, limits, element)
+        recording = Recording(element, owner, _MOST_BYTES)
+        _recorded(read, launch, schedule, limits, recording)
+        slices.append(_Slice(recording, len(launch.allocations)))
+        if not slices[-1].follow():
             raise NotExecutable(f"it is made of more than {_MOST_NODES:,} values")
-        slices.append(found)
-    mine, other = slices
-    inputs = (*mine.beyond(other, 0), *other.beyond(mine, 1))
-    shown = mine if any(each.run == 0 for each in inputs) else other
-    apart = {(each.allocation, span) for each in inputs for span in each.spans}
+    first, second = slices
+    inputs = (*first.beyond(second, 0), *second.beyond(first, 1))
+    shown = first if any(source.run == 0 for source in inputs) else second
+    apart = {(source.allocation, span) for source in inputs for span in source.spans}
     links = shown.way(apart) if inputs else ()
-    return Trace(links=links, inputs=inputs, program=mine.recording.focus)
+    return Trace(links=links, inputs=inputs, program=first.recording.focus)
 
 
 @dataclass(slots=True)
@@ -328,14 +309,10 @@ class _Slice:
         event = self.recording.events[number - 1]
         chosen = None if _opcode(event).partition(".")[0] in _TOGETHER else lane
         for read in event.reads.values():
-            if chosen is not None:
-                writer = int(read.writers[chosen])
-                if writer > 0:
-                    yield writer, chosen
-                continue
-            for each, writer in enumerate(read.writers.tolist()):
-                if writer > 0:
-                    yield writer, each
+            writers = read.writers.tolist()
+            for at in range(WARP) if chosen is None else (chosen,):
+                if writers[at] > 0:
+                    yield writers[at], at
         for span in event.loads:
             yield from self._loaded(node, span, chosen)
 
@@ -347,8 +324,10 @@ class _Slice:
         unwritten = mine & ((span.writers == 0) | (span.writers == ANOTHER))
         if span.space == "global" and unwritten.any():
             self._read(node, span.offsets[unwritten], span.size)
-        rest = mine & (span.writers > 0)
-        pairs = list(zip(span.writers[rest].tolist(), span.offsets[rest].tolist(), strict=True))
+        written = mine & (span.writers > 0)
+        pairs = list(
+            zip(span.writers[written].tolist(), span.offsets[written].tolist(), strict=True)
+        )
         for writer, offset in pairs if span.lanes is not None else dict(pairs).items():
             yield writer, lane_of(self.recording.events[writer - 1], (span.space, offset))
 
@@ -358,27 +337,27 @@ class _Slice:
             inside = offsets[(offsets >= region.start) & (offsets < region.end)] - region.start
             if not len(inside):
                 continue
-            held = self.bytes.setdefault(number, np.zeros(region.end - region.start, np.bool_))
-            held[(inside[:, None] + np.arange(size)).reshape(-1).clip(max=len(held) - 1)] = True
+            read = self.bytes.setdefault(number, np.zeros(region.end - region.start, np.bool_))
+            read[(inside[:, None] + np.arange(size)).reshape(-1).clip(max=len(read) - 1)] = True
             self.readers.append((node, number, inside, size))
 
     def beyond(self, other: _Slice, run_number: int) -> Iterator[TraceInput]:
         """What it is made of and the other is not, buffer by buffer."""
-        for number, held in sorted(self.bytes.items()):
+        for number, read in sorted(self.bytes.items()):
             theirs = other.bytes.get(number)
-            only = held if theirs is None else held & ~theirs
+            only = read if theirs is None else read & ~theirs
             if only.any():
                 yield TraceInput(run=run_number, allocation=number, spans=_spans(only))
 
     def way(self, apart: set[tuple[int, tuple[int, int]]]) -> tuple[TraceLink, ...]:
         """From the first instruction that reads one of these bytes to the element."""
-        found = [
+        readers = [
             node
             for node, number, offsets, size in self.readers
-            for buffer, (first, end) in apart
-            if buffer == number and ((offsets + size > first) & (offsets < end)).any()
+            for buffer, (first, stop) in apart
+            if buffer == number and ((offsets + size > first) & (offsets < stop)).any()
         ]
-        node: _Node | None = min(found, key=lambda one: one[0], default=None)
+        node: _Node | None = min(readers, key=lambda reader: reader[0], default=None)
         links = []
         while node is not None:
             links.append(self._link(node))
@@ -388,9 +367,9 @@ class _Slice:
     def _link(self, node: _Node) -> TraceLink:
         number, lane = node
         event = self.recording.events[number - 1]
-        held = next(iter(event.writes.values()), None)
-        value = value_text(held[lane], event) if held is not None and lane is not None else ""
-        thread = None if lane is None else event.warp * 32 + lane
+        result = next(iter(event.writes.values()), None)
+        value = value_text(result[lane], event) if result is not None and lane is not None else ""
+        thread = None if lane is None else event.warp * WARP + lane
         return TraceLink(place=event.place, thread=thread, warp=event.warp, values=(value, ""))
 
 
@@ -399,7 +378,7 @@ def _opcode(event: Event) -> str:
     return (words[1] if words[0].startswith("@") and len(words) > 1 else words[0]).rstrip(";")
 
 
-def _spans(held: Array) -> tuple[tuple[int, int], ...]:
+def _spans(flags: Array) -> tuple[tuple[int, int], ...]:
     """The ranges of True, each from its first to behind its last."""
-    edges = np.flatnonzero(np.diff(np.concatenate(([0], held.view(np.int8), [0]))))
-    return tuple((int(first), int(end)) for first, end in edges.reshape(-1, 2))
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], flags.view(np.int8), [0]))))
+    return tuple((first, stop) for first, stop in edges.reshape(-1, 2).tolist())

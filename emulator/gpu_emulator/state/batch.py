@@ -107,17 +107,18 @@ class Batch:
         self.is_tested = False
         self._tensor_memories: TensorMemories | None = None
 
-    def look_for_races(self, first: int, watched: Watched) -> None:
-        """Watch memory from now on; `first` is the number of the first of these CTAs."""
-        watch = RaceWatch(
-            self.ctas, first, self.memories["shared"], watched,
-            has_clusters=self.geometry.cluster_size > 1,
-        )  # fmt: skip
-        self.watch = self.barriers.watch = self.asynchrony.watch = watch
+    def watch_memory(self, first: int, watched: Watched, recording: Recording | None) -> None:
+        """Look for races from now on, or leave what threads do in a recording.
 
-    def record(self, recording: Recording, first: int, watched: Watched) -> None:
-        """Leave what threads do in a recording; `first` is the number of the first of the CTAs."""
-        watch = recording.begin(self, first, watched)
+        `first` is the number of the first of these CTAs.
+        """
+        if recording is None:
+            watch = RaceWatch(
+                self.ctas, first, self.memories["shared"], watched,
+                has_clusters=self.geometry.cluster_size > 1,
+            )  # fmt: skip
+        else:
+            watch = recording.begin(self, first, watched)
         self.recording = recording
         self.watch = self.barriers.watch = self.asynchrony.watch = watch
 

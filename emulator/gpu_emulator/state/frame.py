@@ -89,9 +89,6 @@ class Memory:
         self._starts = np.array([one.start for one in self.regions], dtype=np.int64)
         self._ends = np.array([one.end for one in self.regions], dtype=np.int64)
 
-    def track(self, written: Array) -> None:
-        self.written = written
-
     def check(self, offset: Array, size: int, what: str) -> None:
         """Trouble unless every offset into a row is aligned and `size` bytes lie in one region."""
         if size > 1 and (np.bitwise_or.reduce(offset, axis=None) & (size - 1)):

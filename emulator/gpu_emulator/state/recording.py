@@ -48,6 +48,12 @@ class AccessSpan:
     writers: Array | None = None
     data: Array | None = None
 
+    def read_at(self, number: int) -> tuple[int, Array]:
+        """Who wrote what a read has at one of the offsets, and the bytes."""
+        assert self.writers is not None
+        assert self.data is not None
+        return int(self.writers[number]), self.data[number]
+
 
 @dataclass(slots=True)
 class Event:

@@ -36,6 +36,7 @@ from gpu_emulator.steps import (
     Reader,
     Registers,
     Run,
+    Slots,
     Step,
     cast,
     is_signed,
@@ -57,30 +58,24 @@ _SPECIAL = re.compile(
 CLOCKS = frozenset(
     ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 )
-FIRST_SLOT = 2
-
 # What makes of a value of some type what its slot holds.
 Convert = Callable[[Array], Array]
 
 
-class Slots:
-    """Where each register, constant, special register and address of a variable is kept."""
+class PtxSlots(Slots):
+    """Where each register of a listing is kept, too."""
 
     def __init__(self, listing: EntryListing) -> None:
+        super().__init__()
         self.listing = listing
-        self.count = FIRST_SLOT
         self.names: dict[str, int] = {}
-        self.bits: dict[int, int] = {}
-        self.constants: dict[int, Array] = {}
-        self.special: dict[str, int] = {}
-        self.symbols: dict[tuple[str, int], int] = {}
         # Registers that `wgmma` writes, and others that are written at a wait.
         self.accumulators: set[int] = set()
         self.late: set[int] = set()
         self._register_slots: set[int] = set()
         self._constant_slots: dict[tuple[int, int], int] = {}
-        self.variables = {each.name: each for each in listing.variables}
-        self.parameters = {each.name: each for each in listing.parameters}
+        self.variables = {variable.name for variable in listing.variables}
+        self.addressed = self.variables | {parameter.name for parameter in listing.parameters}
 
     def register(self, name: str) -> int:
         slot = self.names.get(name)
@@ -90,7 +85,7 @@ class Slots:
                 raise NotExecutable(f"{name} is not declared")
             if kind not in BITS:
                 raise NotExecutable(f"{name} is a register of type .{kind}")
-            slot = self.names[name] = self._new(BITS[kind])
+            slot = self.names[name] = self.new(BITS[kind])
             self._register_slots.add(slot)
         return slot
 
@@ -102,7 +97,7 @@ class Slots:
         key = (value % (1 << max(bits, 1)), bits)
         slot = self._constant_slots.get(key)
         if slot is None:
-            slot = self._constant_slots[key] = self._new(bits)
+            slot = self._constant_slots[key] = self.new(bits)
             self.constants[slot] = np.array([[key[0]]], dtype=CANONICAL[bits])
         return slot
 
@@ -112,31 +107,25 @@ class Slots:
         if name == "%is_explicit_cluster":
             bits = 1
         if name not in self.special:
-            self.special[name] = self._new(bits)
+            self.special[name] = self.new(bits)
         return self.special[name]
 
     def symbol(self, name: str, addend: int = 0) -> int:
         """The slot of the address of a variable in its own space, 64 bits, and so many bytes on."""
         if (name, addend) not in self.symbols:
-            self.symbols[name, addend] = self._new(64)
+            self.symbols[name, addend] = self.new(64)
         return self.symbols[name, addend]
 
     def hidden(self, name: str, bits: int) -> int:
         if name not in self.names:
-            self.names[name] = self._new(bits)
+            self.names[name] = self.new(bits)
         return self.names[name]
-
-    def _new(self, bits: int) -> int:
-        slot = self.count
-        self.count += 1
-        self.bits[slot] = bits
-        return slot
 
 
 class Binder:
     """One line while its step is made: `parts` are the modifiers that its row names."""
 
-    def __init__(self, slots: Slots, line: PtxLine, parts: dict[str, str]) -> None:
+    def __init__(self, slots: PtxSlots, line: PtxLine, parts: dict[str, str]) -> None:
         self.slots = slots
         self.line = line
         self.parts = parts
@@ -209,7 +198,7 @@ class Binder:
         if text in self.slots.listing.functions:
             return self.slots.constant(self.slots.listing.functions[text], BITS[kind])
         found = _SYMBOL.match(text)
-        if found and (found[1] in self.slots.variables or found[1] in self.slots.parameters):
+        if found and found[1] in self.slots.addressed:
             addend = integer(found[2] or "0")
             if addend is not None:
                 return self.slots.symbol(found[1], addend)

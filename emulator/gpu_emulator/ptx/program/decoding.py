@@ -1,4 +1,4 @@
-"""A program ready to run: blocks of closures, slots of registers, variables in their spaces.
+"""From the listing of an entry to a program that is ready to run.
 
 Basic blocks of a listing, in an order in which threads that part meet again as early as can be.
 Blocks are numbered in a weak topological order: every loop is contiguous and stands before what
@@ -14,22 +14,23 @@ instructions say about how a whole program may run.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 import numpy as np
 
 from gpu_emulator.ptx.instructions.catalogue import CHAPTERS
-from gpu_emulator.ptx.program.binder import CLOCKS, Binder, Slots, find_row, in_order
-from gpu_emulator.ptx.program.listing import SIZES, EntryListing, PtxLine, Variable, read_listing
+from gpu_emulator.ptx.program.binder import CLOCKS, Binder, PtxSlots, find_row, in_order
+from gpu_emulator.ptx.program.listing import SIZES, EntryListing, PtxLine, read_listing
 from gpu_emulator.ptx.text.registers import dominators
 from gpu_emulator.steps import (
     CANONICAL,
     MASK,
     SHARED_BASE,
-    Array,
     NotExecutable,
+    Program,
     Reader,
     Region,
     Registers,
@@ -39,7 +40,7 @@ from gpu_emulator.steps import (
     laid_out,
     merge,
 )
-from gpu_emulator.values import MOST_THREADS, Place
+from gpu_emulator.values import Place
 
 _LEAVES = ("ret", "exit")
 _BRANCHES = ("bra", "brx", *_LEAVES)
@@ -65,7 +66,9 @@ class Block:
 
 def read_flow(listing: EntryListing, is_wait: Callable[[str], bool]) -> list[Block]:
     """The reachable blocks; 0 is the entry. A line whose opcode `is_wait` begins a block."""
-    targets = {listing.labels[name] for name in _mentioned(listing) if name in listing.labels}
+    branches = (line for line in listing.lines if line.opcode.startswith(("bra", "brx")))
+    labels = (label for line in branches for label in _destinations(line, listing))
+    targets = {listing.labels[label] for label in labels if label in listing.labels}
     blocks, first_lines = [Block()], [0]
 
     def begin(at: int) -> None:
@@ -88,135 +91,107 @@ def read_flow(listing: EntryListing, is_wait: Callable[[str], bool]) -> list[Blo
     _link(blocks, first_lines, listing)
     order = _weak_topological_order(blocks)
     number = {old: new for new, old in enumerate(order)}
-    result = []
-    for old in order:
-        one = blocks[old]
-        one.targets = [number[each] for each in one.targets]
-        one.next = None if one.next is None else number[one.next]
-        result.append(one)
-    return result
+    reached = [blocks[old] for old in order]
+    for block in reached:
+        block.targets = [number[target] for target in block.targets]
+        block.next = None if block.next is None else number[block.next]
+    return reached
 
 
-def _mentioned(listing: EntryListing) -> Iterable[str]:
-    for line in listing.lines:
-        if not line.opcode.startswith(("bra", "brx")):
-            continue
-        base = line.base
-        if len(line.operands) < {"bra": 1, "brx": 2}.get(base, 0):
-            where = f"PTX line {line.place.ptx_line}: {line.place.instruction}"
-            raise NotExecutable(f"{where} does not say where to go")
-        if base == "bra":
-            yield line.operands[0]
-        elif base == "brx":
-            yield from listing.tables.get(line.operands[1], ())
+def _destinations(line: PtxLine, listing: EntryListing) -> Sequence[str]:
+    """The labels that a branch leads to; none for `ret` and what is no branch."""
+    if line.base not in ("bra", "brx"):
+        return ()
+    if len(line.operands) < (1 if line.base == "bra" else 2):
+        where = f"PTX line {line.place.ptx_line}: {line.place.instruction}"
+        raise NotExecutable(f"{where} does not say where to go")
+    if line.base == "bra":
+        return line.operands[:1]
+    if line.operands[1] not in listing.tables:
+        raise NotExecutable(f"the branch targets {line.operands[1]} are not declared")
+    return listing.tables[line.operands[1]]
 
 
 def _link(blocks: list[Block], first_lines: list[int], listing: EntryListing) -> None:
     starts = {line: number for number, line in enumerate(first_lines)}
-
-    def find(label: str) -> int:
-        if label not in listing.labels:
-            raise NotExecutable(f"branches to {label}, which the function does not define")
-        return starts[listing.labels[label]]
-
     for number, block in enumerate(blocks):
         line = block.branch
-        if line and line.base == "bra":
-            block.targets = [find(line.operands[0])]
-        elif line and line.base == "brx":
-            if line.operands[1] not in listing.tables:
-                raise NotExecutable(f"the branch targets {line.operands[1]} are not declared")
-            block.targets = [find(label) for label in listing.tables[line.operands[1]]]
-        is_last = number + 1 == len(blocks)
+        for label in _destinations(line, listing) if line else ():
+            if label not in listing.labels:
+                raise NotExecutable(f"branches to {label}, which the function does not define")
+            block.targets.append(starts[listing.labels[label]])
         goes_on = line is None or bool(line.guard)
-        block.next = number + 1 if goes_on and not is_last else None
+        block.next = number + 1 if goes_on and number + 1 < len(blocks) else None
 
 
 def _weak_topological_order(blocks: list[Block]) -> list[int]:
     """The reachable blocks, each loop contiguous and before what follows it."""
-    order: list[int] = []
-    # A pile of (nodes to put in order, node to begin with); nested loops go on top.
-    pile: list[tuple[set[int], int]] = [(set(range(len(blocks))), 0)]
+    order = []
+    # Components come in reverse topological order: the last is on top of the pile.
+    pile = _components(blocks, set(range(len(blocks))), [0])
     while pile:
-        nodes, entry = pile.pop()
-        if len(nodes) == 1:
-            order.append(entry)
-            continue
-        components = _components(blocks, nodes, entry)
-        for component, head in components:
-            # Components come in reverse topological order: the last is put on top of the pile.
-            pile.append(({head}, head) if len(component) == 1 else (component, head))
-        if len(components) == 1 and len(components[0][0]) > 1:
-            # One loop: its head first, then the rest without the ways back to the head.
-            pile.pop()
-            component, head = components[0]
-            order.append(head)
-            rest = component - {head}
-            for part, first in _all_components(blocks, rest, head):
-                pile.append(({first}, first) if len(part) == 1 else (part, first))
+        component, head = pile.pop()
+        order.append(head)
+        # Of a loop its head comes first, then the others without the ways back to the head.
+        if len(component) > 1:
+            pile += _components(blocks, component - {head}, blocks[head].successors)
     return order
 
 
-def _all_components(blocks: list[Block], nodes: set[int], head: int) -> list[tuple[set[int], int]]:
-    """The components of what a loop's head leads to, without the head; reverse topological."""
-    found: list[tuple[set[int], int]] = []
-    seen: set[int] = set()
-    for first in blocks[head].successors:
-        if first in nodes and first not in seen:
-            for component, start in _components(blocks, nodes - seen, first):
-                seen |= component
-                found.append((component, start))
-    return found
-
-
-def _components(blocks: list[Block], nodes: set[int], entry: int) -> list[tuple[set[int], int]]:
-    """Strongly connected components of `nodes` reachable from `entry` (Tarjan, iterative).
+def _components(
+    blocks: list[Block], nodes: set[int], roots: Sequence[int]
+) -> list[tuple[set[int], int]]:
+    """Strongly connected components of `nodes` reachable from `roots` (Tarjan, iterative).
 
     In reverse topological order, each with the node that was reached first.
     """
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
-    on_stack: set[int] = set()
-    found: list[tuple[set[int], int]] = []
-    work: list[tuple[int, int]] = [(entry, 0)]
-    while work:
-        node, position = work.pop()
-        if position == 0:
-            index[node] = low[node] = len(index)
-            stack.append(node)
-            on_stack.add(node)
-        following = [each for each in blocks[node].successors if each in nodes]
-        if position:
-            low[node] = min(low[node], low[following[position - 1]])
-        for at in range(position, len(following)):
-            to = following[at]
-            if to not in index:
-                work += [(node, at + 1), (to, 0)]
-                break
-            if to in on_stack:
-                low[node] = min(low[node], index[to])
-        else:
-            if low[node] == index[node]:
-                component: set[int] = set()
-                while node not in component:
-                    one = stack.pop()
-                    on_stack.discard(one)
-                    component.add(one)
-                found.append((component, node))
-    return found
+    placed: set[int] = set()
+    components: list[tuple[set[int], int]] = []
+    work: list[tuple[int, Iterator[int]]] = []
+
+    def enter(node: int) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        work.append((node, iter(blocks[node].successors)))
+
+    for root in roots:
+        if root in nodes and root not in index:
+            enter(root)
+        while work:
+            node, successors = work[-1]
+            for to in successors:
+                if to in nodes and to not in index:
+                    enter(to)
+                    break
+                if to in nodes and to not in placed:
+                    low[node] = min(low[node], index[to])
+            else:
+                work.pop()
+                if work:
+                    parent = work[-1][0]
+                    low[parent] = min(low[parent], low[node])
+                if low[node] == index[node]:
+                    component: set[int] = set()
+                    while node not in component:
+                        component.add(stack.pop())
+                    placed |= component
+                    components.append((component, node))
+    return components
 
 
 def meeting_points(successors: Sequence[Sequence[int]]) -> list[int | None]:
     """For each block the first one that all ways from it lead through; None: only the end."""
-    end = len(successors)
-    before: list[list[int]] = [[] for _ in range(end + 1)]
+    outside = len(successors)
+    before: list[list[int]] = [[] for _ in range(outside + 1)]
     for block, following in enumerate(successors):
-        for each in following or [end]:
-            before[each].append(block)
-    found = dominators(before, end)
-    points = [found.get(block, end) for block in range(end)]
-    return [None if point == end else point for point in points]
+        for successor in following or [outside]:
+            before[successor].append(block)
+    nearest = dominators(before, outside)
+    points = [nearest.get(block, outside) for block in range(outside)]
+    return [None if point == outside else point for point in points]
 
 
 _WIDEST = 16
@@ -236,17 +211,17 @@ def is_plain(line: PtxLine) -> bool:
 
 @cache
 def _is_plain(opcode: str, operands: int) -> bool:
-    base, *rest = [word.split("::")[0] for word in opcode.split(".")]
-    among = set(rest)
+    base, *words = [word.split("::")[0] for word in opcode.split(".")]
+    among = set(words)
     if base in _NOT_PLAIN:
         return False
     if base in ("bar", "barrier"):
-        return "warp" in among or (rest[0] in ("sync", "cta") and operands == 1)
+        return "warp" in among or (words[0] in ("sync", "cta") and operands == 1)
     plain = {
         "ld": not _STRONG & among, "st": not _STRONG & among,
         "fence": "proxy" in among or "mbarrier_init" in among,
         "cp": not {"bulk", "reduce", "mbarrier"} & among,
-        "mbarrier": rest[:1] and rest[0] in _PLAIN_MBARRIER and "cluster" not in among,
+        "mbarrier": words[:1] and words[0] in _PLAIN_MBARRIER and "cluster" not in among,
         "tcgen05": "cta_group::2" not in opcode and "multicast" not in among,
     }  # fmt: skip
     return bool(plain.get(base, True))
@@ -281,68 +256,7 @@ def _size(opcode: str, third: str, besides: str) -> int:
 
 
 _FREE_EVERY = 8
-# So many values for registers that nothing wrote; the next register begins so many further on.
-_GARBAGE, _APART = 1 << 16, 1031
 _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """An entry ready to run. `live` is how many arrays of registers it holds at most.
-
-    `grain` is the size of the smallest access to shared memory, `global_grain` to global memory; at
-    most 16 bytes. `is_plain`: warps wait at barriers of their whole CTA and at mbarriers alone, no
-    access is atomic or stronger than others, and nothing tells the time.
-    """
-
-    listing: EntryListing
-    slots: Slots
-    sections: tuple[Section, ...]
-    shared: tuple[Region, ...]
-    shared_end: int
-    dynamic: Variable | None
-    local: tuple[Region, ...]
-    local_end: int
-    live: int
-    grain: int
-    global_grain: int
-    is_plain: bool
-
-    @property
-    def dynamic_start(self) -> int:
-        """Where the array of shared memory begins whose size the launch gives."""
-        align = 1 if self.dynamic is None else max(self.dynamic.align, 16)
-        return -(-self.shared_end // align) * align
-
-    def initial(self, garbage: int, first: int, lanes: int) -> list[Array]:
-        """Every slot: constants, and something arbitrary in registers that nothing wrote.
-
-        With an even number of garbage all registers of a width are equal, in all threads; with an
-        odd one each register has a value of its own in each thread, from the thread `first` on. So
-        a result that depends on two of them shows too: whether they are equal, or their difference.
-        """
-        random = np.random.default_rng(garbage)
-        fill: dict[int, Array] = _garbage(garbage) if garbage % 2 else {}
-        for bits in (1, 8, 16, 32, 64) if not fill else ():
-            value = random.integers(0, 1 << bits, (1, 1), dtype=np.uint64)
-            fill[bits] = value.astype(CANONICAL[bits])
-        fill.setdefault(128, np.full((1, 1), complex(float(random.random()), 0.0)))
-        registers = []
-        for slot in range(self.slots.count):
-            value = fill[self.slots.bits.get(slot, 32)]
-            if garbage % 2:
-                at = (slot * _APART + first) % _GARBAGE
-                value = value[None, at : at + lanes]
-            registers.append(self.slots.constants.get(slot, value))
-        return registers
-
-
-@lru_cache(maxsize=4)
-def _garbage(seed: int) -> dict[int, Array]:
-    """Arbitrary values of each width: of `_GARBAGE` registers, and more for the other threads."""
-    raw = np.random.default_rng(seed).integers(0, 256, 16 * (_GARBAGE + MOST_THREADS), np.uint8)
-    fill = {bits: raw.view(dtype) for bits, dtype in CANONICAL.items() if bits > 1}
-    return fill | {1: raw % 2 == 1}
 
 
 @lru_cache(maxsize=4)
@@ -373,7 +287,7 @@ def _decode(listing: EntryListing) -> Program:
     )
     if unknown:
         raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
-    slots = Slots(listing)
+    slots = PtxSlots(listing)
     drafts = [_draft(slots, block) for block in blocks]
     if slots.accumulators or slots.late:
         pairs = zip(blocks, drafts, strict=True)
@@ -398,17 +312,13 @@ def _decode(listing: EntryListing) -> Program:
 
 @cache
 def _is_wait(name: str) -> bool:
-    found = find_row(name)
-    return found is not None and (found[0].waits or found[0].meets)
+    match = find_row(name)
+    return match is not None and (match[0].waits or match[0].meets)
 
 
 def _placed(listing: EntryListing, space: str, start: int) -> tuple[list[Region], int]:
-    sizes = [
-        (one.name, one.size, one.align)
-        for one in listing.variables
-        if one.space == space and not one.is_extern
-    ]
-    return laid_out(sizes, start)
+    own = [v for v in listing.variables if v.space == space and not v.is_extern]
+    return laid_out(((v.name, v.size, v.align) for v in own), start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,12 +334,12 @@ class _Draft:
     branch_touches: set[int]
 
 
-def _draft(slots: Slots, block: Block) -> _Draft:
+def _draft(slots: PtxSlots, block: Block) -> _Draft:
     steps, touched, reads, meeting = [], [], [], None
     for line in block.lines:
-        found = find_row(line.opcode)
-        assert found is not None
-        row, parts = found
+        match = find_row(line.opcode)
+        assert match is not None
+        row, parts = match
         binder = Binder(slots, line, parts)
         try:
             step = binder.guarded(row.make(binder))
@@ -447,7 +357,7 @@ def _draft(slots: Slots, block: Block) -> _Draft:
     return _Draft(steps, touched, reads, meeting, predicate, table, branch_touches)
 
 
-def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
+def _settling(slots: PtxSlots, block: Block, draft: _Draft) -> _Draft:
     """Complete what is to write registers before another instruction touches them.
 
     The manual asks for the wait first; but compilers read accumulators of `wgmma` and results of
@@ -475,14 +385,14 @@ def _settling(slots: Slots, block: Block, draft: _Draft) -> _Draft:
     return replace(draft, steps=steps)
 
 
-def _branch(slots: Slots, line: PtxLine | None) -> tuple[int | None, Reader | None, set[int]]:
+def _branch(slots: PtxSlots, line: PtxLine | None) -> tuple[int | None, Reader | None, set[int]]:
     if line is None:
         return None, None, set()
     touches: set[int] = set()
-    predicate = slots.register(line.guard) if line.guard else None
-    if predicate is not None:
+    predicate, table = None, None
+    if line.guard:
+        predicate = slots.register(line.guard)
         touches.add(predicate)
-    table = None
     if line.opcode.startswith("brx"):
         binder = Binder(slots, line, {})
         table = binder.read(0, "u32")
@@ -490,16 +400,18 @@ def _branch(slots: Slots, line: PtxLine | None) -> tuple[int | None, Reader | No
     return predicate, table, touches
 
 
-def _local_slots(slots: Slots, drafts: Sequence[_Draft]) -> tuple[list[dict[int, list[int]]], int]:
+def _local_slots(
+    slots: PtxSlots, drafts: Sequence[_Draft]
+) -> tuple[list[dict[int, list[int]]], int]:
     """For each block the slots to free behind each step, and how many arrays live at most.
 
     A register that one block alone touches, and first writes whole, is free after its last use.
     """
-    seen: dict[int, int] = {}
+    owners: dict[int, int] = {}
     shared_by_blocks: set[int] = slots.accumulators | slots.late
     for number, draft in enumerate(drafts):
         for slot in set().union(*draft.touched, draft.branch_touches):
-            if seen.setdefault(slot, number) != number:
+            if owners.setdefault(slot, number) != number:
                 shared_by_blocks.add(slot)
     frees: list[dict[int, list[int]]] = []
     most = 0
@@ -514,32 +426,25 @@ def _local_slots(slots: Slots, drafts: Sequence[_Draft]) -> tuple[list[dict[int,
                     if slot not in step.writes or step.reads_old:
                         carried.add(slot)
                 last[slot] = number
-        local = [
-            s
-            for s in last
-            if s not in shared_by_blocks and s not in carried and slots.is_register(s)
-        ]
+        elsewhere = shared_by_blocks | carried
+        local = [s for s in last if s not in elsewhere and slots.is_register(s)]
         free: dict[int, list[int]] = {}
         for slot in local:
             free.setdefault(last[slot], []).append(slot)
         frees.append(free)
         alive = peak = 0
-        starts: dict[int, int] = {}
-        for slot in local:
-            starts[first[slot]] = starts.get(first[slot], 0) + 1
+        starts = Counter(first[slot] for slot in local)
         for number in range(len(draft.steps)):
-            alive += starts.get(number, 0)
+            alive += starts[number]
             peak = max(peak, alive)
             alive -= len(free.get(number, ()))
         most = max(most, peak)
-    carried_over = sum(slots.is_register(slot) for slot in seen) - sum(
-        len(each) for free in frees for each in free.values()
-    )
-    return frees, carried_over + most
+    freed = sum(len(dead) for free in frees for dead in free.values())
+    return frees, sum(map(slots.is_register, owners)) - freed + most
 
 
 def _section(
-    slots: Slots,
+    slots: PtxSlots,
     block: Block,
     draft: _Draft,
     free: dict[int, list[int]],
@@ -572,9 +477,9 @@ def _section(
         # Instructions that all threads of a warp execute together (PTX ISA: `.aligned`, `bar`).
         aligned=next(
             (
-                each.place for each in block.lines
-                if ".aligned" in each.opcode
-                or each.opcode.startswith(("bar.sync", "bar.red", "bar.cta"))
+                line.place for line in block.lines
+                if ".aligned" in line.opcode
+                or line.opcode.startswith(("bar.sync", "bar.red", "bar.cta"))
             ),
             None,
         ),
@@ -590,7 +495,7 @@ def _merging(step: Step) -> Run:
     return merging
 
 
-def _freeing(slots: Slots, dead: Sequence[int]) -> Run:
+def _freeing(slots: PtxSlots, dead: Sequence[int]) -> Run:
     pairs = [(slot, np.zeros((1, 1), dtype=CANONICAL[slots.bits[slot]])) for slot in dead]
 
     def free(registers: Registers) -> None:

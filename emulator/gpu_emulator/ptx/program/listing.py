@@ -23,11 +23,8 @@ from gpu_emulator.ptx.text.document import Document, Function, Head, parse, read
 from gpu_emulator.ptx.text.document import StatementKind as Kind
 from gpu_emulator.ptx.text.facts import NAME, split_operands
 from gpu_emulator.ptx.text.registers import Declared, declared_registers, without_scopes
-from gpu_emulator.steps import BITS, NotExecutable
+from gpu_emulator.steps import BITS, MOST_BYTES, Entry, NotExecutable, Variable
 from gpu_emulator.values import Place
-
-MOST_BYTES = 1 << 30
-"""So many bytes the variables of a module may take."""
 
 # Bytes of one element of each fundamental type.
 SIZES = {
@@ -43,33 +40,13 @@ _WORD = re.compile(r"\.(\w+)(?:\s+([0-9]+))?")
 _SPACES = ("global", "shared", "const", "local", "param")
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
-    """One variable. `size` 0 is an array whose size the launch gives (`.extern .shared`).
-
-    `relocations` are (offset in `data`, name of another variable, addend): its address goes there.
-    """
-
-    name: str
-    space: str
-    type: str
-    size: int
-    align: int
-    data: bytes | None = None
-    relocations: tuple[tuple[int, str, int], ...] = ()
-    is_extern: bool = False
-
-    def renamed(self, name: str, space: str) -> Variable:
-        return replace(self, name=name, space=space)
-
-
 def read_variable(text: str) -> Variable | None:
     """Read a declaration without its semicolon; None if it declares no variable."""
-    found = _VARIABLE.match(text.strip())
-    if not found:
+    match = _VARIABLE.match(text.strip())
+    if not match:
         return None
     space, kind, align, vector, words = "", "", 0, 1, []
-    for word, number in _WORD.findall(found["front"]):
+    for word, number in _WORD.findall(match["front"]):
         words.append(word)
         if word == "align" and number:
             # Of a pointer parameter, `.ptr .align` is what it points to.
@@ -83,22 +60,21 @@ def read_variable(text: str) -> Variable | None:
     if not space or not kind:
         return None
     width = SIZES[kind]
-    counts = re.findall(r"\[([^\]]*)\]", found["counts"])
-    count = vector
-    for each in counts:
-        many = integer(each) if each.strip() else 0
+    name, count = match["name"], vector
+    for length in re.findall(r"\[([^\]]*)\]", match["counts"]):
+        many = integer(length) if length.strip() else 0
         if many is None or many < 0:
-            raise NotExecutable(f"the size [{each.strip()}] of {found['name']} cannot be read")
+            raise NotExecutable(f"the size [{length.strip()}] of {name} cannot be read")
         count *= many
-    data, relocations = _initial(found["init"], kind, width)
+    data, relocations = _initial(match["init"], kind, width)
     size = count * width
     if space in ("global", "const") and size > MOST_BYTES:
-        raise NotExecutable(f"{found['name']} has {size:,} bytes: at most {MOST_BYTES:,} are run")
+        raise NotExecutable(f"{name} has {size:,} bytes: at most {MOST_BYTES:,} are run")
     if data is not None:
         size = max(size, len(data))
         data = data.ljust(size, b"\0")
     return Variable(
-        found["name"], space, kind, size, align or width * vector, data, relocations,
+        name, space, kind, size, align or width * vector, data, relocations,
         "extern" in words,
     )  # fmt: skip
 
@@ -153,24 +129,18 @@ class PtxLine:
 
 
 @dataclass(slots=True)
-class EntryListing:
+class EntryListing(Entry):
     """What one entry consists of.
 
-    `labels` maps a label to the number of the line that follows it. `registers` maps a register to
-    its declared type without the dot; `tables` a label of branch targets to these,
-    `functions` a function to its address.
+    `labels` maps a label to the number of the line that follows it, `registers` a register to its
+    declared type without the dot, `tables` a label of branch targets to these.
     """
 
-    name: str
-    parameters: list[Variable] = field(default_factory=list)
     lines: list[PtxLine] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     registers: dict[str, str] = field(default_factory=dict)
-    variables: list[Variable] = field(default_factory=list)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    functions: dict[str, int] = field(default_factory=dict)
     target: str = ""
-    directives: tuple[str, ...] = ()
 
 
 _REGISTER = re.compile(r"\.reg\s+\.(\w+)\s+([\w$%]+)\Z")
@@ -385,7 +355,7 @@ class Calls:
         formal = read_variable(text)
         if formal is None:
             raise NotExecutable(f"the parameter {text!r} of a function cannot be read")
-        self._result.variables.append(formal.renamed(prefix + formal.name, "local"))
+        self._result.variables.append(replace(formal, name=prefix + formal.name, space="local"))
         return formal
 
     def _pass(self, text: str, actual: str, prefix: str, line: PtxLine, *, is_result: bool) -> None:
@@ -572,7 +542,7 @@ class _Reader:
             space = "local" if variable.space == "param" else variable.space
             name = (known or {}).get(variable.name, prefix + variable.name)
             if name not in self._statics:
-                self._result.variables.append(variable.renamed(name, space))
+                self._result.variables.append(replace(variable, name=name, space=space))
             if prefix and not name.startswith(prefix):
                 self._statics.add(name)
 
