@@ -10,13 +10,12 @@ import pytest
 import gpu_emulator
 
 PACKAGE = Path(gpu_emulator.__file__).parent
-SHARED = [
-    path for name in ("engines", "machine", "numbers", "state") for path in (PACKAGE / name).iterdir()
-] + [PACKAGE / "steps.py", PACKAGE / "values.py"]  # fmt: skip
+FOLDERS = ("engines", "machine", "numbers", "state")
+SHARED = [path for folder in FOLDERS for path in (PACKAGE / folder).glob("*.py")]
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in SHARED if path.suffix == ".py"], ids=lambda path: path.stem
+    "path", [*SHARED, PACKAGE / "steps.py", PACKAGE / "values.py"], ids=lambda path: path.stem
 )
 def test_what_instruction_sets_share_imports_none(path: Path) -> None:
     nodes = ast.walk(ast.parse(path.read_text()))
