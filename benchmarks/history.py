@@ -26,6 +26,7 @@ from harness.cells.places import record_of
 from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 TRITONS = ("3.5.1", "3.6.0", "3.7.1", "3.8.0", "3.9.0")
 PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.1.115", "13.2.86", "13.3.73", "13.4.92", "13.5.37")
@@ -123,7 +124,7 @@ def rows(cells: int) -> Iterator[Row]:
             triton=TRITONS[triton],
             ptxas=PTXAS[ptxas],
             ptxas_origin="nvidia-cuda-nvcc",
-            verdict="ptxas_ice" if fails else "ok",
+            verdict=VerdictKind.PTXAS_ICE if fails else VerdictKind.OK,
             reason="ptxas: internal compiler error C7907" if fails else "compiled, nothing suspect",
             stage="cubin" if fails else None,
             signature="5f0d1a2b3c4d" if fails else None,

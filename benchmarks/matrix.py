@@ -32,6 +32,7 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.io.toolchains.install import install_ptxas
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 PTXAS = ("13.0.88", "13.1.80", "13.1.115", "13.2.51", "13.2.78", "13.2.86", "13.3.33", "13.5.37")
 CONFIGS = 210
@@ -119,7 +120,7 @@ async def replay(bench: Workbench, plan: PlannedCell) -> Evaluated:  # noqa: ARG
         triton=plan.compiler.version,
         ptxas=plan.ptxas.version,
         ptxas_origin=plan.ptxas.origin,
-        verdict="ok",
+        verdict=VerdictKind.OK,
         reason="compiled, fits the target, nothing suspicious",
         n_regs=128,
         spill_stores=0,

@@ -27,6 +27,7 @@ from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 
 TOOLCHAINS = 20
 BATCH = 1000
@@ -104,7 +105,7 @@ def rows(count: int, kernels: int, targets: int) -> Iterator[Row]:
             triton="3.6.0",
             ptxas=ptxas,
             ptxas_origin="nvidia-cuda-nvcc",
-            verdict="ptxas_ice" if fails else "ok",
+            verdict=VerdictKind.PTXAS_ICE if fails else VerdictKind.OK,
             reason="Internal compiler error." if fails else "compiled, nothing suspect",
             stage="cubin" if fails else None,
             signature=f"signature{kernel % 7}" if fails else None,

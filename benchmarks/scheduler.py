@@ -42,6 +42,7 @@ from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 
 _SET_CHILD_SUBREAPER = 36
 ROOT = Path(__file__).parent.parent
@@ -94,7 +95,7 @@ def parcel(number: int, home: Path) -> Path:
                 triton="3.6.0",
                 ptxas="13.1.115",
                 ptxas_origin="nvidia-cuda-nvcc",
-                verdict="ok",
+                verdict=VerdictKind.OK,
                 reason="compiled, fits the target, nothing suspicious",
             )
             store.put_result(run, record_of(Evaluated(row=row, evidence={"lower": key})))

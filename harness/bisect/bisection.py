@@ -165,7 +165,7 @@ class BisectSearch:
             return next((row for row in rows[::-1] if question.of(row) is VerdictAnswer.SAME), None)
         own = self.answers.rows.get(self.focus) if self.focus is not None else None
         if own is not None and own.signature is not None:
-            is_outright = is_followable(own) and not VerdictKind(own.verdict).compiles
+            is_outright = is_followable(own) and not own.verdict.compiles
             if self.is_named or is_outright:
                 return own
         return gravest(rows) or (own if own is not None and own.signature else None)
@@ -284,7 +284,7 @@ async def _failing_pass(
     if result.signature and result.signature.failing_pass:
         return result.signature.failing_pass
     row = result.row
-    died = row.verdict == VerdictKind.COMPILER_CRASH.value and row.stage != "cubin"
+    died = row.verdict is VerdictKind.COMPILER_CRASH and row.stage != "cubin"
     if not (traps or died) or plan.launch is None or plan.record is None:
         return None
     # The dump is MLIR's. Where LLVM died later, its last pass succeeded.
@@ -400,7 +400,7 @@ async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Prob
     result = await search.evaluate(bench, plan)
     if again:
         search.bench.cpu_seconds += bench.cpu_seconds
-    if result.row.verdict == VerdictKind.INFRA.value:
+    if result.row.verdict is VerdictKind.INFRA:
         return Probe(outcome=VerdictAnswer.INFRA), result.row.reason
     probe = search.probe_of(result.row)
     if search.options.script and probe.outcome is not VerdictAnswer.UNTESTABLE:

@@ -32,7 +32,7 @@ def _span_said(span: Span) -> SaidLine:
     name = span.first if span.first == span.last else f"{span.first} - {span.last}"
     line = say(f"{name:>20}  ")
     if span.verdict:
-        line += verdict_said(span.verdict)
+        line += verdict_said(VerdictKind(span.verdict))
     mark = "  <- this failure" if span.outcome is VerdictAnswer.SAME else ""
     return line + say(f"{mark}  {span.reason}", Tone.FAINT)
 
@@ -253,7 +253,7 @@ class BisectReport:
         row = self.row(index)
         if row is None:
             return self.version(index) in self.reasons
-        kind = VerdictKind(row.verdict)
+        kind = row.verdict
         return kind not in LIMITS_OF_OURS and kind not in (VerdictKind.INFRA, VerdictKind.NOT_RUN)
 
     def reasons_of(self, segment: Segment) -> tuple[str, ...]:
@@ -331,7 +331,7 @@ class BisectReport:
             return None
         is_fix = self.finding.regression is None
         failing = self.row(self.boundary.before if is_fix else self.boundary.after)
-        if failing and structs.replace(self.followed, kind=VerdictKind(failing.verdict)).is_pairing:
+        if failing and structs.replace(self.followed, kind=failing.verdict).is_pairing:
             return PAIRING
         rows = self.rows.values()
         if self.axis in {row.compiler for row in rows if row.assembler == NO_ASSEMBLER}:

@@ -76,7 +76,7 @@ async def as_users_pair(
         return []
     own = case.launch.compiler.version
     mine = (row for each in made if each.triton == own for row in each.all_rows())
-    if any(works(VerdictKind(row.verdict), row.stage) for row in mine):
+    if any(works(row.verdict, row.stage) for row in mine):
         return []
     bundled = Version(case.bundled.version)
     versions = known_versions(state.selection, "assembler", state.troubles)
@@ -95,7 +95,7 @@ async def as_users_pair(
         return []
     for cell in (cell for cell in cells if followed(cell) == followed(case)):
         row = await state.row(cell)
-        if works(VerdictKind(row.verdict), row.stage):
+        if works(row.verdict, row.stage):
             return [as_seen(cell, row)]
     return []
 
@@ -346,7 +346,7 @@ async def find_case(
     if not tried:
         raise (refusals or [EmptySelectionError("--config matches none of the configs")])[0]
     cell, row = min(tried, key=lambda pair: (rank(pair[1], asked), -severity(pair[1])))
-    if row.verdict == VerdictKind.INFRA.value:
+    if row.verdict is VerdictKind.INFRA:
         raise InfrastructureError(row.reason)
     del seen[followed(cell)]
     return cell, row, tuple(seen.values())
@@ -376,7 +376,7 @@ async def _grid(state: BlameState, case: PlannedCell, row: Row, asked: Followed)
         return _follow(case, row, asked, [other for other in known if other is not row])
 
     made = await make_all(state, case, row, _follow(case, row, asked))
-    if row.verdict == VerdictKind.UNSUPPORTED.value and asked.condition is None:
+    if row.verdict is VerdictKind.UNSUPPORTED and asked.condition is None:
         made += await as_users_pair(state, case, made)
     focus = follow_now()
     bundled = [each.cell.ptxas for each in made if each.cell]

@@ -126,7 +126,7 @@ class Line:
     @property
     def is_refused(self) -> bool:
         """Whether the compiler refuses the source with a message."""
-        return self.stopped is not None and self.stopped.verdict == VerdictKind.REJECTED.value
+        return self.stopped is not None and self.stopped.verdict == VerdictKind.REJECTED
 
     def ptxas(self, outcome: VerdictAnswer) -> list[str]:
         """The ptxas that came out so."""

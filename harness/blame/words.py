@@ -23,6 +23,7 @@ from harness.tables.said import (
 from harness.values.cell import CellId
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import PTXAS, TRITON, compiler_name
+from harness.values.verdict import VerdictKind
 
 
 class Wanted(StrEnum):
@@ -178,7 +179,7 @@ def _cell_said(cell: Cell | None, grid: Grid) -> SaidLine:
         return say(_UNTRIED, Tone.FAINT)
     if not cell.verdict:
         return say(cell.outcome.value, Tone.FAINT)
-    said = verdict_said(cell.verdict)
+    said = verdict_said(VerdictKind(cell.verdict))
     # Of the same kind, but not this failure.
     if cell.outcome is VerdictAnswer.OTHER and cell.verdict == grid.focus.kind.value:
         said += say(" (another)", Tone.FAINT)

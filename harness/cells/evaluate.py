@@ -296,7 +296,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         triton=plan.compiler.version if plan.compiler.kind == TRITON else None,
         ptxas=plan.ptxas.version or None,
         ptxas_origin=plan.ptxas.origin if plan.ptxas.version else None,
-        verdict=verdict.kind.value,
+        verdict=verdict.kind,
         reason=verdict.reason,
         stage=verdict.stage.value if verdict.stage else None,
         signature=verdict.signature.key if verdict.signature else None,

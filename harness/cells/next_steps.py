@@ -29,11 +29,9 @@ def next_steps(
     """
     steps: dict[str, str] = {}
     # What does not work first, then the worst of the sick.
-    order = sorted(
-        rows, key=lambda row: (VerdictKind(row.verdict).compiles, -(row.spill_stores or 0))
-    )
+    order = sorted(rows, key=lambda row: (row.verdict.compiles, -(row.spill_stores or 0)))
     for row in order:
-        kind = VerdictKind(row.verdict)
+        kind = row.verdict
         if kind is not VerdictKind.OK:
             for command, why in _steps_for(row, kind, words, stages or {}):
                 steps.setdefault(why, command)

@@ -27,7 +27,6 @@ from harness.store.store import Store
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
 
 T = TypeVar("T")
 
@@ -327,7 +326,7 @@ async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -
 
 def _runs_wanted(treatment: Treatment, done: Sequence[Evaluated]) -> int:
     """A fix is confirmed before it is said."""
-    is_fixed = treatment.used_to_fail and done and VerdictKind(done[0].row.verdict).compiles
+    is_fixed = treatment.used_to_fail and done and done[0].row.verdict.compiles
     return max(treatment.repeat, 2 if is_fixed else 1)
 
 
@@ -347,7 +346,7 @@ def record_of(done: Evaluated) -> ResultRecord:
         target=row.target,
         triton=row.compiler_version or "",
         ptxas=row.ptxas or "",
-        verdict=row.verdict,
+        verdict=row.verdict.value,
         signature_key=row.signature,
         row=msgspec.json.encode(row),
         evidence=done.evidence,

@@ -102,7 +102,7 @@ def carried(last: ResultRecord | None, identity: str, limits: str) -> tuple[Row,
     """
     if last is None or last.evidence.get(CELL) != identity:
         return None
-    if last.verdict == VerdictKind.INFRA.value:
+    if last.verdict == VerdictKind.INFRA:
         return None
     if last.verdict in _LIMITED and last.evidence.get(LIMITS) != limits:
         return None

@@ -94,11 +94,10 @@ def works(kind: VerdictKind, stage: str | None) -> bool:
     return kind.compiles
 
 
-def is_failure(verdict: str) -> bool:
+def is_failure(verdict: VerdictKind) -> bool:
     """Whether a cell with this verdict has a bug.
 
     What is sick compiles, and does the work; what is unsupported was not tried. A limit of `triage`
     that ended a compiler may be the compiler's bug: a hang is one.
     """
-    kind = VerdictKind(verdict)
-    return not (kind.compiles or kind.tells_nothing)
+    return not (verdict.compiles or verdict.tells_nothing)

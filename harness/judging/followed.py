@@ -111,9 +111,7 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
 
     def of(self, row: Row) -> VerdictAnswer:
         """The answer of a row to what is followed."""
-        return self.outcome(
-            VerdictKind(row.verdict), row.stage, row.signature, row_fields(row), row.reason
-        )
+        return self.outcome(row.verdict, row.stage, row.signature, row_fields(row), row.reason)
 
     def outcome(
         self,
@@ -167,13 +165,13 @@ def read_while(text: str | None) -> Condition | None:
 
 def is_followable(row: Row) -> bool:
     """Whether a row shows something that can be followed: it says something of the kernel."""
-    return row.signature is not None and not VerdictKind(row.verdict).tells_nothing
+    return row.signature is not None and not row.verdict.tells_nothing
 
 
 def gravest(rows: Sequence[Row]) -> Row | None:
     """The row with the gravest failure, the last one of its kind; None where nothing fails."""
     for kinds in _GRAVITY:
-        found = [row for row in rows if is_followable(row) and VerdictKind(row.verdict) in kinds]
+        found = [row for row in rows if is_followable(row) and row.verdict in kinds]
         if found:
             return found[-1]
     return None
@@ -184,7 +182,7 @@ def rank(row: Row, asked: Followed) -> int:
 
     Where nothing is asked, any failure is meant; then what is sick, then what is unsupported.
     """
-    kind = VerdictKind(row.verdict)
+    kind = row.verdict
     if asked.condition is not None or asked.signature is not None:
         if asked.of(row) is VerdictAnswer.SAME:
             return 0
@@ -208,7 +206,7 @@ def follow(
     sickness = None if condition else sickness_of(row, others, thresholds)
     condition = sickness.condition if sickness else condition
     return Followed(
-        kind=VerdictKind(row.verdict),
+        kind=row.verdict,
         # What holds of a kernel that compiles is known of what ptxas made.
         stage=row.stage or (Stage.CUBIN.value if condition else None),
         signature=row.signature,
@@ -246,8 +244,7 @@ def sickness_of(
     known = [
         other
         for other in others
-        if works(VerdictKind(other.verdict), other.stage)
-        and row_fields(other).get(name) is not None
+        if works(other.verdict, other.stage) and row_fields(other).get(name) is not None
     ]
     if name == "occupancy":
         best = max(known, key=lambda each: _number(each, name), default=None)
@@ -292,7 +289,7 @@ def toolchain_of(row: Row) -> str:
 
 def _measure_of(row: Row, thresholds: Thresholds) -> str | None:
     """The number by which a row is sick."""
-    if row.verdict != VerdictKind.SICK.value or not works(VerdictKind.SICK, row.stage):
+    if row.verdict is not VerdictKind.SICK or not works(VerdictKind.SICK, row.stage):
         return None
     stores, loads = row.spill_stores or 0, row.spill_loads or 0
     if stores + loads >= thresholds.spill_bytes:

@@ -280,7 +280,7 @@ class _Meaning:
             raise FieldError(f"{where}.signature", said)
         return Expectation(
             selector=self._selector(f"{where}.when", one.when, one.kernel, f"{where}.kernel"),
-            verdict=one.verdict.value,
+            verdict=one.verdict,
             signature=one.signature,
             issue=one.issue,
             line=self.line(where),

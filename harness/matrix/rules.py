@@ -193,8 +193,7 @@ class Expectations:
             self._candidates[key] = [
                 each
                 for each, coarse in self._coarse
-                if coarse.matches(place)
-                and VerdictKind(each.verdict).is_of_run == (facts.ptxas == EMULATOR)
+                if coarse.matches(place) and each.verdict.is_of_run == (facts.ptxas == EMULATOR)
             ]
         return self._candidates[key]
 

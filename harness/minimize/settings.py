@@ -340,7 +340,7 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
 
 def _reaction(done: Evaluated) -> Reaction:
     row = done.row
-    kind = VerdictKind(row.verdict)
+    kind = row.verdict
     return Reaction(
         verdict=kind,
         reason=row.reason,

@@ -193,7 +193,7 @@ def figures(row: Row) -> tuple[object, ...]:
     """
     return (
         row.ptx_body_sha256 if row.ptxas == EMULATOR else None,
-        *(row.verdict, row.signature, row.reason),
+        *(row.verdict.value, row.signature, row.reason),
         *(row.n_regs, row.spill_stores, row.spill_loads),
         *(row.shared, row.tmem_size, row.occupancy),
     )
@@ -254,7 +254,7 @@ def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
         row = trial.rows[place]
         yield {
             ClaimKind.OUTCOME: trial.outcomes[place].value,
-            ClaimKind.VERDICT: row.verdict,
+            ClaimKind.VERDICT: row.verdict.value,
             ClaimKind.END: end_of(row),
         }[claim.kind]
     elif cell and cell in trial.stored:

@@ -34,7 +34,7 @@ def options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaroun
     for row in rows:
         new = {n: value for n, value in row.config.items() if value != case.config.get(n)}
         is_elsewhere = (row.target, row.triton) != (case.target, case.triton)
-        if is_elsewhere or len(new) != 1 or not VerdictKind(row.verdict).is_fine_run:
+        if is_elsewhere or len(new) != 1 or not row.verdict.is_fine_run:
             continue
         [(name, value)] = new.items()
         yield KnownWorkaround(
@@ -161,7 +161,7 @@ class Dossier:
     @property
     def kind(self) -> VerdictKind:
         """The result of the failing cell; of what compiles, the condition says that it is poor."""
-        kind = VerdictKind(self.case.verdict)
+        kind = self.case.verdict
         return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
 
     @property
@@ -221,7 +221,7 @@ class Dossier:
     def newest(self) -> str | None:
         """The newest version of that tool that says anything of this config."""
         rows = self.history.rows if self.history else {}
-        telling = [v for v, row in rows.items() if not VerdictKind(row.verdict).tells_nothing]
+        telling = [v for v, row in rows.items() if not row.verdict.tells_nothing]
         return telling[-1] if telling else None
 
     @property
@@ -319,7 +319,7 @@ class Dossier:
         """
         there = {tuple(row.config.items()): row for row in self.elsewhere.get(version, ())}
         found = [there.get(tuple(row.config.items())) for row in self.failing]
-        if not found or any(row is None or VerdictKind(row.verdict).tells_nothing for row in found):
+        if not found or any(row is None or row.verdict.tells_nothing for row in found):
             return None
         rows = [row for row in found if row is not None]
         works = [row for row in rows if self.outcome(row) is VerdictAnswer.OK]

@@ -396,7 +396,7 @@ def _why_not_judged(store: Store, cell: str) -> str:
     row = msgspec.json.decode(record.row, type=Row)
     if row.flaky:
         return "its runs disagreed, and each would be judged by itself"
-    if row.verdict == VerdictKind.INFRA.value:
+    if row.verdict is VerdictKind.INFRA:
         return f"this machine failed: {row.reason}"
     if row.ptxas == EMULATOR:
         return "it was not executed again"

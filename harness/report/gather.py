@@ -158,7 +158,7 @@ def find_case(
         if not held:
             raise UsageError(f"--while holds for none of the {len(found)} selected cells")
         return held[0]
-    failing = [row for row in found if row.signature and not VerdictKind(row.verdict).tells_nothing]
+    failing = [row for row in found if row.signature and not row.verdict.tells_nothing]
     for row in failing:
         if signature in (None, row.signature):
             return row

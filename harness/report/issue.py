@@ -89,7 +89,7 @@ class View:
         d, case = self.d, self.d.case
         rows = [has_figures(row) for row in d.rows]
         if self.upstream is Upstream.PROJECT and d.kind is not VerdictKind.SICK:
-            broken = sum(not VerdictKind(row.verdict).compiles for row in d.rows)
+            broken = sum(not row.verdict.compiles for row in d.rows)
             return self.ledger.say(
                 f"{named(d.function)} on {case.target}: {broken} of {len(d.rows)} configs do "
                 f"not work with {_compilers(d)}",

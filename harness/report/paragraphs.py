@@ -191,7 +191,7 @@ def impact_sentences(ledger: Ledger, d: Dossier) -> str:
     rows = d.rows
     parts = []
     if len(rows) > 1:
-        compiling = [row for row in rows if VerdictKind(row.verdict).compiles]
+        compiling = [row for row in rows if row.verdict.compiles]
         number = len(d.failing)
         said = f"{number} of the {len(rows)} configs {'fail' if number > 1 else 'fails'} this way."
         spills = [row.spill_stores or 0 for row in compiling]

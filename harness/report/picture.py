@@ -16,7 +16,6 @@ from harness.tables.templates import config_label, markdown_cell, render_templat
 from harness.values.limits import limits_of
 from harness.values.target import Target
 from harness.values.toolchain import compiler_name
-from harness.values.verdict import VerdictKind
 
 PICTURE = "history.svg"
 # Of the heading in the picture, in characters; the title has it whole.
@@ -84,7 +83,7 @@ def picture_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
 
 
 def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
-    rows = {name: row for name, row in report.rows.items() if VerdictKind(row.verdict).compiles}
+    rows = {name: row for name, row in report.rows.items() if row.verdict.compiles}
     failing = {name for name, row in report.rows.items() if d.outcome(row) is VerdictAnswer.SAME}
     tried = [
         version

@@ -146,7 +146,7 @@ def _smallest(d: Dossier) -> _Column:
 
 
 def _words(d: Dossier, row: Row) -> str:
-    kind, outcome = VerdictKind(row.verdict), d.outcome(row)
+    kind, outcome = row.verdict, d.outcome(row)
     same = " (this failure)" if outcome is VerdictAnswer.SAME else ""
     if same and row.reason == d.case.reason and not kind.compiles:
         return markdown_cell(f"{row.verdict}, this failure")

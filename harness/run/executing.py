@@ -71,7 +71,7 @@ class Executor(ABC):
         return (await self.execute(bench, cell)).done
 
 
-_NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES.value, VerdictKind.UNSUPPORTED.value)
+_NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -234,7 +234,7 @@ def executed_of(
         triton=compiler.version if compiler and compiler.kind == TRITON else None,
         ptxas=EMULATOR,
         ptxas_origin=EMULATOR,
-        verdict=kind.value,
+        verdict=kind,
         reason=row.run_reason,
         stage=None if kind.compiles else Stage.RUN.value,
         signature=row.run_signature,

@@ -21,7 +21,6 @@ MOST_CELLS = 2_000
 """Cells that a bug's page lists; the page says how many there are."""
 
 _MOST_ENTRIES = 20_000
-_COULD_NOT_TELL = frozenset(kind.value for kind in COULD_NOT_TELL)
 SEEN_LETTERS = {Seen.HERE: "B", Seen.CLEAN: "G", Seen.OTHER: "X", Seen.UNTOLD: "?", Seen.FLAKY: "F"}
 SEEN_TONES = {
     Seen.HERE: "bad",
@@ -86,22 +85,24 @@ class ToolchainView:
     """One toolchain: its cells by verdict, and its bugs with how many cells have them."""
 
     toolchain: ToolchainKey
-    verdicts: Counter[str]
+    verdicts: Counter[VerdictKind]
     bugs: tuple[tuple[int, int], ...]
 
     @property
     def works(self) -> int:
         """Cells that compile."""
-        return sum(n for verdict, n in self.verdicts.items() if VerdictKind(verdict).compiles)
+        return sum(n for verdict, n in self.verdicts.items() if verdict.compiles)
 
 
 @dataclass(slots=True)
 class Overview:
     """Counts over all cells; memory grows with kernels, toolchains and bugs, not with cells."""
 
-    matrix: dict[str, dict[str, dict[ToolchainKey, Counter[str]]]] = field(default_factory=dict)
-    verdicts: Counter[str] = field(default_factory=Counter)
-    by_toolchain: dict[ToolchainKey, Counter[str]] = field(
+    matrix: dict[str, dict[str, dict[ToolchainKey, Counter[VerdictKind]]]] = field(
+        default_factory=dict
+    )
+    verdicts: Counter[VerdictKind] = field(default_factory=Counter)
+    by_toolchain: dict[ToolchainKey, Counter[VerdictKind]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
     bugs_of: dict[ToolchainKey, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -179,9 +180,9 @@ class Overview:
 
 
 def _seen(facts: BugFacts) -> Seen:
-    if facts.verdict in _COULD_NOT_TELL:
+    if facts.verdict in COULD_NOT_TELL:
         return Seen.UNTOLD
-    return Seen.CLEAN if works(VerdictKind(facts.verdict), facts.stage) else Seen.OTHER
+    return Seen.CLEAN if works(facts.verdict, facts.stage) else Seen.OTHER
 
 
 def life_lines(bug: Bug) -> list[LifeLine]:

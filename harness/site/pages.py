@@ -29,7 +29,6 @@ from harness.values.bug import Bug, BugFacts, Seen
 from harness.values.kernel import Config
 from harness.values.limits import Limits, limits_of
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
 from harness.workaround.rank.order import KeptRank
 
 # Numbers over toolchains, and predicted ranks, as points of a drawing.
@@ -39,7 +38,7 @@ def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:
     """A chart for each number that is known of any cell and is not always 0."""
     by_toolchain: dict[squares.ToolchainKey, list[BugFacts]] = defaultdict(list)
     for facts in cells:
-        if VerdictKind(facts.verdict).compiles:
+        if facts.verdict.compiles:
             by_toolchain[squares.toolchain_of_cell(facts)].append(facts)
     columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
     return charts_over(
@@ -142,7 +141,7 @@ def kernel_view(
         kernel=kernel,
         target=target,
         cells=len(cells),
-        letters=tuple(squares.letters_of(facts.verdict for facts in cells)),
+        letters=tuple(squares.letters_of({facts.verdict for facts in cells})),
         launches=tuple(
             (
                 squares.config_grid(launch, found, href_of, most // len(shown)),
@@ -238,7 +237,6 @@ class RowLine:
     @classmethod
     def of(cls, facts: BugFacts, page: str) -> RowLine:
         """The line of a cell."""
-        kind = VerdictKind(facts.verdict)
         reason = facts.reason
         spills = "-"
         if facts.spill_stores is not None or facts.spill_loads is not None:
@@ -249,7 +247,7 @@ class RowLine:
             short=facts.short,
             place=f"{facts.launch}, {Config.of(dict(facts.config)).label}",
             toolchain=toolchain_of_cell(facts).label.replace("\n", ", "),
-            letter=LETTERS[kind],
+            letter=LETTERS[facts.verdict],
             tone=tone_of(facts.verdict).value,
             verdict=f"{facts.verdict} {facts.code or ''}".rstrip(),
             registers=_number(facts.n_regs),

@@ -53,6 +53,7 @@ from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import TRITON, Tool
+from harness.values.verdict import VerdictKind
 from harness.workaround.rank.ranking import ranks_of
 
 MARKER = ".triage-site"
@@ -309,7 +310,7 @@ class _Writer:
             titles=self._titles(),
             new_bugs=[bug for bug in self.bugs if run and bug.first_seen == run.id],
             cells=self.overview.verdicts.total(),
-            verdicts=[(each, self.overview.verdicts[each.words]) for each in letters],
+            verdicts=[(each, self.overview.verdicts[VerdictKind(each.words)]) for each in letters],
         )
 
     def _look(self, group: ChangeGroup) -> tuple[str, str]:

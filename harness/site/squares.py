@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ def bug_page(number: int) -> str:
     return f"bug-{number}.html"
 
 
-def tone_of(verdict: str) -> Tone:
+def tone_of(verdict: VerdictKind) -> Tone:
     """The tone of a verdict, as in the tables of the terminal."""
     return verdict_said(verdict).parts[0][1]
 
@@ -142,22 +142,23 @@ class SquareGrid:
     row_title: str = "config"
 
 
-def letters_of(verdicts: Iterable[str]) -> list[Square]:
+def letters_of(verdicts: Collection[VerdictKind]) -> list[Square]:
     """The key to the letters: each verdict once, in the order of the verdicts."""
-    known = {VerdictKind(verdict) for verdict in verdicts}
     return [
-        Square(LETTERS[kind], tone_of(kind.value).value, kind.value, "")
+        Square(LETTERS[kind], tone_of(kind).value, kind.value, "")
         for kind in VerdictKind
-        if kind in known
+        if kind in verdicts
     ]
 
 
 def _square(facts: BugFacts, href: str) -> Square:
-    kind = VerdictKind(facts.verdict)
     code = f" {facts.code}" if facts.code else ""
     numbers = "" if facts.n_regs is None else f", {facts.n_regs} registers"
     return Square(
-        LETTERS[kind], tone_of(facts.verdict).value, f"{facts.verdict}{code}{numbers}", href
+        LETTERS[facts.verdict],
+        tone_of(facts.verdict).value,
+        f"{facts.verdict}{code}{numbers}",
+        href,
     )
 
 
@@ -203,7 +204,7 @@ def _worst_first(by_config: Mapping[str, Mapping[ToolchainKey, BugFacts]], most:
 
 def matrix_grid(
     target: str,
-    kernels: Mapping[str, Mapping[ToolchainKey, Counter[str]]],
+    kernels: Mapping[str, Mapping[ToolchainKey, Counter[VerdictKind]]],
     most: int = MOST_SQUARES,
 ) -> SquareGrid:
     """Kernels by toolchains on one target; the letter is that of the commonest failure."""
@@ -233,15 +234,13 @@ def matrix_grid(
     )  # fmt: skip
 
 
-def _square_of_many(verdicts: Counter[str], href: str) -> Square:
+def _square_of_many(verdicts: Counter[VerdictKind], href: str) -> Square:
     # A failure weighs more than what tells nothing, and that more than what compiles.
-    def weight(verdict: str) -> tuple[bool, bool, int]:
-        kind = VerdictKind(verdict)
-        return is_failure(verdict), kind.tells_nothing, verdicts[verdict]
+    def weight(verdict: VerdictKind) -> tuple[bool, bool, int]:
+        return is_failure(verdict), verdict.tells_nothing, verdicts[verdict]
 
     worst = max(verdicts, key=weight)
-    works = sum(count for verdict, count in verdicts.items() if VerdictKind(verdict).compiles)
+    works = sum(count for verdict, count in verdicts.items() if verdict.compiles)
     words = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
-    kind = VerdictKind(worst)
     count = f"{works:,}/{verdicts.total():,}"
-    return Square(LETTERS[kind], tone_of(worst).value, words, href, count)
+    return Square(LETTERS[worst], tone_of(worst).value, words, href, count)

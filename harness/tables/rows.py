@@ -143,7 +143,7 @@ def _table(rows: Sequence[Row], width: int) -> list[Block]:
             del columns[title]
             left_out.append(title)
     shown = [
-        [verdict_said(word) if title == "verdict" else say(word) for word in words]
+        [verdict_said(VerdictKind(word)) if title == "verdict" else say(word) for word in words]
         for title, words in columns.items()
     ]
     titles = (GridColumn(title=column, is_number=column not in _WORDS) for column in columns)
@@ -159,15 +159,15 @@ def _width(columns: Mapping[str, Sequence[str]]) -> int:
 
 def _fates_said(rows: Sequence[Row]) -> list[Block]:
     lines: list[Block] = [
-        Counted(len(fate.rows), verdict_said(fate.verdict.value, [say(fate_words(fate))]))
+        Counted(len(fate.rows), verdict_said(fate.verdict, [say(fate_words(fate))]))
         for fate in survivors(rows).fates
         if fate.verdict not in HEALTHY
     ]
     # What could not be checked of those that compile: `ok` claims nothing of it.
-    reasons = (row.reason for row in rows if row.verdict == VerdictKind.OK.value)
+    reasons = (row.reason for row in rows if row.verdict is VerdictKind.OK)
     counts = Counter(reason.partition("; ")[2] for reason in reasons)
     lines += [
-        Counted(count, verdict_said(VerdictKind.OK.value, [say(f": {words}")]))
+        Counted(count, verdict_said(VerdictKind.OK, [say(f": {words}")]))
         for words, count in counts.items()
         if words
     ]

@@ -94,10 +94,7 @@ _TONES = {
 }
 
 
-def verdict_said(verdict: str, more: Sequence[SaidLine] = ()) -> SaidLine:
+def verdict_said(verdict: VerdictKind, more: Sequence[SaidLine] = ()) -> SaidLine:
     """A verdict in its tone, and what follows it."""
-    kind = VerdictKind(verdict)
-    said = say(verdict, _TONES.get(kind, Tone.FAINT if kind.tells_nothing else Tone.BAD))
-    for each in more:
-        said += each
-    return said
+    tone = _TONES.get(verdict, Tone.FAINT if verdict.tells_nothing else Tone.BAD)
+    return sum(more, say(verdict.value, tone))

@@ -20,7 +20,7 @@ class SummaryLine(msgspec.Struct, frozen=True, kw_only=True):
     kernel: str
     launch: str
     toolchain: str
-    by_target: dict[str, Counter[str]]
+    by_target: dict[str, Counter[VerdictKind]]
 
 
 class SharedFailure(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 def summarize(rows: Sequence[Row]) -> Summary:
     """Count the rows by kernel and target, and merge what fails by signature and target."""
-    counts: dict[tuple[str, str, str], dict[str, Counter[str]]] = {}
+    counts: dict[tuple[str, str, str], dict[str, Counter[VerdictKind]]] = {}
     for row in rows:
         words = [row.compiler_name]
         # Which ptxas a Triton bundles depends on the target, and targets share a line.
@@ -73,13 +73,13 @@ def summarize(rows: Sequence[Row]) -> Summary:
 
 
 def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
-    grouped: dict[tuple[str, str | None, str], list[Row]] = {}
+    grouped: dict[tuple[VerdictKind, str | None, str], list[Row]] = {}
     for row in rows:
-        if not VerdictKind(row.verdict).compiles:
+        if not row.verdict.compiles:
             grouped.setdefault((row.verdict, row.signature, row.target), []).append(row)
     failures = [
         SharedFailure(
-            verdict=VerdictKind(verdict),
+            verdict=verdict,
             count=len(found),
             reason=common_reason(found),
             at_fault=survivors(found).fates[0].at_fault,
@@ -109,7 +109,7 @@ def summary_said(summary: Summary) -> list[Block]:
         rows=tuple(tuple(map(say, cells)) for cells in zip(*columns.values(), strict=True)),
     )
     failures = (
-        Counted(failure.count, verdict_said(failure.verdict.value, [say(failure_words(failure))]))
+        Counted(failure.count, verdict_said(failure.verdict, [say(failure_words(failure))]))
         for failure in summary.failures
     )
     return [table, say(summary.headline, Tone.HEAD), *failures]
@@ -143,7 +143,7 @@ def failure_words(failure: SharedFailure) -> str:
     return f" on {failure.target} [{kernels}]: {failure.reason}{fault}"
 
 
-def _counts(found: Counter[str] | None) -> str:
+def _counts(found: Counter[VerdictKind] | None) -> str:
     if not found:
         return "-"
     return ", ".join(f"{count} {verdict}" for verdict, count in found.items())

@@ -51,10 +51,10 @@ def group_rows(rows: Sequence[Row]) -> list[list[Row]]:
 
 def survivors(rows: Sequence[Row]) -> Survivors:
     """Group the rows of one launch, target and toolchain."""
-    groups: dict[tuple[str, str | None], list[Row]] = {}
+    groups: dict[tuple[VerdictKind, str | None], list[Row]] = {}
     for row in rows:
         # Survivors differ in numbers, failures in kind.
-        sick = row.verdict == VerdictKind.SICK.value
+        sick = row.verdict is VerdictKind.SICK
         groups.setdefault((row.verdict, None if sick else row.signature), []).append(row)
     fates = [_fate(found, rows) for found in groups.values()]
     # What does not work first: it is what the user came for.
@@ -63,7 +63,7 @@ def survivors(rows: Sequence[Row]) -> Survivors:
 
 
 def _fate(found: Sequence[Row], rows: Sequence[Row]) -> Fate:
-    verdict = VerdictKind(found[0].verdict)
+    verdict = found[0].verdict
     cells = {row.cell for row in found}
     return Fate(
         verdict=verdict,
@@ -196,12 +196,12 @@ def _natural(word: str) -> tuple[int, int, str]:
 
 def _headline(rows: Sequence[Row]) -> str:
     total = len(rows)
-    healthy = [row for row in rows if VerdictKind(row.verdict) in HEALTHY]
-    sick = [row for row in rows if row.verdict == VerdictKind.SICK.value]
-    unknown = [row for row in rows if VerdictKind(row.verdict).tells_nothing]
+    healthy = [row for row in rows if row.verdict in HEALTHY]
+    sick = [row for row in rows if row.verdict is VerdictKind.SICK]
+    unknown = [row for row in rows if row.verdict.tells_nothing]
     failed = total - len(healthy) - len(sick) - len(unknown)
     compiles = len(healthy) + len(sick)
-    are_runs = all(VerdictKind(row.verdict).is_of_run for row in rows)
+    are_runs = all(row.verdict.is_of_run for row in rows)
     one, many = ("is right", "are right") if are_runs else ("compiles", "compile")
     parts = [f"{compiles} {one if compiles == 1 else many}"]
     if sick:

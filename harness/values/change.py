@@ -13,6 +13,7 @@ from harness.values.matrix import Expectation
 from harness.values.row import HasToolchain
 from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS
+from harness.values.verdict import VerdictKind
 
 
 class ChangeKind(StrEnum):
@@ -85,7 +86,7 @@ class Facts(HasToolchain):
     triton: str | None
     ptxas: str | None
     ptxas_origin: str | None
-    verdict: str
+    verdict: VerdictKind
     reason: str = ""
     stage: str | None = None
     signature: str | None = None
@@ -168,7 +169,7 @@ class Surprise(msgspec.Struct, frozen=True, kw_only=True):
     """An expectation that did not hold, and had not held before either: no change, yet wrong."""
 
     expectation: Expectation
-    verdict: str
+    verdict: VerdictKind
     cells: int
     example: str
 

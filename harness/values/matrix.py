@@ -14,6 +14,7 @@ from harness.values.cell import LaunchLabel
 from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
+from harness.values.verdict import VerdictKind
 
 
 class MatrixPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,7 +180,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     """A known failure: `verdict` (and `signature`, where one is given) is what should happen."""
 
     selector: Selector
-    verdict: str
+    verdict: VerdictKind
     signature: str | None = None
     issue: str | None = None
     line: int | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from harness.values.kernel import Scalar
 from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
+from harness.values.verdict import VerdictKind
 
 SCHEMA = 1
 """Version of the row and of the documents that hold rows; keys are only ever added."""
@@ -81,7 +82,7 @@ class Row(HasToolchain):
     triton: str | None
     ptxas: str | None
     ptxas_origin: str | None
-    verdict: str
+    verdict: VerdictKind
     reason: str
     stage: str | None = None
     signature: str | None = None

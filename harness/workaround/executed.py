@@ -122,7 +122,7 @@ class Executions:
 
 def emulated_numerics(row: Row) -> Numerics:
     """What a run that is right says."""
-    kind = VerdictKind(row.verdict)
+    kind = row.verdict
     what = "right" if kind is VerdictKind.RIGHT else "nothing is wrong"
     reason = row.reason.removeprefix("emulated: ")
     return Numerics(known=Equivalence.EMULATED, reason=f"{what} on these inputs: {reason}")

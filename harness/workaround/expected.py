@@ -84,7 +84,7 @@ def in_order_of_time(
 
 def _features(bench: Workbench, each: Attempt) -> Features | None:
     """Of what compiles; None where its machine code is damaged or not known."""
-    if not VerdictKind(each.row.verdict).compiles:
+    if not each.row.verdict.compiles:
         return None
     try:
         return features_of_cell(bench, each.cell, each.done)
@@ -172,7 +172,7 @@ def _in_order(tier: Sequence[_Priced], errors: Sequence[float]) -> list[_Priced]
 
 
 def _distance(each: _Priced) -> tuple[bool, int]:
-    is_fine = VerdictKind(each.candidate.row.verdict) is VerdictKind.OK
+    is_fine = each.candidate.row.verdict is VerdictKind.OK
     return not is_fine, sum(step.kind.weight for step in each.candidate.steps)
 
 

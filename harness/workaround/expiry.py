@@ -106,8 +106,8 @@ def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
         return None
     now = newest[0]
     before, after = (was.spill_stores or 0), (now.spill_stores or 0)
-    is_worse = VerdictKind(was.verdict) is VerdictKind.OK and now.verdict != was.verdict
-    if VerdictKind(now.verdict).compiles and not is_worse and after <= _WORSE * before:
+    is_worse = was.verdict is VerdictKind.OK and now.verdict != was.verdict
+    if now.verdict.compiles and not is_worse and after <= _WORSE * before:
         return None
     tools = f"{now.compiler_name}, {now.tool}" if now.compiler else now.tool
     return (
@@ -124,7 +124,7 @@ def _place(of: Facts | Row) -> tuple[object, ...]:
 
 
 def _tells(fact: Facts) -> bool:
-    return not VerdictKind(fact.verdict).tells_nothing
+    return not fact.verdict.tells_nothing
 
 
 def is_known(kept: Iterable[KeptWorkaround], facts: Facts) -> bool:
@@ -151,9 +151,9 @@ def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
     by_config = {_key(fact.config): fact for fact in newest}
     home = by_config.get(_key(kept.baseline.config))
     others = [by_config.get(_key(config)) for config in kept.left_out]
-    all_compile = all(each and VerdictKind(each.verdict).compiles for each in others)
+    all_compile = all(each and each.verdict.compiles for each in others)
     tools = newest[0]
-    if home and home.verdict == VerdictKind.OK.value and all_compile:
+    if home and home.verdict is VerdictKind.OK and all_compile:
         what = "it is ok"
     elif others and all_compile:
         what = f"all {len(others)} configs that the patch leaves out compile"

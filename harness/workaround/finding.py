@@ -149,8 +149,8 @@ async def _begin(
     if plan.session:
         await bench.sessions.close(plan.session)
     rows = [each.row for each in evaluated]
-    if all(VerdictKind(row.verdict).tells_nothing for row in rows):
-        broken = rows[0].verdict == VerdictKind.INFRA.value
+    if all(row.verdict.tells_nothing for row in rows):
+        broken = rows[0].verdict is VerdictKind.INFRA
         raise (InfrastructureError if broken else UsageError)(
             f"no config could be tested: {rows[0].reason}"
         )
@@ -194,14 +194,14 @@ def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
     troubled = [(cell, row) for cell, row in zip(cells, rows, strict=True) if _is_trouble(row)]
     if not troubled:
         return cells[0]
-    healthy = any(_is_fine(VerdictKind(row.verdict)) for row in rows)
-    compiling = [pair for pair in troubled if VerdictKind(pair[1].verdict).compiles]
+    healthy = any(_is_fine(row.verdict) for row in rows)
+    compiling = [pair for pair in troubled if pair[1].verdict.compiles]
     # Where something works, what fails is the trouble; else what is left to a user is.
     return (compiling if compiling and not healthy else troubled)[0][0]
 
 
 def _is_trouble(row: Row) -> bool:
-    kind = VerdictKind(row.verdict)
+    kind = row.verdict
     return not _is_fine(kind) and not kind.tells_nothing
 
 
@@ -301,7 +301,7 @@ class _Search:
                 for attempt in trials.done.values()
                 if attempt not in shown
                 and {step.kind for step in trials.steps(attempt.setting)} == {SettingKind.FLAGS}
-                and VerdictKind(attempt.row.verdict).compiles
+                and attempt.row.verdict.compiles
             ]
         return shown
 
@@ -324,7 +324,7 @@ class _Search:
                 notes.append(f"{words}: not shown, for it is not proved: {proof}")
                 continue
             gain = is_gain(trials.origin, (setting, proof.row), (home.setting, home.row))
-            if not VerdictKind(proof.row.verdict).compiles or not gain:
+            if not proof.row.verdict.compiles or not gain:
                 notes.append(f"{words}: did not come out again: {proof.row.verdict}")
                 continue
             if home.row.ptxas != EMULATOR:

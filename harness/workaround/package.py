@@ -37,7 +37,7 @@ from harness.values.outcome import LaunchFacts
 from harness.values.row import SCHEMA, Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import Stage
 
 # The Triton functions of a package, and which of them launches reached.
 
@@ -135,7 +135,7 @@ class TuningList:
     @property
     def works(self) -> tuple[Row, ...]:
         """Those that compile, sick ones among them."""
-        return tuple(row for row in self.rows if VerdictKind(row.verdict).compiles)
+        return tuple(row for row in self.rows if row.verdict.compiles)
 
     @property
     def lost(self) -> tuple[Row, ...]:
@@ -161,7 +161,7 @@ class TuningList:
 
 
 def _is_unknown(row: Row) -> bool:
-    return VerdictKind(row.verdict) in COULD_NOT_TELL
+    return row.verdict in COULD_NOT_TELL
 
 
 def tuning_lists(

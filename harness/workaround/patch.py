@@ -30,7 +30,7 @@ from harness.values.kernel import Config, ConfigFilter, Scalar
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import Stage
 from harness.workaround.result import Candidate, Clause, Guard, Patch
 from harness.workaround.search import usable_versions
 from harness.workaround.settings import Setting, SettingKind, Tried, in_order, is_gain
@@ -495,7 +495,7 @@ def _unproved(why: str) -> tuple[str, tuple[Row, ...], bool]:
 
 def has_failed(row: Row) -> bool:
     """Whether a config does not work, and not only that nothing is known of it."""
-    kind = VerdictKind(row.verdict)
+    kind = row.verdict
     return not kind.compiles and not kind.tells_nothing
 
 
@@ -665,6 +665,6 @@ def _representatives(configs: Sequence[Config]) -> dict[Config, Config]:
 
 def _release(version: str, rows: dict[Config, Row]) -> GuardedRelease:
     fails = tuple(config for config, row in rows.items() if has_failed(row))
-    works = tuple(config for config, row in rows.items() if VerdictKind(row.verdict).compiles)
+    works = tuple(config for config, row in rows.items() if row.verdict.compiles)
     reason = next((row.reason for row in rows.values() if has_failed(row)), "")
     return GuardedRelease(triton=version, fails=fails, works=works, reason=reason)

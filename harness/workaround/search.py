@@ -212,7 +212,7 @@ async def _ptxas(trials: Trials) -> None:
         await trials.attempt(replace(each.setting, ptxas=v, flags=None) for v in newer)
         for index, version in enumerate(older):
             attempts = await trials.attempt([replace(each.setting, ptxas=version, flags=None)])
-            if not attempts or attempts[0].row.verdict == VerdictKind.UNSUPPORTED.value:
+            if not attempts or attempts[0].row.verdict is VerdictKind.UNSUPPORTED:
                 # What is older still knows the GPU, or this PTX, no better.
                 older = older[:index]
                 break
@@ -259,7 +259,7 @@ def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row
 
 
 def _best(trials: Trials) -> list[Attempt]:
-    found = [each for each in trials.done.values() if VerdictKind(each.row.verdict).compiles]
+    found = [each for each in trials.done.values() if each.row.verdict.compiles]
     return sorted(found, key=lambda each: rank_key(trials.origin, each.setting, each.row))
 
 
@@ -281,7 +281,7 @@ def _worth_a_tool(trials: Trials) -> list[Attempt]:
 
 
 def _fails(row: Row) -> bool:
-    return not VerdictKind(row.verdict).compiles
+    return not row.verdict.compiles
 
 
 def _first(attempts: Iterable[Attempt], wanted: Callable[[Row], bool]) -> list[Attempt]:

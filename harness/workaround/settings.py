@@ -71,7 +71,7 @@ def merit(row: Row, turns: float = 1.0) -> tuple[float, ...]:
     `turns` is how many times as often the code is run, for all that is known.
     """
     return (
-        _standing(VerdictKind(row.verdict)),
+        _standing(row.verdict),
         _spill_step(row, turns),
         -_floored(row.occupancy, _OCCUPANCY_STEP),
         _local_share(row),
@@ -424,7 +424,7 @@ def spread(rows: Sequence[tuple[Setting, Row]], *, at_most: int = 8) -> list[Set
     groups: dict[tuple[object, ...], list[Setting]] = {}
     for setting, row in rows:
         warps = setting.config.as_dict().get("num_warps")
-        fate = (row.signature, VerdictKind(row.verdict).compiles)
+        fate = (row.signature, row.verdict.compiles)
         groups.setdefault((warps, *fate), []).append(setting)
     first = [group[0] for group in groups.values()]
     representatives = [
@@ -503,7 +503,7 @@ def explain_step(step: SettingStep, undone: Row, done: Row, limits: Limits | Non
     columns = limits.tensor_memory_columns if limits else 0
     if columns and (undone.tmem_size or 0) > columns >= (done.tmem_size or 0):
         words += f"; {done.target} has {columns} columns"
-    if undone.code and VerdictKind(done.verdict).compiles:
+    if undone.code and done.verdict.compiles:
         words += f"; without it ptxas {undone.ptxas} says {undone.code}"
     return words
 
@@ -569,7 +569,7 @@ def is_gain(origin: UserSetting, better: Tried, than: Tried) -> bool:
 
 def best_of(origin: UserSetting, tried: Iterable[Tried]) -> Tried | None:
     """The best of those that compile, if any does."""
-    alive = [pair for pair in tried if VerdictKind(pair[1].verdict).compiles]
+    alive = [pair for pair in tried if pair[1].verdict.compiles]
     return min(alive, key=lambda pair: rank_key(origin, *pair), default=None)
 
 
@@ -591,7 +591,7 @@ def choose(
         # Spills are not time, and a user may not have the tuner choose.
         is_better = is_better or is_first_aid(origin, *pair)
         is_survivor = survivor is not None and pair[0].key == survivor[0].key
-        if not VerdictKind(pair[1].verdict).compiles or not (is_better or is_survivor):
+        if not pair[1].verdict.compiles or not (is_better or is_survivor):
             continue
         if is_gain(origin, pair, home):
             best.setdefault(_names(origin, pair[0]), pair)

@@ -175,7 +175,7 @@ class Trials:
         except TimeIsUpError:
             self.is_time_up = True
             return
-        if evaluated.row.verdict == VerdictKind.TIMEOUT.value and seconds < limits.timeout:
+        if evaluated.row.verdict is VerdictKind.TIMEOUT and seconds < limits.timeout:
             # No verdict on the cell: a user might have waited.
             self._refuse(setting, f"a compiler took more than {seconds:.0f} s")
             return

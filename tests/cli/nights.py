@@ -17,6 +17,7 @@ from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 
 
 def row(
@@ -50,7 +51,7 @@ def row(
         triton=triton,
         ptxas=ptxas,
         ptxas_origin="nvidia-cuda-nvcc",
-        verdict=verdict,
+        verdict=VerdictKind(verdict),
         reason="compiled, nothing suspect",
         ptxas_flags=("-v",),
     )

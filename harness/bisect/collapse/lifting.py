@@ -20,7 +20,6 @@ from harness.judging.ptxas.options import PtxasOption
 from harness.store.store import Store
 from harness.values.row import Row
 from harness.values.toolchain import BUNDLED, Assembler
-from harness.values.verdict import VerdictKind
 
 _DIRECTIVE = ".minnctapersm 1"
 _ASKED = (".minnctapersm", ".maxnreg")
@@ -107,7 +106,7 @@ async def _pairs(
     alive = [
         (cell, result)
         for cell, result in zip(cells, plain, strict=True)
-        if VerdictKind(result.row.verdict).compiles
+        if result.row.verdict.compiles
     ]
     changed = await asyncio.gather(
         *(evaluate(bench, with_flags(cell, option.change)) for cell, _ in alive)

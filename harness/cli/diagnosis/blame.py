@@ -123,7 +123,7 @@ def command(
 
 def _exit_code(report: BlameReport) -> int:
     culprit = report.blame.culprit
-    if culprit is None and report.case.verdict == VerdictKind.NOT_RUN.value:
+    if culprit is None and report.case.verdict is VerdictKind.NOT_RUN:
         return 4
     if report.troubles and culprit in (None, Culprit.CANNOT_TELL):
         return 4

@@ -94,7 +94,7 @@ def command(
         print_text(summary_as_markdown(summarize(rows)) if many else rows_as_markdown(rows))
     else:
         _print(rows, words, many=many)
-    kinds = [VerdictKind(row.verdict) for row in rows]
+    kinds = [row.verdict for row in rows]
     is_failing = any(not kind.compiles and not kind.tells_nothing for kind in kinds)
     is_incomplete = report.failures or any(kind.tells_nothing for kind in kinds)
     raise click.exceptions.Exit(1 if is_failing else 4 if is_incomplete else 0)
@@ -122,7 +122,7 @@ def _first_look(rows: Sequence[Row], words: SelectionOptions) -> list[tuple[str,
     """The kernel that most needs a look, with each of its configs; by now they are stored."""
     kinds = {row.kernel: [0, 0] for row in rows}
     for row in rows:
-        kind = VerdictKind(row.verdict)
+        kind = row.verdict
         kinds[row.kernel][0] += not kind.compiles
         kinds[row.kernel][1] += kind is VerdictKind.SICK
     worst = max(kinds, key=lambda kernel: kinds[kernel])

@@ -17,7 +17,6 @@ from rich.text import Text
 from harness.cells.places import RunProgress
 from harness.cli.progress.steps import doing
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
 
 _SHOWN_FAILURES = 6
 _REASON_WIDTH = 80
@@ -65,7 +64,7 @@ class _State:
         self.done += 1
         self.worked += not row.cached
         self.verdicts[row.verdict] += 1
-        kind = VerdictKind(row.verdict)
+        kind = row.verdict
         if not kind.compiles and not kind.tells_nothing:
             key = row.signature or row.verdict
             self.failures[key] += 1

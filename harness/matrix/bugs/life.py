@@ -171,7 +171,7 @@ class _Result(NamedTuple):
     ptxas: str | None
     bundled: bool
     frozen: bool
-    verdict: str
+    verdict: VerdictKind
     stage: str | None
     reason: str
     bug: int | None
@@ -181,7 +181,7 @@ class _Result(NamedTuple):
     is_asked: bool
     program: str
 
-    def seen(self, bug: int, followed: str) -> Seen:
+    def seen(self, bug: int, followed: VerdictKind) -> Seen:
         if self.flaky:
             return Seen.FLAKY
         return Seen.HERE if self.bug == bug else seen_of(self.verdict, self.stage, followed)
@@ -250,7 +250,7 @@ class Chronicle:
             ptxas=facts.ptxas and self._once(facts.ptxas),
             bundled=facts.ptxas_origin == BUNDLED,
             frozen=facts.frozen,
-            verdict=self._once(facts.verdict),
+            verdict=facts.verdict,
             stage=facts.stage and self._once(facts.stage),
             reason=self._once(facts.reason),
             bug=bug,
@@ -435,15 +435,9 @@ _NOT_EVERYWHERE = "works in some cells, and others that have it before and after
 
 
 @cache
-def seen_of(verdict: str, stage: str | None, followed: str) -> Seen:
+def seen_of(verdict: VerdictKind, stage: str | None, followed: VerdictKind) -> Seen:
     """What a result that does not have the bug says of it; `followed` is the bug's verdict."""
-    answer = answer_of(
-        VerdictKind(verdict),
-        stage=stage,
-        signature=None,
-        followed=None,
-        followed_kind=VerdictKind(followed),
-    )
+    answer = answer_of(verdict, stage=stage, signature=None, followed=None, followed_kind=followed)
     return _SEEN[answer]
 
 
@@ -454,7 +448,7 @@ class LineResult:
     line: Line
     version: str
     seen: Seen
-    verdict: str
+    verdict: VerdictKind
     reason: str
 
 
@@ -469,7 +463,7 @@ class _Bounds:
         return self.shown[self.versions[index]].reason
 
     def is_clean_end(self, index: int) -> bool:
-        kind = VerdictKind(self.shown[self.versions[index]].verdict)
+        kind = self.shown[self.versions[index]].verdict
         return kind not in LIMITS_OF_OURS and kind not in (VerdictKind.INFRA, VerdictKind.NOT_RUN)
 
 

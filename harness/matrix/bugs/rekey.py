@@ -79,7 +79,7 @@ def rekey(store: Store) -> Rekeyed:
             judged += 1
             key = verdict.signature.key if verdict.signature else None
             stage = verdict.stage.value if verdict.stage else None
-            new = (verdict.kind.value, verdict.reason, stage, verdict.code, key)
+            new = (verdict.kind, verdict.reason, stage, verdict.code, key)
             if new != (row.verdict, row.reason, row.stage, row.code, row.signature):
                 verdicts[number] = equal.setdefault(verdict, verdict)
             elif row.signature and is_failure(row.verdict):
@@ -130,7 +130,7 @@ def row_of_evidence(store: Store, cell: str) -> Row | None:
     verdict, needs = judge(evidence), evidence.resources
     return replace(
         row,
-        verdict=verdict.kind.value,
+        verdict=verdict.kind,
         reason=verdict.reason,
         signature=verdict.signature.key if verdict.signature else None,
         n_regs=needs.n_regs,
@@ -143,7 +143,7 @@ def row_of_evidence(store: Store, cell: str) -> Row | None:
 
 def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | None:
     # A run was judged from what its PTX did, with inputs that are not among the evidence.
-    if row.flaky or row.ptxas == EMULATOR or row.verdict == VerdictKind.INFRA.value:
+    if row.flaky or row.ptxas == EMULATOR or row.verdict is VerdictKind.INFRA:
         return None
     steps: dict[str, Any] = {}
     for kind, schema in _KINDS.items():

@@ -22,7 +22,6 @@ from harness.values.bug import REPRODUCER, KeptReproducer
 from harness.values.errors import TriageError
 from harness.values.target import Target
 from harness.values.toolchain import PTX
-from harness.values.verdict import VerdictKind
 
 
 async def try_reproducers(bench: Workbench, how: CompileOptions) -> None:
@@ -63,4 +62,4 @@ async def _is_accepted(
         with Store.open(Path(place) / "results") as store:
             selection = await asyncio.to_thread(select, words)
             report = await compile_selections([selection], store, how, RunProgress())
-        return all(VerdictKind(row.verdict).compiles for row in report.rows)
+        return all(row.verdict.compiles for row in report.rows)

@@ -109,7 +109,7 @@ def _health(older: Facts, newer: Facts) -> Iterator[MetricStep]:
             older=older.verdict,
             newer=newer.verdict,
             severity=Severity.HEALTH,
-            worse=newer.verdict == VerdictKind.SICK.value,
+            worse=newer.verdict is VerdictKind.SICK,
         )
 
 
@@ -187,7 +187,7 @@ Earlier = Callable[[Sequence[str]], Mapping[str, Facts]]
 """From cell ids to the last result of each that decided something, before the older run."""
 
 UNTOLD = {
-    kind.value: ChangeKind.INFRA if kind is VerdictKind.INFRA else ChangeKind.UNTESTABLE
+    kind: ChangeKind.INFRA if kind is VerdictKind.INFRA else ChangeKind.UNTESTABLE
     for kind in COULD_NOT_TELL
 }
 """Verdicts that tell nothing of the kernel, and what a cell is when it comes to one."""
@@ -335,7 +335,7 @@ def _is_told(facts: Facts | None) -> bool:
 
 
 def _works(facts: Facts) -> bool:
-    return works(VerdictKind(facts.verdict), facts.stage)
+    return works(facts.verdict, facts.stage)
 
 
 def _classified(older: Facts | None, newer: Facts) -> Change:
@@ -363,15 +363,15 @@ def _classified(older: Facts | None, newer: Facts) -> Change:
 
 def _ended(older: Facts, newer: Facts) -> ChangeKind:
     answer = answer_of(
-        VerdictKind(newer.verdict),
+        newer.verdict,
         stage=newer.stage,
         signature=newer.signature,
         followed=older.signature,
-        followed_kind=VerdictKind(older.verdict),
+        followed_kind=older.verdict,
     )
     if answer is not VerdictAnswer.OK:
         return ChangeKind.UNTESTABLE
-    return ChangeKind.MUTATED if newer.verdict == VerdictKind.SICK.value else ChangeKind.FIXED
+    return ChangeKind.MUTATED if newer.verdict is VerdictKind.SICK else ChangeKind.FIXED
 
 
 def _measured(older: Facts, newer: Facts, *, health: bool = True) -> Change:
@@ -406,13 +406,13 @@ def _against(expectation: Expectation, older: Facts | None, newer: Facts) -> Cha
         return plain
     if older and older.outcome == newer.outcome:
         return plain
-    is_sick = newer.verdict == VerdictKind.SICK.value
-    passes = newer.verdict == VerdictKind.OK.value or (
-        _works(newer) and not is_sick and not VerdictKind(expectation.verdict).compiles
+    is_sick = newer.verdict is VerdictKind.SICK
+    passes = newer.verdict is VerdictKind.OK or (
+        _works(newer) and not is_sick and not expectation.verdict.compiles
     )
     if passes and older and _works(older) and not happened(older, expectation):
         return plain
-    if is_sick and not VerdictKind(expectation.verdict).compiles:
+    if is_sick and not expectation.verdict.compiles:
         return structs.replace(plain, kind=ChangeKind.MUTATED)
     return structs.replace(plain, kind=ChangeKind.FIXED if passes else ChangeKind.REGRESSED)
 

@@ -18,7 +18,6 @@ from harness.values.verdict import VerdictKind
 # Changes that are one piece of news: grouped by what happened, with where and how to see it.
 
 _SHOWN = 3
-_COMPILES = {kind.value for kind in VerdictKind if kind.compiles}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +63,7 @@ def _key(change: Change) -> tuple[object, ...]:
 
 def _outcome(facts: Facts | None) -> tuple[str, str | None] | None:
     # What compiles differs in numbers, not in kind; its signature says nothing.
-    if facts is None or facts.verdict in _COMPILES:
+    if facts is None or facts.verdict.compiles:
         return (facts.verdict, None) if facts else None
     return facts.outcome
 
@@ -74,7 +73,7 @@ def _group(changes: Sequence[Change]) -> ChangeGroup:
     # How to look at the cell: what the compiler said, or the machine code it made.
     stage = None
     if first.newer is not None:
-        stage = "sass" if first.newer.verdict in _COMPILES else "log"
+        stage = "sass" if first.newer.verdict.compiles else "log"
     cells = [change.facts for change in changes]
     # The coordinates that the cells share, or how many there are; configs where they are few.
     labels = [Config.of(dict(cell.config)).label for cell in cells]

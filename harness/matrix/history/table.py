@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from harness.judging.answers import VerdictAnswer
+from harness.judging.answers import VerdictAnswer, is_failure
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed
 from harness.matrix.bugs.life import Stretch, stretches
@@ -14,7 +14,6 @@ from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.toolchain import BUNDLED, TRITON, assembler_name, compiler_name
-from harness.values.verdict import VerdictKind
 
 _BARS = "▁▂▃▄▅▆▇█"
 _UNKNOWN = "·"
@@ -100,16 +99,13 @@ def _spills(row: Row) -> int | None:
 
 
 def _sparklines(rows: Sequence[Row]) -> Iterator[SaidLine]:
-    failed = [
-        not VerdictKind(row.verdict).compiles and not VerdictKind(row.verdict).tells_nothing
-        for row in rows
-    ]
+    failed = [is_failure(row.verdict) for row in rows]
     numbers: tuple[tuple[str, Callable[[Row], int | None], str], ...] = (
         ("registers", lambda row: row.n_regs, ""),
         ("spills", _spills, " B"),
     )
     for title, number, unit in numbers:
-        values = [number(row) if VerdictKind(row.verdict).compiles else None for row in rows]
+        values = [number(row) if row.verdict.compiles else None for row in rows]
         known = [value for value in values if value is not None]
         span = "not known"
         if known:

@@ -29,6 +29,7 @@ from harness.cells.repros.releases import is_of
 from harness.frontends.bench.bench import Workbench
 from harness.io.packages.versions import LATEST, check_spec
 from harness.io.processes.cluster import Machines, MachinesGoneError
+from harness.judging.answers import is_failure
 from harness.matrix.bugs.reproducers import try_reproducers
 from harness.matrix.diff.between_runs import compare_runs, previous_run
 from harness.matrix.nights.plan import MatrixPlan, plan_matrix
@@ -238,8 +239,7 @@ async def run_matrix(
     def count(facts: Facts) -> None:
         nonlocal unexpected
         verdicts[facts.verdict] += 1
-        kind = VerdictKind(facts.verdict)
-        if not (kind.compiles or kind.tells_nothing):
+        if is_failure(facts.verdict):
             expected = expectations.of(facts)
             unexpected += not (happened(facts, expected) if expected else is_known(kept, facts))
 

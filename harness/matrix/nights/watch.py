@@ -21,7 +21,6 @@ from harness.store.store import Store
 from harness.values.bug import Bug, HumanState
 from harness.values.change import ChangeKind, Changes
 from harness.values.errors import EmptySelectionError, InfrastructureError, UsageError
-from harness.values.verdict import VerdictKind
 
 # What of a night is worth a message: one for each change that matters, none where nothing does.
 # What got worse matters, and what was fixed; a missing result says nothing, and what stayed the
@@ -91,7 +90,7 @@ def news_of(
         failures = {
             (change.newer.signature, change.newer.kernel)
             for change in group.changes
-            if change.newer and not VerdictKind(change.newer.verdict).compiles
+            if change.newer and not change.newer.verdict.compiles
         }
         bug = next(
             (bug for bug in new if (bug.example.signature, bug.example.kernel) in failures), None

@@ -82,7 +82,7 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
         task.bench.hub, task.subject.question, jobs=task.how.workers, limits=task.how.limits
     )
     ptxas = task.subject.cell.ptxas
-    if row.verdict != VerdictKind.TIMEOUT.value:
+    if row.verdict is not VerdictKind.TIMEOUT:
         ptxas = await _same_from_index(oracle, text, ptxas)
     interest = await _interest(task, oracle, text, ptxas)
     if interest.predicate:
@@ -227,7 +227,7 @@ async def _interest(
             versions=VersionReactions(name="ptxas", text=text),
             predicate=_Script(oracle=oracle, words=script_words(script)),
         )
-    if is_failure and task.subject.row.verdict != VerdictKind.TIMEOUT.value:
+    if is_failure and task.subject.row.verdict is not VerdictKind.TIMEOUT:
         await _fewest_flags(oracle, text, ptxas, fingerprint)
     tried = await _look_around(oracle, text, ptxas, fingerprint, task.watch.stage)
     tally = await _try_again(oracle, ptxas, fingerprint, tried)

@@ -62,11 +62,11 @@ class SubjectSearch:
         """Whether it fails, or meets the condition, at whatever stage."""
         if self.condition is not None:
             return holds(self.condition, row_fields(row))
-        return is_followable(row) and not VerdictKind(row.verdict).compiles
+        return is_followable(row) and not row.verdict.compiles
 
     def is_sick(self, row: Row) -> bool:
         """Whether it is what is left to look at where nothing fails."""
-        is_sick = row.verdict == VerdictKind.SICK.value
+        is_sick = row.verdict is VerdictKind.SICK
         return self.condition is None and is_sick and self._counts(row)
 
     def _counts(self, row: Row) -> bool:

@@ -499,7 +499,7 @@ def _executed(
         cell=row.cell,
         short=row.short,
         launch=row.launch,
-        verdict=kind.value,
+        verdict=kind,
         reason=row.run_reason,
         stage=None if kind.compiles else Stage.RUN.value,
         signature=row.run_signature,

@@ -19,7 +19,6 @@ from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.verdict import VerdictKind
 from harness.workaround.rank.model import Features, features_of
 from harness.workaround.rank.order import (
     KeptConfig,
@@ -245,7 +244,7 @@ def _timed(compiled: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedConfi
     measured = timed.get(row.cubin_sha256 or "")
     return RankedConfig(
         row=replace(row, time_ms=measured.time if measured else None),
-        features=features if VerdictKind(row.verdict).compiles else None,
+        features=features if row.verdict.compiles else None,
         untimed=measured.problem if measured else None,
         samples=measured.samples if measured else (),
     )

@@ -25,6 +25,7 @@ from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 from harness.workaround.executed import import_workarounds, keep_packed
 from harness.workaround.result import Candidate, Equivalence, Numerics, WorkaroundReport
 from harness.workaround.settings import Setting, SettingKind, SettingStep
@@ -55,7 +56,7 @@ def row(cubin: str) -> Row:
         triton=None,
         ptxas="2.0",
         ptxas_origin="x",
-        verdict="sick",
+        verdict=VerdictKind.SICK,
         reason="spills",
         signature="sick-x",
         cubin_sha256=hashlib.sha256(cubin.encode()).hexdigest(),

@@ -12,6 +12,7 @@ from harness.bisect.words import BisectReport, bisect_document, report_line, spa
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, read_while
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 VERSIONS = tuple(f"13.{minor}.0" for minor in range(6))
 
@@ -27,7 +28,7 @@ def row(verdict: str, **fields: Any) -> Row:
         "triton": "3.6.0",
         "ptxas": "13.0.0",
         "ptxas_origin": "nvidia-cuda-nvcc",
-        "verdict": verdict,
+        "verdict": VerdictKind(verdict),
         "reason": f"{verdict} it is",
         "ptx_body_sha256": "a",
     }

@@ -445,7 +445,7 @@ def spills(stores: int, regs: int) -> Row:
         **values,
         config={},
         triton="3.6.0",
-        verdict="sick" if stores > 500 else "ok",
+        verdict=VerdictKind.SICK if stores > 500 else VerdictKind.OK,
         reason="spills",
         stage="cubin",
         signature="f",

@@ -24,6 +24,7 @@ from harness.cli.running import read_selection
 from harness.io.processes.machine import PASS_ENV
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 TEXT = st.text(st.characters(exclude_categories=["C"], exclude_characters="\0,="), min_size=1)
 WORDS = TEXT.filter(lambda text: bool(text.strip()))
@@ -118,7 +119,7 @@ def test_a_stored_row_is_selected_by_all_that_names_it() -> None:
         triton="3.6.0",
         ptxas="13.0.88",
         ptxas_origin="nvidia-cuda-nvcc",
-        verdict="ok",
+        verdict=VerdictKind.OK,
         reason="",
         frozen=True,
     )

@@ -17,6 +17,7 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.io.processes.hub import ResourceLimits
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 
 class Bench:
@@ -58,7 +59,7 @@ def a_row(**changes: Any) -> Row:
         triton="3.6.0",
         ptxas="13.0.88",
         ptxas_origin="nvidia-cuda-nvcc",
-        verdict="ok",
+        verdict=VerdictKind.OK,
         reason="it is",
     )
     return replace(base, **changes)
@@ -88,7 +89,7 @@ def test_runs_that_agree_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_that_disagree_are_flaky_and_the_failure_is_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    failed = a_row(verdict="compiler_crash", signature="0123456789ab")
+    failed = a_row(verdict=VerdictKind.COMPILER_CRASH, signature="0123456789ab")
     done, _ = evaluate(monkeypatch, [a_row(), failed, a_row()], Treatment(repeat=3))
     assert done.row.flaky
     assert done.row.verdict == "compiler_crash"
@@ -108,12 +109,12 @@ def test_what_used_to_fail_and_compiles_is_compiled_again(monkeypatch: pytest.Mo
 
 
 def test_a_fix_that_does_not_last_is_flaky(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = a_row(verdict="ptxas_ice", signature="s")
+    broken = a_row(verdict=VerdictKind.PTXAS_ICE, signature="s")
     done, _ = evaluate(monkeypatch, [a_row(), broken], Treatment(used_to_fail=True))
     assert (done.row.verdict, done.row.flaky) == ("ptxas_ice", True)
 
 
 def test_what_still_fails_needs_no_confirming(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = a_row(verdict="ptxas_ice", signature="s")
+    broken = a_row(verdict=VerdictKind.PTXAS_ICE, signature="s")
     done, bench = evaluate(monkeypatch, [broken], Treatment(used_to_fail=True))
     assert (done.row.verdict, bench.asked) == ("ptxas_ice", [])

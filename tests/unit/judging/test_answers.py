@@ -33,7 +33,7 @@ def answer(kind: VerdictKind, signature: str | None, stage: str = "cubin") -> Ve
 def test_a_failure_answers_by_its_signature(kind: VerdictKind) -> None:
     assert answer(kind, "followed") is VerdictAnswer.SAME
     assert answer(kind, "another") is VerdictAnswer.OTHER
-    assert is_failure(kind.value)
+    assert is_failure(kind)
 
 
 @pytest.mark.parametrize("kind", sorted(COULD_NOT_TELL - {VerdictKind.INFRA}))
@@ -41,7 +41,7 @@ def test_what_cannot_be_told_can_be_followed(kind: VerdictKind) -> None:
     assert answer(kind, "followed") is VerdictAnswer.SAME
     assert answer(kind, "another") is VerdictAnswer.UNTESTABLE
     assert not answer(kind, "another").moves_a_bound
-    assert UNTOLD[kind.value].is_gap
+    assert UNTOLD[kind].is_gap
 
 
 def test_a_machine_that_fails_us_is_never_the_failure() -> None:
@@ -68,7 +68,7 @@ def test_sick_works_unless_sickness_is_followed_or_the_kernel_is_gone() -> None:
 def test_what_works_is_ok_whatever_is_asked(kind: VerdictKind) -> None:
     assert answer(kind, None) is VerdictAnswer.OK
     assert works(kind, None)
-    assert not is_failure(kind.value)
+    assert not is_failure(kind)
 
 
 def test_every_verdict_has_an_answer() -> None:

@@ -43,7 +43,7 @@ def row(verdict: str, **fields: Any) -> Row:
         "triton": "3.6.0",
         "ptxas": "12.8.93",
         "ptxas_origin": "bundled",
-        "verdict": verdict,
+        "verdict": VerdictKind(verdict),
         "reason": verdict,
     }
     return Row(**{**values, **fields})
@@ -103,10 +103,10 @@ def test_other_ways_to_be_sick() -> None:
     local = row("sick", stage="cubin", signature="l", stack=4096, spill_stores=0, spill_loads=0)
     # Sick by something else: it is the local memory that is asked about.
     assert follow(local).of(replace(spilling(5000), stack=8)) is OK
-    assert follow(local).of(replace(local, verdict="ok", stack=8)) is OK
+    assert follow(local).of(replace(local, verdict=VerdictKind.OK, stack=8)) is OK
     cliff = row("sick", stage="cubin", signature="o", occupancy=0.015625, stack=0)
     assert follow(cliff).of(cliff) is SAME
-    assert follow(cliff).of(replace(cliff, verdict="ok", occupancy=0.25)) is OK
+    assert follow(cliff).of(replace(cliff, verdict=VerdictKind.OK, occupancy=0.25)) is OK
     # A kernel that is gone from the PTX is not a matter of degree.
     gone = row("sick", stage="llir", signature="w", spill_stores=0)
     assert follow(gone).condition is None

@@ -25,6 +25,7 @@ from harness.values.matrix import (
     VersionChoice,
 )
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 
 PTXAS = ["12.8.93", "12.9.86", "13.0.88", "13.1.115"]
 
@@ -78,7 +79,9 @@ def test_a_rule_that_matched_nothing_is_told_by_name_and_line() -> None:
         matrix=matrix(
             exclude=(Excluded(selector=make_selector(ptxas="==12.8"), reason="r", line=7),),
             overrides=(Override(selector=parse_selector("*@sm_80*"), timeout=9.0, line=8),),
-            expect=(Expectation(selector=make_selector(kernel="no"), verdict="ok", line=9),),
+            expect=(
+                Expectation(selector=make_selector(kernel="no"), verdict=VerdictKind.OK, line=9),
+            ),
             file="m.yaml",
         )
     )

@@ -52,7 +52,7 @@ def row(warps: int, verdict: str, reason: str, **more: object) -> Row:
         "triton": "3.6.0",
         "ptxas": "13.1.80",
         "ptxas_origin": "nvidia-cuda-nvcc",
-        "verdict": verdict,
+        "verdict": VerdictKind(verdict),
         "reason": reason,
         "ptx_body_sha256": "b" * 64,
         "ptxas_flags": ("-v", "--gpu-name=sm_100a"),
@@ -88,7 +88,13 @@ TRAP = row(
 def compiles(row: Row) -> Row:
     """The same config where it works."""
     return replace(
-        row, verdict="ok", reason="compiled", signature=None, stage=None, code=None, exit_code=0
+        row,
+        verdict=VerdictKind.OK,
+        reason="compiled",
+        signature=None,
+        stage=None,
+        code=None,
+        exit_code=0,
     )
 
 
@@ -110,9 +116,12 @@ def history(
     }
     row_of = {
         "?": replace(
-            failing, verdict="unsupported", reason="Unsupported .version 8.8", signature=None
+            failing,
+            verdict=VerdictKind.UNSUPPORTED,
+            reason="Unsupported .version 8.8",
+            signature=None,
         ),
-        "+": replace(FINE, verdict="ok", reason="compiled", spill_stores=0),
+        "+": replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0),
         "x": failing,
         "o": failing,
     }
@@ -434,7 +443,7 @@ LAYOUT = replace(
     compiler="tilelang",
     compiler_version="0.1.13",
     triton=None,
-    verdict=VerdictKind.PASS_FAILURE.value,
+    verdict=VerdictKind.PASS_FAILURE,
     reason="pass LowerTileOp failed: cannot lower a layout",
     stage="cuda",
 )

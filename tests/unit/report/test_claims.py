@@ -13,10 +13,15 @@ from harness.report.claims import AttachedPlace, ClaimKind, ClaimsTrial, gives, 
 from harness.report.dossier import Dossier, Upstream
 from harness.report.issue import render_report
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
-COMPILES = replace(FINE, verdict="ok", reason="compiled", spill_stores=0)
+COMPILES = replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0)
 UNSUPPORTED = replace(
-    CRASH, verdict="unsupported", reason="Unsupported .version 8.8", signature=None, exit_code=1
+    CRASH,
+    verdict=VerdictKind.UNSUPPORTED,
+    reason="Unsupported .version 8.8",
+    signature=None,
+    exit_code=1,
 )
 DOES = dict(zip(VERSIONS, (UNSUPPORTED, COMPILES, CRASH, COMPILES), strict=True))
 
@@ -140,14 +145,17 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
         "512 is stored, its evidence gives 0",
     ),
     "verdict of a config": (
-        lambda t: with_stored(t, CRASH.cell, verdict="ok", signature=None),
+        lambda t: with_stored(t, CRASH.cell, verdict=VerdictKind.OK, signature=None),
         "'ptxas_ice' is stored, its evidence gives 'ok'",
     ),
     "a version of the history": (
-        lambda t: with_stored(t, "cell/13.3.33", verdict="ptxas_ice"),
+        lambda t: with_stored(t, "cell/13.3.33", verdict=VerdictKind.PTXAS_ICE),
         "cell/13.3.33: ",
     ),
-    "a flag": (lambda t: with_stored(t, "cell/-O0", verdict="ptxas_error"), "'Works: -O0.'"),
+    "a flag": (
+        lambda t: with_stored(t, "cell/-O0", verdict=VerdictKind.PTXAS_ERROR),
+        "'Works: -O0.'",
+    ),
 }
 
 
@@ -212,7 +220,9 @@ def test_the_sides_of_a_boundary_are_held_to_the_stored_rows() -> None:
 
 
 def test_a_crash_that_newer_versions_refuse_with_a_message_says_so_in_its_title() -> None:
-    rejected = replace(TRAP, verdict="rejected", reason="no such layout", signature="e" * 12)
+    rejected = replace(
+        TRAP, verdict=VerdictKind.REJECTED, reason="no such layout", signature="e" * 12
+    )
     along = history("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "++xo", TRAP, {3: rejected})
     dossier = replace(IN_TRITON, rows=(TRAP,), along_triton=along)
     title = render_report(dossier, Upstream.TRITON).text.splitlines()[0]

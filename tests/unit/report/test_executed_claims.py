@@ -14,6 +14,7 @@ from harness.report.dossier import Upstream
 from harness.report.issue import render_report
 from harness.values.execution import RunRow
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 
 def place(version: str) -> AttachedPlace:
@@ -124,19 +125,19 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
         "'the interpreter'",
     ),
     "the kernel itself": (
-        with_cell(WRONG, verdict="right", signature=None),
+        with_cell(WRONG, verdict=VerdictKind.RIGHT, signature=None),
         "'wrong_result' is stored, its evidence gives 'right'",
     ),
     "a version of the history": (
-        with_cell(RIGHT, verdict="wrong_result"),
+        with_cell(RIGHT, verdict=VerdictKind.WRONG_RESULT),
         "triton-3.8.0/emulator: 'right' is stored, its evidence gives 'wrong_result'",
     ),
     "a version that could not be determined": (
-        with_cell(NOT_RUN, verdict="right", reason="emulated: agrees"),
+        with_cell(NOT_RUN, verdict=VerdictKind.RIGHT, reason="emulated: agrees"),
         "'not_run' is stored, its evidence gives 'right'",
     ),
     "a workaround, and the blame that rests on it": (
-        with_cell(ONE_STAGE, verdict="race"),
+        with_cell(ONE_STAGE, verdict=VerdictKind.RACE),
         "'Triton/LLVM is to blame.' is not so",
     ),
     "another program": (

@@ -114,7 +114,7 @@ def test_every_failure_that_can_be_reported_has_words() -> None:
 def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -> None:
     reason = "spills 4,096 B stores and 4,100 B loads per thread at 32 registers"
     sick = replace(FINE, reason=reason, spill_stores=4096, stage="cubin", signature="5" * 12)
-    good = replace(FINE, verdict="ok", reason="compiled", spill_stores=0)
+    good = replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0)
     rows = dict(zip(VERSIONS[1:], (good, replace(sick, cell="other"), sick), strict=True))
     along = replace(history("ptxas", VERSIONS, "++++", sick), rows=rows)
     dossier = replace(
@@ -130,7 +130,9 @@ def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -
 
 def test_code_that_compiles_is_reported_by_a_condition() -> None:
     condition = parse_condition("spill_stores > 100")
-    good = replace(FINE, verdict="ok", reason="compiled", n_regs=64, spill_stores=0, cell="good")
+    good = replace(
+        FINE, verdict=VerdictKind.OK, reason="compiled", n_regs=64, spill_stores=0, cell="good"
+    )
     bad = replace(good, n_regs=32, spill_stores=740, cell="bad")
     along = replace(
         history("ptxas", VERSIONS, "++xx", bad, {0: good, 1: good}),
@@ -162,8 +164,13 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
 def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
     other = replace(CRASH, config={"num_warps": 8}, cell="scan/8", short="8")
     rows = (FINE, CRASH, other)
-    fine = tuple(replace(row, verdict="ok", signature=None, reason="compiled") for row in rows)
-    half = (*fine[:2], replace(other, verdict="ptxas_error", signature="e" * 12, reason="no"))
+    fine = tuple(
+        replace(row, verdict=VerdictKind.OK, signature=None, reason="compiled") for row in rows
+    )
+    half = (
+        *fine[:2],
+        replace(other, verdict=VerdictKind.PTXAS_ERROR, signature="e" * 12, reason="no"),
+    )
     both = {"13.0.88": fine, "13.3.33": fine}
     whole = replace(IN_PTXAS, rows=rows, elsewhere=both)
     title = render_report(whole, Upstream.NVIDIA).text.splitlines()[0]
@@ -217,7 +224,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     wrong = replace(
         TRAP,
         cell="scan/default/num_warps=4@sm_100a/triton-3.6.0/emulator",
-        verdict="wrong_result",
+        verdict=VerdictKind.WRONG_RESULT,
         stage="run",
         reason=reason,
         ptxas="emulator",
@@ -263,7 +270,7 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     trial = ClaimsTrial(files=files, stored={wrong.cell: wrong})
     assert prove(issue.claims, trial, issue.text).false == ()
     # What the table says is held to the stored run.
-    other = ClaimsTrial(files=files, stored={wrong.cell: replace(wrong, verdict="right")})
+    other = ClaimsTrial(files=files, stored={wrong.cell: replace(wrong, verdict=VerdictKind.RIGHT)})
     assert any("'right'" in each for each in prove(issue.claims, other, issue.text).false)
     # A race that was asked for by --formal is named as what it is.
     race = RaceFacts(

@@ -93,7 +93,7 @@ def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> No
         cell=str(CELL),
         ptxas="12.8.93",
         ptxas_origin="bundled",
-        verdict="ok",
+        verdict=VerdictKind.OK,
     )
     chronicle.add(Occasion(number=2, is_night=True), facts(compiled), None)
     assert chronicle.stories()[1].life.machine is MachineState.NEW
@@ -132,7 +132,7 @@ def test_what_only_came_to_its_end_is_clean_of_all_but_wrong_results(
     ("verdict", "of_run"), [("wrong_result", True), ("trap_stub", False), ("ok", False)]
 )
 def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: bool) -> None:
-    expected = Expectation(selector=Selector(kernel="k"), verdict=verdict)
+    expected = Expectation(selector=Selector(kernel="k"), verdict=VerdictKind(verdict))
     expectations = Expectations([expected])
     row = result(RunVerdict.WRONG_RESULT)
     compiled = replace(row, cell=str(CELL), ptxas="12.8.93", ptxas_origin="bundled")

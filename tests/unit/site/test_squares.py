@@ -62,7 +62,7 @@ def test_a_grid_that_is_too_large_keeps_what_fails() -> None:
 
 def test_a_square_of_many_shows_the_failure_and_not_the_majority() -> None:
     toolchain = ToolchainKey("triton", "3.6.0", "13.0.88", "bundled", "", False)
-    verdicts = Counter({"ok": 90, "timeout": 2, "infra": 8})
+    verdicts = Counter({VerdictKind.OK: 90, VerdictKind.TIMEOUT: 2, VerdictKind.INFRA: 8})
     (line,) = matrix_grid("sm_90a", {"scan": {toolchain: verdicts}}).lines
     (square,) = line.squares
     assert square is not None

@@ -6,6 +6,7 @@ from harness.tables.markdown import rows_as_markdown, summary_as_markdown
 from harness.tables.summary import summarize, summary_said
 from harness.tables.terminal import for_terminal
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 
 def row(
@@ -29,7 +30,7 @@ def row(
         triton=triton,
         ptxas="12.8.93" if target == "sm_80" else "12.9.86",
         ptxas_origin="bundled",
-        verdict=verdict,
+        verdict=VerdictKind(verdict),
         reason=reason,
         stage=None if signature is None else "cubin",
         signature=signature,

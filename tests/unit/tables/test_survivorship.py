@@ -12,6 +12,7 @@ from harness.tables.survivors import common_reason, group_rows, survivors
 from harness.tables.terminal import for_terminal
 from harness.values.kernel import Scalar
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 
 def row(
@@ -35,7 +36,7 @@ def row(
         triton=triton,
         ptxas=ptxas,
         ptxas_origin="wheel",
-        verdict=verdict,
+        verdict=VerdictKind(verdict),
         reason=reason,
         stage=stage,
         signature=None if verdict == "ok" else verdict,

@@ -8,6 +8,7 @@ from harness.run.gpu.timed_launches import TimedLaunch
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.timing import TimeMs
+from harness.values.verdict import VerdictKind
 from harness.workaround.executed import judge_timed
 from harness.workaround.result import Candidate, Equivalence, Numerics
 from harness.workaround.settings import Setting, SettingKind, SettingStep
@@ -26,7 +27,7 @@ def row(cubin: str) -> Row:
         triton="3.6.0",
         ptxas="13.0.88",
         ptxas_origin="x",
-        verdict="ok",
+        verdict=VerdictKind.OK,
         reason="",
         cubin_sha256=cubin,
     )

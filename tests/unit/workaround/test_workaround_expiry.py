@@ -11,6 +11,7 @@ from harness.values.bug import KeptSetting, KeptWorkaround
 from harness.values.change import Facts
 from harness.values.matrix import ToolChoice
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import broken, expired, is_known, to_retest, to_run
 
 HOME = {"num_warps": 4}
@@ -28,7 +29,7 @@ def kept(*left_out: dict[str, int]) -> KeptWorkaround:
         triton="3.6.0",
         ptxas="12.9.86",
         ptxas_origin="bundled",
-        verdict="sick",
+        verdict=VerdictKind.SICK,
         reason="spills",
     )
     return KeptWorkaround(
@@ -52,7 +53,7 @@ def facts(
         "triton": triton,
         "ptxas": ptxas or "13.3.33",
         "ptxas_origin": "nvidia-cuda-nvcc" if ptxas else "bundled",
-        "verdict": verdict,
+        "verdict": VerdictKind(verdict),
         **more,
     }
     return Facts(**values)

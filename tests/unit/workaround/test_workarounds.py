@@ -48,7 +48,7 @@ def row(verdict: str = "sick", spills: int | None = 1000, **more: object) -> Row
         "triton": "3.6.0",
         "ptxas": "12.9.86",
         "ptxas_origin": "bundled",
-        "verdict": verdict,
+        "verdict": VerdictKind(verdict),
         "reason": "",
         "n_regs": 255,
         "spill_stores": spills,
@@ -225,7 +225,7 @@ def test_what_is_better_in_everything_never_ranks_behind(
 ) -> None:
     better = replace(
         found,
-        verdict="ok",
+        verdict=VerdictKind.OK,
         spill_stores=None if found.spill_stores is None else found.spill_stores // (1 + spills),
         spill_loads=None if found.spill_loads is None else found.spill_loads // (1 + spills),
         occupancy=None if found.occupancy is None else min(found.occupancy + occupancy, 1.0),

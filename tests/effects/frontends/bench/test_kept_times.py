@@ -11,6 +11,7 @@ from harness.store.store import Store
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.row import Row
 from harness.values.timing import TimeMs
+from harness.values.verdict import VerdictKind
 
 pytest_plugins = ("store_fixtures",)
 
@@ -24,7 +25,7 @@ ROW = Row(
     triton="3.6.0",
     ptxas="1",
     ptxas_origin="x",
-    verdict="ok",
+    verdict=VerdictKind.OK,
     reason="",
     cubin_sha256="a" * 64,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from harness.store.store import Store
 from harness.values.bug import KeptWorkaround
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 pytest_plugins = ("store_fixtures",)
 
@@ -23,7 +24,7 @@ def kept(cell: str = "k/default/c@sm_90a/triton-3.6.0/ptxas-1", **more: object) 
         triton="3.6.0",
         ptxas="12.9.86",
         ptxas_origin="bundled",
-        verdict="sick",
+        verdict=VerdictKind.SICK,
         reason="spills",
     )
     values = {"change": "maxnreg none -> 256", "proof": row, "created": 1.0, **more}

@@ -22,6 +22,7 @@ from harness.report.claims import ClaimKind, ClaimsTrial, Ledger, prove
 from harness.report.dossier import Dossier
 from harness.report.paragraphs import collapse_lines, collapse_title, expected_of_collapse
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 
 # As ptxas 12.9.86 does it: 64 threads on GPUs of 2,048 and of 1,536 threads an SM.
 ROW = Row(
@@ -34,7 +35,7 @@ ROW = Row(
     triton="3.6.0",
     ptxas="12.9.86",
     ptxas_origin="bundled",
-    verdict="sick",
+    verdict=VerdictKind.SICK,
     reason="",
     n_regs=32,
     spill_stores=44_324,

@@ -10,6 +10,7 @@ import pytest
 from harness.judging.ptxas.options import OPTIONS, known_options, option_of, usable
 from harness.values.kernel import Config
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 from harness.workaround.settings import (
     Setting,
     SettingKind,
@@ -79,7 +80,7 @@ def row(spills: int, *, verdict: str = "sick", registers: int = 255, threads: in
         triton="3.6.0",
         ptxas="12.9.86",
         ptxas_origin="bundled",
-        verdict=verdict,
+        verdict=VerdictKind(verdict),
         reason="",
         n_regs=registers,
         spill_stores=spills,

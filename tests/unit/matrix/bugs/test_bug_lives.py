@@ -221,7 +221,7 @@ def test_nights_count_in_the_order_in_which_they_are_told() -> None:
 
 @pytest.mark.parametrize("kind", VerdictKind)
 def test_what_compiles_or_tells_nothing_is_no_bug(kind: VerdictKind) -> None:
-    assert is_failure(kind.value) == (not kind.compiles and not kind.tells_nothing)
+    assert is_failure(kind) == (not kind.compiles and not kind.tells_nothing)
 
 
 def test_likeness_is_shown_and_never_across_kinds() -> None:

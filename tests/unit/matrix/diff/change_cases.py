@@ -11,6 +11,7 @@ from harness.matrix.diff.compare import compare
 from harness.values.change import ChangeKind, Changes, Facts
 from harness.values.kernel import Config
 from harness.values.matrix import Expectation
+from harness.values.verdict import VerdictKind
 
 
 def facts(
@@ -39,7 +40,7 @@ def facts(
         triton=triton,
         ptxas=ptxas,
         ptxas_origin="bundled" if bundled else "nvidia-cuda-nvcc",
-        verdict=verdict,
+        verdict=VerdictKind(verdict),
         reason=f"{verdict} it is",
         signature=signature,
     )

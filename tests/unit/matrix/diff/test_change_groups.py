@@ -11,6 +11,7 @@ from harness.matrix.history.table import sparkline
 from harness.tables.terminal import for_terminal
 from harness.values.change import ChangeKind, Changes, Facts
 from harness.values.matrix import Expectation, Selector
+from harness.values.verdict import VerdictKind
 
 
 def printed(changes: Changes) -> list[str]:
@@ -21,7 +22,7 @@ def printed(changes: Changes) -> list[str]:
 
 
 def broken(each: Facts, signature: str, reason: str = "it broke") -> Facts:
-    return replace(each, verdict="ptxas_ice", signature=signature, reason=reason)
+    return replace(each, verdict=VerdictKind.PTXAS_ICE, signature=signature, reason=reason)
 
 
 def test_failures_are_grouped_by_signature_the_largest_first() -> None:
@@ -60,7 +61,7 @@ def test_nothing_to_compare_with() -> None:
 
 def test_an_expectation_is_named_with_its_issue() -> None:
     known = Expectation(
-        selector=Selector(), verdict="ptxas_ice", signature="s1", issue="a/b#1", line=12
+        selector=Selector(), verdict=VerdictKind.PTXAS_ICE, signature="s1", issue="a/b#1", line=12
     )
     older = broken(facts(), "s1")
     assert printed(compared([older], [facts()], [known]))[1] == (
@@ -76,7 +77,7 @@ def test_an_expectation_is_named_with_its_issue() -> None:
 
 
 def test_an_expectation_that_never_held_is_said_every_night() -> None:
-    known = Expectation(selector=Selector(), verdict="trap_stub", line=12)
+    known = Expectation(selector=Selector(), verdict=VerdictKind.TRAP_STUB, line=12)
     changes = compared([facts()], [facts()], [known])
     assert printed(changes) == [
         "run 1 -> run 2: nothing changed (1 compile as before)",

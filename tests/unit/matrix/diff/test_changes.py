@@ -26,6 +26,7 @@ from harness.values.matrix import (
     VersionChoice,
 )
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 
 OK = facts()
 FAILS = facts("ptxas_ice", "s1")
@@ -102,8 +103,8 @@ def test_each_planted_change_is_what_it_is_and_nothing_else_is() -> None:
     ]
     broken, fixed, other, spills = older[0], older[-1], older[-2], older[7]
     planted = {
-        broken.cell: replace(broken, verdict="compiler_crash", signature="s9"),
-        fixed.cell: replace(fixed, verdict="ok", signature=None),
+        broken.cell: replace(broken, verdict=VerdictKind.COMPILER_CRASH, signature="s9"),
+        fixed.cell: replace(fixed, verdict=VerdictKind.OK, signature=None),
         other.cell: replace(other, signature="s2"),
         spills.cell: replace(spills, spill_stores=16),
     }
@@ -264,7 +265,7 @@ def test_raw_ptx_has_the_axis_of_ptxas_only() -> None:
 
 def expected(verdict: str, signature: str | None = None, **selected: object) -> Expectation:
     selector = Selector(**selected)  # type: ignore[arg-type]
-    return Expectation(selector=selector, verdict=verdict, signature=signature, line=7)
+    return Expectation(selector=selector, verdict=VerdictKind(verdict), signature=signature, line=7)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from harness.values.cell import CellId
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.target import Target
+from harness.values.verdict import VerdictKind
 
 GPU = {
     "name": "Test GPU",
@@ -71,7 +72,7 @@ def trip() -> Trip:
         triton=None,
         ptxas="13.0.88",
         ptxas_origin="x",
-        verdict="ok",
+        verdict=VerdictKind.OK,
         reason="",
         cubin_sha256="1" * 64,
     )

@@ -84,7 +84,7 @@ def test_the_key_where_the_parts_of_a_signature_were_not_kept() -> None:
         triton=None,
         ptxas="13.1.80",
         ptxas_origin="x",
-        verdict="ptxas_ice",
+        verdict=VerdictKind.PTXAS_ICE,
         signature="f" * 12,
         ptx_body_sha256="1" * 64,
     )

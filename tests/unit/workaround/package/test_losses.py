@@ -4,6 +4,7 @@ import pytest
 
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 from harness.workaround.package import Loss, TuningList
 
 
@@ -23,7 +24,7 @@ def tuning_list(*verdicts: str) -> TuningList:
             triton="3.6.0",
             ptxas=None,
             ptxas_origin=None,
-            verdict=verdict,
+            verdict=VerdictKind(verdict),
             reason="",
         )
         for n, verdict in enumerate(verdicts)

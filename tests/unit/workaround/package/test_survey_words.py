@@ -7,6 +7,7 @@ from harness.tables.terminal import for_terminal
 from harness.values.kernel import Pin
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 from harness.workaround.package import (
     FunctionCount,
     PackageReport,
@@ -32,7 +33,7 @@ def report(*needs: int) -> PackageReport:
             compiler_version="3.6.0",
             ptxas=None,
             ptxas_origin=None,
-            verdict="out_of_resources" if need > 100 else "ok",
+            verdict=VerdictKind.OUT_OF_RESOURCES if need > 100 else VerdictKind.OK,
             signature="memory" if need > 100 else None,
             reason=f"needs {need} B" if need > 100 else "compiled",
         )

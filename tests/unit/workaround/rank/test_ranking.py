@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from harness.judging.ptxas.sass import loops_of
 from harness.values.limits import limits_of
 from harness.values.row import Row
+from harness.values.verdict import VerdictKind
 from harness.workaround.rank.model import (
     MODEL,
     Features,
@@ -117,7 +118,7 @@ def test_a_tensor_instruction_whose_work_the_code_does_not_say_is_not_ranked() -
         triton="3.9.0",
         ptxas="13.4.59",
         ptxas_origin="bundled",
-        verdict="ok",
+        verdict=VerdictKind.OK,
         reason="",
         n_regs=255,
         spill_stores=0,
