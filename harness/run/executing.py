@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from msgspec import structs
-
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import record_of
 from harness.frontends.base import PlannedCell
@@ -34,7 +32,7 @@ from harness.values.execution import RunRow, RunVerdict, TraceFacts
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR, GPU, TRITON, Compiler
-from harness.values.verdict import Stage, VerdictKind
+from harness.values.verdict import Signature, Stage, VerdictKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +41,37 @@ class Executed:
 
     row: RunRow
     done: Evaluated
+
+    @classmethod
+    def of(
+        cls,
+        row: RunRow,
+        compiled: Row,
+        signature: Signature | None,
+        evidence: dict[str, str] | None = None,
+        *,
+        is_infra: bool = False,
+    ) -> Executed:
+        """A row, and what was compiled with the verdict of the run.
+
+        `is_infra`: this machine failed, and the row says nothing of the kernel.
+        """
+        kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
+        result = replace(
+            compiled,
+            cell=row.cell,
+            short=row.short,
+            launch=row.launch,
+            verdict=kind,
+            reason=row.run_reason,
+            stage=None if kind.compiles else Stage.RUN.value,
+            signature=row.run_signature,
+            code=None,
+            seconds=row.seconds,
+            time_ms=row.time_ms,
+        )
+        done = Evaluated(row=result, evidence=evidence or {}, signature=signature)
+        return cls(row=row, done=done)
 
 
 Beside = Callable[[Another], Awaitable[Emulation]]
@@ -192,7 +221,6 @@ def executed_of(
     judgement: Judgement,
     emulated: Kept[Emulated] | None,
     *,
-    launch: str | None = None,
     compiler: Compiler | None = None,
     lowering: Kept[Lowering] | None = None,
     ptx: str | None,
@@ -203,9 +231,8 @@ def executed_of(
 ) -> Executed:
     """What came out of a cell on the emulator, which stands in ptxas' place.
 
-    `launch` is what the row calls it, where the cell names its inputs, too. `compiler` is None for
-    raw PTX; `ptx` and `body` are the sha256 of it and of its instructions. `is_infra`: this machine
-    failed, and the row says nothing of the kernel. `file` is as in `Row`.
+    `compiler` is None for raw PTX; `ptx` and `body` are the sha256 of it and of its instructions.
+    `is_infra` is as in `Executed.of`, `file` as in `Row`.
     """
     runs = emulated.value.runs if emulated else ()
     executed = [ran for ran in runs if not ran.not_run]
@@ -223,8 +250,7 @@ def executed_of(
         seconds=round(sum(ran.seconds for ran in runs), 3) if runs else None,
         trace=trace,
     )
-    kind = VerdictKind.INFRA if is_infra else VerdictKind(row.run.value)
-    result = Row(
+    compiled = Row(
         cell=row.cell,
         short=row.short,
         kernel=row.kernel,
@@ -234,21 +260,17 @@ def executed_of(
         triton=compiler.version if compiler and compiler.kind == TRITON else None,
         ptxas=EMULATOR,
         ptxas_origin=EMULATOR,
-        verdict=kind,
+        verdict=VerdictKind(row.run.value),
         reason=row.run_reason,
-        stage=None if kind.compiles else Stage.RUN.value,
-        signature=row.run_signature,
         ptx_sha256=ptx,
         ptx_body_sha256=body,
         cached=emulated is not None and emulated.cached,
-        seconds=row.seconds,
         compiler=compiler.kind if compiler else None,
         compiler_version=compiler.version if compiler else None,
         file=file,
     )
     evidence = {kind: step.key for kind, step in (("lower", lowering), ("run", emulated)) if step}
-    done = Evaluated(row=result, evidence=evidence, signature=judgement.signature)
-    return Executed(row=structs.replace(row, launch=launch or row.launch), done=done)
+    return Executed.of(row, compiled, judgement.signature, evidence, is_infra=is_infra)
 
 
 def keep_execution(store: Store, run: int, executed: Executed) -> None:

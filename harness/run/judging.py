@@ -14,13 +14,13 @@ from typing import Any
 
 from gpu_emulator.values import Fault, Place, Race, Schedule
 from harness.judging.signature import RULE, template
-from harness.run.comparing import Difference, as_tensor, compare
+from harness.run.comparing import Difference, compare
 from harness.run.jobs import Ran
 from harness.run.launch import RunEvidence, Trusted
 from harness.values.cell import CellId
 from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.row import Row
-from harness.values.verdict import Signature
+from harness.values.verdict import Signature, Stage
 
 # Faults and races of a run in words, and what of them identifies a bug.
 
@@ -30,13 +30,15 @@ def source_line(place: Place) -> str | None:
     return place.source and place.source.rpartition("/")[2]
 
 
+def place_words(place: Place) -> str:
+    """The instruction, its line, and that of the source where it is known."""
+    source = f" ({source_line(place)})" if place.source else ""
+    return f"PTX line {place.ptx_line}: {place.instruction}{source}"
+
+
 def fault_words(fault: Fault) -> str:
     """What went wrong, and where."""
-    if fault.place is None:
-        return fault.what
-    where = f"PTX line {fault.place.ptx_line}: {fault.place.instruction}"
-    source = f" ({source_line(fault.place)})" if fault.place.source else ""
-    return f"{fault.what}; {where}{source}"
+    return f"{fault.what}; {place_words(fault.place)}" if fault.place else fault.what
 
 
 def fault_identity(fault: Fault) -> str:
@@ -75,22 +77,18 @@ def is_formal(race: Race, *, is_alike: bool) -> bool:
 
 def race_facts(races: Iterable[Race], *, is_alike: bool = False) -> tuple[RaceFacts, ...]:
     """Each pair of lines once, those with effect first; `is_alike` as in `is_formal`."""
-    found: dict[object, RaceFacts] = {}
+    pairs: dict[object, RaceFacts] = {}
     for race in races:
-        formal = is_formal(race, is_alike=is_alike)
-        key = (race.kind, formal, race.first.ptx_line, race.second.ptx_line)
-        found.setdefault(
-            key,
-            RaceFacts(
-                kind=race.kind,
-                space=race.space,
-                formal=formal,
-                ptx_lines=(race.first.ptx_line, race.second.ptx_line),
-                source_lines=(source_line(race.first), source_line(race.second)),
-                what=race.what,
-            ),
+        facts = RaceFacts(
+            kind=race.kind,
+            space=race.space,
+            formal=is_formal(race, is_alike=is_alike),
+            ptx_lines=(race.first.ptx_line, race.second.ptx_line),
+            source_lines=(source_line(race.first), source_line(race.second)),
+            what=race.what,
         )
-    return tuple(sorted(found.values(), key=lambda each: each.formal))
+        pairs.setdefault((facts.kind, facts.formal, facts.ptx_lines), facts)
+    return tuple(sorted(pairs.values(), key=lambda facts: facts.formal))
 
 
 EMULATOR_WORDS = "the emulator"
@@ -103,7 +101,6 @@ _FAULTS = {
     "trap": RunVerdict.LAUNCH_FAILED,
     "assertion": RunVerdict.LAUNCH_FAILED,
 }
-_STAGE = "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +123,7 @@ class _Compared:
 
     @property
     def is_right(self) -> bool:
-        return not any(each.differing for each in self.outputs)
+        return not any(output.differing for output in self.outputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,8 +135,12 @@ class _Result:
 
     @property
     def is_right(self) -> bool:
-        final = [each.is_right for each in self.compared if each.trusted.is_final]
-        return all(final) if final else any(each.is_right for each in self.compared)
+        final = [comparison.is_right for comparison in self.compared if comparison.trusted.is_final]
+        return all(final) if final else any(comparison.is_right for comparison in self.compared)
+
+    @property
+    def schedules(self) -> str:
+        return ", ".join(schedule_words(ran.trial.schedule) for ran in self.runs)
 
 
 def judge(evidence: RunEvidence) -> Judgement:
@@ -147,54 +148,56 @@ def judge(evidence: RunEvidence) -> Judgement:
     sample = next((ran for ran in evidence.runs if ran.is_sample), None)
     if sample is None:
         return _judge(evidence)
-    found = _judge(
-        evidence.held_to(*(each for each in evidence.launch.trusted if each.is_emulated))
-    )
-    said = f"{found.reason}; {sample.ctas:,} of {sample.ctas_of:,} programs were run (--programs)"
-    if found.verdict in (RunVerdict.HANG, RunVerdict.UNINITIALISED):
+    emulated = (trusted for trusted in evidence.launch.trusted if trusted.is_emulated)
+    judgement = _judge(evidence.held_to(*emulated))
+    programs = f"{sample.ctas:,} of {sample.ctas_of:,} programs were run (--programs)"
+    reason = f"{judgement.reason}; {programs}"
+    if judgement.verdict in (RunVerdict.HANG, RunVerdict.UNINITIALISED):
         # They may wait for programs that are left out, or read what these write.
-        return Judgement(verdict=RunVerdict.NOT_RUN, reason=said)
-    return replace(found, reason=said)
+        return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason)
+    return replace(judgement, reason=reason)
 
 
 def _judge(evidence: RunEvidence) -> Judgement:
+    all_races = [race for ran in evidence.ran for race in ran.races]
     early = _not_run(evidence) or _fault(evidence)
     if early:
-        return replace(early, races=race_facts(_races(evidence)))
+        return replace(early, races=race_facts(all_races))
     results = _results(evidence)
-    found = _by_value(evidence, results)
+    judgement = _by_value(evidence, results)
     orders = {ran.trial.schedule.warps for ran in evidence.runs}
     is_alike = len(results) == 1 and orders >= {"first", "last"}
-    races = race_facts(_races(evidence), is_alike=is_alike)
-    if found.verdict.is_wrong:
-        return replace(found, races=races)
-    for each in evidence.launch.asserted:
-        if not each.holds and evidence.is_rounding(each):
-            said = f"the file's own assertion fails ({each.where}), by what rounding explains"
-            found = replace(found, reason=f"{found.reason}; {said}")
+    races = race_facts(all_races, is_alike=is_alike)
+    if judgement.verdict.is_wrong:
+        return replace(judgement, races=races)
+    for assertion in evidence.launch.asserted:
+        if not assertion.holds and evidence.is_rounding(assertion):
+            words = f"the file's own assertion fails ({assertion.where}), by what rounding explains"
+            judgement = replace(judgement, reason=f"{judgement.reason}; {words}")
     serious = [
         race
-        for race in _races(evidence)
+        for race in all_races
         if evidence.launch.formal or not is_formal(race, is_alike=is_alike)
     ]
     if serious:
-        found = replace(
-            found,
+        judgement = replace(
+            judgement,
             verdict=RunVerdict.RACE,
             reason=f"{serious[0].what}; the values are not affected under these schedules",
             signature=signature_of(RunVerdict.RACE, race_words(serious[0])),
         )
     elif races:
-        said = f"{found.reason}; formal races: in the letter of the memory model alone (--json)"
-        found = replace(found, reason=said)
-    return replace(found, races=races)
+        words = "formal races: in the letter of the memory model alone (--json)"
+        judgement = replace(judgement, reason=f"{judgement.reason}; {words}")
+    return replace(judgement, races=races)
 
 
 def _not_run(evidence: RunEvidence) -> Judgement | None:
-    said = next((ran.not_run for ran in evidence.runs if ran.not_run), None) or evidence.problem
-    is_lost = not evidence.runs or any(ran.not_run for ran in evidence.runs)
-    if said and (is_lost or not any(ran.faults for ran in evidence.runs)):
-        return Judgement(verdict=RunVerdict.NOT_RUN, reason=said)
+    refusal = next((ran.not_run for ran in evidence.runs if ran.not_run), None)
+    reason = refusal or evidence.problem
+    is_lost = not evidence.runs or refusal
+    if reason and (is_lost or not any(ran.faults for ran in evidence.runs)):
+        return Judgement(verdict=RunVerdict.NOT_RUN, reason=reason)
     return None
 
 
@@ -217,31 +220,27 @@ def _results(evidence: RunEvidence) -> list[_Result]:
         groups.setdefault(ran.buffers, _Result()).runs.append(ran)
     for result in groups.values():
         result.compared.extend(
-            _compare(evidence, result.runs[0].buffers, each) for each in evidence.launch.trusted
+            _compare(evidence, result.runs[0], trusted) for trusted in evidence.launch.trusted
         )
     return list(groups.values())
 
 
 def _compare(
-    evidence: RunEvidence, buffers: Sequence[str], trusted: Trusted, allowed: float | None = None
+    evidence: RunEvidence, ran: Ran, trusted: Trusted, allowed: float | None = None
 ) -> _Compared:
-    outputs = tuple(_outputs(evidence, buffers, trusted, allowed))
+    outputs = tuple(_outputs(evidence, ran, trusted, allowed))
     return _Compared(trusted=trusted, outputs=outputs)
 
 
 def _outputs(
-    evidence: RunEvidence,
-    buffers: Sequence[str],
-    trusted: Trusted | None,
-    allowed: float | None = None,
+    evidence: RunEvidence, ran: Ran, trusted: Trusted | None = None, allowed: float | None = None
 ) -> Iterator[OutputFacts]:
     """Each tensor that was written, or had to be."""
     for tensor in evidence.tensors:
-        before = as_tensor(tensor, evidence.contents[evidence.launch.before[tensor.buffer]])
-        after = as_tensor(tensor, evidence.contents[buffers[tensor.buffer]])
-        must = trusted.buffers[tensor.buffer] if trusted else None
-        expected = after if must is None else as_tensor(tensor, evidence.contents[must])
-        was = before.tobytes()
+        after = evidence.values(tensor, ran.buffers)
+        must = trusted.buffers if trusted and trusted.buffers[tensor.buffer] is not None else None
+        expected = after if must is None else evidence.values(tensor, must)
+        was = evidence.values(tensor, evidence.launch.before).tobytes()
         if after.tobytes() == was and expected.tobytes() == was:
             continue
         sha256 = hashlib.sha256(after.tobytes()).hexdigest()
@@ -251,29 +250,36 @@ def _outputs(
             )
             continue
         most = evidence.allowed(tensor) if allowed is None else allowed
-        found = compare(after, expected, most)
-        if found.differing:
+        difference = compare(after, expected, most)
+        if difference.differing:
             # That it is wrong is beyond doubt: then what no rounding explains is what differs.
-            found = compare(after, expected, min(most, evidence.rounding))
-        yield output_facts(tensor.name, tensor.dtype, found, sha256)
+            difference = compare(after, expected, min(most, evidence.rounding))
+        yield output_facts(tensor.name, tensor.dtype, difference, sha256)
 
 
-def output_facts(name: str, dtype: str, found: Difference, sha256: str = "") -> OutputFacts:
+def output_facts(name: str, dtype: str, difference: Difference, sha256: str = "") -> OutputFacts:
     """A tensor that was compared; where it differs, the first element that does."""
-    is_apart = bool(found.differing)
-    where = "[" + ", ".join(map(str, found.first)) + "]" if found.first is not None else None
+    is_apart = bool(difference.differing)
     return OutputFacts(
         name=name,
         dtype=dtype,
-        elements=found.elements,
-        differing=found.differing,
-        max_abs=found.max_abs,
-        rel_err=found.rel_err,
+        elements=difference.elements,
+        differing=difference.differing,
+        max_abs=difference.max_abs,
+        rel_err=difference.rel_err,
         sha256=sha256,
-        where=where if is_apart else None,
-        expected=found.expected if is_apart else None,
-        actual=found.actual if is_apart else None,
+        where=f"[{', '.join(map(str, difference.first or ()))}]" if is_apart else None,
+        expected=difference.expected if is_apart else None,
+        actual=difference.actual if is_apart else None,
     )
+
+
+def differing(outputs: Sequence[OutputFacts]) -> tuple[OutputFacts, str, str]:
+    """The output that differs most, how much of it in words, and all that differ by name."""
+    worst = max(outputs, key=lambda output: output.differing or 0)
+    names = ", ".join(sorted(output.name for output in outputs if output.differing))
+    words = f"{worst.differing:,} of {worst.elements:,} elements of {worst.name} differ"
+    return worst, words, f"differs: {names}"
 
 
 def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
@@ -291,22 +297,22 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     disagreement = _disagreement(evidence, results)
     if disagreement:
         return disagreement
-    agreed = next((each for each in results[0].compared if each.is_right), None)
-    alike = "" if len(results) == 1 else ", schedules differ by rounding only"
+    agreeing = next((comparison for comparison in results[0].compared if comparison.is_right), None)
+    rounding = "" if len(results) == 1 else ", schedules differ by rounding only"
     schedules = ", ".join(schedule_words(ran.trial.schedule) for ran in evidence.runs)
-    if agreed is None:
+    if agreeing is None:
         return Judgement(
             verdict=RunVerdict.RAN,
-            reason=f"emulated: came to its end{alike}; there is nothing to compare it with",
+            reason=f"emulated: came to its end{rounding}; there is nothing to compare it with",
             schedule=schedules,
-            outputs=tuple(_outputs(evidence, results[0].runs[0].buffers, None)),
+            outputs=tuple(_outputs(evidence, results[0].runs[0])),
         )
     return Judgement(
         verdict=RunVerdict.RIGHT,
-        reason=f"emulated: agrees with {agreed.trusted.words}{alike}",
+        reason=f"emulated: agrees with {agreeing.trusted.words}{rounding}",
         schedule=schedules,
-        reference=agreed.trusted.words,
-        outputs=agreed.outputs,
+        reference=agreeing.trusted.words,
+        outputs=agreeing.outputs,
     )
 
 
@@ -315,25 +321,28 @@ def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | N
 
     Not where what it compares is apart by what rounding explains: torch rounds otherwise on a CPU.
     """
-    for each in evidence.launch.asserted:
-        if each.holds or evidence.is_rounding(each):
+    for assertion in evidence.launch.asserted:
+        if assertion.holds or evidence.is_rounding(assertion):
             continue
-        seen = Trusted(words=f"the file's own assertion ({each.where})", buffers=each.buffers)
-        firsts = [one.runs[0].buffers for one in results]
-        compared = [_compare(evidence, one, seen, evidence.rounding) for one in firsts]
-        alike = [one for one in compared if one.is_right]
-        if not alike:
+        values = Trusted(
+            words=f"the file's own assertion ({assertion.where})", buffers=assertion.buffers
+        )
+        compared = (
+            _compare(evidence, result.runs[0], values, evidence.rounding) for result in results
+        )
+        match = next((comparison for comparison in compared if comparison.is_right), None)
+        if not match:
             continue
-        names = " and ".join(each.kernels)
-        also = f"; which of {names} is wrong it does not say" if each.kernels[1:] else ""
-        covered = sorted(one.name for one in alike[0].outputs if one.differing is not None)
-        runs = [ran for result in results for ran in result.runs]
+        names = " and ".join(assertion.kernels)
+        also = f"; which of {names} is wrong it does not say" if assertion.kernels[1:] else ""
+        covered = sorted(output.name for output in match.outputs if output.differing is not None)
+        message = f"{assertion.where}: {assertion.message}"
         return Judgement(
             verdict=RunVerdict.WRONG_RESULT,
-            reason=f"emulated: the file's own assertion fails: {each.where}: {each.message}{also}",
-            schedule=", ".join(schedule_words(ran.trial.schedule) for ran in runs),
-            reference=seen.words,
-            outputs=tuple(_outputs(evidence, runs[0].buffers, None)),
+            reason=f"emulated: the file's own assertion fails: {message}{also}",
+            schedule=", ".join(result.schedules for result in results),
+            reference=values.words,
+            outputs=tuple(_outputs(evidence, results[0].runs[0])),
             signature=signature_of(
                 RunVerdict.WRONG_RESULT, f"refused by an assertion: {', '.join(covered)}"
             ),
@@ -342,28 +351,24 @@ def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | N
 
 
 def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
-    result = wrong[0]
-    compared = result.compared[0]
-    worst = max(compared.outputs, key=lambda each: each.differing or 0)
-    schedules = [schedule_words(ran.trial.schedule) for each in wrong for ran in each.runs]
-    right = [each for each in results if each not in wrong]
-    under = ", ".join(schedule_words(ran.trial.schedule) for each in right for ran in each.runs)
-    only = f"only under {', '.join(schedules)}, right under {under}: " if right else ""
-    names = sorted(each.name for each in compared.outputs if each.differing)
+    compared = wrong[0].compared[0]
+    worst, words, names = differing(compared.outputs)
+    schedules = ", ".join(result.schedules for result in wrong)
+    right = ", ".join(result.schedules for result in results if result not in wrong)
+    only = f"only under {schedules}, right under {right}: " if right else ""
     values = f"{worst.actual:.6g} in place of {worst.expected:.6g}"
     if compared.trusted.is_pipelined:
         values = f"{worst.actual:.6g} and {worst.expected:.6g}; which of them is right is not known"
     return Judgement(
         verdict=RunVerdict.WRONG_RESULT,
         reason=(
-            f"emulated: {only}{worst.differing:,} of {worst.elements:,} elements of {worst.name} "
-            f"differ from {compared.trusted.words}, by up to {worst.max_abs:.3g}; "
-            f"first at {worst.where}: {values}"
+            f"emulated: {only}{words} from {compared.trusted.words}, by up to "
+            f"{worst.max_abs:.3g}; first at {worst.where}: {values}"
         ),
-        schedule=", ".join(schedules),
+        schedule=schedules,
         reference=compared.trusted.words,
         outputs=compared.outputs,
-        signature=signature_of(RunVerdict.WRONG_RESULT, f"differs: {', '.join(names)}"),
+        signature=signature_of(RunVerdict.WRONG_RESULT, names),
     )
 
 
@@ -377,57 +382,48 @@ def beside_gpu(judgement: Judgement, measured: Iterable[RunRow], ptx: str) -> Ju
     if row is None:
         return judgement
     if row.schedule:
-        said = f"latent on {row.device}, which left what {row.schedule} leave each time (--on gpu)"
-        reason = f"emulated: {said}; {judgement.reason.removeprefix('emulated: ')}"
+        words = f"latent on {row.device}, which left what {row.schedule} leave each time (--on gpu)"
+        reason = f"emulated: {words}; {judgement.reason.removeprefix('emulated: ')}"
     else:
         is_same = row.run is RunVerdict.RIGHT and row.reference == EMULATOR_WORDS
-        said = "its cubin computes the same" if is_same else row.run.value
-        reason = f"{judgement.reason}; on {row.device} (--on gpu): {said}"
+        words = "its cubin computes the same" if is_same else row.run.value
+        reason = f"{judgement.reason}; on {row.device} (--on gpu): {words}"
     return replace(judgement, reason=reason)
 
 
 def _depends_on_garbage(evidence: RunEvidence) -> str:
     """The tensors that two runs with other garbage leave different; empty where there are none."""
-    by_schedule = {_same(ran.trial.schedule): ran for ran in evidence.runs}
+    by_schedule = {ran.trial.schedule: ran for ran in evidence.runs}
     names: list[str] = []
     for ran in evidence.garbage:
-        twin = by_schedule.get(_same(ran.trial.schedule))
+        twin = by_schedule.get(replace(ran.trial.schedule, garbage=0))
         if twin is None or twin.buffers == ran.buffers:
             continue
         for tensor in evidence.tensors:
-            left, right = (
-                as_tensor(tensor, evidence.contents[each.buffers[tensor.buffer]]).tobytes()
-                for each in (twin, ran)
-            )
-            if left != right:
+            left, right = (evidence.values(tensor, run.buffers) for run in (twin, ran))
+            if left.tobytes() != right.tobytes():
                 names.append(tensor.name)
     return ", ".join(dict.fromkeys(names))
 
 
-def _same(schedule: Schedule) -> Schedule:
-    return replace(schedule, garbage=0)
-
-
 def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
-    runs = (*evidence.runs, *evidence.garbage)
-    read = next((each for ran in runs for each in ran.uninitialised), None)
-    source, what = "", "what nothing wrote"
+    read = next((read for ran in evidence.ran for read in ran.uninitialised), None)
+    details, cause = "", "what nothing wrote"
     if read:
-        what = "what the PTX ISA leaves open" if read.space == "lanes" else what
-        place = f" ({source_line(read.place)})" if read.place.source else ""
-        source = f"; {read.what}, PTX line {read.place.ptx_line}: {read.place.instruction}{place}"
-    outputs = tuple(_outputs(evidence, evidence.runs[0].buffers, None))
+        cause = "what the PTX ISA leaves open" if read.space == "lanes" else cause
+        details = f"; {read.what}, {place_words(read.place)}"
+    outputs = tuple(_outputs(evidence, evidence.runs[0]))
+    written = {output.name for output in outputs}
     empty = [
-        each.name
-        for each in evidence.tensors
-        if evidence.launch.emulation.buffers[each.buffer].unwritten
-        and each.name not in {one.name for one in outputs}
+        tensor.name
+        for tensor in evidence.tensors
+        if evidence.launch.emulation.buffers[tensor.buffer].unwritten and tensor.name not in written
     ]
     if empty:
-        source += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
+        details += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
     return Judgement(
         verdict=RunVerdict.UNINITIALISED,
-        reason=f"emulated: {names} depends on {what}{source}",
+        reason=f"emulated: {names} depends on {cause}{details}",
         schedule=schedule_words(evidence.garbage[0].trial.schedule),
         outputs=outputs,
         signature=signature_of(
@@ -440,26 +436,21 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
 def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | None:
     """Schedules that leave what rounding in another order does not explain."""
     first = results[0].runs[0]
-    base = Trusted(
-        words=f"the schedule {schedule_words(first.trial.schedule)}", buffers=first.buffers
-    )
+    first_words = schedule_words(first.trial.schedule)
+    base = Trusted(words=f"the schedule {first_words}", buffers=first.buffers)
     for result in results[1:]:
-        compared = _compare(evidence, result.runs[0].buffers, base)
+        compared = _compare(evidence, result.runs[0], base)
         if compared.is_right:
             continue
-        worst = max(compared.outputs, key=lambda each: each.differing or 0)
-        other = schedule_words(result.runs[0].trial.schedule)
-        names = sorted(each.name for each in compared.outputs if each.differing)
+        _, words, names = differing(compared.outputs)
+        schedule = schedule_words(result.runs[0].trial.schedule)
         return Judgement(
             verdict=RunVerdict.NONDETERMINISTIC,
-            reason=(
-                f"emulated: {worst.differing:,} of {worst.elements:,} elements of {worst.name} "
-                f"differ between the schedules {schedule_words(first.trial.schedule)} and {other}"
-            ),
-            schedule=other,
+            reason=f"emulated: {words} between the schedules {first_words} and {schedule}",
+            schedule=schedule,
             reference=base.words,
             outputs=compared.outputs,
-            signature=signature_of(RunVerdict.NONDETERMINISTIC, f"differs: {', '.join(names)}"),
+            signature=signature_of(RunVerdict.NONDETERMINISTIC, names),
         )
     return None
 
@@ -474,16 +465,12 @@ def signature_of(verdict: RunVerdict, words: str) -> Signature:
     """What was executed, as a kind of failure; `words` without numbers of one run."""
     return Signature(
         rule=RULE,
-        stage=_STAGE,
+        stage=Stage.RUN.value,
         kind=verdict.value,
         failing_pass=None,
         code=None,
         template=template(words),
     )
-
-
-def _races(evidence: RunEvidence) -> list[Race]:
-    return [race for ran in (*evidence.runs, *evidence.garbage) for race in ran.races]
 
 
 # From a judgement to a row.
@@ -511,6 +498,6 @@ def run_row(cell: CellId, judgement: Judgement, **more: Any) -> RunRow:  # noqa:
 
 def as_document(row: RunRow) -> dict[str, Any]:
     """A row for JSON: the keys of a compiled cell (null where it was not), and the run's."""
-    compiled = {each.name: getattr(row.compiled, each.name, None) for each in fields(Row)}
+    compiled = {column.name: getattr(row.compiled, column.name, None) for column in fields(Row)}
     run = {name: getattr(row, name) for name in row.__struct_fields__ if name != "compiled"}
     return {**compiled, **run}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from harness.run.comparing import rounding_of, tolerance_of
+from harness.run.comparing import Array, as_tensor, rounding_of, tolerance_of
 from harness.run.jobs import Emulated, Emulation, Ran
 from harness.values.execution import Argument, ArgumentKind, Assertion
 
@@ -63,8 +63,9 @@ class Launch:
     @property
     def artifacts(self) -> set[str]:
         """The sha256 of all bytes that it is launched with and held to."""
-        said = [each.buffers for each in self.trusted] + [each.buffers for each in self.asserted]
-        return {name for buffers in (self.before, *said) for name in buffers if name}
+        trusted = [reference.buffers for reference in self.trusted]
+        asserted = [assertion.buffers for assertion in self.asserted]
+        return {name for buffers in (self.before, *trusted, *asserted) for name in buffers if name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +99,10 @@ class RunEvidence:
             views.setdefault(key, tensor)
         return list(views.values())
 
+    def values(self, tensor: Argument, buffers: Sequence[str | None]) -> Array:
+        """The elements of a tensor, where the launch's buffers are these (sha256)."""
+        return as_tensor(tensor, self.contents[buffers[tensor.buffer] or ""])
+
     def allowed(self, tensor: Argument) -> float:
         """How far values of a tensor may be apart."""
         return tolerance_of({*self.launch.types, tensor.dtype})
@@ -105,9 +110,7 @@ class RunEvidence:
     @property
     def rounding(self) -> float:
         """How far apart values may be by a few roundings alone."""
-        return _ROUNDINGS * rounding_of(
-            {*self.launch.types, *(each.dtype for each in self.tensors)}
-        )
+        return _ROUNDINGS * rounding_of([*self.launch.types, *(t.dtype for t in self.tensors)])
 
     def is_rounding(self, asserted: Assertion) -> bool:
         """Whether rounding explains how far apart the tensors are that an assertion compares."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,18 +13,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
+from msgspec import structs
 
-from gpu_emulator.values import LARGEST_SIZES, MOST_THREADS, Budget, Null, Pointer, Scalar
+from gpu_emulator.values import LARGEST_SIZES, MOST_THREADS, Budget, Pointer
 from harness.cells.places import CompileOptions, work
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench, content_key
 from harness.frontends.texts.ir_inputs import read_file, spelling
 from harness.io.files.reading import read_regular
-from harness.run.comparing import ELEMENTS, as_tensor, pack_float, pack_integer
+from harness.run.comparing import ELEMENTS, Array, pack_float, pack_integer
 from harness.run.emulating import emulate
 from harness.run.executing import Follow, executed_of, keep_execution
-from harness.run.jobs import Emulation, Given, JobBuffer, Passed, RunTrial
+from harness.run.jobs import Emulation, JobBuffer, Passed, RunTrial
 from harness.run.judging import judge
 from harness.run.launch import Launch, Trusted, evidence_of
 from harness.run.launching import (
@@ -103,22 +102,21 @@ def read_buffer(text: str) -> BufferWords:
     Raises:
         UsageError: it is none.
     """
-    found = _BUFFER.fullmatch(text)
-    if not found:
+    match = _BUFFER.fullmatch(text)
+    if not match:
         raise UsageError(
             f"--buffer {text}: write NAME=DTYPE[N], for example out=u32[128], x=f32[64]:random, "
             "y=f32[64]:0x3f800000 or z=f16[64]:z.npy"
         )
-    if found["type"] not in ELEMENTS:
-        known = ", ".join(ELEMENTS)
-        raise UsageError(f"--buffer {text}: no type {found['type']!r}; known are {known}")
-    fill = found["fill"] or ""
-    count = int(found["count"]) if found["count"] else None
+    kind, fill = match["type"], match["fill"] or ""
+    if kind not in ELEMENTS:
+        raise UsageError(f"--buffer {text}: no type {kind!r}; known are {', '.join(ELEMENTS)}")
+    count = int(match["count"]) if match["count"] else None
     if count is None and not fill.endswith(".npy"):
-        raise UsageError(f"--buffer {text}: say how many elements, for example {found['type']}[64]")
-    if count is not None and count * ELEMENTS[found["type"]].itemsize > LARGEST:
+        raise UsageError(f"--buffer {text}: say how many elements, for example {kind}[64]")
+    if count is not None and count * ELEMENTS[kind].itemsize > LARGEST:
         raise UsageError(f"--buffer {text}: more than {LARGEST >> 20} MiB are too large")
-    return BufferWords(name=found["name"], type=found["type"], count=count, fill=fill)
+    return BufferWords(name=match["name"], type=kind, count=count, fill=fill)
 
 
 def read_sizes(option: str, text: str) -> tuple[int, int, int]:
@@ -157,59 +155,46 @@ def assign(
     Raises:
         UsageError: more is given than there are parameters, or one is named twice.
     """
-    given: dict[int, RawArgument] = {}
-    left: list[tuple[str, BufferWords | None, str]] = []
-    everything: list[tuple[str, BufferWords | None, str]] = [
+    parameters = {parameter.name: parameter for parameter in entry.parameters}
+    arguments: dict[str, RawArgument] = {}
+    options: list[tuple[str, BufferWords | None, str]] = [
         *((buffer.name, buffer, "") for buffer in buffers),
         *((name, None, text) for name, text in scalars),
     ]
-    for name, buffer, text in everything:
-        place = _place_of(name, entry)
-        if place is None:
-            left.append((name, buffer, text))
-        elif place in given:
+
+    def by_name(name: str) -> EntryParameter | None:
+        is_number = name not in parameters and name.isdecimal() and int(name) < len(parameters)
+        return entry.parameters[int(name)] if is_number else parameters.get(name)
+
+    # Names of the user's own take the parameters that are left.
+    options.sort(key=lambda option: by_name(option[0]) is None)
+    for name, buffer, text in options:
+        parameter = by_name(name)
+        if parameter and parameter.name in arguments:
             raise UsageError(f"{name} is given twice")
-        else:
-            given[place] = _argument(name, entry.parameters[place], buffer, text)
-    for name, buffer, text in left:
-        place = next(
-            (
-                n
-                for n, each in enumerate(entry.parameters)
-                if n not in given
-                and (buffer is None or _may_point(each))
-                and (buffer is not None or not _points(each, ptx))
-            ),
-            None,
-        )
-        if place is None:
-            names = ", ".join(each.name for each in entry.parameters) or "none"
+        if parameter and buffer is not None and not _may_point(parameter):
+            raise UsageError(
+                f"--buffer {buffer}: the parameter `{parameter.words}` is not a pointer; use "
+                "--scalar"
+            )
+        rest = [each for each in entry.parameters if each.name not in arguments]
+        takes = [p for p in rest if (_may_point(p) if buffer else not _points(p, ptx))]
+        if not parameter and not takes:
+            names = ", ".join(parameters) or "none"
             raise UsageError(f"{name}: no parameter of {entry.name} is left; it has {names}")
-        given[place] = _argument(name, entry.parameters[place], buffer, text)
-    return [given.get(n) or _guess(each, ptx, threads) for n, each in enumerate(entry.parameters)]
-
-
-def _place_of(name: str, entry: Entry) -> int | None:
-    names = [each.name for each in entry.parameters]
-    if name in names:
-        return names.index(name)
-    return int(name) if name.isdecimal() and int(name) < len(names) else None
-
-
-def _argument(
-    name: str, parameter: EntryParameter, buffer: BufferWords | None, text: str
-) -> RawArgument:
-    if buffer is not None and not _may_point(parameter):
-        raise UsageError(
-            f"--buffer {buffer}: the parameter `{parameter.words}` is not a pointer; use --scalar"
+        parameter = parameter or takes[0]
+        arguments[parameter.name] = RawArgument(
+            name=name, parameter=parameter, buffer=buffer, scalar=text
         )
-    return RawArgument(name=name, parameter=parameter, buffer=buffer, scalar=text)
+    return [
+        arguments.get(parameter.name) or _guess(parameter, ptx, threads)
+        for parameter in entry.parameters
+    ]
 
 
 def _may_point(parameter: EntryParameter) -> bool:
-    return (
-        parameter.size == _POINTER_BYTES and parameter.count is None and (parameter.type[0] in "ub")
-    )
+    is_one = parameter.size == _POINTER_BYTES and parameter.count is None
+    return is_one and parameter.type[0] in "ub"
 
 
 def _points(parameter: EntryParameter, ptx: str) -> bool:
@@ -219,8 +204,8 @@ def _points(parameter: EntryParameter, ptx: str) -> bool:
     if not _may_point(parameter):
         return False
     name = re.escape(parameter.name)
-    for found in re.finditer(rf"ld\.param\.\w+\s+(%\w+)\s*,\s*\[\s*{name}\s*\]", ptx):
-        register = re.escape(found[1])
+    for load in re.finditer(rf"ld\.param\.\w+\s+(%\w+)\s*,\s*\[\s*{name}\s*\]", ptx):
+        register = re.escape(load[1])
         if re.search(rf"cvta[\w.:]*\s+%\w+\s*,\s*{register}\b|\[\s*{register}\b", ptx):
             return True
     return False
@@ -251,7 +236,6 @@ def pack_scalar(parameter: EntryParameter, text: str) -> bytes:
     Raises:
         UsageError: it is not a number, or too large.
     """
-    said = f"--scalar {parameter.name}={text}"
     try:
         if text.lower().startswith("0x"):
             return pack_integer(int(text, 16), parameter.size)
@@ -259,7 +243,9 @@ def pack_scalar(parameter: EntryParameter, text: str) -> bytes:
             return pack_float(float(text), parameter.type)
         return pack_integer(int(text, 0), parameter.size)
     except ValueError as error:
-        raise UsageError(f"{said}: no number that fits `{parameter.words}` ({error})") from error
+        raise UsageError(
+            f"--scalar {parameter.name}={text}: no number that fits `{parameter.words}` ({error})"
+        ) from error
 
 
 # A launch that goes with a file of PTX: what its entry is given, and what is held.
@@ -298,9 +284,9 @@ class PtxLaunch:
 
     def fits(self, entry: Entry) -> bool:
         """Whether an entry takes these arguments."""
-        block = entry.block
-        is_block = block is None or prod(block) == prod(self.block)
-        return is_block and tuple(each.type for each in entry.parameters) == self.parameters
+        is_block = entry.block is None or prod(entry.block) == prod(self.block)
+        types = tuple(parameter.type for parameter in entry.parameters)
+        return is_block and types == self.parameters
 
     def launched(
         self,
@@ -320,7 +306,7 @@ class PtxLaunch:
             cluster=self.cluster,
             dynamic_shared=self.shared,
             buffers=tuple(
-                replace(each, file=file) for each, file in zip(self.buffers, files, strict=True)
+                replace(buffer, file=file) for buffer, file in zip(self.buffers, files, strict=True)
             ),
             arguments=self.arguments,
             trials=tuple(trials),
@@ -358,14 +344,14 @@ def read_launch(data: bytes, name: str) -> PtxLaunch:
         UsageError: it is none.
     """
     try:
-        found = msgspec.json.decode(data, type=PtxLaunch)
+        launch = msgspec.json.decode(data, type=PtxLaunch)
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"--inputs {name}: no launch of `triage minimize --run`: {error}"
         ) from error
-    if found.schema != _SCHEMA:
-        raise UsageError(f"--inputs {name}: schema {found.schema} is not known, only {_SCHEMA} is")
-    return found
+    if launch.schema != _SCHEMA:
+        raise UsageError(f"--inputs {name}: schema {launch.schema} is not known, only {_SCHEMA} is")
+    return launch
 
 
 _SEED = 20_261_121
@@ -375,8 +361,6 @@ _EXTERN_SHARED = re.compile(r"\.extern\s+\.shared\b")
 _GUESSED_SHARED = 48 << 10
 """Bytes of dynamic shared memory that every GPU gives a block without being asked (CUDA C++
 Programming Guide, "Compute Capabilities")."""
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -464,31 +448,28 @@ async def run_ptx(
         InfrastructureError: the emulator's process cannot be started.
     """
     raw = raw_launch(path, entry, inputs, store, trials, budget, formal=formal)
-    launch = raw.launch
+    launch, cell = raw.launch, raw.cell(entry)
     for note in (*raw.notes, effort_words(launch.emulation, path.read_text())):
         tell(note)
     async with work(store, options) as (bench, number):
         emulated = await emulate(bench, launch.emulation, tell)
         evidence = evidence_of(launch, emulated.value, store.artifacts.get)
         executed = executed_of(
-            raw.named(raw.cell(entry)),
+            raw.named(cell),
             judge(evidence),
             emulated,
-            launch=raw.cell(entry).launch,
             ptx=launch.emulation.ptx,
             trace=await follow(bench, evidence, None) if follow else None,
         )
-        keep_execution(store, number, executed)
+        row = structs.replace(executed.row, launch=cell.launch)
+        keep_execution(store, number, replace(executed, row=row))
 
     def arrays(buffers: Sequence[str]) -> dict[str, Array]:
-        return {
-            each.name: as_tensor(each, evidence.contents[buffers[each.buffer]])
-            for each in launch.tensors
-            if each.buffer < len(buffers)
-        }
+        tensors = [tensor for tensor in launch.tensors if tensor.buffer < len(buffers)]
+        return {tensor.name: evidence.values(tensor, buffers) for tensor in tensors}
 
     return RawReport(
-        row=executed.row,
+        row=row,
         notes=raw.notes,
         before=arrays(launch.before),
         after=arrays(evidence.ran[0].buffers if evidence.ran else ()),
@@ -512,13 +493,17 @@ def raw_launch(
     """
     text = read_file(path, entry).data.decode()
     try:
-        maker = _Maker(path=path, inputs=inputs, found=read_entry(text, entry), store=store)
+        head = read_entry(text, entry)
     except EntryError as error:
         raise UsageError(f"{path}: {error}") from error
-    launch = maker.launch(trials, budget)
-    return RawLaunch(
-        path=path, inputs=inputs, launch=replace(launch, formal=formal), notes=tuple(maker.notes)
-    )
+    notes: list[str] = []
+    if inputs.launch:
+        launch = _as_written(inputs.launch, head, inputs.folder, store, trials, budget)
+    else:
+        launch = _as_named(text, head, inputs, store, trials, budget, notes)
+    emulation = replace(launch.emulation, ptx=store.artifacts.put(path.read_bytes()))
+    launch = replace(launch, emulation=emulation, formal=formal)
+    return RawLaunch(path=path, inputs=inputs, launch=launch, notes=tuple(notes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -544,9 +529,9 @@ class RawLaunch(LaunchSource):
 
     def named(self, cell: CellId) -> CellId:
         """The cell with a name for its inputs: other inputs are another question."""
-        wanted = self.launch.emulation
-        given = (wanted.buffers, wanted.arguments, wanted.grid, wanted.block)
-        key = content_key(given=msgspec.to_builtins(given), expected=self.inputs.expected)
+        launch = self.launch.emulation
+        inputs = (launch.buffers, launch.arguments, launch.grid, launch.block)
+        key = content_key(given=msgspec.to_builtins(inputs), expected=self.inputs.expected)
         return replace(cell, launch=f"ptx:inputs={key[:8]}")
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
@@ -554,107 +539,108 @@ class RawLaunch(LaunchSource):
         return self.launch
 
 
-@dataclass(slots=True, kw_only=True)
-class _Maker:
-    path: Path
-    inputs: RawInputs
-    found: Entry
-    store: Store
-    notes: list[str] = field(default_factory=list)
-
-    def launch(self, trials: Sequence[RunTrial], budget: Budget) -> Launch:
-        put, entry, folder = self.store.artifacts.put, self.found, self.inputs.folder
-        ptx = put(self.path.read_bytes())
-        if written := self.inputs.launch:
-            return self._as_written(written, ptx, trials, budget)
-        text = self.path.read_bytes().decode()
-        if self.inputs.block and entry.block not in (None, self.inputs.block):
-            wanted = ",".join(map(str, entry.block or ()))
-            raise UsageError(f"--block: {entry.name} wants blocks of {wanted} (.reqntid)")
-        grid = self.inputs.grid or (1, 1, 1)
-        block = self.inputs.block or entry.block or (_LANES, 1, 1)
-        if not self.inputs.grid:
-            self.notes.append("guessed: --grid 1")
-        if not self.inputs.block and not entry.block:
-            self.notes.append(f"guessed: --block {_LANES}")
-        shared = self.inputs.shared
-        if shared is None:
-            shared = _GUESSED_SHARED if _EXTERN_SHARED.search(text) else 0
-            self.notes += [f"guessed: --shared {shared}"] if shared else []
-        threads = math.prod(grid) * math.prod(block)
-        arguments = assign(entry, text, self.inputs.buffers, self.inputs.scalars, threads)
-        tensors: list[Argument] = []
-        buffers: list[JobBuffer] = []
-        given: list[Given] = []
-        for argument in arguments:
-            if argument.is_guess:
-                self.notes.append(f"guessed: {argument.words}")
-            elif argument.name != argument.parameter.name:
-                self.notes.append(f"{argument.name} is the parameter {argument.parameter.name}")
-            if argument.buffer is None:
-                is_null = argument.scalar == "null"
-                raw = b"" if is_null else pack_scalar(argument.parameter, argument.scalar)
-                given.append(Null() if is_null else Scalar(raw=raw))
-                continue
-            number, name = len(buffers), argument.buffer.name
-            values = _values(argument.buffer, number, folder)
-            data = values.tobytes()
-            tensors.append(
-                Argument(
-                    name=name,
-                    kind=ArgumentKind.TENSOR,
-                    buffer=number,
-                    dtype=argument.buffer.type,
-                    shape=(len(values),),
-                    strides=(1,),
-                )
+def _as_named(
+    text: str,
+    entry: Entry,
+    inputs: RawInputs,
+    store: Store,
+    trials: Sequence[RunTrial],
+    budget: Budget,
+    notes: list[str],
+) -> Launch:
+    """A launch as options say it; `notes` gets what is guessed."""
+    if inputs.block and entry.block not in (None, inputs.block):
+        sizes = ",".join(map(str, entry.block or ()))
+        raise UsageError(f"--block: {entry.name} wants blocks of {sizes} (.reqntid)")
+    grid = inputs.grid or (1, 1, 1)
+    block = inputs.block or entry.block or (_LANES, 1, 1)
+    if not inputs.grid:
+        notes.append("guessed: --grid 1")
+    if not inputs.block and not entry.block:
+        notes.append(f"guessed: --block {_LANES}")
+    shared = inputs.shared
+    if shared is None:
+        shared = _GUESSED_SHARED if _EXTERN_SHARED.search(text) else 0
+        notes += [f"guessed: --shared {shared}"] if shared else []
+    tensors: list[Argument] = []
+    buffers: list[JobBuffer] = []
+    arguments: list[Passed] = []
+    for argument in assign(entry, text, inputs.buffers, inputs.scalars, prod(grid) * prod(block)):
+        if argument.is_guess:
+            notes.append(f"guessed: {argument.words}")
+        elif argument.name != argument.parameter.name:
+            notes.append(f"{argument.name} is the parameter {argument.parameter.name}")
+        if argument.buffer is None:
+            is_null = argument.scalar == "null"
+            raw = None if is_null else pack_scalar(argument.parameter, argument.scalar)
+            arguments.append(Passed(scalar=raw))
+            continue
+        number, name = len(buffers), argument.buffer.name
+        values = _values(argument.buffer, number, inputs.folder)
+        sha256 = store.artifacts.put(values.tobytes())
+        tensors.append(
+            Argument(
+                name=name,
+                kind=ArgumentKind.TENSOR,
+                buffer=number,
+                dtype=argument.buffer.type,
+                shape=(len(values),),
+                strides=(1,),
             )
-            buffers.append(JobBuffer(name=name, file=put(data), size=len(data)))
-            given.append(Pointer(allocation=number))
-        emulation = Emulation(
-            ptx=ptx,
-            entry=entry.name,
-            grid=grid,
-            block=block,
-            cluster=(1, 1, 1),
-            dynamic_shared=shared,
-            buffers=tuple(buffers),
-            arguments=tuple(map(Passed.of, given)),
-            trials=tuple(trials),
-            budget=budget,
         )
-        return Launch(emulation=emulation, tensors=tuple(tensors), trusted=self._expected(tensors))
+        buffers.append(JobBuffer(name=name, file=sha256, size=values.nbytes))
+        arguments.append(Passed(pointer=Pointer(allocation=number)))
+    emulation = Emulation(
+        ptx="",
+        entry=entry.name,
+        grid=grid,
+        block=block,
+        cluster=(1, 1, 1),
+        dynamic_shared=shared,
+        buffers=tuple(buffers),
+        arguments=tuple(arguments),
+        trials=tuple(trials),
+        budget=budget,
+    )
+    trusted = _expected(inputs, tensors, store)
+    return Launch(emulation=emulation, tensors=tuple(tensors), trusted=trusted)
 
-    def _as_written(
-        self, written: PtxLaunch, ptx: str, trials: Sequence[RunTrial], budget: Budget
-    ) -> Launch:
-        put, folder = self.store.artifacts.put, self.inputs.folder
-        if not written.fits(self.found):
-            wanted = ", ".join(f".{each}" for each in written.parameters) or "none"
-            raise UsageError(f"--inputs: {self.found.name} must have the parameters {wanted}")
-        files: list[str | None] = []
-        for number, each in enumerate(written.buffers):
-            words = BufferWords(name=each.name, type="u8", count=each.size, fill=each.file or "")
-            data = _values(words, number, folder).tobytes() if each.file else None
-            files.append(None if data is None else put(data))
-        for must in written.expected_bytes.values():
-            put(must)
-        launch = written.launched(self.found.name, files, trials, budget)
-        return replace(launch, emulation=replace(launch.emulation, ptx=ptx))
 
-    def _expected(self, tensors: Sequence[Argument]) -> tuple[Trusted, ...]:
-        """What the user says that buffers must hold; all others may hold what they do."""
-        by_name = {tensor.name: tensor for tensor in tensors}
-        expected: list[str | None] = [None] * len(tensors)
-        for name, file in self.inputs.expected:
-            if name not in by_name:
-                raise UsageError(f"--expect {name}={file}: no buffer has this name")
-            [count] = by_name[name].shape
-            words = BufferWords(name=name, type=by_name[name].dtype, count=count, fill=file)
-            values = _from_file(words, self.inputs.folder / file)
-            expected[by_name[name].buffer] = self.store.artifacts.put(values.tobytes())
-        files = ", ".join(file for _, file in self.inputs.expected)
-        return (Trusted(words=files, buffers=tuple(expected), is_final=True),) if files else ()
+def _as_written(
+    written: PtxLaunch,
+    entry: Entry,
+    folder: Path,
+    store: Store,
+    trials: Sequence[RunTrial],
+    budget: Budget,
+) -> Launch:
+    put = store.artifacts.put
+    if not written.fits(entry):
+        types = ", ".join(f".{kind}" for kind in written.parameters) or "none"
+        raise UsageError(f"--inputs: {entry.name} must have the parameters {types}")
+    files: list[str | None] = []
+    for buffer in written.buffers:
+        path = buffer.file or ""
+        words = BufferWords(name=buffer.name, type="u8", count=buffer.size, fill=path)
+        files.append(put(_from_file(words, folder / path).tobytes()) if path else None)
+    for data in written.expected_bytes.values():
+        put(data)
+    return written.launched(entry.name, files, trials, budget)
+
+
+def _expected(inputs: RawInputs, tensors: Sequence[Argument], store: Store) -> tuple[Trusted, ...]:
+    """What the user says that buffers must hold; all others may hold what they do."""
+    by_name = {tensor.name: tensor for tensor in tensors}
+    expected: list[str | None] = [None] * len(tensors)
+    for name, file in inputs.expected:
+        if name not in by_name:
+            raise UsageError(f"--expect {name}={file}: no buffer has this name")
+        [count] = by_name[name].shape
+        words = BufferWords(name=name, type=by_name[name].dtype, count=count, fill=file)
+        values = _from_file(words, inputs.folder / file)
+        expected[by_name[name].buffer] = store.artifacts.put(values.tobytes())
+    files = ", ".join(file for _, file in inputs.expected)
+    return (Trusted(words=files, buffers=tuple(expected), is_final=True),) if files else ()
 
 
 def _values(words: BufferWords, number: int, folder: Path) -> Array:

@@ -33,7 +33,7 @@ from harness.run.gpu.evaluating import Together, judge_trip
 from harness.run.gpu.judging import read_freedom
 from harness.run.gpu.packing import Destination, place_of, travel
 from harness.run.gpu.standalone import PROGRAM, Expected, standalone_program
-from harness.run.gpu.trip import Gathering, Trip, leveled
+from harness.run.gpu.trip import Trip, leveled
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, evidence_of
 from harness.run.launching import LaunchSource
@@ -132,7 +132,6 @@ class MeasuredPtx(LaunchSource):
         return await self._launched(self.bench, texts)
 
     async def _launched(self, bench: Workbench, texts: Sequence[str]) -> list[tuple[Executed, ...]]:
-        gathering = Gathering(how=Trip(command=""))
         cells = []
         for text in texts:
             wanted = self._given(text, bench).emulation
@@ -140,8 +139,7 @@ class MeasuredPtx(LaunchSource):
                 (bench, replace(cell, raw_ptx=wanted.ptx, entry=wanted.entry))
                 for cell in self.cells
             ]
-        await gathering.add(self, cells)
-        trip = gathering.trip()
+        trip = await Trip(command="").with_cells(self, cells)
         answers = await travel(bench, trip, self.destination)
         done = await judge_trip(bench, trip, answers, lambda _: None)
         many = len(self.cells)

@@ -13,7 +13,6 @@ from typing import Generic, TypeAlias, TypeVar
 import msgspec
 
 from gpu_emulator.values import Budget, Checks
-from harness.cells.evaluate import Evaluated
 from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
@@ -22,13 +21,13 @@ from harness.run.emulating import emulate
 from harness.run.executing import Executed, Executor, keep_execution
 from harness.run.gpu.device.execute import GLIMPSE, glimpse_places
 from harness.run.gpu.judging import (
-    Glimpsed,
+    CubinDigest,
     Referee,
     Variant,
     filled_variants,
-    held_together,
     judge_digests,
     judge_measured,
+    judge_together,
     moved_variants,
     numbers_of,
     read_freedom,
@@ -43,7 +42,7 @@ from harness.run.gpu.packing import (
     travel,
     write_pack,
 )
-from harness.run.gpu.trip import Gathering, ShapedLaunches, Trip, TripCase
+from harness.run.gpu.trip import ShapedLaunches, Trip, TripCase
 from harness.run.jobs import RunTrial
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import Launch, evidence_of
@@ -52,11 +51,10 @@ from harness.run.raw_ptx import RawInputs, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError, UsageError
-from harness.values.execution import RunRow, RunVerdict, SanitizerFacts
+from harness.values.execution import RunRow, RunVerdict
 from harness.values.kernel import Repro
 from harness.values.timing import time_of
 from harness.values.toolchain import GPU
-from harness.values.verdict import Stage, VerdictKind
 
 # Questions one by one, trips to a GPU many at a time: what is asked together travels together.
 
@@ -76,7 +74,7 @@ class Together(Generic[Q, A]):
 
     trip: Callable[[Sequence[Q]], Awaitable[Sequence[A]]]
     trips: int = 0
-    _asked: list[tuple[Q, asyncio.Future[A]]] = field(default_factory=list)
+    _waiting: list[tuple[Q, asyncio.Future[A]]] = field(default_factory=list)
     _next: asyncio.Task[None] | None = None
     _travelling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -87,7 +85,7 @@ class Together(Generic[Q, A]):
             TriageError: the trip failed.
         """
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._asked.append((question, answer))
+        self._waiting.append((question, answer))
         if self._next is not None:
             self._next.cancel()
         self._next = asyncio.create_task(self._wait())
@@ -98,28 +96,25 @@ class Together(Generic[Q, A]):
         async with self._travelling:
             # From here on another question does not put it off, and begins the next trip.
             self._next = None
-            asked, self._asked = [each for each in self._asked if not each[1].done()], []
-            if asked:
-                await self._travel(asked)
+            pairs, self._waiting = [pair for pair in self._waiting if not pair[1].done()], []
+            if pairs:
+                await self._travel(pairs)
 
-    async def _travel(self, asked: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
+    async def _travel(self, pairs: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
         self.trips += 1
         try:
-            found = await self.trip([question for question, _ in asked])
-            for (_, answer), each in zip(asked, found, strict=True):
+            results = await self.trip([question for question, _ in pairs])
+            for (_, answer), result in zip(pairs, results, strict=True):
                 if not answer.done():
-                    answer.set_result(each)
+                    answer.set_result(result)
         except TriageError as error:
-            for _, answer in asked:
+            for _, answer in pairs:
                 if not answer.done():
                     answer.set_exception(error)
         finally:
             # None keeps waiting where the trip ended in another way.
-            for _, answer in asked:
+            for _, answer in pairs:
                 answer.cancel()
-
-
-_Asked = tuple[Workbench, PlannedCell]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,7 +131,7 @@ class OnGpu(Executor):
     tell: Callable[[str], None]
     command: str
     device: str = ""
-    _together: Together[_Asked, Executed] = field(init=False)
+    _together: Together[tuple[Workbench, PlannedCell], Executed] = field(init=False)
 
     def __post_init__(self) -> None:
         """What is asked for together travels together."""
@@ -146,10 +141,8 @@ class OnGpu(Executor):
         """As in `Executor`; `TriageError` where no results came back."""
         return await self._together.ask((bench, cell))
 
-    async def _trip(self, asked: Sequence[_Asked]) -> list[Executed]:
-        gathering = Gathering(how=Trip(command=self.command))
-        await gathering.add(self.source, asked)
-        trip = gathering.trip()
+    async def _trip(self, cells: Sequence[tuple[Workbench, PlannedCell]]) -> list[Executed]:
+        trip = await Trip(command=self.command).with_cells(self.source, cells)
         keep_trip(self.bench.store, trip)
         self.tell(f"{len(trip.carried)} cubins on {self.destination.name}")
         answers = await travel(self.bench, trip, self.destination)
@@ -244,29 +237,28 @@ async def import_results(
 
 
 async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str], None]) -> Trip:
-    gathering = Gathering(how=question.how)
+    trip = question.how
     for selection in question.selections:
         try:
-            await _gather_one(question, bench, selection, gathering, tell)
+            trip = await _with_selection(trip, question, bench, selection, tell)
         except TriageError as error:
             # At their own shapes, what cannot be captured leaves the others.
             if selection.repro.ptx or not question.measure or len(question.selections) == 1:
                 raise
             tell(f"{selection.repro.name}: left out: {error}")
-    trip = gathering.trip()
     if not trip.carried:
         why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")
         raise EmptySelectionError(f"--on gpu: no cubin to launch: {why}")
     return trip
 
 
-async def _gather_one(
+async def _with_selection(
+    trip: Trip,
     question: GpuQuestion,
     bench: Workbench,
     selection: Selection,
-    gathering: Gathering,
     tell: Callable[[str], None],
-) -> None:
+) -> Trip:
     trials, budget = question.trials, question.budget
     is_shaped = question.measure and selection.repro.ptx is None
     source: LaunchSource = ShapedLaunches()
@@ -281,39 +273,41 @@ async def _gather_one(
     else:
         selection = small_selection(selection)
     for place in places_of(selection):
-        one = replace(
+        single = replace(
             selection,
             launches=(place.launch,),
             targets=(place.target,),
             compilers=(place.compiler,),
         )
-        if not selection.repro.ptx and not is_shaped:
-            source = RecordedLaunch(
-                bench=bench, selection=one, tell=tell, trials=trials, budget=budget
-            )
         if is_shaped:
             tell(f"{selection.repro.name}: {place.launch.label} on {place.target}")
-        plan = await plan_launch(bench, one.place())
+        elif not selection.repro.ptx:
+            source = RecordedLaunch(
+                bench=bench, selection=single, tell=tell, trials=trials, budget=budget
+            )
+        plan = await plan_launch(bench, single.place())
         try:
             cells = [(bench, cell) for cell in plan.cells]
-            await gathering.add(source, cells, question.levels, is_witnessed=not is_shaped)
+            trip = await trip.with_cells(source, cells, question.levels, is_witnessed=not is_shaped)
         finally:
             for session in filter(None, {plan.session, *source.sessions()}):
                 await bench.sessions.close(session)
         if question.measure:
-            gathering.time_new()
+            trip = trip.timed()
+    return trip
 
 
-def _report(store: Store, trip: Trip, answers: Answers, executed: Sequence[Executed]) -> GpuReport:
+def _report(store: Store, trip: Trip, answers: Answers, results: Sequence[Executed]) -> GpuReport:
     number = store.begin_run(trip.command)
-    for each in executed:
-        keep_execution(store, number, each)
+    for executed in results:
+        keep_execution(store, number, executed)
     store.finish_run(number)
     notes: tuple[str, ...] = ()
     if not answers.is_whole:
-        done = len(answers.runs)
-        notes = (f"the results were cut off: {done} of {len(trip.carried)} cubins were launched",)
-    return GpuReport(rows=tuple(each.row for each in executed), device=answers.gpu, notes=notes)
+        count = len(answers.runs)
+        notes = (f"the results were cut off: {count} of {len(trip.carried)} cubins were launched",)
+    rows = tuple(executed.row for executed in results)
+    return GpuReport(rows=rows, device=answers.gpu, notes=notes)
 
 
 # From answers to rows: each launch is emulated, and its cubins are judged.
@@ -337,14 +331,14 @@ def find_trip(store: Store, pack: str) -> Trip:
     Raises:
         UsageError: no pack of this store has it.
     """
-    found = store.get_evidence(_KIND, pack)
-    if found is None:
+    record = store.get_evidence(_KIND, pack)
+    if record is None:
         raise UsageError(
             f"the results are of the pack {pack[:12]}, which was not written from these results "
             "(TRIAGE_HOME); import them where `--pack` was given"
         )
     try:
-        return msgspec.json.decode(found.body, type=Trip)
+        return msgspec.json.decode(record.body, type=Trip)
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"the pack {pack[:12]} was written by another version of this program: {error}"
@@ -355,72 +349,67 @@ async def judge_trip(
     bench: Workbench, trip: Trip, answers: Answers, tell: Callable[[str], None]
 ) -> list[Executed]:
     """Judge every case that was asked for, in their order."""
-    numbers = {id(case): number for number, case in enumerate(trip.carried)}
+    carried = trip.carried
 
     async def judged(index: int, launch: Launch) -> list[_Judged]:
-        cases = [case for case in trip.carried if case.launch == index]
-        measured = [
-            Measured(
-                words=case.words,
-                runs=tuple(answers.runs.get(number, ())),
-                times=answers.times.get(number),
-                checks=tuple(answers.checks.get(number, ())),
-            )
-            for case, number in ((case, numbers[id(case)]) for case in cases)
-        ]
+        numbers = [number for number, case in enumerate(carried) if case.launch == index]
+        measured = [answers.measured(number, carried[number].words) for number in numbers]
         if launch.digest:
             ptx = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
             buffers = launch.emulation.buffers
-            judgements = [judge_digests(each, buffers, ptx, answers.gpu) for each in measured]
-        elif cases:
+            judgements = [judge_digests(case, buffers, ptx, answers.gpu) for case in measured]
+        else:
             referee = await _referee(bench, launch, answers, measured, tell)
             judgements = judge_measured(measured, referee, answers.gpu)
-        else:
-            judgements = []
+        cases = [carried[number] for number in numbers]
         return list(zip(cases, measured, judgements, strict=True))
 
     parts = await asyncio.gather(*(judged(*pair) for pair in enumerate(trip.launches)))
-    found = {
+    results = {
         id(case): _executed(case, judgement, answers.gpu, measured)
-        for case, measured, judgement in _together(bench.store, trip, list(itertools.chain(*parts)))
+        for case, measured, judgement in _with_peers(bench.store, trip, [*itertools.chain(*parts)])
     }
     for case in trip.cases:
         if case.problem:
             judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=case.problem)
-            found[id(case)] = _executed(case, judgement, answers.gpu, None)
-    return [found[id(case)] for case in trip.cases if not case.is_witness]
+            results[id(case)] = _executed(case, judgement, answers.gpu, Measured(words=""))
+    return [results[id(case)] for case in trip.cases if not case.is_witness]
 
 
-def _together(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
+def _with_peers(store: Store, trip: Trip, judged: Sequence[_Judged]) -> list[_Judged]:
     """With what cubins say of one another whose values did not come back."""
-    seen: dict[int, Glimpsed] = {}
+    digests: dict[int, CubinDigest] = {}
     for number, (case, measured, judgement) in enumerate(judged):
         launch = trip.launches[case.launch or 0]
         if not launch.digest or judgement.verdict is not RunVerdict.RAN:
             continue
         options = front_end(case.compiled.compiler).options
         config = {name: value for name, value in case.cell.config.items if name not in options}
-        buffers = launch.emulation.buffers
-        left = numbers_of(measured.ended[0].glimpses, launch.tensors, buffers)
-        if not left or not case.cubin:
+        buffers, glimpses = launch.emulation.buffers, measured.ended[0].glimpses
+        numbers = numbers_of(glimpses, launch.tensors, buffers)
+        if not numbers or not case.cubin:
             continue
-        places = tuple((each.name, each.file, each.size) for each in buffers)
+        places = tuple((buffer.name, buffer.file, buffer.size) for buffer in buffers)
         changed = {
-            each.name
-            for each, digits in zip(buffers, measured.ended[0].glimpses, strict=False)
-            if not each.file or glimpse_before(store.artifacts.get(each.file), each.size) != digits
+            buffer.name
+            for buffer, digits in zip(buffers, glimpses, strict=False)
+            if not buffer.file
+            or glimpse_before(store.artifacts.get(buffer.file), buffer.size) != digits
         }
-        seen[number] = Glimpsed(
-            place=(case.cell.kernel, case.cell.launch, str(config), places, tuple(left)),
+        digests[number] = CubinDigest(
+            place=(case.cell.kernel, case.cell.launch, str(config), places, tuple(numbers)),
             cubin=case.cubin,
             words=f"{case.cell.config.label} by {case.words}",
             judgement=judgement,
             types=frozenset(launch.types),
-            numbers=left,
-            changed=frozenset(changed & left.keys()),
+            numbers=numbers,
+            changed=frozenset(changed & numbers.keys()),
         )
-    held = dict(zip(seen, held_together(list(seen.values())), strict=True))
-    return [(*each[:2], held.get(number, each[2])) for number, each in enumerate(judged)]
+    judgements = dict(zip(digests, judge_together(list(digests.values())), strict=True))
+    return [
+        (case, measured, judgements.get(number, judgement))
+        for number, (case, measured, judgement) in enumerate(judged)
+    ]
 
 
 def glimpse_before(data: bytes, size: int) -> str:
@@ -438,74 +427,49 @@ async def _referee(
 ) -> Referee:
     """What the emulator says of a launch; of variants of its PTX too, where that matters."""
     tell(f"{launch.emulation.entry}: the emulator executes the PTX")
-    emulated = (await emulate(bench, launch.emulation)).value
-    text = bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
-    evidence = evidence_of(launch, emulated, bench.store.artifacts.get)
+    get = bench.store.artifacts.get
+    text = get(launch.emulation.ptx).decode(errors="replace")
+    evidence = evidence_of(launch, (await emulate(bench, launch.emulation)).value, get)
     referee = Referee(
-        evidence=evidence,
+        evidence=replace(evidence, contents={**evidence.contents, **answers.blobs}),
         judgement=judge(evidence),
         freedom=read_freedom(text),
-        contents={**evidence.contents, **answers.blobs},
     )
     if not referee.needs_variants(measured):
         return referee
     moved = await _variants(bench, launch, moved_variants(text))
     filled = await _variants(bench, launch, filled_variants(text))
-    more = {name for buffers in (*moved, *filled) for name in buffers or ()}
-    read = {name: bench.store.artifacts.get(name) for name in more}
-    return replace(referee, moved=moved, filled=filled, contents={**referee.contents, **read})
+    contents = {name: get(name) for buffers in (*moved, *filled) for name in buffers or ()}
+    evidence = replace(evidence, contents={**referee.evidence.contents, **contents})
+    return replace(referee, evidence=evidence, moved=moved, filled=filled)
 
 
 async def _variants(bench: Workbench, launch: Launch, texts: Sequence[str]) -> tuple[Variant, ...]:
     """The buffers after each of these programs was emulated in place of the launch's."""
-    found: list[Variant] = []
+    variants: list[Variant] = []
     for text in texts:
         trial = replace(launch.emulation.trials[0], checks=Checks())
-        wanted = replace(
-            launch.emulation, ptx=bench.store.artifacts.put(text.encode()), trials=(trial,)
-        )
-        emulated = (await emulate(bench, wanted)).value
-        ended = emulated.runs and emulated.runs[0].ended
-        found.append(emulated.runs[0].buffers if ended else None)
-    return tuple(found)
+        sha256 = bench.store.artifacts.put(text.encode())
+        emulation = replace(launch.emulation, ptx=sha256, trials=(trial,))
+        runs = (await emulate(bench, emulation)).value.runs
+        variants.append(runs[0].buffers if runs and runs[0].ended else None)
+    return tuple(variants)
 
 
-def _executed(
-    case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Measured | None
-) -> Executed:
-    seconds = [run.seconds for run in measured.runs if run.seconds] if measured else []
-    times = measured.times if measured and measured.times else None
-    compiled = case.compiled
+def _executed(case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Measured) -> Executed:
+    seconds = [run.seconds for run in measured.runs if run.seconds]
+    times = measured.times
     row = run_row(
         case.cell,
         replace(judgement, races=()),
-        triton=compiled.triton,
+        triton=case.compiled.triton,
         on=GPU,
         device=gpu.name,
         seconds=round(sum(seconds), 6) if seconds else None,
         time_ms=time_of(times.ms, times.sm_mhz) if times else None,
         time_samples=times.ms if times else (),
         sm_mhz=times.sm_mhz if times else (),
-        sanitizers=tuple(
-            SanitizerFacts(tool=each.tool, errors=each.errors, words=each.words)
-            for each in (measured.checks if measured else ())
-        ),
-        compiled=compiled,
+        sanitizers=measured.checks,
+        compiled=case.compiled,
     )
-    # A result like any other: what was compiled, with the verdict of the run.
-    kind = VerdictKind(row.run.value)
-    result = replace(
-        compiled,
-        cell=row.cell,
-        short=row.short,
-        launch=row.launch,
-        verdict=kind,
-        reason=row.run_reason,
-        stage=None if kind.compiles else Stage.RUN.value,
-        signature=row.run_signature,
-        code=None,
-        seconds=row.seconds,
-        time_ms=row.time_ms,
-    )
-    done = Evaluated(row=result, evidence={}, signature=judgement.signature)
-    return Executed(row=row, done=done)
+    return Executed.of(row, case.compiled, judgement.signature)

@@ -9,7 +9,7 @@ contraction or on registers that nothing wrote accuses no cubin.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -20,13 +20,14 @@ from msgspec import structs
 from gpu_emulator.ptx.text.document import Document, Statement, StatementKind, parse, statement
 from gpu_emulator.ptx.text.facts import Instruction
 from gpu_emulator.ptx.text.registers import read_registers, undefined_reads, without_scopes
-from harness.run.comparing import ELEMENTS, Difference, as_tensor, compare, near, tolerance_of
+from harness.run.comparing import ELEMENTS, Difference, compare, near, tolerance_of
 from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.jobs import JobBuffer
 from harness.run.judging import (
     BY_VALUE,
     EMULATOR_WORDS,
     Judgement,
+    differing,
     output_facts,
     schedule_words,
     signature_of,
@@ -105,69 +106,74 @@ class Freedom:
 def read_freedom(ptx: str) -> Freedom:
     """What a module leaves open, in whichever of its functions."""
     document = parse(ptx)
-    moved: list[str] = []
-    unmoved: list[str] = []
-    for _, one in _free(document):
-        (moved if _mover(one) else unmoved).append(one.opcode)
+    moved: dict[str, None] = {}
+    unmoved: dict[str, None] = {}
+    for _, instruction in _free(document):
+        (moved if _mover(instruction) else unmoved)[instruction.opcode] = None
+    plain = without_scopes(document)
+    reads = [read for function in plain.functions for read in undefined_reads(plain, function)]
     return Freedom(
-        moved=tuple(dict.fromkeys(moved)),
-        unmoved=tuple(dict.fromkeys(unmoved)),
-        undefined=tuple(_undefined(without_scopes(document))),
-        has_floats=any(
-            _FLOAT.match(word) for _, one in document.instructions for word in one.modifiers
-        ),
+        moved=tuple(moved),
+        unmoved=tuple(unmoved),
+        undefined=tuple(dict.fromkeys(read.register for read in reads)),
+        has_floats=any(map(_has_float, (instruction for _, instruction in document.instructions))),
     )
 
 
 def _free(document: Document) -> Iterator[tuple[int, Instruction]]:
     """The instructions whose result is not specified to the bit."""
     instructions = document.instructions
-    adds = any(_is_contracted(one) and one.base != "mul" for _, one in instructions)
-    for place, one in instructions:
-        is_product = adds and one.base == "mul" and _is_contracted(one)
-        if is_product or _is_approximate(one) or _is_unordered(one):
-            yield place, one
+    adds = any(_is_contracted(addend) and addend.base != "mul" for _, addend in instructions)
+    for place, instruction in instructions:
+        is_product = adds and instruction.base == "mul" and _is_contracted(instruction)
+        if is_product or _is_approximate(instruction) or _is_unordered(instruction):
+            yield place, instruction
 
 
-def _type(one: Instruction) -> str:
-    return one.modifiers[-1] if one.modifiers else ""
+def _type(instruction: Instruction) -> str:
+    return instruction.modifiers[-1] if instruction.modifiers else ""
 
 
-def _is_contracted(one: Instruction) -> bool:
-    is_float = bool(_FLOAT.match(_type(one)))
-    return one.base in _CONTRACTED and is_float and not _ROUNDINGS & set(one.modifiers)
+def _has_float(instruction: Instruction) -> bool:
+    return any(map(_FLOAT.match, instruction.modifiers))
 
 
-def _is_approximate(one: Instruction) -> bool:
-    words = set(one.modifiers)
-    return one.base in _ALWAYS_APPROXIMATE or "approx" in words or "full" in words
+def _is_contracted(instruction: Instruction) -> bool:
+    is_float = _FLOAT.match(_type(instruction)) and instruction.base in _CONTRACTED
+    return bool(is_float) and not _ROUNDINGS & set(instruction.modifiers)
 
 
-def _is_unordered(one: Instruction) -> bool:
+def _is_approximate(instruction: Instruction) -> bool:
+    words = {"approx", "full"} & set(instruction.modifiers)
+    return instruction.base in _ALWAYS_APPROXIMATE or bool(words)
+
+
+def _is_unordered(instruction: Instruction) -> bool:
     """Sums of floating-point numbers in an order of the chip's own."""
-    if one.base in _ATOMIC:
-        return any(_FLOAT.match(word) for word in one.modifiers)
-    return one.base in _TENSOR_CORES and bool(_MULTIPLIES & {one.base, *one.modifiers})
+    if instruction.base in _ATOMIC:
+        return _has_float(instruction)
+    words = _MULTIPLIES & {instruction.base, *instruction.modifiers}
+    return instruction.base in _TENSOR_CORES and bool(words)
 
 
-def _mover(one: Instruction) -> Callable[[int], list[str]] | None:
+def _mover(instruction: Instruction) -> Callable[[int], list[str]] | None:
     """The instructions that move the result up (0) or down (1); None where none can."""
-    kind = _type(one)
-    if kind not in _FACTORS or len(one.writes) != 1:
+    kind = _type(instruction)
+    if kind not in _FACTORS or len(instruction.writes) != 1:
         return None
-    [result] = one.writes
+    [result] = instruction.writes
     factors = _FACTORS[kind]
-    if one.base == "tanh":
+    if instruction.base == "tanh":
         factors = _OF_TANH
-    elif kind == "f64" and not _is_approximate(one):
+    elif kind == "f64" and not _is_approximate(instruction):
         factors = _EXACT_F64
-    summands = _SUMMANDS.get(one.base)
+    summands = _SUMMANDS.get(instruction.base)
 
     def move(sign: int) -> list[str]:
         lines = [f"mul.rn.{kind} {result}, {result}, {factors[sign]};"]
         if summands:
             lines.append(f"add.rn.{kind} {result}, {result}, {summands[sign]};")
-        return [f"{one.guard} {line}".strip() for line in lines]
+        return [f"{instruction.guard} {line}".strip() for line in lines]
 
     return move
 
@@ -175,30 +181,21 @@ def _mover(one: Instruction) -> Callable[[int], list[str]] | None:
 def moved_variants(ptx: str) -> list[str]:
     """The program with what it leaves open chosen otherwise, in several ways."""
     document = parse(ptx)
-    movers = [(place, mover) for place, one in _free(document) if (mover := _mover(one))]
+    movers = [(place, mover) for place, free in _free(document) if (mover := _mover(free))]
     if not movers:
         return []
     variants = []
     for sign in _SIGNS:
-        changes: dict[int, Sequence[Statement]] = {}
-        for number, (place, move) in enumerate(movers):
-            changes[place] = (document.statements[place], *_lines(move(sign(number))))
+        changes = {
+            place: (document.statements[place], *_lines(move(sign(number))))
+            for number, (place, move) in enumerate(movers)
+        }
         variants.append(str(document.replaced(changes)))
     return variants
 
 
 def _lines(texts: Sequence[str]) -> list[Statement]:
     return [statement(StatementKind.INSTRUCTION, text) for text in texts]
-
-
-def _undefined(document: Document) -> list[str]:
-    return list(
-        dict.fromkeys(
-            read.register
-            for function in document.functions
-            for read in undefined_reads(document, function)
-        )
-    )
 
 
 def filled_variants(ptx: str) -> list[str]:
@@ -208,7 +205,7 @@ def filled_variants(ptx: str) -> list[str]:
     for filling in _FILLINGS:
         changes: dict[int, Sequence[Statement]] = {}
         for function in document.functions:
-            names = dict.fromkeys(each.register for each in undefined_reads(document, function))
+            names = dict.fromkeys(read.register for read in undefined_reads(document, function))
             first = next(
                 (n for n in function.body if document.statements[n].kind in _BEGINNINGS), None
             )
@@ -238,25 +235,23 @@ Variant = tuple[str, ...] | None
 """The buffers after a program was emulated with other choices, by sha256; None: it did not end."""
 
 _EXACT = "iub"
-_INFINITY = {2: 0x7C00, 4: 0x7F800000, 8: 0x7FF0000000000000}
+_FLOAT_BYTES = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referee:
     """What is known of the PTX: how the emulator judges it, what it may differ in.
 
-    `evidence` holds the emulator's runs, and `contents` the bytes of all buffers by sha256.
-    `moved` are the buffers after emulated runs with what is left open
-    chosen otherwise, `filled` those with other values in registers that nothing wrote; None where
-    they have not been run.
+    `evidence` holds the emulator's runs, and the bytes of all buffers, those of cubins too. `moved`
+    are the buffers after emulated runs with what is left open chosen otherwise, `filled` those with
+    other values in registers that nothing wrote.
     """
 
     evidence: RunEvidence
     judgement: Judgement
     freedom: Freedom
-    contents: Mapping[str, bytes]
-    moved: tuple[Variant, ...] | None = None
-    filled: tuple[Variant, ...] | None = None
+    moved: tuple[Variant, ...] = ()
+    filled: tuple[Variant, ...] = ()
 
     @property
     def emulated(self) -> Trusted | None:
@@ -277,53 +272,49 @@ class Referee:
     def agrees(self, case: Measured) -> bool:
         """Whether every run of a cubin ended as the emulator did."""
         emulated = self.emulated
-        if emulated is None or len(case.ended) != len(case.runs) or not case.runs:
-            return False
-        return not any(
-            run.guards or self.differing(run.buffers, emulated.buffers) for run in case.ended
-        )
+        return emulated is not None and self._leaves(case, emulated.buffers)
 
     def orders_of(self, case: Measured) -> list[str]:
         """The emulator's schedules that leave what every run of a cubin left, if others do not."""
         runs = [run for run in self.evidence.runs if run.ended]
-        if len(case.ended) != len(case.runs) or not case.runs:
-            return []
-        alike = [
-            run
-            for run in runs
-            if not any(end.guards or self.differing(end.buffers, run.buffers) for end in case.ended)
-        ]
-        return [schedule_words(run.trial.schedule) for run in alike] if alike != runs else []
+        equal = [run for run in runs if self._leaves(case, run.buffers)]
+        return [schedule_words(run.trial.schedule) for run in equal] if equal != runs else []
+
+    def _leaves(self, case: Measured, buffers: Sequence[str | None]) -> bool:
+        """Whether every run of a cubin came to its end, and left these buffers."""
+        return bool(case.runs) and all(
+            run.status == "ended" and not run.guards and not self.differing(run.buffers, buffers)
+            for run in case.runs
+        )
 
     @property
     def hangs_on_registers(self) -> bool:
         """Whether other values in registers that nothing wrote give another result, or a fault."""
         emulated = self.emulated
         return emulated is not None and any(
-            buffers is None or self.differing(buffers, emulated.buffers)
-            for buffers in self.filled or ()
+            buffers is None or self.differing(buffers, emulated.buffers) for buffers in self.filled
         )
 
     def differing(self, buffers: Sequence[str], expected: Sequence[str | None]) -> bool:
         """Whether buffers hold something else than what is expected of them (None: nothing)."""
-        for tensor in self.evidence.tensors:
-            after, must = buffers[tensor.buffer], expected[tensor.buffer]
-            if must not in (None, after) and self._compared(tensor, after, must).differing:
-                return True
-        return False
+        return any(
+            expected[tensor.buffer] not in (None, buffers[tensor.buffer])
+            and self._compared(tensor, buffers, expected).differing
+            for tensor in self.evidence.tensors
+        )
 
     def outputs(
         self, buffers: Sequence[str], expected: Sequence[str | None]
     ) -> tuple[OutputFacts, ...]:
         """Each tensor that was written, or had to be, against what it must hold."""
-        found = []
+        outputs = []
         for tensor in self.evidence.tensors:
             after, must = buffers[tensor.buffer], expected[tensor.buffer]
-            was = self.evidence.launch.before[tensor.buffer]
-            if must is not None and not after == must == was:
-                difference = self._compared(tensor, after, must)
-                found.append(output_facts(tensor.name, tensor.dtype, difference, after))
-        return tuple(found)
+            before = self.evidence.launch.before[tensor.buffer]
+            if must is not None and not after == must == before:
+                difference = self._compared(tensor, buffers, expected)
+                outputs.append(output_facts(tensor.name, tensor.dtype, difference, after))
+        return tuple(outputs)
 
     def stable_differences(self, buffers: Sequence[str]) -> int:
         """How many elements differ from the emulator's, and depend on nothing that is left open.
@@ -334,39 +325,34 @@ class Referee:
         assert emulated is not None
         count = 0
         for tensor in self.evidence.tensors:
-            must = emulated.buffers[tensor.buffer]
-            assert must is not None
-            right = as_tensor(tensor, self.contents[must])
+            right = self.evidence.values(tensor, emulated.buffers)
             if self.freedom.unmoved and right.dtype.kind in _EXACT:
                 continue
             bad = self._far(tensor, buffers, right)
-            for moved in self.moved or ():
+            for moved in self.moved:
                 bad &= False if moved is None else ~self._far(tensor, moved, right)
             count += int(bad.sum())
         return count
 
-    def _compared(self, tensor: Argument, after: str, must: str) -> Difference:
-        actual, expected = (as_tensor(tensor, self.contents[name]) for name in (after, must))
-        return compare(actual, expected, self.allowed(tensor))
+    def _compared(
+        self, tensor: Argument, buffers: Sequence[str], expected: Sequence[str | None]
+    ) -> Difference:
+        left, right = (self.evidence.values(tensor, names) for names in (buffers, expected))
+        return compare(left, right, self.allowed(tensor))
 
     def _far(
         self, tensor: Argument, buffers: Sequence[str], right: npt.NDArray[Any]
     ) -> npt.NDArray[np.bool_]:
         """Which elements are farther from what they must be than is allowed."""
-        left = as_tensor(tensor, self.contents[buffers[tensor.buffer]])
-        if left.dtype.kind in _EXACT:
-            bad = np.asarray(left != right)
-            if self.freedom.has_floats and left.dtype.itemsize in _INFINITY:
-                bad &= ~(_are_nan(left) & _are_nan(right))
-            return bad
-        return ~near(left, right, self.allowed(tensor))
-
-
-def _are_nan(bits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which elements are the bits of a NaN: which NaN it is, two right compilers may differ in."""
-    size = bits.dtype.itemsize
-    magnitude = bits.view(f"u{size}") & np.array((1 << (8 * size - 1)) - 1, f"u{size}")
-    return np.asarray(magnitude > _INFINITY[size])
+        left = self.evidence.values(tensor, buffers)
+        if left.dtype.kind not in _EXACT:
+            return ~near(left, right, self.allowed(tensor))
+        bad = np.asarray(left != right)
+        if self.freedom.has_floats and left.dtype.itemsize in _FLOAT_BYTES:
+            # Two right compilers may differ in which NaN it is.
+            nans = [np.isnan(bits.view(f"f{bits.dtype.itemsize}")) for bits in (left, right)]
+            bad &= ~(nans[0] & nans[1])
+        return bad
 
 
 # CUDA driver API, CUresult: what a kernel that was started may end with.
@@ -386,16 +372,20 @@ def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Ju
     """What went wrong before there were values, by what its machine saw."""
     if not case.runs:
         return _not_run("the GPU's machine gave no result for it: the run was cut off")
-    last = case.runs[-1]
+    last, verdict = case.runs[-1], RunVerdict.MEMORY_FAULT
     if last.status == "refused":
         return _refused(last, gpu)
-    verdict, words = _end_of(last)
-    if verdict is None:
-        guard = next((each for run in case.runs for each in run.guards), None)
-        if guard is None:
-            return None
-        verdict = RunVerdict.MEMORY_FAULT
+    if last.status == "hang":
+        verdict, words = RunVerdict.HANG, f"no end within {last.seconds or 0:g} s"
+    elif last.status == "died":
+        words = f"the process died by signal {last.signal}"
+    elif last.status == "fault":
+        verdict = RunVerdict.LAUNCH_FAILED if last.code in _TRAPS else verdict
+        words = f"{last.name} ({last.code}): {last.words}"
+    elif guard := next((guard for run in case.runs for guard in run.guards), None):
         words = f"{guard.bytes} bytes {guard.side} {buffers[guard.buffer].name} were written"
+    else:
+        return None
     return Judgement(
         verdict=verdict, reason=f"measured: {words}", signature=signature_of(verdict, words)
     )
@@ -409,93 +399,79 @@ class _Bench:
 
     def judge(self, case: Measured) -> Judgement:
         """The verdict of one cubin."""
-        found = replace(self._judge(case), schedule=None)
+        judgement = replace(self._judge(case), schedule=None)
         orders = ", ".join(self.referee.orders_of(case))
         if not orders or self.referee.judgement.verdict not in BY_VALUE:
-            return found
+            return judgement
         # The program is wrong under other orders; this GPU never showed one of them.
         emulated = self.referee.judgement.reason
         reason = (
             "measured: latent on this GPU: every run left what the emulator leaves under "
             f"{orders}; {emulated}"
         )
-        if found.verdict is RunVerdict.RIGHT:
-            reason = f"{found.reason}; the emulator leaves this under {orders} only: {emulated}"
-        return replace(found, reason=reason, schedule=orders)
+        if judgement.verdict is RunVerdict.RIGHT:
+            reason = f"{judgement.reason}; the emulator leaves this under {orders} only: {emulated}"
+        return replace(judgement, reason=reason, schedule=orders)
 
     def _judge(self, case: Measured) -> Judgement:
-        early = self._not_ended(case)
-        if early:
-            return early
-        first, *others = case.ended
-        for other in others:
-            if self.referee.differing(other.buffers, first.buffers):
-                return self._nondeterministic(first, other)
+        failure = judge_end(case, self.referee.evidence.launch.emulation.buffers, self.gpu)
+        if failure:
+            is_fault = bool(case.runs) and case.runs[-1].status != "refused"
+            return self._accused(case, failure) if is_fault else failure
+        first, *repeats = case.ended
+        for run in repeats:
+            if self.referee.differing(run.buffers, first.buffers):
+                return self._nondeterministic(first, run)
         return self._by_value(case, first)
 
-    def _not_ended(self, case: Measured) -> Judgement | None:
-        found = judge_end(case, self.referee.evidence.launch.emulation.buffers, self.gpu)
-        if (
-            found is None
-            or found.verdict is RunVerdict.NOT_RUN
-            or case.runs[-1].status == "refused"
-        ):
-            return found
-        return self._accused(case, found)
-
-    def _accused(self, case: Measured, found: Judgement) -> Judgement:
+    def _accused(self, case: Measured, fault: Judgement) -> Judgement:
         """A fault: the PTX's own where the emulator says so, else the cubin's."""
         of_ptx = self._fault_of_ptx()
         if of_ptx is not None:
             return replace(
-                found,
-                reason=f"{found.reason}; {of_ptx}",
+                fault,
+                reason=f"{fault.reason}; {of_ptx}",
                 reference=EMULATOR_WORDS,
-                signature=self.referee.judgement.signature or found.signature,
+                signature=self.referee.judgement.signature or fault.signature,
             )
         unspecified = self._unspecified()
         if unspecified:
-            return replace(unspecified, reason=f"{found.reason}; {unspecified.reason}")
-        alike = [each.words for each in self._others(case) if self.referee.agrees(each)]
-        if self.referee.emulated is None or not alike:
-            return found
-        return replace(found, reason=f"{found.reason}; {alike[0]} ends as the emulator does")
+            return replace(unspecified, reason=f"{fault.reason}; {unspecified.reason}")
+        for witness in self._witnesses(case):
+            return replace(fault, reason=f"{fault.reason}; {witness} ends as the emulator does")
+        return fault
 
     def _fault_of_ptx(self) -> str | None:
         """What is wrong with the program itself, with every compiler."""
-        found = self.referee.judgement
-        if found.verdict in (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.NOT_RUN):
+        judgement = self.referee.judgement
+        if not judgement.verdict.is_wrong or judgement.verdict is RunVerdict.WRONG_RESULT:
             return None
-        if found.verdict is RunVerdict.WRONG_RESULT:
-            return None
-        return f"the PTX itself: {found.verdict.value}, {found.reason}"
+        return f"the PTX itself: {judgement.verdict.value}, {judgement.reason}"
 
-    def _others(self, case: Measured) -> Iterable[Measured]:
-        return (each for each in self.cases if each is not case)
+    def _witnesses(self, case: Measured) -> list[str]:
+        """The other cubins that end as the emulator does."""
+        peers = (peer for peer in self.cases if peer is not case)
+        return [peer.words for peer in peers if self.referee.agrees(peer)]
 
-    def _nondeterministic(self, first: GpuRun, other: GpuRun) -> Judgement:
+    def _nondeterministic(self, first: GpuRun, run: GpuRun) -> Judgement:
         unspecified = self._unspecified()
         if unspecified:
             return unspecified
-        outputs = self.referee.outputs(other.buffers, first.buffers)
-        worst = max(outputs, key=lambda each: each.differing or 0)
-        reason = (
-            f"measured: {worst.differing:,} of {worst.elements:,} elements of {worst.name} differ "
-            "between two runs of the same cubin on the same inputs"
-        )
+        outputs = self.referee.outputs(run.buffers, first.buffers)
+        _, words, names = differing(outputs)
         return Judgement(
             verdict=RunVerdict.NONDETERMINISTIC,
-            reason=reason,
+            reason=f"measured: {words} between two runs of the same cubin on the same inputs",
             outputs=outputs,
-            signature=signature_of(RunVerdict.NONDETERMINISTIC, _names(outputs)),
+            signature=signature_of(RunVerdict.NONDETERMINISTIC, names),
         )
 
     def _unspecified(self) -> Judgement | None:
         """What the emulator finds wrong with the PTX: then no cubin is to blame."""
-        found = self.referee.judgement
-        said = self._fault_of_ptx()
-        if said:
-            return replace(found, reason=f"{said}; the cubin is not accused", outputs=())
+        fault = self._fault_of_ptx()
+        if fault:
+            reason = f"{fault}; the cubin is not accused"
+            return replace(self.referee.judgement, reason=reason, outputs=())
         if self.referee.hangs_on_registers:
             names = ", ".join(self.referee.freedom.undefined[:4])
             return Judgement(
@@ -506,132 +482,97 @@ class _Bench:
             )
         return None
 
-    def _by_value(self, case: Measured, run: GpuRun) -> Judgement:
-        emulated = self.referee.emulated
-        author = next(
-            (each for each in self.referee.evidence.launch.trusted if each.is_final), None
+    def _agreement(self, run: GpuRun, trusted: Trusted, more: str = "") -> Judgement | None:
+        """That a run left what is trusted; None where it did not."""
+        outputs = self.referee.outputs(run.buffers, trusted.buffers)
+        if any(output.differing for output in outputs):
+            return None
+        return Judgement(
+            verdict=RunVerdict.RIGHT,
+            reason=f"measured: agrees with {trusted.words}{more}",
+            reference=trusted.words,
+            outputs=outputs,
         )
-        if author:
-            outputs = self.referee.outputs(run.buffers, author.buffers)
-            if not any(each.differing for each in outputs):
-                return Judgement(
-                    verdict=RunVerdict.RIGHT,
-                    reason=f"measured: agrees with {author.words}",
-                    reference=author.words,
-                    outputs=outputs,
-                )
-        found = self.referee.judgement
+
+    def _by_value(self, case: Measured, run: GpuRun) -> Judgement:
+        emulated, judgement = self.referee.emulated, self.referee.judgement
+        trusted = self.referee.evidence.launch.trusted
+        author = next((reference for reference in trusted if reference.is_final), None)
+        if author and (agreement := self._agreement(run, author)):
+            return agreement
         if emulated is None:
-            if found.verdict in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
+            if judgement.verdict in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
                 # It is wrong all the same. Not where it took too long there: a GPU is faster.
-                return replace(found, reason=f"it came to an end; {self._fault_of_ptx()}")
+                return replace(judgement, reason=f"it came to an end; {self._fault_of_ptx()}")
             return self._without_referee(case, run)
-        outputs = self.referee.outputs(run.buffers, emulated.buffers)
-        if any(each.differing for each in outputs):
-            return self._differs(case, outputs, author)
-        found = self.referee.judgement
-        if found.verdict in (RunVerdict.RIGHT, RunVerdict.RAN):
-            return Judgement(
-                verdict=RunVerdict.RIGHT,
-                reason="measured: agrees with the emulator, which executed the same PTX",
-                reference=EMULATOR_WORDS,
-                outputs=outputs,
-            )
-        said = f"agrees with the emulator, which says of the PTX: {found.reason}"
-        return replace(found, reason=f"measured: {said}")
+        agreement = self._agreement(run, emulated, ", which executed the same PTX")
+        if agreement is None:
+            return self._differs(case, run, emulated, author)
+        if judgement.verdict.is_fine:
+            return agreement
+        reason = f"agrees with the emulator, which says of the PTX: {judgement.reason}"
+        return replace(judgement, reason=f"measured: {reason}")
 
     def _differs(
-        self, case: Measured, outputs: tuple[OutputFacts, ...], author: Trusted | None
+        self, case: Measured, run: GpuRun, emulated: Trusted, author: Trusted | None
     ) -> Judgement:
+        freedom = self.referee.freedom
+        is_open = not freedom.is_exact or freedom.has_floats
         unspecified = self._unspecified()
         if unspecified:
             return unspecified
-        open_ = self._left_open(case)
-        if open_:
-            return open_
-        witnesses = [each.words for each in self._others(case) if self.referee.agrees(each)]
+        if is_open and not self.referee.stable_differences(run.buffers):
+            return _not_run(
+                "measured, and cannot tell: what differs depends on what the PTX leaves open "
+                f"({freedom.words or 'which NaN it is'}); no cubin is accused"
+            )
+        witnesses = self._witnesses(case)
         # One of the same ptxas says most: what is said depends on no other that went along.
         witnesses.sort(key=lambda words: words.split()[:2] != case.words.split()[:2])
-        worst = max(outputs, key=lambda each: each.differing or 0)
-        said = (
-            f"{worst.differing:,} of {worst.elements:,} elements of {worst.name} differ from "
-            f"{EMULATOR_WORDS}'s; first at {worst.where}: {_number(worst.actual)} in place of "
-            f"{_number(worst.expected)}"
-        )
-        agrees = self.referee.judgement.verdict is RunVerdict.RIGHT and author is not None
-        if not witnesses and not agrees:
+        if author and self.referee.judgement.verdict is RunVerdict.RIGHT:
+            witnesses = [author.words]
+        outputs = self.referee.outputs(run.buffers, emulated.buffers)
+        worst, words, names = differing(outputs)
+        values = f"{_number(worst.actual)} in place of {_number(worst.expected)}"
+        words = f"{words} from {EMULATOR_WORDS}'s; first at {worst.where}: {values}"
+        if not witnesses:
             return _not_run(
-                f"measured, and cannot tell: {said}; no other cubin of this PTX agrees with the "
+                f"measured, and cannot tell: {words}; no other cubin of this PTX agrees with the "
                 "emulator, so that either may be wrong; add -O levels or versions of ptxas",
                 outputs,
             )
-        confirmed = author.words if author and agrees else witnesses[0]
         return Judgement(
             verdict=RunVerdict.WRONG_RESULT,
-            reason=f"measured: {said}; {confirmed} agrees with {EMULATOR_WORDS}",
+            reason=f"measured: {words}; {witnesses[0]} agrees with {EMULATOR_WORDS}",
             reference=EMULATOR_WORDS,
             outputs=outputs,
-            signature=signature_of(RunVerdict.WRONG_RESULT, f"ptxas: {_names(outputs)}"),
-        )
-
-    def _left_open(self, case: Measured) -> Judgement | None:
-        """Whether all that differs depends on what the PTX leaves open, or may."""
-        freedom = self.referee.freedom
-        if freedom.is_exact and not freedom.has_floats:
-            return None
-        if self.referee.stable_differences(case.ended[0].buffers):
-            return None
-        return _not_run(
-            "measured, and cannot tell: what differs depends on what the PTX leaves open "
-            f"({freedom.words or 'which NaN it is'}); no cubin is accused"
+            signature=signature_of(RunVerdict.WRONG_RESULT, f"ptxas: {names}"),
         )
 
     def _without_referee(self, case: Measured, run: GpuRun) -> Judgement:
         """Nothing says what the PTX computes: all that can be said is whether cubins agree."""
-        why = self.referee.judgement.reason
-        others = [
-            each
-            for each in self._others(case)
-            if each.ended and not any(run.status != "ended" or run.guards for run in each.runs)
+        reason = self.referee.judgement.reason
+        peers = [
+            peer
+            for peer in self.cases
+            if peer is not case
+            and peer.ended
+            and all(run.status == "ended" and not run.guards for run in peer.runs)
         ]
-        apart = [
-            each.words
-            for each in others
-            if self.referee.differing(each.ended[0].buffers, run.buffers)
-        ]
-        if apart:
-            return _not_run(
-                f"measured, and cannot tell: {apart[0]} computes something else, and the emulator "
-                f"does not say which is right: {why}"
-            )
-        trusted = next(iter(self.referee.evidence.launch.trusted), None)
-        if trusted:
-            outputs = self.referee.outputs(run.buffers, trusted.buffers)
-            if not any(each.differing for each in outputs):
-                return Judgement(
-                    verdict=RunVerdict.RIGHT,
-                    reason=f"measured: agrees with {trusted.words}",
-                    reference=trusted.words,
-                    outputs=outputs,
+        for peer in peers:
+            if self.referee.differing(peer.ended[0].buffers, run.buffers):
+                return _not_run(
+                    f"measured, and cannot tell: {peer.words} computes something else, and the "
+                    f"emulator does not say which is right: {reason}"
                 )
-        alike = f"agrees with {len(others)} other cubins" if others else "came to its end, alike"
+        for trusted in self.referee.evidence.launch.trusted[:1]:
+            if agreement := self._agreement(run, trusted):
+                return agreement
+        words = f"agrees with {len(peers)} other cubins" if peers else "came to its end, alike"
         return Judgement(
             verdict=RunVerdict.RAN,
-            reason=f"measured: {alike}; there is nothing to compare it with: {why}",
+            reason=f"measured: {words}; there is nothing to compare it with: {reason}",
         )
-
-
-def _end_of(run: GpuRun) -> tuple[RunVerdict | None, str]:
-    """The verdict of a run that did not come to its end, in words."""
-    if run.status == "hang":
-        return RunVerdict.HANG, f"no end within {run.seconds or 0:g} s"
-    if run.status == "died":
-        return RunVerdict.MEMORY_FAULT, f"the process died by signal {run.signal}"
-    if run.status == "fault":
-        said = f"{run.name} ({run.code}): {run.words}"
-        trapped = run.code in _TRAPS
-        return (RunVerdict.LAUNCH_FAILED if trapped else RunVerdict.MEMORY_FAULT), said
-    return None, ""
 
 
 def _refused(run: GpuRun, gpu: GpuFacts) -> Judgement:
@@ -666,10 +607,6 @@ def _number(value: float | None) -> str:
     return f"{value:.6g}"
 
 
-def _names(outputs: Sequence[OutputFacts]) -> str:
-    return "differs: " + ", ".join(sorted(each.name for each in outputs if each.differing))
-
-
 # What can be said of cubins whose buffers did not come back: how they ended, and who agrees.
 #
 # Nothing is emulated at such sizes: values are judged at small ones. A cubin is accused here of
@@ -688,33 +625,30 @@ Numbers: TypeAlias = Mapping[str, tuple[str, npt.NDArray[np.float64]]]
 
 def digest_of(run: GpuRun, buffers: Sequence[JobBuffer]) -> tuple[str, ...]:
     """Of the buffers that hold something at the start: scratch memory differs by design."""
-    return tuple(
-        sha256 for sha256, each in zip(run.buffers, buffers, strict=True) if each.file is not None
-    )
+    pairs = zip(run.buffers, buffers, strict=True)
+    return tuple(sha256 for sha256, buffer in pairs if buffer.file is not None)
 
 
 def judge_digests(
     case: Measured, buffers: Sequence[JobBuffer], ptx: str, gpu: GpuFacts
 ) -> Judgement:
     """Say what a cubin of this PTX did, launched with these buffers."""
-    ended = judge_end(case, buffers, gpu)
-    if ended:
-        return ended
-    digests = {digest_of(run, buffers) for run in case.ended}
-    if len(digests) == 1:
-        said = "it came to its end, alike in all runs"
+    failure = judge_end(case, buffers, gpu)
+    if failure:
+        return failure
+    words = "it came to its end; runs differ"
+    if len({digest_of(run, buffers) for run in case.ended}) == 1:
+        words = "it came to its end, alike in all runs"
     elif _ATOMICS.search(ptx):
-        said = "it came to its end; runs differ, and it has atomic operations, whose order is open"
-    else:
-        said = "it came to its end; runs differ"
+        words += ", and it has atomic operations, whose order is open"
     return Judgement(
         verdict=RunVerdict.RAN,
-        reason=f"measured: {said}; at this size nothing is compared with a reference",
+        reason=f"measured: {words}; at this size nothing is compared with a reference",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glimpsed:
+class CubinDigest:
     """A cubin that came to its end: those with the same `place` must compute the same.
 
     `cubin` is its sha256, `words` name its config and assembler, `types` are those that its PTX
@@ -730,99 +664,91 @@ class Glimpsed:
     changed: frozenset[str]
 
 
-def held_together(seen: Sequence[Glimpsed]) -> list[Judgement]:
+def judge_together(cubins: Sequence[CubinDigest]) -> list[Judgement]:
     """The judgement of each, with what the others of its place left."""
-    places: dict[Hashable, list[Glimpsed]] = {}
-    for each in seen:
-        places.setdefault(each.place, []).append(each)
-    found = {
-        id(each): judgement
-        for alike in places.values()
-        for each, judgement in zip(alike, _judged(alike), strict=True)
+    places: dict[Hashable, list[CubinDigest]] = {}
+    for cubin in cubins:
+        places.setdefault(cubin.place, []).append(cubin)
+    judgements = {
+        id(cubin): judgement
+        for peers in places.values()
+        for cubin, judgement in zip(peers, _judge_peers(peers), strict=True)
     }
-    return [found[id(each)] for each in seen]
+    return [judgements[id(cubin)] for cubin in cubins]
 
 
-def _judged(alike: Sequence[Glimpsed]) -> list[Judgement]:
-    outputs = frozenset[str]().union(*(each.changed for each in alike))
-    apart = [[_apart(one, other, outputs) for other in alike] for one in alike]
+def _judge_peers(peers: Sequence[CubinDigest]) -> list[Judgement]:
+    outputs = frozenset[str]().union(*(peer.changed for peer in peers))
+    apart = [[_apart(peer, rival, outputs) for rival in peers] for peer in peers]
     # The same bytes agree with themselves, and say nothing more.
     agreeing = [
-        len({other.cubin for other, outputs in zip(alike, row, strict=True) if not outputs})
+        len({rival.cubin for rival, outputs in zip(peers, row, strict=True) if not outputs})
         for row in apart
     ]
-    cubins = len({each.cubin for each in alike})
-    found = []
-    for number, (each, mine) in enumerate(zip(alike, agreeing, strict=True)):
-        rivals = [n for n, outputs in enumerate(apart[number]) if outputs and agreeing[n] >= mine]
+    cubins = len({peer.cubin for peer in peers})
+    judgements = []
+    for peer, row, count in zip(peers, apart, agreeing, strict=True):
+        rivals = [n for n, outputs in enumerate(row) if outputs and agreeing[n] >= count]
         if cubins == 1 or not outputs:
-            found.append(each.judgement)
+            judgements.append(peer.judgement)
         elif not rivals:
-            found.append(_agrees(each, mine - 1, cubins - 1, outputs))
+            size = sum(peer.numbers[name][1].size for name in outputs)
+            words = f"those of {count - 1} of {cubins - 1} other cubins of the launch"
+            reason = f"{size:,} numbers that were looked at agree with {words}"
+            reason = f"{peer.judgement.reason}; {reason}"
+            judgements.append(replace(peer.judgement, reason=reason))
         else:
-            other = max(rivals, key=agreeing.__getitem__)
-            most = agreeing[other] if mine == 1 and agreeing[other] >= _AGREEMENT else 0
-            found.append(_differs(apart[number][other], alike[other].words, most))
-    return found
-
-
-def _agrees(each: Glimpsed, count: int, others: int, outputs: frozenset[str]) -> Judgement:
-    looked_at = sum(each.numbers[name][1].size for name in outputs)
-    return replace(
-        each.judgement,
-        reason=f"{each.judgement.reason}; {looked_at:,} numbers that were looked at agree with "
-        f"those of {count} of {others} other cubins of the launch",
-    )
+            rival = max(rivals, key=agreeing.__getitem__)
+            most = agreeing[rival] if count == 1 and agreeing[rival] >= _AGREEMENT else 0
+            judgements.append(_differs(row[rival], peers[rival].words, most))
+    return judgements
 
 
 def _differs(outputs: tuple[OutputFacts, ...], beside: str, most: int) -> Judgement:
     """`most` cubins agree with the other one, and none with this; 0 where that says nothing."""
-    worst = max(outputs, key=lambda facts: facts.differing or 0)
-    said = (
+    worst, _, names = differing(outputs)
+    words = (
         f"{worst.differing} of {worst.elements} numbers of {worst.name} that were looked at differ "
         f"from those of {beside}, by up to {worst.max_abs:.3g}"
     )
     if not most:
-        return Judgement(
-            verdict=RunVerdict.NOT_RUN,
-            reason=f"measured, and cannot tell: {said}, and nothing says which is right",
-            outputs=outputs,
+        return _not_run(
+            f"measured, and cannot tell: {words}, and nothing says which is right", outputs
         )
-    names = ", ".join(sorted(facts.name for facts in outputs))
     return Judgement(
         verdict=RunVerdict.WRONG_RESULT,
-        reason=f"measured: {said}, and {most} cubins of the launch agree with one another",
+        reason=f"measured: {words}, and {most} cubins of the launch agree with one another",
         reference=beside,
         outputs=outputs,
-        signature=signature_of(RunVerdict.WRONG_RESULT, f"configs: differs: {names}"),
+        signature=signature_of(RunVerdict.WRONG_RESULT, f"configs: {names}"),
     )
 
 
-def _apart(one: Glimpsed, other: Glimpsed, outputs: frozenset[str]) -> tuple[OutputFacts, ...]:
-    found = []
-    for name in sorted(outputs):
-        (dtype, left), (_, right) = one.numbers[name], other.numbers[name]
+def _apart(
+    cubin: CubinDigest, rival: CubinDigest, names: frozenset[str]
+) -> tuple[OutputFacts, ...]:
+    outputs = []
+    for name in sorted(names):
+        (dtype, left), (_, right) = cubin.numbers[name], rival.numbers[name]
         # What overflows in one order of adding need not in another.
         finite = np.isfinite(left) & np.isfinite(right)
-        kind, allowed = ELEMENTS[dtype], tolerance_of({dtype, *one.types, *other.types})
+        kind, allowed = ELEMENTS[dtype], tolerance_of({dtype, *cubin.types, *rival.types})
         difference = compare(left[finite].astype(kind), right[finite].astype(kind), allowed)
         if difference.differing:
-            found.append(structs.replace(output_facts(name, dtype, difference), where=None))
-    return tuple(found)
+            outputs.append(structs.replace(output_facts(name, dtype, difference), where=None))
+    return tuple(outputs)
 
 
 def numbers_of(
     glimpses: Sequence[str], arguments: Sequence[Argument], buffers: Sequence[JobBuffer]
 ) -> Numbers:
     """The numbers of floating-point buffers among what was looked at."""
-    types: dict[int, str] = {}
-    for tensor in tensors_of(arguments):
-        types.setdefault(tensor.buffer, tensor.dtype)
-    found: dict[str, tuple[str, npt.NDArray[np.float64]]] = {}
+    types = {tensor.buffer: tensor.dtype for tensor in reversed([*tensors_of(arguments)])}
+    numbers: dict[str, tuple[str, npt.NDArray[np.float64]]] = {}
     for number, digits in enumerate(glimpses):
         kind = ELEMENTS.get(types.get(number, ""))
         raw = bytes.fromhex(digits)
         if raw and kind is not None and kind.kind not in "iubc" and not len(raw) % kind.itemsize:
             values = np.frombuffer(raw, kind).astype(np.float64)
-            found[buffers[number].name] = types[number], values
-    return found
+            numbers[buffers[number].name] = types[number], values
+    return numbers

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from harness.values.execution import SanitizerFacts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
@@ -76,24 +78,13 @@ class GpuTimes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuCheck:
-    """What one tool of compute-sanitizer says of one case; see `SanitizerFacts`."""
-
-    case: int
-    tool: str
-    errors: int | None
-    words: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The runs of one cubin; `words` name its ptxas and flags."""
+    """The runs of one cubin; `words` name its ptxas and flags, `checks` come from sanitizers."""
 
     words: str
-    runs: tuple[GpuRun, ...]
+    runs: tuple[GpuRun, ...] = ()
     times: GpuTimes | None = None
-    checks: tuple[GpuCheck, ...] = ()
-    is_asked: bool = True
+    checks: tuple[SanitizerFacts, ...] = ()
 
     @property
     def ended(self) -> list[GpuRun]:

@@ -27,11 +27,12 @@ from harness.io.processes.hub import ResourceLimits
 from harness.io.processes.machine import memory
 from harness.run.gpu.device.contents import MANIFEST, Contents, PackError, blob_name
 from harness.run.gpu.device.sanitizing import TOOLS
-from harness.run.gpu.measured import GpuCheck, GpuFacts, GpuRun, GpuTimes
+from harness.run.gpu.measured import GpuFacts, GpuRun, GpuTimes, Measured
 from harness.run.gpu.trip import Trip, manifest
 from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
+from harness.values.execution import SanitizerFacts
 
 _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _MAIN = b"from harness.run.gpu.device.program import main\n\nmain()\n"
@@ -121,9 +122,10 @@ def inspect_pack(path: Path) -> Inspected:
         f"program: {_OURS if is_ours else _FOREIGN}",
     ]
     for number, launch in enumerate(pack.launches):
-        shape = ", ".join(f"{name} {_sizes(launch[name])}" for name in ("grid", "block"))
-        buffers = ", ".join(f"{each.get('name')} {each['size']} B" for each in launch["buffers"])
-        lines.append(f"launch {number}: {shape}, shared {launch['shared']} B; {buffers}")
+        shapes = {name: "x".join(map(str, launch[name])) for name in ("grid", "block")}
+        shape = ", ".join(f"{name} {words}" for name, words in shapes.items())
+        sizes = [f"{buffer.get('name')} {buffer['size']} B" for buffer in launch["buffers"]]
+        lines.append(f"launch {number}: {shape}, shared {launch['shared']} B; {', '.join(sizes)}")
         lines += [
             f"  {case['cubin'][:12]} {case['entry']}  {case['name']}"
             for case in pack.cases
@@ -136,10 +138,6 @@ def inspect_pack(path: Path) -> Inspected:
         "cases": pack.cases,
     }
     return Inspected(lines=tuple(lines), document=document, is_ours=is_ours)
-
-
-def _sizes(sizes: list[int]) -> str:
-    return "x".join(map(str, sizes))
 
 
 # Results that a GPU's machine gave, read from their lines. Anyone may have written them.
@@ -190,17 +188,26 @@ class Answers:
     gpu: GpuFacts
     runs: dict[int, list[GpuRun]] = field(default_factory=dict)
     times: dict[int, GpuTimes] = field(default_factory=dict)
-    checks: dict[int, list[GpuCheck]] = field(default_factory=dict)
+    checks: dict[int, list[SanitizerFacts]] = field(default_factory=dict)
     blobs: dict[str, bytes] = field(default_factory=dict)
     is_whole: bool = False
 
+    def measured(self, number: int, words: str) -> Measured:
+        """What was said of a case; `words` as in `Measured`."""
+        return Measured(
+            words=words,
+            runs=tuple(self.runs.get(number, ())),
+            times=self.times.get(number),
+            checks=tuple(self.checks.get(number, ())),
+        )
+
 
 def read_answers(
-    lines: Iterable[bytes], trip: Trip, pack: str, known: Mapping[str, int]
+    lines: Iterable[bytes], trip: Trip, pack: str, sizes: Mapping[str, int]
 ) -> Answers:
     """Read the results of a trip; `pack` is the sha256 of its manifest.
 
-    `known` are the sizes of bytes that need not be sent, by sha256.
+    `sizes` are those of bytes that need not be sent, by sha256.
 
     Raises:
         AnswersError: they are not of this pack, or not as a runner writes them.
@@ -211,7 +218,7 @@ def read_answers(
             break
         try:
             if reader is None:
-                reader = _Reader(trip=trip, known=known, answers=_begun(line, trip, pack))
+                reader = _Reader(trip=trip, sizes=sizes, answers=_begun(line, trip, pack))
             else:
                 reader.take(line)
         except (AnswersError, msgspec.MsgspecError, binascii.Error, zlib.error) as error:
@@ -248,7 +255,7 @@ def head_of(line: bytes) -> str:
 @dataclass(slots=True, kw_only=True)
 class _Reader:
     trip: Trip
-    known: Mapping[str, int]
+    sizes: Mapping[str, int]
     answers: Answers
 
     def take(self, line: bytes) -> None:
@@ -257,19 +264,23 @@ class _Reader:
             raise AnswersError("something follows the last line")
         if kind.blob is not None:
             self._blob(msgspec.json.decode(line, type=_Blob))
-        elif kind.case is not None and kind.status in _TIMES:
-            self._time(msgspec.json.decode(line, type=GpuTimes))
-        elif kind.case is not None and kind.status == _SANITIZED:
-            self._checked(msgspec.json.decode(line, type=GpuCheck))
-        elif kind.case is not None:
-            self._run(msgspec.json.decode(line, type=GpuRun))
-        elif kind.end:
+        elif kind.case is None:
+            if not kind.end:
+                raise AnswersError("neither bytes nor a run")
             self.answers.is_whole = True
+        elif not 0 <= kind.case < len(self.trip.carried):
+            raise AnswersError(f"no case {kind.case}")
+        elif kind.status in _TIMES:
+            self._time(msgspec.json.decode(line, type=GpuTimes))
+        elif kind.status == _SANITIZED:
+            self._check(kind.case, msgspec.json.decode(line, type=SanitizerFacts))
         else:
-            raise AnswersError("neither bytes nor a run")
+            self._run(msgspec.json.decode(line, type=GpuRun))
 
     def _blob(self, blob: _Blob) -> None:
-        most = max((n for each in self.trip.launches for n in _sent_sizes(each)), default=0)
+        launches = [launch for launch in self.trip.launches if not launch.digest]
+        sizes = [buffer.size for launch in launches for buffer in launch.emulation.buffers]
+        most = max(sizes, default=0)
         if not 0 <= blob.size <= most:
             raise AnswersError(f"{blob.size} bytes; the largest buffer has {most}")
         unpacker = zlib.decompressobj()
@@ -280,41 +291,35 @@ class _Reader:
 
     def _time(self, times: GpuTimes) -> None:
         case = times.case
-        if not 0 <= case < len(self.trip.carried):
-            raise AnswersError(f"no case {case}")
         if case in self.answers.times:
             raise AnswersError(f"case {case} has been timed already")
-        if len(times.ms) > self.trip.samples or not all(0 <= each < _LONGEST for each in times.ms):
+        if len(times.ms) > self.trip.samples or not all(0 <= ms < _LONGEST for ms in times.ms):
             raise AnswersError(f"case {case}: no times of {self.trip.samples} runs")
-        if not all(0 < each < _FASTEST for each in times.sm_mhz):
+        if not all(0 < mhz < _FASTEST for mhz in times.sm_mhz):
             raise AnswersError(f"case {case}: no clock has these frequencies")
         self.answers.times[case] = times
 
-    def _checked(self, check: GpuCheck) -> None:
-        if not 0 <= check.case < len(self.trip.carried):
-            raise AnswersError(f"no case {check.case}")
-        before = self.answers.checks.setdefault(check.case, [])
-        if check.tool not in TOOLS or any(each.tool == check.tool for each in before):
-            raise AnswersError(f"case {check.case}: no answer of one tool: {check.tool[:20]!r}")
+    def _check(self, case: int, check: SanitizerFacts) -> None:
+        checks = self.answers.checks.setdefault(case, [])
+        if check.tool not in TOOLS or any(earlier.tool == check.tool for earlier in checks):
+            raise AnswersError(f"case {case}: no answer of one tool: {check.tool[:20]!r}")
         if (check.errors or 0) < 0 or len(check.words) > _LONGEST_WORDS:
-            raise AnswersError(f"case {check.case}: {check.tool} says no such thing")
-        before.append(check)
+            raise AnswersError(f"case {case}: {check.tool} says no such thing")
+        checks.append(check)
 
     def _run(self, run: GpuRun) -> None:
-        if not 0 <= run.case < len(self.trip.carried):
-            raise AnswersError(f"no case {run.case}")
         launch = self.trip.launches[self.trip.carried[run.case].launch or 0]
-        before = self.answers.runs.setdefault(run.case, [])
-        if any(each.run is None or each.run == run.run for each in before):
+        runs = self.answers.runs.setdefault(run.case, [])
+        if any(earlier.run is None or earlier.run == run.run for earlier in runs):
             raise AnswersError(f"case {run.case} has come to its end already")
         if (run.run is None) == (run.status == "ended"):
             raise AnswersError(f"case {run.case}: {run.status}, and which run it was does not fit")
         if run.status == "ended":
-            self._check(run, launch)
-        before.append(run)
+            self._buffers(run, launch)
+        runs.append(run)
 
-    def _check(self, run: GpuRun, launch: Launch) -> None:
-        sizes = _returned_sizes(launch)
+    def _buffers(self, run: GpuRun, launch: Launch) -> None:
+        sizes = [buffer.size for buffer in launch.emulation.buffers]
         if run.run is None or not 0 <= run.run < self.trip.repeats:
             raise AnswersError(f"case {run.case} has no run {run.run}")
         if len(run.buffers) != len(sizes):
@@ -327,17 +332,8 @@ class _Reader:
             return
         for sha256, size in zip(run.buffers, sizes, strict=True):
             data = self.answers.blobs.get(sha256)
-            found = self.known.get(sha256) if data is None else len(data)
-            if found != size:
+            if size != (self.sizes.get(sha256) if data is None else len(data)):
                 raise AnswersError(f"a buffer of {size} bytes holds what was never given")
-
-
-def _returned_sizes(launch: Launch) -> list[int]:
-    return [each.size for each in launch.emulation.buffers]
-
-
-def _sent_sizes(launch: Launch) -> list[int]:
-    return [] if launch.digest else _returned_sizes(launch)
 
 
 # Where a trip goes: a GPU of this machine, or whatever the user's own command reaches.
@@ -349,7 +345,7 @@ _STARTING = 900.0
 _LARGEST_RESULTS = 1 << 34
 _LARGEST_HEAD = 1 << 20
 _LARGEST_LINE = 1 << 31
-_SAID = 300
+_LONGEST_ERROR = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,13 +397,13 @@ async def travel(bench: Workbench, trip: Trip, place: Destination) -> Answers:
             file_size=_LARGEST_RESULTS,
         )
         argv = [*place.words, str(pack), "--out", str(results)]
-        end = await bench.hub.execute(argv, folder=folder, limits=limits)
-        found = results if results.is_file() and results.stat().st_size else folder / "stdout"
-        if not found.stat().st_size:
-            said = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-            last = f": {said[-1][:_SAID]}" if said else ""
-            raise InfrastructureError(f"{place.name} gave no results: {end.words}{last}")
-        return read_results(found, trip, bench.store)
+        process = await bench.hub.execute(argv, folder=folder, limits=limits)
+        path = results if results.is_file() and results.stat().st_size else folder / "stdout"
+        if not path.stat().st_size:
+            errors = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+            last = f": {errors[-1][:_LONGEST_ERROR]}" if errors else ""
+            raise InfrastructureError(f"{place.name} gave no results: {process.words}{last}")
+        return read_results(path, trip, bench.store)
     except UsageError as error:
         raise InfrastructureError(f"{place.name}: {error}") from error
     finally:
@@ -421,14 +417,10 @@ def read_results(path: Path, trip: Trip, store: Store) -> Answers:
         UsageError: the file cannot be read, or holds no results of this trip.
     """
     pack = hashlib.sha256(manifest_bytes(trip)).hexdigest()
-    known = {
-        each.file: len(store.artifacts.get(each.file))
-        for launch in trip.launches
-        for each in launch.emulation.buffers
-        if each.file
-    }
+    names = {sha256 for launch in trip.launches for sha256 in launch.before if sha256}
+    sizes = {sha256: len(store.artifacts.get(sha256)) for sha256 in names}
     try:
-        return read_answers(_lines(path), trip, pack, known)
+        return read_answers(_lines(path), trip, pack, sizes)
     except AnswersError as error:
         raise UsageError(f"{path}: {error}") from error
 

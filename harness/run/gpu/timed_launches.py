@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -14,7 +14,7 @@ from harness.frontends.bench.assemble import keep_times
 from harness.frontends.bench.bench import Workbench
 from harness.run.gpu.evaluating import find_trip, keep_trip
 from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
-from harness.run.gpu.measured import GpuRun, Measured
+from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import (
     Answers,
     Destination,
@@ -23,14 +23,13 @@ from harness.run.gpu.packing import (
     travel,
     write_pack,
 )
-from harness.run.gpu.trip import Gathering, ShapedLaunches, Trip, TripCase
+from harness.run.gpu.trip import ShapedLaunches, Trip
 from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunVerdict
 from harness.values.row import Row
 from harness.values.timing import TimeMs, time_of
-from harness.values.toolchain import GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +61,21 @@ class GpuWay:
     results: tuple[Path, ...] = ()
 
 
-Wanted = Sequence[Sequence[tuple[PlannedCell, Row]]]
+CubinGroups = Sequence[Sequence[tuple[PlannedCell, Row]]]
 """Groups of cells whose launch is captured, each with the row of the cubin that is launched."""
 
 
 async def time_by(
     bench: Workbench,
     way: GpuWay,
-    wanted: Wanted,
+    groups: CubinGroups,
     command: str,
     digest: Literal["whole", "windows"],
     tell: Callable[[str], None],
 ) -> dict[str, TimedLaunch] | str:
     """What a GPU did with these cubins, by their sha256; the name of the pack that they went into.
 
-    Cells that stand together in `wanted` are timed in turns.
+    Cells of one group are timed in turns.
 
     Raises:
         EmptySelectionError: nothing can be launched.
@@ -85,7 +84,7 @@ async def time_by(
     """
     if way.results:
         return imported_times(way.results, bench.store)
-    trip = await _trip(bench, wanted, command, digest, tell)
+    trip = await _trip(bench, groups, command, digest, tell)
     name = keep_trip(bench.store, trip)
     if way.pack:
         write_pack(trip, bench.store, way.pack)
@@ -97,28 +96,23 @@ async def time_by(
 
 async def _trip(
     bench: Workbench,
-    wanted: Wanted,
+    groups: CubinGroups,
     command: str,
     digest: Literal["whole", "windows"],
     tell: Callable[[str], None],
 ) -> Trip:
-    gathering, source = Gathering(how=Trip(command=command)), ShapedLaunches(digest=digest)
+    trip, source = Trip(command=command), ShapedLaunches(digest=digest)
     why = "nothing is selected"
-    for group in wanted:
+    for group in groups:
         for cell, row in group:
             if not row.cubin_sha256:
                 continue
             try:
-                launch = await source.launch_for(bench, cell)
+                trip = trip.with_case(cell.cell, row, await source.launch_for(bench, cell))
             except TriageError as error:
                 why = str(error)
                 tell(f"{row.short} cannot be launched: {why}")
-                continue
-            named = replace(cell.cell, on=GPU)
-            number = gathering.launch(launch)
-            gathering.cases.append(TripCase(cell=named, compiled=row, launch=number))
-        gathering.time_new()
-    trip = gathering.trip()
+        trip = trip.timed()
     if not trip.carried:
         raise EmptySelectionError(f"no cubin to launch: {why}")
     return trip
@@ -130,54 +124,49 @@ def imported_times(paths: Sequence[Path], store: Store) -> dict[str, TimedLaunch
     Raises:
         UsageError: these are not results, or of no pack of this store.
     """
-    found: dict[str, TimedLaunch] = {}
+    launches: dict[str, TimedLaunch] = {}
     for path in paths:
         trip = find_trip(store, head_of_file(path))
-        found |= _timed(trip, read_results(path, trip, store), store)
-    return found
+        launches |= _timed(trip, read_results(path, trip, store), store)
+    return launches
 
 
 def _timed(trip: Trip, answers: Answers, store: Store) -> dict[str, TimedLaunch]:
-    found: dict[str, TimedLaunch] = {}
+    launches: dict[str, TimedLaunch] = {}
+    times = []
     for number, case in enumerate(trip.carried):
         assert case.cubin is not None
         assert case.launch is not None
-        found[case.cubin] = _one(case, trip.launches[case.launch], number, answers, store)
-    timed = [(case.compiled, found[case.cubin].time) for case in trip.carried if case.cubin]
-    keep_times(store, answers.gpu.name, [(row, time) for row, time in timed if time])
-    return found
+        measured = answers.measured(number, case.words)
+        timed = _timed_launch(measured, trip.launches[case.launch], answers.gpu, store)
+        launches[case.cubin] = timed
+        if timed.time:
+            times.append((case.compiled, timed.time))
+    keep_times(store, answers.gpu.name, times)
+    return launches
 
 
-def _one(
-    case: TripCase, launch: Launch, number: int, answers: Answers, store: Store
-) -> TimedLaunch:
-    times = answers.times.get(number)
-    measured = Measured(words=case.words, runs=tuple(answers.runs.get(number, ())), times=times)
+def _timed_launch(measured: Measured, launch: Launch, gpu: GpuFacts, store: Store) -> TimedLaunch:
+    times, buffers = measured.times, launch.emulation.buffers
     text = store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
-    judgement = judge_digests(measured, launch.emulation.buffers, text, answers.gpu)
+    judgement = judge_digests(measured, buffers, text, gpu)
     problem = None
     if judgement.verdict is not RunVerdict.RAN:
         problem = judgement.reason.removeprefix("measured: ")
     elif times is None or not times.ms:
         problem = times.words if times else "its machine gave no time for it"
-    digests = {digest_of(run, launch.emulation.buffers) for run in measured.ended}
+    digests = {digest_of(run, buffers) for run in measured.ended}
+    glimpses = measured.ended[0].glimpses if measured.ended else ()
+    arrays = [array for _, array in numbers_of(glimpses, launch.tensors, buffers).values()]
+    numbers = np.concatenate(arrays) if arrays else np.empty(0)
     return TimedLaunch(
-        device=answers.gpu.name,
+        device=gpu.name,
         time=None if problem or times is None else time_of(times.ms, times.sm_mhz),
         problem=problem,
         digest=digests.pop() if len(digests) == 1 else None,
-        finite=_finite(measured.ended[0], launch) if measured.ended else None,
+        finite=float(np.isfinite(numbers).mean()) if numbers.size else None,
         samples=times.ms if times else (),
-        bytes=sum(each.size for each in launch.emulation.buffers if each.file),
-        driver=answers.gpu.driver,
-        day=answers.gpu.day,
+        bytes=sum(buffer.size for buffer in buffers if buffer.file),
+        driver=gpu.driver,
+        day=gpu.day,
     )
-
-
-def _finite(run: GpuRun, launch: Launch) -> float | None:
-    numbers = [
-        values
-        for _, values in numbers_of(run.glimpses, launch.tensors, launch.emulation.buffers).values()
-    ]
-    total = sum(values.size for values in numbers)
-    return sum(int(np.isfinite(values).sum()) for values in numbers) / total if total else None

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-import ml_dtypes
 import msgspec
 import numpy as np
 
-from gpu_emulator.values import TensorMap
 from harness.cells.evaluate import evaluate, with_flags
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.judging.ptxas.options import level_change
+from harness.run.comparing import ELEMENTS
 from harness.run.jobs import Emulation, Passed
 from harness.run.launch import Launch, tensors_of
 from harness.run.launching import LaunchSource, NotRunError, launch_of
@@ -92,10 +91,63 @@ class Trip:
         """The sha256 of all that is needed there: cubins and buffers; and the PTX, to be read."""
         names: list[str] = []
         for launch in self.launches:
-            names += [each.file for each in launch.emulation.buffers if each.file]
-            names.append(launch.emulation.ptx)
+            names += [*filter(None, launch.before), launch.emulation.ptx]
         names += [case.cubin for case in self.carried if case.cubin]
         return list(dict.fromkeys(names))
+
+    def with_case(
+        self, cell: CellId, compiled: Row, launch: Launch | str, *, is_witness: bool = False
+    ) -> Trip:
+        """With one more cell, which gets this launch; a text says why there is none for it."""
+        launches, number, problem = self.launches, None, None
+        if isinstance(launch, str):
+            problem = launch
+        elif not compiled.cubin_sha256:
+            problem = f"it does not compile: {compiled.verdict}, {compiled.reason}"
+        else:
+            launches = launches if launch in launches else (*launches, launch)
+            number = launches.index(launch)
+        case = TripCase(
+            cell=replace(cell, on=GPU),
+            compiled=compiled,
+            launch=number,
+            problem=problem,
+            is_witness=is_witness,
+        )
+        return replace(self, launches=launches, cases=(*self.cases, case))
+
+    async def with_cells(
+        self,
+        source: LaunchSource,
+        cells: Sequence[tuple[Workbench, PlannedCell]],
+        levels: Sequence[int] = (),
+        *,
+        is_witnessed: bool = True,
+    ) -> Trip:
+        """With more cells at these levels of optimisation, assembled on the benches.
+
+        What cannot be launched, or not assembled, is a case with a problem.
+        """
+        launches = await asyncio.gather(*(_launch_or_why(source, *pair) for pair in cells))
+        jobs: list[tuple[Workbench, PlannedCell, bool, Launch | str]] = []
+        witnesses: set[str] = set()
+        for (bench, cell), launch in zip(cells, launches, strict=True):
+            named = replace(cell, cell=source.named(cell.cell))
+            for variant, is_witness in leveled(named, levels, is_witnessed=is_witnessed):
+                if not is_witness or str(variant.cell) not in witnesses:
+                    jobs.append((bench, variant, is_witness, launch))
+                if is_witness:
+                    witnesses.add(str(variant.cell))
+        results = await asyncio.gather(*(evaluate(bench, cell) for bench, cell, _, _ in jobs))
+        trip = self
+        for (_, cell, is_witness, launch), result in zip(jobs, results, strict=True):
+            trip = trip.with_case(cell.cell, result.row, launch, is_witness=is_witness)
+        return trip
+
+    def timed(self) -> Trip:
+        """With the cases that were added since the last time timed in turns."""
+        first = max((number + 1 for group in self.timings for number in group), default=0)
+        return replace(self, timings=(*self.timings, tuple(range(first, len(self.cases)))))
 
 
 def manifest(trip: Trip) -> dict[str, Any]:
@@ -111,7 +163,9 @@ def manifest(trip: Trip) -> dict[str, Any]:
         "samples": trip.samples,
         **({"sanitize": True} if trip.sanitize else {}),
         "timings": [group for group in timings if group],
-        "launches": [{**_launch(each.emulation), "digest": each.digest} for each in trip.launches],
+        "launches": [
+            {**_launch(launch.emulation), "digest": launch.digest} for launch in trip.launches
+        ],
         "cases": [
             {
                 "name": str(case.cell),
@@ -132,102 +186,25 @@ def _launch(emulation: Emulation) -> dict[str, Any]:
         "cluster": emulation.cluster,
         "shared": emulation.dynamic_shared,
         "buffers": [
-            {"name": each.name, "file": each.file, "size": each.size} for each in emulation.buffers
+            {"name": buffer.name, "file": buffer.file, "size": buffer.size}
+            for buffer in emulation.buffers
         ],
-        "arguments": _arguments(emulation.arguments),
+        "arguments": list(map(_argument, emulation.arguments)),
     }
 
 
-def _arguments(arguments: Sequence[Passed]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    for each in arguments:
-        if each.scalar is not None:
-            found.append({"scalar": each.scalar.hex()})
-        elif each.pointer is not None:
-            found.append({"pointer": [each.pointer.allocation, each.pointer.offset]})
-        elif each.tensor_map is not None:
-            found.append({"map": _map(each.tensor_map.tensor_map)})
-        else:
-            found.append({})
-    return found
+def _argument(argument: Passed) -> dict[str, Any]:
+    if argument.scalar is not None:
+        return {"scalar": argument.scalar.hex()}
+    if argument.pointer is not None:
+        return {"pointer": [argument.pointer.allocation, argument.pointer.offset]}
+    if argument.tensor_map is None:
+        return {}
+    words = asdict(argument.tensor_map.tensor_map)
+    return {"map": {"pointer": [words.pop("allocation"), words.pop("offset")], **words}}
 
-
-def _map(wanted: TensorMap) -> dict[str, Any]:
-    words = asdict(wanted)
-    return {"pointer": [words.pop("allocation"), words.pop("offset")], **words}
-
-
-# From cells to a trip: cubins are assembled, and each PTX gets its inputs.
 
 _PLAIN, _FULL = 0, 3
-
-
-@dataclass(slots=True, kw_only=True)
-class Gathering:
-    """A trip that is being put together; `how` says all but what travels."""
-
-    how: Trip
-    launches: list[Launch] = field(default_factory=list)
-    cases: list[TripCase] = field(default_factory=list)
-    timings: list[tuple[int, ...]] = field(default_factory=list)
-
-    def time_new(self) -> None:
-        """Have the cases that were added since the last time timed in turns."""
-        first = max((number + 1 for group in self.timings for number in group), default=0)
-        self.timings.append(tuple(range(first, len(self.cases))))
-
-    def launch(self, launch: Launch) -> int:
-        """The number of a launch; one that is there already is not taken twice."""
-        if launch not in self.launches:
-            self.launches.append(launch)
-        return self.launches.index(launch)
-
-    def trip(self) -> Trip:
-        """All of it."""
-        return replace(
-            self.how,
-            launches=tuple(self.launches),
-            cases=tuple(self.cases),
-            timings=tuple(self.timings),
-        )
-
-    async def add(
-        self,
-        source: LaunchSource,
-        cells: Sequence[tuple[Workbench, PlannedCell]],
-        levels: Sequence[int] = (),
-        *,
-        is_witnessed: bool = True,
-    ) -> None:
-        """Add cells at these levels of optimisation, with their launches; assembled on the benches.
-
-        What cannot be launched, or not assembled, is a case with a problem.
-        """
-        launches = await asyncio.gather(*(_launch_or_why(source, *each) for each in cells))
-        wanted: list[tuple[Workbench, PlannedCell, bool, int | str]] = []
-        witnesses: set[str] = set()
-        for (bench, cell), launch in zip(cells, launches, strict=True):
-            number = launch if isinstance(launch, str) else self.launch(launch)
-            named = replace(cell, cell=source.named(cell.cell))
-            for one, is_witness in leveled(named, levels, is_witnessed=is_witnessed):
-                if not is_witness or str(one.cell) not in witnesses:
-                    wanted.append((bench, one, is_witness, number))
-                if is_witness:
-                    witnesses.add(str(one.cell))
-        rows = await asyncio.gather(*(evaluate(bench, cell) for bench, cell, _, _ in wanted))
-        for (_, cell, is_witness, number), evaluated in zip(wanted, rows, strict=True):
-            row, problem = evaluated.row, number if isinstance(number, str) else None
-            if not problem and not row.cubin_sha256:
-                problem = f"it does not compile: {row.verdict}, {row.reason}"
-            self.cases.append(
-                TripCase(
-                    cell=replace(cell.cell, on=GPU),
-                    compiled=row,
-                    launch=None if problem else int(number),
-                    problem=problem,
-                    is_witness=is_witness,
-                )
-            )
 
 
 async def _launch_or_why(source: LaunchSource, bench: Workbench, cell: PlannedCell) -> Launch | str:
@@ -247,13 +224,11 @@ def leveled(
     """
     if cell.change:
         return [(cell, False)]
-    wanted = [(with_flags(cell, level_change(level)), False) for level in levels]
-    if not levels:
-        wanted = [(cell, False)]
-    if is_witnessed and len(wanted) == 1:
-        other = _FULL if tuple(levels) == (_PLAIN,) else _PLAIN
-        wanted.append((with_flags(cell, level_change(other)), True))
-    return wanted
+    cells = [(with_flags(cell, level_change(level)), False) for level in levels] or [(cell, False)]
+    if is_witnessed and len(cells) == 1:
+        level = _FULL if tuple(levels) == (_PLAIN,) else _PLAIN
+        cells.append((with_flags(cell, level_change(level)), True))
+    return cells
 
 
 # What fills the buffers of a launch that is too large for its values to be computed.
@@ -264,25 +239,17 @@ def leveled(
 # A prime: rows of a tensor hold different values, whatever their length.
 _ELEMENTS = 262_139
 _SEED = 14
-_FLOATS = {
-    "float16": np.float16,
-    "float32": np.float32,
-    "float64": np.float64,
-    "bfloat16": ml_dtypes.bfloat16,
-    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
-    "float8_e5m2": ml_dtypes.float8_e5m2,
-}
+_FLOATS = {"float16", "float32", "float64", "bfloat16", "float8_e4m3fn", "float8_e5m2"}
 
 
 @functools.cache
 def pattern(dtype: str) -> bytes | None:
     """Numbers between -1 and 1, none of them zero; None where the type is none of floats."""
-    kind = _FLOATS.get(dtype)
-    if kind is None:
+    if dtype not in _FLOATS:
         return None
     random = np.random.default_rng(_SEED)
     signs = random.choice([-1.0, 1.0], _ELEMENTS)
-    return (signs * random.uniform(0.0625, 1.0, _ELEMENTS)).astype(kind).tobytes()
+    return (signs * random.uniform(0.0625, 1.0, _ELEMENTS)).astype(ELEMENTS[dtype]).tobytes()
 
 
 # Launches at the size at which a user launches them, for their times: nothing is executed here.
@@ -301,11 +268,11 @@ def shaped_variant(record: LaunchFacts, store: Store) -> LaunchVariant:
         raise NotRunError("the capture does not say what the launch is given")
     arguments = msgspec.convert(record.views, tuple[Argument, ...])
     types: dict[int, str] = {}
-    for each in tensors_of(arguments):
-        types.setdefault(each.buffer, each.dtype)
-        if pattern(each.dtype) is None:
+    for tensor in tensors_of(arguments):
+        types.setdefault(tensor.buffer, tensor.dtype)
+        if pattern(tensor.dtype) is None:
             raise NotRunError(
-                f"{each.name} holds {each.dtype}: what the launch code computes for it is not "
+                f"{tensor.name} holds {tensor.dtype}: what the launch code computes for it is not "
                 "known at this shape, and is not made up"
             )
     buffers = []

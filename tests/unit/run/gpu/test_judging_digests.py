@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from harness.run.gpu.evaluating import glimpse_before
-from harness.run.gpu.judging import Glimpsed, held_together
+from harness.run.gpu.judging import CubinDigest, judge_together
 from harness.run.judging import Judgement
 from harness.values.execution import RunVerdict
 
@@ -19,8 +19,8 @@ RAN = Judgement(verdict=RunVerdict.RAN, reason="measured: it came to its end")
 
 def seen(
     number: int, values: object = VALUES, place: str = "a", dtype: str = "float32"
-) -> Glimpsed:
-    return Glimpsed(
+) -> CubinDigest:
+    return CubinDigest(
         place=place,
         cubin=str(number),
         words=f"num_warps={number}",
@@ -31,15 +31,15 @@ def seen(
     )
 
 
-def verdicts(each: Sequence[Glimpsed]) -> list[str]:
-    return [judgement.verdict.value for judgement in held_together(each)]
+def verdicts(each: Sequence[CubinDigest]) -> list[str]:
+    return [judgement.verdict.value for judgement in judge_together(each)]
 
 
 OTHER = VALUES + np.eye(64)[7]
 
 
 def test_one_that_stands_alone_is_wrong() -> None:
-    found = held_together([seen(1, OTHER), seen(2), seen(4)])
+    found = judge_together([seen(1, OTHER), seen(2), seen(4)])
     assert [each.verdict.value for each in found] == ["wrong_result", "ran", "ran"]
     assert found[0].reason == (
         "measured: 1 of 64 numbers of out that were looked at differ from those of num_warps=2, "
@@ -67,7 +67,7 @@ def test_one_that_stands_alone_is_wrong() -> None:
         ([seen(1), seen(2), seen(4, OTHER, place="b")], ["ran", "ran", "ran"]),
     ],
 )
-def test_nobody_is_accused_without_witnesses(each: list[Glimpsed], said: list[str]) -> None:
+def test_nobody_is_accused_without_witnesses(each: list[CubinDigest], said: list[str]) -> None:
     assert verdicts(each) == said
 
 
@@ -79,7 +79,7 @@ def test_arithmetic_explains_small_differences(dtype: str, verdict: str) -> None
 
 def test_what_no_cubin_changes_is_not_counted() -> None:
     idle = [replace(seen(n), changed=frozenset()) for n in (1, 2)]
-    assert [each.reason for each in held_together(idle)] == [RAN.reason] * 2
+    assert [each.reason for each in judge_together(idle)] == [RAN.reason] * 2
 
 
 def test_what_was_there_before_is_known_without_a_gpu() -> None:

@@ -77,7 +77,6 @@ def referee(
     return Referee(
         evidence=evidence,
         judgement=judge(evidence),
-        contents=contents,
         **{"freedom": Freedom(), **changes},
     )
 
