@@ -199,18 +199,20 @@ class OnEmulator(Executor):
             mine, launch.emulation, lambda text: source.tell(f"{where}: {text}")
         )
         emulated = trail.emulated.value
-        if not emulated.problem and all(ran.ended for ran in emulated.runs):
-            launch = await source.held(cell, launch, like)
         evidence = evidence_of(launch, emulated, get)
-        verdict = judge(evidence).verdict
-        if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
-            is_wrong = verdict is RunVerdict.WRONG_RESULT
-            launch = await source.held_to_others(cell, launch, like, is_wrong=is_wrong)
+        if not emulated.problem and all(ran.ended for ran in emulated.runs):
+            references = await source.references_of(cell, like)
+            launch = await references.hold(launch)
             evidence = evidence_of(launch, emulated, get)
+            verdict = judge(evidence).verdict
+            if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
+                is_wrong = verdict is RunVerdict.WRONG_RESULT
+                launch = await references.hold_to_interpreters(launch, is_wrong=is_wrong)
+                evidence = evidence_of(launch, emulated, get)
         if self.follow:
 
             async def beside(another: Another) -> Emulation:
-                return await source.beside(cell, another, like)
+                return await (await source.references_of(cell, like)).beside(another)
 
             trail.trace = await self.follow(mine, evidence, beside)
         return evidence

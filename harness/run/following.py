@@ -234,6 +234,6 @@ def read_another(text: str) -> Another:
     return Another(
         words=text,
         target=Target.parse(values["sm"]) if "sm" in values else None,
-        triton=front_end(TRITON).install(values["triton"]) if "triton" in values else None,
+        compiler=front_end(TRITON).install(values["triton"]) if "triton" in values else None,
         options={name: int(value) for name, value in numbers.items()},
     )

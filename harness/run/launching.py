@@ -85,32 +85,31 @@ def read_entry(ptx: str, name: str | None = None) -> Entry:
     Raises:
         EntryError: there is none, or several, or a parameter is not to be understood.
     """
-    document = parse(ptx)
-    heads = [
-        read_head(each.code) for each in document.statements if each.kind is StatementKind.HEAD
-    ]
+    statements = parse(ptx).statements
+    heads = [read_head(line.code) for line in statements if line.kind is StatementKind.HEAD]
     entries = [head for head in heads if head and head.is_entry]
-    wanted = [head for head in entries if name in (None, head.name)]
-    if not wanted:
-        known = ", ".join(head.name for head in entries[:8]) or "none"
-        raise EntryError(f"no entry {name!r}; entries are: {known}" if name else "no .entry")
-    if len(wanted) > 1:
-        names = ", ".join(head.name for head in wanted[:8])
+    matches = [head for head in entries if name in (None, head.name)]
+    if not matches:
+        names = ", ".join(head.name for head in entries[:8]) or "none"
+        raise EntryError(f"no entry {name!r}; entries are: {names}" if name else "no .entry")
+    if len(matches) > 1:
+        names = ", ".join(head.name for head in matches[:8])
         raise EntryError(f"several entries: {names}; name one")
-    head = wanted[0]
-    return Entry(
-        name=head.name,
-        parameters=tuple(_parameter(each.name, each.text) for each in head.parameters),
-        block=_block(" ".join(head.directives)),
-    )
+    head = matches[0]
+    block = None
+    if match := _REQNTID.search(" ".join(head.directives)):
+        x, y, z = (*map(int, match[1].split(",")), 1, 1, 1)[:3]
+        block = x, y, z
+    parameters = tuple(_parameter(parameter.name, parameter.text) for parameter in head.parameters)
+    return Entry(name=head.name, parameters=parameters, block=block)
 
 
 def _parameter(name: str, text: str) -> EntryParameter:
-    kinds = [found["type"] for found in _TYPE.finditer(text) if found["type"] in _SIZES]
+    kinds = [match["type"] for match in _TYPE.finditer(text) if match["type"] in _SIZES]
     if len(kinds) != 1:
         raise EntryError(f"the parameter `{' '.join(text.split())}` is not to be understood")
-    counted = _COUNT.search(text)
-    count = int(counted[1]) if counted else None
+    match = _COUNT.search(text)
+    count = int(match[1]) if match else None
     return EntryParameter(
         name=name,
         type=kinds[0],
@@ -118,15 +117,6 @@ def _parameter(name: str, text: str) -> EntryParameter:
         count=count,
         is_pointer=bool(re.search(r"\.ptr\b", text)),
     )
-
-
-def _block(directives: str) -> tuple[int, int, int] | None:
-    found = _REQNTID.search(directives)
-    if not found:
-        return None
-    sizes = [int(word) for word in found[1].split(",")]
-    x, y, z = (*sizes, 1, 1, 1)[:3]
-    return x, y, z
 
 
 # From what a Triton launch was given to the parameters of its PTX entry.
@@ -271,7 +261,8 @@ class _Binder:
             tensor_map = TensorMapArgument(tensor_map=_tensor_map(argument, meta))
             self._pass(argument.name, _MAP_BYTES, tensor_map)
         else:
-            self._pass(argument.name, _POINTER_BYTES, _base(argument))
+            base = Pointer(allocation=argument.buffer, offset=argument.offset)
+            self._pass(argument.name, _POINTER_BYTES, base)
             self._integers(argument.name, (*argument.shape, *argument.strides), 8)
             for flag in (argument.nan_padding, argument.round_to_tf32):
                 parameter = self._next()
@@ -286,12 +277,12 @@ class _Binder:
 
     def scratch(self, variant: LaunchVariant, metadata: Mapping[str, object]) -> tuple[int, ...]:
         """Pass pointers to scratch memory to the parameters that are left; sizes of its buffers."""
-        left = self.entry.parameters[len(self.given) :]
-        if len(left) > len(_SCRATCH) or any(each.size != _POINTER_BYTES for each in left):
-            words = ", ".join(f"`{each.words}`" for each in left)
+        rest = self.entry.parameters[len(self.given) :]
+        if len(rest) > len(_SCRATCH) or any(each.size != _POINTER_BYTES for each in rest):
+            words = ", ".join(f"`{parameter.words}`" for parameter in rest)
             raise BindingError(f"the launch gives nothing for {words} of {self.entry.name}")
         sizes: list[int] = []
-        for name in _SCRATCH[: len(left)]:
+        for name in _SCRATCH[: len(rest)]:
             size = metadata.get(f"{name}_size") or 0
             assert isinstance(size, int)
             if not size:
@@ -320,10 +311,6 @@ def _address(argument: Argument) -> Given:
         return Null()
     if argument.kind is not ArgumentKind.TENSOR:
         raise BindingError(f"{argument.name} is a pointer to the kernel, and no tensor here")
-    return _base(argument)
-
-
-def _base(argument: Argument) -> Pointer:
     return Pointer(allocation=argument.buffer, offset=argument.offset)
 
 
@@ -356,8 +343,8 @@ def _tensor_map(argument: Argument, meta: Mapping[str, object]) -> TensorMap:
     size, swizzle = _number(argument, meta, "elem_size"), _number(argument, meta, "swizzle")
     element = _TF32 if argument.round_to_tf32 else _number(argument, meta, "elem_type")
     box = meta.get("block_size")
-    known = element < len(_MAP_ELEMENTS) and swizzle < len(_SWIZZLES)
-    if not known or not isinstance(box, Sequence):
+    is_known = element < len(_MAP_ELEMENTS) and swizzle < len(_SWIZZLES)
+    if not is_known or not isinstance(box, Sequence):
         raise BindingError(f"{argument.name}: a tensor map of a kind that is not known")
     return TensorMap(
         allocation=argument.buffer,
@@ -365,7 +352,7 @@ def _tensor_map(argument: Argument, meta: Mapping[str, object]) -> TensorMap:
         element=_MAP_ELEMENTS[element],
         sizes=tuple(sizes),
         strides=tuple(stride * size for stride in reversed(argument.strides[:-1])),
-        box=tuple(int(each) for each in reversed(box)),
+        box=tuple(map(int, reversed(box))),
         element_strides=(1,) * len(sizes),
         swizzle=_SWIZZLES[swizzle],
         nan_fill=argument.nan_padding,
@@ -465,6 +452,19 @@ def launch_of_text(
     names: dict[int, str] = {}
     for argument in tensors_of(variant.arguments):
         names.setdefault(argument.buffer, argument.name)
+    buffers = [
+        JobBuffer(
+            name=names.get(number, f"buffer {number}"),
+            file=buffer.sha256,
+            size=buffer.size,
+            unwritten=buffer.unwritten,
+        )
+        for number, buffer in enumerate(variant.buffers)
+    ]
+    buffers += [
+        JobBuffer(name=f"scratch memory {number}", size=size)
+        for number, size in enumerate(bound.scratch, start=1)
+    ]
     emulation = Emulation(
         ptx="",
         entry=entry.name,
@@ -472,21 +472,7 @@ def launch_of_text(
         block=_block_size(metadata.get("num_warps"), entry.block),
         cluster=cluster,
         dynamic_shared=_integer(metadata.get("shared")),
-        buffers=(
-            *(
-                JobBuffer(
-                    name=names.get(number, f"buffer {number}"),
-                    file=each.sha256,
-                    size=each.size,
-                    unwritten=each.unwritten,
-                )
-                for number, each in enumerate(variant.buffers)
-            ),
-            *(
-                JobBuffer(name=f"scratch memory {number}", size=size)
-                for number, size in enumerate(bound.scratch, start=1)
-            ),
-        ),
+        buffers=tuple(buffers),
         arguments=tuple(map(Passed.of, bound.arguments)),
         trials=tuple(trials),
         budget=budget or Budget(),
@@ -532,9 +518,11 @@ def may_lack_registers(text: str, block: Sequence[int], limits: Limits | None) -
     if limits is None:
         return False
     enough = limits.registers_of_thread(math.prod(block))
-    if found := _MAXNREG.search(text):
-        return min(int(found[1]), limits.max_registers_per_thread) > enough
-    return not _SIZED.search(text) and limits.max_registers_per_thread > enough
+    match = _MAXNREG.search(text)
+    if not match and _SIZED.search(text):
+        return False
+    most = limits.max_registers_per_thread
+    return (min(int(match[1]), most) if match else most) > enough
 
 
 def effort_words(emulation: Emulation, ptx: str) -> str:

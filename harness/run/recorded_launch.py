@@ -21,18 +21,17 @@ from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, plan_launch
 from harness.judging.judge import judge as judge_compilation
-from harness.run.jobs import Emulation, RunTrial
+from harness.run.jobs import RunTrial
 from harness.run.launch import Launch
 from harness.run.launching import LaunchSource, NotRunError, launch_of
 from harness.run.recording import PLAIN_TARGET, find_variant, recorded
-from harness.run.references import Another, References, reference_of
+from harness.run.references import CellReferences, References, reference_of
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.errors import TriageError, UsageError
 from harness.values.execution import Inputs, LaunchVariant
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
 
 
 def require_values(selection: Selection) -> None:
@@ -42,9 +41,9 @@ def require_values(selection: Selection) -> None:
         UsageError: the kernel is another compiler's.
     """
     repro = selection.repro
-    end = front_end(repro.front_end)
-    if not repro.ptx and end.interpreter is None:
-        raise UsageError(f"{repro.name}: launches of {end.title} cannot be run with values")
+    compiler = front_end(repro.front_end)
+    if not repro.ptx and compiler.interpreter is None:
+        raise UsageError(f"{repro.name}: launches of {compiler.title} cannot be run with values")
 
 
 def small_selection(selection: Selection) -> Selection:
@@ -72,8 +71,8 @@ async def lower_cell(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
     """
     if cell.launch is None or cell.record is None:
         raise NotRunError("a file of PTX is run by `triage run FILE.ptx`")
-    end = front_end(cell.compiler.kind)
-    lowering = await end.lower(bench, cell.launch, cell.record, ptxas=cell.seen_ptxas)
+    compiler = front_end(cell.compiler.kind)
+    lowering = await compiler.lower(bench, cell.launch, cell.record, ptxas=cell.seen_ptxas)
     if lowering.value.error or not lowering.value.end.ok or "ptx" not in lowering.artifacts:
         verdict = judge_compilation(
             cell_evidence(
@@ -119,7 +118,7 @@ class RecordedLaunch(LaunchSource):
         code = fetch_launch_code(self.selection.repro, launch.spec, launch.overrides)
         if not self.configs:
             return code
-        return code.with_configs(self.configs[0].kernel, [each.config for each in self.configs])
+        return code.with_configs(self.configs[0].kernel, [record.config for record in self.configs])
 
     @property
     def recordings(self) -> Iterable[Inputs]:
@@ -128,7 +127,7 @@ class RecordedLaunch(LaunchSource):
 
     def sessions(self) -> set[str]:
         """The captures that references opened: to be closed when all is done."""
-        return set().union(*(each.sessions for each in self._references.values()))
+        return set().union(*(references.sessions for references in self._references.values()))
 
     async def inputs(self, *targets: Target) -> Inputs:
         """What each kernel of the launch is given on the first of these targets that it runs for.
@@ -173,8 +172,8 @@ class RecordedLaunch(LaunchSource):
         if variant is not None:
             return variant
         if error := inputs.error:
-            said = next(iter(error.message.splitlines()), "")[:300]
-            raise NotRunError(f"run with values, the launch raised {error.type}: {said}")
+            message = next(iter(error.message.splitlines()), "")[:300]
+            raise NotRunError(f"run with values, the launch raised {error.type}: {message}")
         raise NotRunError("run with values, the launch never comes to this kernel with this config")
 
     async def launch_of(
@@ -200,50 +199,33 @@ class RecordedLaunch(LaunchSource):
         Raises:
             TriageError: the launch code cannot be run with values.
         """
-        references, record, variant = await self._known(cell, like)
-        return await references.hold(launch, cell.cell.target, record, variant)
-
-    async def held_to_others(
-        self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None, *, is_wrong: bool
-    ) -> Launch:
-        """The launch of a cell, held to other interpreters besides: see `References`."""
-        references, record, variant = await self._known(cell, like)
-        others = await references.other_interpreters(
-            cell.compiler, record, variant, is_wrong=is_wrong
-        )
-        return replace(launch, trusted=(*launch.trusted, *others))
-
-    async def beside(
-        self, cell: PlannedCell, another: Another, like: LaunchFacts | None = None
-    ) -> Emulation:
-        """Another PTX of the launch of a cell, on the same inputs.
-
-        Raises:
-            NotRunError: it cannot be compiled, or not launched so.
-        """
-        references, record, variant = await self._known(cell, like)
-        return await references.beside(cell.cell.target, record, variant, another)
+        return await (await self.references_of(cell, like)).hold(launch)
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: held to what the repro's own reference says, if it has one."""
         launch = await self.launch_of(cell, await lower_cell(bench, cell))
-        references, _, variant = await self._known(cell, None)
-        return replace(launch, trusted=tuple(await references.author(variant)))
+        references = await self.references_of(cell)
+        return replace(launch, trusted=tuple(await references.author()))
 
-    async def _known(
-        self, cell: PlannedCell, like: LaunchFacts | None
-    ) -> tuple[References, LaunchFacts, LaunchVariant]:
-        """What a cell is compared with, and its record and inputs."""
-        assert cell.record is not None, "only a launch is executed"
-        variant = await self.variant(like or cell.record, cell.cell.target)
-        return await self.references(cell), cell.record, variant
-
-    async def references(self, cell: PlannedCell) -> References:
-        """What a cell is compared with.
+    async def references_of(
+        self, cell: PlannedCell, like: LaunchFacts | None = None
+    ) -> CellReferences:
+        """What a cell is compared with, on its inputs or those of the record `like`.
 
         Raises:
-            TriageError: nothing could be captured.
+            TriageError: nothing could be captured, or the launch cannot be run with values.
         """
+        assert cell.record is not None, "only a launch is executed"
+        variant = await self.variant(like or cell.record, cell.cell.target)
+        return CellReferences(
+            references=await self._shared_references(cell),
+            compiler=cell.compiler,
+            target=cell.cell.target,
+            record=cell.record,
+            variant=variant,
+        )
+
+    async def _shared_references(self, cell: PlannedCell) -> References:
         selection = self.selection
         compiler, target = selection.compilers[0], selection.targets[0]
         if self.is_voted:
@@ -254,27 +236,25 @@ class RecordedLaunch(LaunchSource):
                 config = selection.config if self.is_voted else ConfigFilter()
                 every = replace(selection, config=config, ptxas=(None,))
                 plan = await plan_launch(self.bench, every.place(compiler=compiler, target=target))
-                records = [each.record for each in plan.cells if each.record]
-                self._references[place] = self._made(compiler, records)
+                records = [planned.record for planned in plan.cells if planned.record]
+                others = [other for other in selection.compilers if other != compiler]
+                others.sort(key=lambda other: Version(other.version), reverse=True)
+                self._references[place] = References(
+                    bench=self.bench,
+                    budget=self.budget,
+                    code=self.code,
+                    compiler=compiler,
+                    records=records,
+                    reference=reference_of(selection.repro),
+                    tell=self.tell,
+                    interpreter=selection.compilers[0],
+                    others=others if self.is_voted else (),
+                )
             references = self._references[place]
-            configs = [each.config for each in references.records]
+            configs = [record.config for record in references.records]
             if cell.record is None or cell.record.config in configs:
                 return references
             own = (*place, cell.record.kernel, *cell.record.config.items())
-            return self._references.setdefault(own, self._made(compiler, [cell.record]))
-
-    def _made(self, compiler: Compiler, records: Sequence[LaunchFacts]) -> References:
-        others = [each for each in self.selection.compilers if each != compiler]
-        return References(
-            bench=self.bench,
-            budget=self.budget,
-            code=self.code,
-            triton=compiler,
-            records=records,
-            reference=reference_of(self.selection.repro),
-            tell=self.tell,
-            interpreter=self.selection.compilers[0],
-            others=sorted(others, key=lambda each: Version(each.version), reverse=True)
-            if self.is_voted
-            else (),
-        )
+            if own not in self._references:
+                self._references[own] = references.alone(cell.record)
+            return self._references[own]

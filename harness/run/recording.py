@@ -31,7 +31,7 @@ from harness.run.emulating import emulate, emulator_sha256
 from harness.run.jobs import RunTrial
 from harness.run.launching import NotRunError, launch_of
 from harness.values.errors import InfrastructureError, TriageError
-from harness.values.execution import Buffer, Inputs, LaunchInputs, LaunchVariant
+from harness.values.execution import Inputs, LaunchInputs, LaunchVariant
 from harness.values.kernel import Scalar
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.target import Target
@@ -98,8 +98,8 @@ class _Recording:
 
     async def inputs(self, kernels: Sequence[str]) -> Inputs:
         interpreter = interpreter_for(self.compiler)
-        sent = {**capture_request(self.code, self.target).message(), "kernels": sorted(kernels)}
-        message = {**sent, "emulator": emulator_sha256()}
+        request = {**capture_request(self.code, self.target).message(), "kernels": sorted(kernels)}
+        message = {**request, "emulator": emulator_sha256()}
         key = interpreter.launch_key("inputs", self.code, message, self.compiler)
         async with self.bench.once(key):
             kept = self.bench.find("inputs", key, Inputs)
@@ -109,54 +109,53 @@ class _Recording:
                 return kept.value
             captured = await interpreter.capture(self.bench, self.code, self.target, self.compiler)
             async with self.bench.closing(captured.capture.key):
-                return (await self._record(captured, key, sent)).value
+                return await self._record(captured, key, request)
 
     async def _record(
-        self, captured: CapturedLaunch, key: str, sent: Mapping[str, object]
-    ) -> Kept[Inputs]:
+        self, captured: CapturedLaunch, key: str, request: Mapping[str, object]
+    ) -> Inputs:
         timeout = self.bench.limits.timeout
         folder = self.bench.hub.new_folder("inputs")
         try:
             with scratch_disk():
-                request = {**sent, "timeout": timeout}
-                (folder / "request.json").write_text(json.dumps(request))
+                text = json.dumps({**request, "timeout": timeout})
+                (folder / "request.json").write_text(text)
             limits = ResourceLimits(timeout=timeout * _PATIENCE, memory=self.bench.limits.memory)
             interpreter = interpreter_for(self.compiler)
             work = interpreter.run_with_values(self.bench, self.compiler, folder, limits)
-            ended = asyncio.ensure_future(work)
+            child = asyncio.ensure_future(work)
             try:
-                await self._answer(captured, folder, ended)
-                done = await ended
+                await self._answer(captured, folder, child)
+                job = await child
             finally:
-                ended.cancel()
+                child.cancel()
                 # Until the child is gone, the folder is in use.
-                await asyncio.wait({ended})
-            self.bench.cpu_seconds += done.end.cpu
-            words = done.words
-            self.bench.hub.drop_folder(done.folder)
+                await asyncio.wait({child})
+            self.bench.cpu_seconds += job.end.cpu
+            words = job.words
+            self.bench.hub.drop_folder(job.folder)
             return self._keep(key, folder, words)
         finally:
             self.bench.hub.drop_folder(folder)
 
     async def _answer(
-        self, captured: CapturedLaunch, folder: Path, ended: asyncio.Future[JobResult]
+        self, captured: CapturedLaunch, folder: Path, child: asyncio.Future[JobResult]
     ) -> None:
         """Answer each launch in its turn, until the child ends."""
         number = 1
-        while not ended.done():
-            handed = folder / f"launch-{number}.json"
-            if not handed.exists():
-                await asyncio.wait({ended}, timeout=_POLL_SECONDS)
+        while not child.done():
+            path = folder / f"launch-{number}.json"
+            if not path.exists():
+                await asyncio.wait({child}, timeout=_POLL_SECONDS)
                 continue
-            launch = msgspec.json.decode(handed.read_bytes(), type=LaunchInputs)
-            for buffer in _buffers(launch):
-                self._put(folder, buffer)
+            launch = msgspec.json.decode(path.read_bytes(), type=LaunchInputs)
+            self._put(folder, launch)
             answer = await self._computed(captured, launch)
             if names := answer["buffers"]:
                 for sha256 in names:
-                    path = folder / f"{sha256}.bin"
-                    if not path.exists():
-                        path.write_bytes(self.bench.store.artifacts.get(sha256))
+                    file = folder / f"{sha256}.bin"
+                    if not file.exists():
+                        file.write_bytes(self.bench.store.artifacts.get(sha256))
                 answer["buffers"] = [f"{sha256}.bin" for sha256 in names]
             unfinished = folder / f"answer-{number}.tmp"
             unfinished.write_text(json.dumps(answer))
@@ -172,20 +171,20 @@ class _Recording:
         were executed, to their end.
         """
         answer: dict[str, Any] = {"variant": 0, "buffers": None, "hangs": False, "is_whole": False}
-        why, tried = "no launch of the capture is like it", 0
+        why, tries = "no launch of the capture is like it", 0
         for number, variant in enumerate(launch.variants):
             records = captured.capture.value.records
             record = record_like(records, launch.kernel, variant.described, variant.config)
             if record is None:
                 continue
-            if tried == _TRIES:
+            if tries == _TRIES:
                 break
-            tried += 1
+            tries += 1
             self.tell(f"{launch.kernel} on {self.target}, for its values")
             try:
                 lowering = await lower_record(self.bench, captured, record)
-                made = launch_of(self.bench, lowering, variant, (_PLAIN,), self.budget)
-                emulated = (await emulate(self.bench, made.emulation)).value
+                bound = launch_of(self.bench, lowering, variant, (_PLAIN,), self.budget)
+                emulated = (await emulate(self.bench, bound.emulation)).value
             except (NotRunError, InfrastructureError) as error:
                 why = str(error)
                 continue
@@ -195,7 +194,7 @@ class _Recording:
                 return {
                     **answer,
                     "variant": number,
-                    "buffers": [each.sha256 for each in variant.buffers],
+                    "buffers": [buffer.sha256 for buffer in variant.buffers],
                     "values": f"as they were: {ran.faults[0].what}",
                     "hangs": any(fault.kind == "hang" for fault in ran.faults),
                 }
@@ -212,32 +211,29 @@ class _Recording:
         self.tell(f"{launch.kernel} is interpreted, for its values: {why}")
         return {**answer, "values": why}
 
-    def _put(self, folder: Path, buffer: Buffer) -> None:
-        if not self.bench.store.artifacts.has(buffer.sha256):
-            self.bench.store.artifacts.put_file(folder / f"{buffer.sha256}.bin")
+    def _put(self, folder: Path, launch: LaunchInputs) -> set[str]:
+        """Keep the buffers of a launch; their sha256."""
+        buffers = (buffer for v in launch.variants for buffer in (*v.buffers, *v.interpreted))
+        names = {buffer.sha256 for buffer in buffers}
+        for sha256 in names:
+            if not self.bench.store.artifacts.has(sha256):
+                self.bench.store.artifacts.put_file(folder / f"{sha256}.bin")
+        return names
 
-    def _keep(self, key: str, folder: Path, words: str) -> Kept[Inputs]:
+    def _keep(self, key: str, folder: Path, words: str) -> Inputs:
         try:
-            found = msgspec.json.decode((folder / "result.json").read_bytes(), type=Inputs)
+            inputs = msgspec.json.decode((folder / "result.json").read_bytes(), type=Inputs)
         except (OSError, msgspec.MsgspecError):
             error = RaisedError(type="LaunchCode", kinds=(), message=f"its process {words}")
-            return Kept(value=Inputs(error=error), key=key, artifacts={}, cached=False)
-        names = {}
-        for launch in found.launches:
-            for buffer in _buffers(launch):
-                self._put(folder, buffer)
-                names[buffer.sha256] = buffer.sha256
+            return Inputs(error=error)
+        names: set[str] = set()
+        for launch in inputs.launches:
+            names |= self._put(folder, launch)
             asserted = launch.variants[0].asserted if launch.variants else ()
-            names.update({name: name for each in asserted for name in each.buffers if name})
-        if found.error:
-            return Kept(value=found, key=key, artifacts={}, cached=False)
-        return self.bench.keep("inputs", key, found, names)
-
-
-def _buffers(launch: LaunchInputs) -> list[Buffer]:
-    return [
-        buffer for variant in launch.variants for buffer in (*variant.buffers, *variant.interpreted)
-    ]
+            names.update(name for held in asserted for name in held.buffers if name)
+        if not inputs.error:
+            self.bench.keep("inputs", key, inputs, {name: name for name in names})
+        return inputs
 
 
 async def lower_record(
@@ -250,11 +246,11 @@ async def lower_record(
         InfrastructureError: the child could not be kept alive.
     """
     bundled = describe_ptxas(Path(captured.capture.value.ptxas), BUNDLED)
-    end = front_end(captured.compiler.kind)
-    lowering = await end.lower(bench, captured, record, ptxas=bundled)
+    compiler = front_end(captured.compiler.kind)
+    lowering = await compiler.lower(bench, captured, record, ptxas=bundled)
     if lowering.value.error or not lowering.value.end.ok:
-        found = judge_lowering(lowering.value)
-        raise NotRunError(f"it does not compile: {found.kind.value}, {found.reason[:300]}")
+        verdict = judge_lowering(lowering.value)
+        raise NotRunError(f"it does not compile: {verdict.kind.value}, {verdict.reason[:300]}")
     return lowering
 
 
@@ -263,26 +259,21 @@ def find_variant(inputs: Inputs, record: LaunchFacts) -> LaunchVariant | None:
 
     The first launch with the same shapes; else the first that compiles to the same code.
     """
-    found = [
+    variants = [
         variant
         for launch in inputs.launches
         if launch.kernel == record.kernel
         for variant in launch.variants
-        if variant.config == record.config and same_arguments(variant.described, record.arguments)
+        if variant.config == record.config
+        and _visible(variant.described) == _visible(record.arguments)
     ]
-    alike = [variant for variant in found if variant.described == record.arguments]
-    return next(iter([*alike, *found]), None)
+    variants.sort(key=lambda variant: variant.described != record.arguments)
+    return next(iter(variants), None)
 
 
-def same_arguments(
-    first: Sequence[Mapping[str, object]], second: Sequence[Mapping[str, object]]
-) -> bool:
-    """Whether Triton would compile the same code for both."""
-    return [_visible(each) for each in first] == [_visible(each) for each in second]
-
-
-def _visible(described: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in described.items() if name not in _HIDDEN}
+def _visible(described: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """What a compiler sees of arguments: where it is equal, it compiles the same code."""
+    return [{name: fact for name, fact in a.items() if name not in _HIDDEN} for a in described]
 
 
 def record_like(
@@ -293,7 +284,7 @@ def record_like(
 ) -> LaunchFacts | None:
     """The record of a launch of a kernel with these arguments, and this config."""
     for record in records:
-        same = record.kernel == kernel and record.config == config
-        if same and same_arguments(record.arguments, described):
+        is_same = record.kernel == kernel and record.config == config
+        if is_same and _visible(record.arguments) == _visible(described):
             return record
     return None

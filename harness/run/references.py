@@ -25,7 +25,7 @@ from packaging.version import Version
 from gpu_emulator.ptx.text.facts import instructions_sha256
 from gpu_emulator.values import Budget, Schedule
 from harness.frontends.base import LaunchCode
-from harness.frontends.bench.bench import Workbench, content_key
+from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.launch_code import capture_request
 from harness.frontends.registry import front_end, interpreter_for
 from harness.frontends.sessions import CapturedLaunch
@@ -39,7 +39,7 @@ from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant
 from harness.values.kernel import Repro, Scalar
 from harness.values.limits import limits_of
-from harness.values.outcome import LaunchFacts, ProcessEnd, RaisedError
+from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
@@ -60,33 +60,23 @@ class Another:
 
     words: str
     target: Target | None = None
-    triton: Compiler | None = None
+    compiler: Compiler | None = None
     options: Mapping[str, Scalar] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cell:
-    """What is held to references: a config of a launch, its inputs, and what it executes."""
-
-    target: Target
-    record: LaunchFacts
-    variant: LaunchVariant
-    instructions: str
 
 
 @dataclass(slots=True, kw_only=True)
 class References:
-    """Finds what the cells of one launch function and Triton are compared with.
+    """What the cells of one launch function and compiler are compared with.
 
     `records` are the cells: all that they are compared with is captured together. `reference` is
-    the repro's own: a file and a function of it. `others` are Tritons that are asked besides, the
-    newest first. `interpreter` is the Triton that interpreted the inputs.
+    the repro's own: a file and a function of it. `others` are compilers that are asked besides, the
+    newest first. `interpreter` is the one that interpreted the inputs.
     """
 
     bench: Workbench
     budget: Budget
     code: LaunchCode
-    triton: Compiler
+    compiler: Compiler
     records: Sequence[LaunchFacts]
     reference: tuple[Path, str] | None
     tell: Callable[[str], None]
@@ -98,200 +88,220 @@ class References:
     )
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def hold(
-        self, launch: Launch, target: Target, record: LaunchFacts, variant: LaunchVariant
-    ) -> Launch:
-        """The launch of one config on a target, held to what is known of it."""
-        trusted = [*await self.author(variant), *_accepted(variant)]
+    def alone(self, record: LaunchFacts) -> References:
+        """Those of a cell that is none of `records`."""
+        return replace(self, records=[record], sessions=set(), _captured={}, _lock=asyncio.Lock())
+
+    async def capture(self, compiler: Compiler, target: Target, code: LaunchCode) -> CapturedLaunch:
+        """Capture launch code.
+
+        Raises:
+            TriageError: it cannot be captured so.
+        """
+        captured = await interpreter_for(compiler).capture(self.bench, code, target, compiler)
+        self.sessions.add(captured.capture.key)
+        return captured
+
+    async def simpler(
+        self, compiler: Compiler, target: Target, kernel: str
+    ) -> CapturedLaunch | None:
+        """The launch code with the configs that cells of a kernel are compared with.
+
+        None where it cannot be captured.
+        """
+        async with self._lock:
+            key = (compiler, target, kernel)
+            if key not in self._captured:
+                configs: list[dict[str, Scalar]] = []
+                for record in self.records:
+                    if record.kernel == kernel:
+                        simpler = simpler_configs(record.config)
+                        configs += [config for config in simpler if config not in configs]
+                self._captured[key] = None
+                if limits_of(target.capability):
+                    with contextlib.suppress(TriageError):
+                        code = self.code.with_configs(kernel, configs)
+                        self._captured[key] = await self.capture(compiler, target, code)
+            return self._captured[key]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellReferences:
+    """What one cell is compared with: a config of a launch for a target, and its inputs."""
+
+    references: References
+    compiler: Compiler
+    target: Target
+    record: LaunchFacts
+    variant: LaunchVariant
+
+    @property
+    def bench(self) -> Workbench:
+        """Where everything is compiled and executed."""
+        return self.references.bench
+
+    async def hold(self, launch: Launch) -> Launch:
+        """The launch of the cell, held to what is known of it."""
+        shared, variant = self.references, self.variant
+        trusted = [*await self.author(), *_accepted(variant)]
         ptx = self.bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
-        cell = _Cell(
-            target=target, record=record, variant=variant, instructions=instructions_sha256(ptx)
-        )
-        own, is_clean = await self._plain(self.triton, cell)
-        others = [(await self._plain(triton, cell))[0] for triton in self.others]
-        plain = prevailing(own, [each for each in others if each])
+        instructions = instructions_sha256(ptx)
+        own, is_clean = await self._plain(shared.compiler, instructions)
+        others = [(await self._plain(compiler, instructions))[0] for compiler in shared.others]
+        plain = prevailing(own, list(filter(None, others)))
         # What is pipelined as the cell is may be wrong as the cell is.
         if plain and not (plain.is_pipelined and variant.interpreted):
             trusted.append(plain)
         if variant.interpreted:
-            trusted.append(_interpretation(self.interpreter, variant))
+            trusted.append(_interpretation(shared.interpreter, variant))
         return replace(launch, trusted=tuple(trusted), is_clean=is_clean)
 
-    async def other_interpreters(
-        self, triton: Compiler, record: LaunchFacts, variant: LaunchVariant, *, is_wrong: bool
-    ) -> list[Trusted]:
-        """What the interpreter of this Triton makes of the same inputs, if another's was asked.
+    async def hold_to_interpreters(self, launch: Launch, *, is_wrong: bool) -> Launch:
+        """Held besides to what the interpreter of the cell's compiler makes of the same inputs.
 
         An interpreter may be wrong, too: it is not a judge of what other versions compute. Where a
         cell `is_wrong` by what was asked, the newest that is installed is heard, too.
         """
-        asked = [triton]
+        shared, compilers = self.references, [self.compiler]
         if is_wrong:
-            installed = await asyncio.to_thread(front_end(triton.kind).installed)
-            asked += sorted(installed, key=lambda compiler: Version(compiler.version))[-1:]
-        others = []
-        for other in dict.fromkeys(asked):
-            if other == self.interpreter:
+            installed = await asyncio.to_thread(front_end(self.compiler.kind).installed)
+            compilers += sorted(installed, key=lambda compiler: Version(compiler.version))[-1:]
+        trusted = []
+        for compiler in dict.fromkeys(compilers):
+            if compiler == shared.interpreter:
                 continue
             with contextlib.suppress(TriageError):
                 inputs = await recorded(
                     self.bench,
-                    self.code,
-                    other,
-                    [record.kernel],
+                    shared.code,
+                    compiler,
+                    [self.record.kernel],
                     (PLAIN_TARGET,),
-                    budget=self.budget,
-                    tell=self.tell,
+                    budget=shared.budget,
+                    tell=shared.tell,
                 )
-                same = find_variant(inputs, record)
-                if same and same.interpreted and same.buffers == variant.buffers:
-                    others.append(_interpretation(other, same))
-        return others
+                same = find_variant(inputs, self.record)
+                if same and same.interpreted and same.buffers == self.variant.buffers:
+                    trusted.append(_interpretation(compiler, same))
+        return replace(launch, trusted=(*launch.trusted, *trusted))
 
-    async def _plain(self, triton: Compiler, cell: _Cell) -> tuple[Trusted | None, bool]:
-        """What the plainest config that comes to other instructions than the cell leaves.
+    async def _plain(self, compiler: Compiler, instructions: str) -> tuple[Trusted | None, bool]:
+        """What the plainest config that comes to other instructions than these leaves.
 
         And whether no garbage shows in it.
         """
-        for place, config in self._places(cell.target, cell.record, triton):
-            found = await self._emulated(triton, place, config, cell)
-            if found is None:
-                continue
-            emulated, is_pipelined = found
-            first, second = emulated.runs
-            if first.buffers != second.buffers:
-                return None, False
-            trusted = Trusted(
-                words=_words(place, config, cell.record, triton, is_pipelined=is_pipelined),
-                buffers=first.buffers,
-                is_emulated=True,
-                is_pipelined=is_pipelined,
-            )
-            return trusted, True
+        cell = (self.references.compiler, self.target, seen_by_compiler(self.record.config))
+        for target in dict.fromkeys((PLAIN_TARGET, self.target)):
+            for config in simpler_configs(self.record.config):
+                if (compiler, target, config) == cell:
+                    continue
+                emulation = await self._emulated(compiler, target, config, instructions)
+                if emulation is None:
+                    continue
+                emulated, is_pipelined = emulation
+                first, second = emulated.runs
+                if first.buffers != second.buffers:
+                    return None, False
+                trusted = Trusted(
+                    words=_words(target, config, self.record, compiler, is_pipelined=is_pipelined),
+                    buffers=first.buffers,
+                    is_emulated=True,
+                    is_pipelined=is_pipelined,
+                )
+                return trusted, True
         return None, True
 
-    async def beside(
-        self, target: Target, record: LaunchFacts, variant: LaunchVariant, another: Another
-    ) -> Emulation:
-        """Another PTX of a launch, on the same inputs.
+    async def beside(self, another: Another) -> Emulation:
+        """Another PTX of the launch, on the same inputs.
 
         Raises:
             NotRunError: it cannot be compiled, or not launched so.
         """
-        config, place = {**record.config, **another.options}, another.target or target
-        compiler = another.triton or self.triton
+        shared, kernel = self.references, self.record.kernel
+        config, target = {**self.record.config, **another.options}, another.target or self.target
+        compiler = another.compiler or shared.compiler
         try:
-            if limits_of(place.capability) is None:
-                raise NotRunError(f"the limits of {place} are not known")
-            code = self.code.with_configs(record.kernel, [config])
-            captured = await interpreter_for(compiler).capture(self.bench, code, place, compiler)
-            self.sessions.add(captured.capture.key)
-            records = captured.capture.value.records
-            like = record_like(records, record.kernel, record.arguments, config)
-            if like is None:
+            if limits_of(target.capability) is None:
+                raise NotRunError(f"the limits of {target} are not known")
+            code = shared.code.with_configs(kernel, [config])
+            captured = await shared.capture(compiler, target, code)
+            launch = await self._launch(captured, config, _TRIALS[:1])
+            if launch is None:
                 raise NotRunError("the launch cannot be given this config")
-            lowering = await lower_record(self.bench, captured, like)
-            return launch_of(self.bench, lowering, variant, _TRIALS[:1], self.budget).emulation
+            return launch[0].emulation
         except TriageError as error:
             raise NotRunError(f"{another.words}: {error}") from error
 
-    async def author(self, variant: LaunchVariant) -> list[Trusted]:
+    async def author(self) -> list[Trusted]:
         """What the repro's own reference says, if it has one."""
-        if self.reference is None:
+        shared = self.references
+        if shared.reference is None:
             return []
-        file, function = self.reference
+        file, function = shared.reference
         try:
-            found = await refer(
+            trusted = await refer(
                 self.bench,
-                self.code,
+                shared.code,
                 file=file,
                 function=function,
-                variant=variant,
+                variant=self.variant,
                 target=PLAIN_TARGET,
-                triton=self.triton,
+                compiler=shared.compiler,
             )
         except NoReferenceError as error:
-            self.tell(str(error))
+            shared.tell(str(error))
             return []
-        return [found]
+        return [trusted]
 
-    def _places(
-        self, target: Target, record: LaunchFacts, triton: Compiler
-    ) -> list[tuple[Target, dict[str, Scalar]]]:
-        """Targets and configs to be compared with, the best first; never the cell itself."""
-        return [
-            (place, config)
-            for place in dict.fromkeys((PLAIN_TARGET, target))
-            for config in simpler_configs(record.config)
-            if triton != self.triton or (place, config) != (target, seen_by_triton(record.config))
-        ]
+    async def _launch(
+        self, captured: CapturedLaunch, config: Mapping[str, Scalar], trials: Sequence[RunTrial]
+    ) -> tuple[Launch, Kept[Lowering]] | None:
+        """The launch with another config on the cell's inputs; None where it cannot be given it."""
+        records, own = captured.capture.value.records, self.record
+        record = record_like(records, own.kernel, own.arguments, config)
+        if record is None:
+            return None
+        lowering = await lower_record(self.bench, captured, record)
+        launch = launch_of(self.bench, lowering, self.variant, trials, self.references.budget)
+        return launch, lowering
 
     async def _emulated(
-        self, triton: Compiler, target: Target, config: dict[str, Scalar], cell: _Cell
+        self, compiler: Compiler, target: Target, config: dict[str, Scalar], instructions: str
     ) -> tuple[Emulated, bool] | None:
         """What a config leaves on a target, if it is not another name for what the cell executes.
 
         And whether its loads are pipelined all the same: a loop may have stages of its own
         (`tl.range`). None, too, where it cannot be compiled or executed there.
         """
-        captured = await self._capture(triton, target, cell.record.kernel)
+        captured = await self.references.simpler(compiler, target, self.record.kernel)
         if captured is None:
             return None
-        records, own = captured.capture.value.records, cell.record
-        like = record_like(records, own.kernel, own.arguments, config)
-        if like is None:
-            return None
         try:
-            lowering = await lower_record(self.bench, captured, like)
-            wanted = launch_of(self.bench, lowering, cell.variant, _TRIALS, self.budget).emulation
-            ptx = self.bench.store.artifacts.get(wanted.ptx).decode(errors="replace")
+            compiled = await self._launch(captured, config, _TRIALS)
+            if compiled is None:
+                return None
+            launch, lowering = compiled
+            ptx = self.bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
             limits = limits_of(target.capability)
-            if instructions_sha256(ptx) == cell.instructions or (
-                target == cell.target and why_refused(ptx, lowering.value, target, limits)
+            if instructions_sha256(ptx) == instructions or (
+                target == self.target and why_refused(ptx, lowering.value, target, limits)
             ):
                 return None
-            emulated = (await emulate(self.bench, wanted)).value
+            emulated = (await emulate(self.bench, launch.emulation)).value
         except TriageError:
             return None
-        is_whole = len(emulated.runs) == len(_TRIALS)
-        is_fine = all(ran.ended for ran in emulated.runs)
-        return (emulated, bool(_COPIES.search(ptx))) if is_whole and is_fine else None
-
-    async def _capture(
-        self, triton: Compiler, target: Target, kernel: str
-    ) -> CapturedLaunch | None:
-        """The launch code with the configs that cells of a kernel are compared with."""
-        async with self._lock:
-            key = (triton, target, kernel)
-            if key in self._captured:
-                return self._captured[key]
-            wanted = [
-                config
-                for record in self.records
-                if record.kernel == kernel
-                for config in simpler_configs(record.config)
-            ]
-            distinct = [each for n, each in enumerate(wanted) if each not in wanted[:n]]
-            code = self.code.with_configs(kernel, distinct)
-            captured = None
-            if limits_of(target.capability):
-                with contextlib.suppress(TriageError):
-                    captured = await interpreter_for(triton).capture(
-                        self.bench, code, target, triton
-                    )
-                    self.sessions.add(captured.capture.key)
-            self._captured[key] = captured
-            return captured
+        is_whole = len(emulated.runs) == len(_TRIALS) and all(ran.ended for ran in emulated.runs)
+        return (emulated, bool(_COPIES.search(ptx))) if is_whole else None
 
 
 def simpler_configs(config: Mapping[str, Scalar]) -> list[dict[str, Scalar]]:
     """The same tiles without pipelining; and so with another number of warps."""
-    plain: dict[str, Scalar] = {**seen_by_triton(config), "num_stages": 1}
+    plain: dict[str, Scalar] = {**seen_by_compiler(config), "num_stages": 1}
     fewer = _FEW_WARPS if config.get("num_warps", _WARPS) != _FEW_WARPS else _WARPS
     return [plain, {**plain, "num_warps": fewer}]
 
 
-def seen_by_triton(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
+def seen_by_compiler(config: Mapping[str, Scalar]) -> dict[str, Scalar]:
     """A config without what only ptxas sees: the same instructions."""
     return {name: value for name, value in config.items() if name != "maxnreg"}
 
@@ -304,8 +314,8 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
     then all its configs may be wrong alike. Without its own, the newest of the most that agree.
     """
     groups: dict[tuple[str | None, ...], list[Trusted]] = {}
-    for each in others:
-        groups.setdefault(each.buffers, []).append(each)
+    for trusted in others:
+        groups.setdefault(trusted.buffers, []).append(trusted)
     most = max(groups.values(), key=len, default=[])
     if own and (own.buffers in groups or len(most) < _AGREEMENT):
         return own
@@ -316,17 +326,17 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
     return replace(first, words=f"{first.words}{also}")
 
 
-def _interpretation(triton: Compiler, variant: LaunchVariant) -> Trusted:
-    buffers = tuple(each.sha256 for each in variant.interpreted)
-    return Trusted(words=f"the interpreter of {triton.name}", buffers=buffers)
+def _interpretation(compiler: Compiler, variant: LaunchVariant) -> Trusted:
+    buffers = tuple(buffer.sha256 for buffer in variant.interpreted)
+    return Trusted(words=f"the interpreter of {compiler.name}", buffers=buffers)
 
 
 def _accepted(variant: LaunchVariant) -> list[Trusted]:
     """What the launch left that an assertion of the launch code accepts."""
     return [
-        Trusted(words=f"what the file's own assertion accepts ({each.where})", buffers=each.buffers)
-        for each in variant.asserted
-        if each.holds and any(each.buffers)
+        Trusted(words=f"what the file's own assertion accepts ({held.where})", buffers=held.buffers)
+        for held in variant.asserted
+        if held.holds and any(held.buffers)
     ]
 
 
@@ -339,7 +349,7 @@ def _words(
     target: Target,
     config: Mapping[str, Scalar],
     record: LaunchFacts,
-    triton: Compiler,
+    compiler: Compiler,
     *,
     is_pipelined: bool,
 ) -> str:
@@ -349,7 +359,7 @@ def _words(
         if name == "num_stages" or record.config.get(name) != value
     ]
     still = " (pipelined all the same)" if is_pipelined else ""
-    return f"{', '.join(own)}{still} on {target} with {triton.name}, emulated"
+    return f"{', '.join(own)}{still} on {target} with {compiler.name}, emulated"
 
 
 # What a kernel must write, by the `reference:` of its repro: a torch function, in float64.
@@ -380,7 +390,7 @@ async def refer(
     function: str,
     variant: LaunchVariant,
     target: Target,
-    triton: Compiler,
+    compiler: Compiler,
 ) -> Trusted:
     """Run a function of `file` on the arguments of one launch; kept by content.
 
@@ -396,47 +406,42 @@ async def refer(
     async with bench.once(key):
         kept = bench.find("reference", key, Referred)
         if kept is None:
-            sent = {
+            request = {
                 **capture_request(code, target).message(),
                 "file": str(file.resolve()),
                 "function": function,
                 "variant": described,
             }
-            found = await _run(bench, sent, variant, triton)
-            if found.error:
-                said = next(iter(found.error.message.splitlines()), "")[:300]
-                raise NoReferenceError(f"{file}: {function} raised {found.error.type}: {said}")
-            names = {name: name for name in found.buffers if name}
-            kept = bench.keep("reference", key, found, names)
+            referred = await _run(bench, request, variant, compiler)
+            if error := referred.error:
+                message = next(iter(error.message.splitlines()), "")[:300]
+                raise NoReferenceError(f"{file}: {function} raised {error.type}: {message}")
+            names = {name: name for name in referred.buffers if name}
+            kept = bench.keep("reference", key, referred, names)
     return Trusted(words=_WORDS, buffers=kept.value.buffers, is_final=True)
 
 
 async def _run(
-    bench: Workbench, sent: dict[str, object], variant: LaunchVariant, triton: Compiler
+    bench: Workbench, request: dict[str, object], variant: LaunchVariant, compiler: Compiler
 ) -> Referred:
-    folder = bench.hub.new_folder("reference")
+    artifacts, folder = bench.store.artifacts, bench.hub.new_folder("reference")
     try:
         with scratch_disk():
-            (folder / "request.json").write_text(json.dumps(sent))
+            (folder / "request.json").write_text(json.dumps(request))
             for buffer in variant.buffers:
-                data = bench.store.artifacts.get(buffer.sha256)
-                (folder / f"{buffer.sha256}.bin").write_bytes(data)
+                (folder / f"{buffer.sha256}.bin").write_bytes(artifacts.get(buffer.sha256))
         async with bench.slot():
-            interpreter = interpreter_for(triton)
-            done = await interpreter.run_reference(bench, triton, folder, bench.limits)
-        bench.cpu_seconds += done.end.cpu
-        bench.hub.drop_folder(done.folder)
-        found = _read(folder, done.end)
-        for name in filter(None, found.buffers):
-            bench.store.artifacts.put_file(folder / f"{name}.bin")
-        return found
+            interpreter = interpreter_for(compiler)
+            job = await interpreter.run_reference(bench, compiler, folder, bench.limits)
+        bench.cpu_seconds += job.end.cpu
+        bench.hub.drop_folder(job.folder)
+        try:
+            referred = msgspec.json.decode((folder / "result.json").read_bytes(), type=Referred)
+        except (OSError, msgspec.MsgspecError):
+            message = f"its process: {job.end.words}"
+            return Referred(error=RaisedError(type="Reference", kinds=(), message=message))
+        for name in filter(None, referred.buffers):
+            artifacts.put_file(folder / f"{name}.bin")
+        return referred
     finally:
         bench.hub.drop_folder(folder)
-
-
-def _read(folder: Path, end: ProcessEnd) -> Referred:
-    try:
-        return msgspec.json.decode((folder / "result.json").read_bytes(), type=Referred)
-    except (OSError, msgspec.MsgspecError):
-        message = f"its process: {end.words}"
-        return Referred(error=RaisedError(type="Reference", kinds=(), message=message))
