@@ -87,7 +87,7 @@ def as_launch(artifacts: ArtifactStore, emulation: Emulation) -> Launch:
         cluster=emulation.cluster,
         dynamic_shared=emulation.dynamic_shared,
         allocations=tuple(map(allocation, emulation.buffers)),
-        arguments=tuple(each.given() for each in emulation.arguments),
+        arguments=tuple(passed.argument for passed in emulation.arguments),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from msgspec import structs
@@ -32,15 +32,6 @@ class CheckReport:
     notes: tuple[str, ...]
 
 
-@dataclass(slots=True, kw_only=True)
-class _Check:
-    """`together`: kernels asked for, by launch file: one run in the interpreter serves all."""
-
-    bench: Workbench
-    together: Mapping[Path, Sequence[str]]
-    notes: list[str] = field(default_factory=list)
-
-
 async def check_selections(
     selections: Sequence[Selection], store: Store, options: CompileOptions
 ) -> CheckReport:
@@ -55,15 +46,28 @@ async def check_selections(
     """
     rows: list[CheckRow] = []
     failures: list[TriageError] = []
+    notes: list[str] = []
+    # By launch file: one run in the interpreter serves all of its kernels.
+    kernels: dict[Path, list[str]] = {}
+    for selection in selections:
+        kernels.setdefault(selection.repro.file, []).append(selection.repro.kernel or "*")
     async with at_bench(store, options) as bench:
-        together: dict[Path, list[str]] = {}
         for selection in selections:
-            kernels = together.setdefault(selection.repro.file, [])
-            kernels.append(selection.repro.kernel or "*")
-        check = _Check(bench=bench, together=together)
-        for selection in selections:
+            repro = selection.repro
             try:
-                rows += await _check_one(check, selection)
+                if repro.ptx:
+                    raise UsageError(f"{repro.name}: PTX has no source that could be interpreted")
+                compiler = front_end(repro.front_end)
+                if compiler.interpreter is None:
+                    raise UsageError(
+                        f"{repro.name}: {compiler.title} has no interpreter that could run it"
+                    )
+                # One row a config: ptxas has no part in this.
+                rows += [
+                    row
+                    for place in places_of(replace(selection, ptxas=(None,)))
+                    for row in await _check_place(bench, place, kernels[repro.file], notes)
+                ]
             except TriageError as error:
                 failures.append(error)
     if not rows:
@@ -71,37 +75,23 @@ async def check_selections(
     return CheckReport(
         rows=tuple(rows),
         failures=tuple(str(error) for error in failures),
-        notes=tuple(dict.fromkeys(check.notes)),
+        notes=tuple(dict.fromkeys(notes)),
     )
 
 
-async def _check_one(check: _Check, selection: Selection) -> list[CheckRow]:
-    if selection.repro.ptx:
-        raise UsageError(f"{selection.repro.name}: PTX has no source that could be interpreted")
-    end = front_end(selection.repro.front_end)
-    if end.interpreter is None:
-        raise UsageError(
-            f"{selection.repro.name}: {end.title} has no interpreter that could run it"
-        )
-    rows = []
-    # One row a config: ptxas has no part in this.
-    for place in places_of(replace(selection, ptxas=(None,))):
-        rows += await _check_place(check, place)
-    return rows
-
-
-async def _check_place(check: _Check, place: CapturePlace) -> list[CheckRow]:
+async def _check_place(
+    bench: Workbench, place: CapturePlace, kernels: Sequence[str], notes: list[str]
+) -> list[CheckRow]:
     """The configs of the launch as it is, each with what a small one of its kind says of it."""
-    plan = await plan_launch(check.bench, place)
-    check.notes += plan.notes
+    plan = await plan_launch(bench, place)
+    notes += plan.notes
     if plan.session:
-        await check.bench.sessions.close(plan.session)
-    repro = place.selection.repro
+        await bench.sessions.close(plan.session)
     small = small_launch(place.selection, place.launch)
-    found = await interpreter_for(place.compiler).compare_configs(
-        check.bench,
-        fetch_launch_code(repro, small.spec, small.overrides),
-        kernels=check.together[repro.file],
+    interpretation = await interpreter_for(place.compiler).compare_configs(
+        bench,
+        fetch_launch_code(place.selection.repro, small.spec, small.overrides),
+        kernels=kernels,
         target=place.target,
         compiler=place.compiler,
     )
@@ -110,12 +100,14 @@ async def _check_place(check: _Check, place: CapturePlace) -> list[CheckRow]:
         cells.setdefault((cell.cell.kernel, cell.cell.config.label), cell)
     counts = Counter(kernel for kernel, _ in cells)
     return [
-        _row(cell, small.label, found, alone=counts[cell.cell.kernel] == 1)
+        _row(cell, small.label, interpretation, alone=counts[cell.cell.kernel] == 1)
         for cell in cells.values()
     ]
 
 
-def _row(cell: PlannedCell, launch: str, found: Interpretation, *, alone: bool) -> CheckRow:
+def _row(
+    cell: PlannedCell, launch: str, interpretation: Interpretation, *, alone: bool
+) -> CheckRow:
     assert cell.record is not None
     config = cell.cell.config.as_dict()
     row = CheckRow(
@@ -130,14 +122,14 @@ def _row(cell: PlannedCell, launch: str, found: Interpretation, *, alone: bool) 
     )
     if alone:
         return row
-    worst: CheckRow | None = None
-    for finding in found.findings:
-        for variant in finding.variants:
-            if finding.kernel == cell.record.kernel and config in variant.configs:
-                judged = _judged(row, finding, variant)
-                if worst is None or _gravity(judged) > _gravity(worst):
-                    worst = judged
-    return worst or structs.replace(row, reason=_why_not(cell.record.kernel, found))
+    rows = [
+        _judged(row, finding, variant)
+        for finding in interpretation.findings
+        for variant in finding.variants
+        if finding.kernel == cell.record.kernel and config in variant.configs
+    ]
+    why = _why_not(cell.record.kernel, interpretation)
+    return max(rows, key=_gravity, default=structs.replace(row, reason=why))
 
 
 def _gravity(row: CheckRow) -> tuple[int, float]:
@@ -178,14 +170,14 @@ def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> C
     )
 
 
-def _why_not(kernel: str, found: Interpretation) -> str:
-    if any(finding.kernel == kernel for finding in found.findings):
+def _why_not(kernel: str, interpretation: Interpretation) -> str:
+    if any(finding.kernel == kernel for finding in interpretation.findings):
         return "the small launch prunes it away; choose other sizes with --set"
-    if kernel in found.skipped:
-        return f"the interpreter cannot run it: {found.skipped[kernel]}"
-    if found.error:
-        said = next(iter(found.error.message.splitlines()), "")[:300]
-        return f"the small launch raised {found.error.type}: {said}"
+    if kernel in interpretation.skipped:
+        return f"the interpreter cannot run it: {interpretation.skipped[kernel]}"
+    if error := interpretation.error:
+        message = next(iter(error.message.splitlines()), "")[:300]
+        return f"the small launch raised {error.type}: {message}"
     return "the reduced launch does not reach it, or not through an autotuner"
 
 
@@ -204,14 +196,10 @@ def checks_said(rows: Sequence[CheckRow]) -> list[Block]:
     for row in rows:
         kernels.setdefault((row.kernel, row.launch, row.target, row.triton), []).append(row)
     parts: list[Block] = []
-    for (kernel, launch, target, triton), found in kernels.items():
+    for (kernel, launch, target, triton), group in kernels.items():
         heading = f"{kernel} · {launch} · as {target} would see it · Triton {triton}, interpreted"
-        parts += [
-            say(heading, Tone.HEAD),
-            *_groups(found),
-            *suspect_lines([row.suspect for row in found]),
-        ]
-        parts.append(BLANK)
+        suspects = suspect_lines([row.suspect for row in group])
+        parts += [say(heading, Tone.HEAD), *_groups(group), *suspects, BLANK]
     return parts
 
 
@@ -221,11 +209,11 @@ def _groups(rows: Sequence[CheckRow]) -> list[Block]:
         groups.setdefault((row.status, row.group, row.reason), []).append(row)
     order = list(reversed(Agreement))
     lines: list[Block] = []
-    for (status, _, reason), found in sorted(groups.items(), key=lambda x: order.index(x[0][0])):
-        others = [row.config for row in rows if row not in found]
-        where = common_ground([row.config for row in found], others)
-        words = f"{f' [{where}]' if where else ''}: {reason}{_numbers(found)}"
-        lines.append(Counted(len(found), say(status.value, _TONES[status]) + say(words)))
+    for (status, _, reason), group in sorted(groups.items(), key=lambda x: order.index(x[0][0])):
+        others = [row.config for row in rows if row not in group]
+        where = common_ground([row.config for row in group], others)
+        words = f"{f' [{where}]' if where else ''}: {reason}{_numbers(group)}"
+        lines.append(Counted(len(group), say(status.value, _TONES[status]) + say(words)))
     return lines
 
 
@@ -234,8 +222,7 @@ def _numbers(rows: Sequence[CheckRow]) -> str:
     if worst.status is not Agreement.DIFFERS:
         return ""
     names = ("rel_err", "stable_max_rel", "bad_frac")
-    found = {name: getattr(worst, name) for name in names}
+    numbers = [(name, getattr(worst, name)) for name in names]
     return "; " + ", ".join(
-        f"{name} {'infinite' if value is None else format(value, '.2g')}"
-        for name, value in found.items()
+        f"{name} {'infinite' if value is None else format(value, '.2g')}" for name, value in numbers
     )

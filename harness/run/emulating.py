@@ -39,8 +39,8 @@ _PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Once:
-    """What was found and is not kept; `contents` are the bytes of all buffers by their sha256."""
+class UnstoredEmulation:
+    """What came out and is not kept; `contents` are the bytes of all buffers by their sha256."""
 
     emulated: Emulated
     contents: Mapping[str, bytes]
@@ -54,7 +54,7 @@ def emulator_sha256() -> str:
 
 async def emulate(
     bench: Workbench,
-    wanted: Emulation,
+    emulation: Emulation,
     tell: Callable[[str], None] = lambda text: None,  # noqa: ARG005
 ) -> Kept[Emulated]:
     """Execute a launch once for each trial, in a process with the limits of a compiler run.
@@ -66,14 +66,14 @@ async def emulate(
         InfrastructureError: the emulator cannot be started.
         UnusableArtifactError: the PTX or a buffer is damaged.
     """
-    key = content_key(job=msgspec.to_builtins(wanted), emulator=emulator_sha256())
+    key = content_key(job=msgspec.to_builtins(emulation), emulator=emulator_sha256())
     async with bench.once(key):
         kept = bench.find("run", key, Emulated)
         if kept:
             return kept
-        artifacts, job = bench.store.artifacts, EmulatorJob(emulation=wanted)
-        texts = [artifacts.get(wanted.ptx)]
-        async with _worked(bench, job, texts, artifacts.get, tell) as (folder, emulated):
+        artifacts, job = bench.store.artifacts, EmulatorJob(emulation=emulation)
+        texts = [artifacts.get(emulation.ptx)]
+        async with _executed(bench, job, texts, artifacts.get, tell) as (folder, emulated):
             names = {sha256 for ran in emulated.runs for sha256 in ran.buffers}
             for sha256 in names:
                 artifacts.put_file(folder / f"{sha256}.bin")
@@ -83,8 +83,8 @@ async def emulate(
 
 
 async def emulate_once(
-    bench: Workbench, wanted: Emulation, ptx: str, contents: Mapping[str, bytes]
-) -> Once:
+    bench: Workbench, emulation: Emulation, ptx: str, contents: Mapping[str, bytes]
+) -> UnstoredEmulation:
     """As `emulate`, of PTX that is in no store; nothing is kept. `contents` are the buffers' bytes.
 
     So candidates of a reduction are executed: there are thousands, and none is asked for again.
@@ -92,15 +92,15 @@ async def emulate_once(
     Raises:
         InfrastructureError: the emulator cannot be started.
     """
-    job = EmulatorJob(emulation=wanted)
-    async with _worked(bench, job, [ptx.encode()], contents.__getitem__) as (folder, emulated):
+    job = EmulatorJob(emulation=emulation)
+    async with _executed(bench, job, [ptx.encode()], contents.__getitem__) as (folder, emulated):
         names = {sha256 for ran in emulated.runs for sha256 in ran.buffers}
         after = {sha256: (folder / f"{sha256}.bin").read_bytes() for sha256 in names}
-    return Once(emulated=emulated, contents={**contents, **after})
+    return UnstoredEmulation(emulated=emulated, contents={**contents, **after})
 
 
 async def trace_once(
-    bench: Workbench, wanted: Emulation, element: Element, beside: Emulation | None = None
+    bench: Workbench, emulation: Emulation, element: Element, beside: Emulation | None = None
 ) -> Trace:
     """Follow an element back to where the two runs of a launch first differ; nothing is kept.
 
@@ -110,9 +110,9 @@ async def trace_once(
         InfrastructureError: the emulator cannot be started.
     """
     get = bench.store.artifacts.get
-    job = EmulatorJob(emulation=wanted, element=element, beside=beside)
-    texts = [get(each.ptx) for each in (wanted, beside) if each]
-    async with _worked(bench, job, texts, get) as (folder, emulated):
+    job = EmulatorJob(emulation=emulation, element=element, beside=beside)
+    texts = [get(program.ptx) for program in (emulation, beside) if program]
+    async with _executed(bench, job, texts, get) as (folder, emulated):
         path = folder / TRACE
         if not path.is_file():
             return Trace(not_run=emulated.problem or "the emulator left no trace")
@@ -120,14 +120,13 @@ async def trace_once(
 
 
 @contextlib.asynccontextmanager
-async def _worked(
+async def _executed(
     bench: Workbench,
     job: EmulatorJob,
     texts: Sequence[bytes],
     get: Callable[[str], bytes],
     tell: Callable[[str], None] | None = None,
 ) -> AsyncIterator[tuple[Path, Emulated]]:
-    """The folder that a job was done in, and what came of it."""
     folder = bench.hub.new_folder("run")
     try:
         with scratch_disk():
@@ -145,20 +144,20 @@ async def _worked(
         async with bench.slot():
             telling = asyncio.ensure_future(_tell(folder / PROGRESS, tell)) if tell else None
             try:
-                end = await bench.hub.do(
+                process = await bench.hub.do(
                     EMULATE, folder, limits, lambda: execute_job(bench.hub, folder, limits)
                 )
             finally:
                 if telling:
                     telling.cancel()
-        bench.cpu_seconds += end.cpu
+        bench.cpu_seconds += process.cpu
         runs = []
         for number in range(len(job.emulation.trials)):
             path = folder / f"run-{number}.json"
             if not path.is_file():
                 break
             runs.append(msgspec.json.decode(path.read_bytes(), type=Ran))
-        problem = None if end.ok else _how_it_ended(folder, end)
+        problem = None if process.ok else _how_it_ended(folder, process)
         yield folder, Emulated(runs=tuple(runs), problem=problem)
     finally:
         bench.hub.drop_folder(folder)
@@ -180,14 +179,14 @@ async def execute_job(hub: Hub, folder: Path, limits: ResourceLimits) -> Process
         if task is None or is_lost(task):
             task = _SERVERS[hub] = asyncio.create_task(_serve(hub))
             # One that is ended while it starts is not our error.
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            end, start_error = await (await asyncio.shield(task)).run(message)
+            process, start_error = await (await asyncio.shield(task)).run(message)
         except PeerGoneError:
             continue
         if start_error:
             raise InfrastructureError(f"the emulator cannot be started: {start_error}")
-        return end
+        return process
     raise InfrastructureError("the emulator's process was killed twice")
 
 
@@ -207,13 +206,12 @@ async def _tell(path: Path, tell: Callable[[str], None]) -> None:
             tell(path.read_text())
 
 
-def _how_it_ended(folder: Path, end: ProcessEnd) -> str:
+def _how_it_ended(folder: Path, process: ProcessEnd) -> str:
     hint = ""
-    if end.timed_out:
-        hint = ", see --timeout; a smaller launch (--set) takes less"
-    elif end.over_memory:
-        hint = ", see --memory; a smaller launch (--set) takes less"
+    if process.timed_out or process.over_memory:
+        option = "--timeout" if process.timed_out else "--memory"
+        hint = f", see {option}; a smaller launch (--set) takes less"
     log = folder / "stderr"
     lines = log.read_text(errors="replace").strip().splitlines() if log.is_file() else []
-    said = f": {lines[-1][:300]}" if lines and not end.killed_by_us else ""
-    return f"the emulator's process: {end.words}{hint}{said}"
+    error = f": {lines[-1][:300]}" if lines and not process.killed_by_us else ""
+    return f"the emulator's process: {process.words}{hint}{error}"

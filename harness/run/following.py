@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gpu_emulator.values import Element, Schedule, Trace, TraceInput
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
-from harness.run.comparing import ELEMENTS, as_tensor, near
+from harness.run.comparing import ELEMENTS, Array, as_tensor, near
 from harness.run.emulating import emulate, trace_once
 from harness.run.executing import Beside
 from harness.run.jobs import Emulation, Ran, RunTrial
@@ -32,7 +30,6 @@ _TRIAL = RunTrial(schedule=Schedule(warps="first", completion="early"))
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 _MOST_SPANS = 3
-Array = npt.NDArray[Any]
 _SAME = (
     "both are made of the same bytes of global memory: what is done with them differs, or the "
     "order in which it is done"
@@ -46,13 +43,13 @@ def read_element(text: str) -> tuple[str, tuple[int, ...] | None]:
     Raises:
         UsageError: it is none.
     """
-    found = _ELEMENT.fullmatch(text.strip())
-    if not found:
+    match = _ELEMENT.fullmatch(text.strip())
+    if not match:
         raise UsageError(
             f"--trace {text}: write NAME or NAME[INDEX], for example out[17] or c[0,3]"
         )
-    index = found["index"]
-    return found["name"], tuple(int(word) for word in index.split(",")) if index else None
+    index = match["index"]
+    return match["name"], tuple(int(word) for word in index.split(",")) if index else None
 
 
 async def follow_value(
@@ -73,14 +70,19 @@ async def follow_value(
         UsageError: there is no such element.
         InfrastructureError: the emulator cannot be started.
     """
-    tensor, index = _tensor_of(evidence, element)
-    ran = [run for run in evidence.runs if run.buffers]
+    name, index = read_element(element)
+    tensors = {tensor.name: tensor for tensor in evidence.tensors}
+    if name not in tensors:
+        names = ", ".join(tensors) or "none"
+        raise UsageError(f"--trace {element}: no tensor {name}; there are: {names}")
+    tensor = tensors[name]
+    runs = [run for run in evidence.runs if run.buffers]
     other: Emulation | None = None
     if another is None:
-        ran += [run for run in evidence.garbage if run.buffers]
-        if len(ran) < 2:
+        runs += [run for run in evidence.garbage if run.buffers]
+        if len(runs) < 2:
             return TraceFacts(element=element, reason="fewer than two runs came to their end")
-        pairs = [(ran[0], run) for run in ran[1:]]
+        pairs = [(runs[0], run) for run in runs[1:]]
         same = f"all runs leave the same in {element}: there is nothing to follow"
     else:
         assert beside is not None, "a kernel has other configs"
@@ -92,20 +94,23 @@ async def follow_value(
         if not right.buffers:
             why = right.not_run or "it does not come to its end"
             return TraceFacts(element=element, reason=f"{another.words}: {why}")
-        if not ran:
+        if not runs:
             return TraceFacts(element=element, reason="no run came to its end")
-        pairs = [(run, right) for run in ran]
+        pairs = [(run, right) for run in runs]
         same = f"all runs leave in {element} what the other leaves: there is nothing to follow"
 
-    def left(run: Ran) -> Array:
-        name = run.buffers[tensor.buffer]
-        data = evidence.contents.get(name)
-        return as_tensor(tensor, bench.store.artifacts.get(name) if data is None else data)
+    def values(run: Ran) -> Array:
+        sha256 = run.buffers[tensor.buffer]
+        data = evidence.contents.get(sha256)
+        return as_tensor(tensor, bench.store.artifacts.get(sha256) if data is None else data)
 
     for first, second in pairs:
-        mine, theirs = left(first), left(second)
-        if index is not None:
-            _check_index(element, index, mine.shape)
+        mine, theirs = values(first), values(second)
+        shape = mine.shape
+        if index is not None and (
+            len(index) != len(shape) or any(n >= size for n, size in zip(index, shape, strict=True))
+        ):
+            raise UsageError(f"--trace {element}: {name} has the shape {list(shape)}")
         # Of one element that is asked for, and between two runs, every bit counts.
         differ = _bits(mine) != _bits(theirs)
         if another and index is None and mine.dtype.kind == "f":
@@ -126,7 +131,7 @@ async def follow_value(
     if another:
         begins = "" if trace.not_run else _begins(trace, evidence, another)
     return TraceFacts(
-        element=f"{tensor.name}[{', '.join(map(str, where))}]",
+        element=f"{name}[{', '.join(map(str, where))}]",
         runs=(_words(first), another.words if another else _words(second)),
         values=(str(mine[where]), str(theirs[where])),
         program=trace.program,
@@ -146,26 +151,6 @@ async def follow_value(
     )
 
 
-def _tensor_of(evidence: RunEvidence, element: str) -> tuple[Argument, tuple[int, ...] | None]:
-    """The tensor that is named, and the index, if there is one.
-
-    Raises:
-        UsageError: there is no such tensor.
-    """
-    name, index = read_element(element)
-    tensors = {tensor.name: tensor for tensor in evidence.tensors}
-    if name not in tensors:
-        names = ", ".join(tensors) or "none"
-        raise UsageError(f"--trace {element}: no tensor {name}; there are: {names}")
-    return tensors[name], index
-
-
-def _check_index(element: str, index: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if len(index) != len(shape) or any(n >= size for n, size in zip(index, shape, strict=True)):
-        name, _ = read_element(element)
-        raise UsageError(f"--trace {element}: {name} has the shape {list(shape)}")
-
-
 def _words(ran: Ran) -> str:
     garbage = ", other garbage" if ran.trial.schedule.garbage else ""
     return schedule_words(ran.trial.schedule) + garbage
@@ -176,36 +161,32 @@ def _bits(values: Array) -> Array:
     return bits
 
 
-def _begins(found: Trace, evidence: RunEvidence, another: Another) -> str:
-    if not found.inputs:
+def _begins(trace: Trace, evidence: RunEvidence, another: Another) -> str:
+    if not trace.inputs:
         return _SAME
-    sides = ("here", f"with {another.words}")
     parts = []
-    for run, side in enumerate(sides):
-        mine = [_read(each, evidence.tensors) for each in found.inputs if each.run == run]
-        if mine:
-            parts.append(f"only {side} it is made of {' and '.join(mine)}")
+    for run, side in enumerate(("here", f"with {another.words}")):
+        reads = [_read_words(read, evidence.tensors) for read in trace.inputs if read.run == run]
+        if reads:
+            parts.append(f"only {side} it is made of {' and '.join(reads)}")
     return "; ".join(parts)
 
 
-def _read(read: TraceInput, tensors: Sequence[Argument]) -> str:
+def _read_words(read: TraceInput, tensors: Sequence[Argument]) -> str:
     """Bytes of a buffer as elements of the first tensor that is in it."""
-    tensor = next((each for each in tensors if each.buffer == read.allocation), None)
-    spans = list(_elements(read, tensor))
+    tensor = next((tensor for tensor in tensors if tensor.buffer == read.allocation), None)
+    spans = [_span_words(*span, tensor) for span in read.spans]
     more = f" and {len(spans) - _MOST_SPANS} more" if len(spans) > _MOST_SPANS else ""
     name = tensor.name if tensor else f"buffer {read.allocation}"
     return f"{name} {', '.join(spans[:_MOST_SPANS])}{more}"
 
 
-def _elements(read: TraceInput, tensor: Argument | None) -> Iterator[str]:
-    for first, end in read.spans:
-        if tensor is None or tensor.dtype not in ELEMENTS:
-            yield f"bytes {first} to {end - 1}"
-            continue
-        size = ELEMENTS[tensor.dtype].itemsize
-        ends = [(first - tensor.offset) // size, (end - 1 - tensor.offset) // size]
-        names = [_index(tensor, each) for each in ends]
-        yield names[0] if ends[0] == ends[1] else f"{names[0]} to {names[1]}"
+def _span_words(first: int, behind: int, tensor: Argument | None) -> str:
+    if tensor is None or tensor.dtype not in ELEMENTS:
+        return f"bytes {first} to {behind - 1}"
+    size = ELEMENTS[tensor.dtype].itemsize
+    numbers = ((first - tensor.offset) // size, (behind - 1 - tensor.offset) // size)
+    return " to ".join(_index(tensor, number) for number in dict.fromkeys(numbers))
 
 
 def _index(tensor: Argument, number: int) -> str:
@@ -214,7 +195,7 @@ def _index(tensor: Argument, number: int) -> str:
     if list(tensor.strides) != dense or not 0 <= number < prod(tensor.shape):
         return f"element {number}"
     place = np.unravel_index(number, tensor.shape)
-    return f"[{', '.join(str(int(each)) for each in place)}]"
+    return f"[{', '.join(map(str, place))}]"
 
 
 def read_another(text: str) -> Another:
@@ -229,8 +210,8 @@ def read_another(text: str) -> Another:
     numbers = {name: value for name, value in values.items() if name in _OPTIONS}
     unknown = values.keys() - numbers.keys() - {"sm", "triton"}
     if unknown or not all(values.values()) or not all(map(str.isdigit, numbers.values())):
-        known = ", ".join((*_OPTIONS, "sm", "triton"))
-        raise UsageError(f"--beside {text}: write NAME=VALUE,...; the names are {known}")
+        names = ", ".join((*_OPTIONS, "sm", "triton"))
+        raise UsageError(f"--beside {text}: write NAME=VALUE,...; the names are {names}")
     return Another(
         words=text,
         target=Target.parse(values["sm"]) if "sm" in values else None,

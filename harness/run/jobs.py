@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from gpu_emulator.values import (
+    Argument,
     Budget,
     Checks,
     Element,
@@ -50,22 +51,20 @@ class Passed:
     tensor_map: TensorMapArgument | None = None
 
     @classmethod
-    def of(cls, given: Given) -> Passed:
+    def of(cls, argument: Argument) -> Passed:
         """An argument of the emulator's."""
-        if isinstance(given, Scalar):
-            return cls(scalar=given.raw)
-        if isinstance(given, Pointer):
-            return cls(pointer=given)
-        return cls(tensor_map=given) if isinstance(given, TensorMapArgument) else cls()
+        if isinstance(argument, Scalar):
+            return cls(scalar=argument.raw)
+        if isinstance(argument, Pointer):
+            return cls(pointer=argument)
+        return cls(tensor_map=argument) if isinstance(argument, TensorMapArgument) else cls()
 
-    def given(self) -> Given:
+    @property
+    def argument(self) -> Argument:
         """As the emulator takes it."""
         if self.scalar is not None:
             return Scalar(raw=self.scalar)
         return self.pointer or self.tensor_map or Null()
-
-
-Given = Scalar | Pointer | TensorMapArgument | Null
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +133,10 @@ class Ran:
     def ended(self) -> bool:
         """Whether it came to its end."""
         return not self.not_run and not self.faults
+
+
+OF_OUTCOME = [own.name for own in fields(Ran) if own.name not in ("trial", "buffers", "seconds")]
+"""The fields of a run that are those of the emulator's outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

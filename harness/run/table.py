@@ -32,42 +32,38 @@ def runs_said(rows: Sequence[RunRow]) -> list[Block]:
     for row in rows:
         kernels.setdefault((row.kernel, row.launch, row.target, row.triton), []).append(row)
     parts: list[Block] = []
-    for (kernel, launch, target, triton), found in kernels.items():
-        by = f"Triton {triton}" if triton else "PTX"
-        heading = f"{kernel} · {launch} · {target} · {by}, {_effort(found)}"
-        parts += [say(heading, Tone.HEAD), *_groups(found), BLANK]
+    for (kernel, launch, target, triton), group in kernels.items():
+        compiler = f"Triton {triton}" if triton else "PTX"
+        count = sum(row.instructions_run or 0 for row in group)
+        seconds = sum(row.seconds or 0.0 for row in group)
+        effort = f"emulated: {count:,} instructions in {seconds:.1f} s"
+        heading = f"{kernel} · {launch} · {target} · {compiler}, {effort}"
+        parts += [say(heading, Tone.HEAD), *_groups(group), BLANK]
     return parts
-
-
-def _effort(rows: Sequence[RunRow]) -> str:
-    executed = sum(row.instructions_run or 0 for row in rows)
-    seconds = sum(row.seconds or 0.0 for row in rows)
-    return f"emulated: {executed:,} instructions in {seconds:.1f} s"
 
 
 def _groups(rows: Sequence[RunRow]) -> list[Block]:
     lines: list[Block] = []
-    for alike in _alike(rows):
-        first, others = alike[0], [row.config for row in rows if row not in alike]
-        where = common_ground([row.config for row in alike], others)
+    for group in _by_verdict(rows):
+        first, others = group[0], [row.config for row in rows if row not in group]
+        where = common_ground([row.config for row in group], others)
         words = f"{f' [{where}]' if where else ''}: {first.run_reason}"
-        said = say(first.run.value, _TONES.get(first.run, Tone.BAD)) + say(words)
-        lines.append(Counted(len(alike), said))
-        lines += _race_lines(first)
-        lines += _printed_lines(first)
+        verdict = say(first.run.value, _TONES.get(first.run, Tone.BAD))
+        lines.append(Counted(len(group), verdict + say(words)))
+        lines += [*_race_lines(first), *_printed_lines(first)]
     return lines
 
 
-def _alike(rows: Sequence[RunRow]) -> list[list[RunRow]]:
+def _by_verdict(rows: Sequence[RunRow]) -> list[list[RunRow]]:
     """Rows of one verdict and signature together, what is wrong first."""
     groups: dict[tuple[RunVerdict, str], list[RunRow]] = {}
     for row in rows:
         groups.setdefault((row.run, row.run_signature or row.run_reason), []).append(row)
-    return sorted(groups.values(), key=lambda alike: not alike[0].run.is_wrong)
+    return sorted(groups.values(), key=lambda group: not group[0].run.is_wrong)
 
 
 def _printed_lines(row: RunRow) -> list[SaidLine]:
-    lines = [say(f"        printed: {each}", Tone.FAINT) for each in row.printed[:_PRINTED]]
+    lines = [say(f"        printed: {line}", Tone.FAINT) for line in row.printed[:_PRINTED]]
     if len(row.printed) > _PRINTED:
         words = f"        and {len(row.printed) - _PRINTED} more lines (--json)"
         lines.append(say(words, Tone.FAINT))
@@ -101,7 +97,7 @@ def values_said(
             continue
         lines.append(say(f"  {name}: {count:,} of {len(values):,} elements changed"))
         for start in range(0, min(len(values), _SHOWN), 4):
-            words = "  ".join(_spelled(each) for each in values[start : start + 4])
+            words = "  ".join(map(_spelled, values[start : start + 4]))
             lines.append(say(f"    [{start}]  {words}"))
         if len(values) > _SHOWN:
             more = f"    and {len(values) - _SHOWN:,} more; --dump has all"
@@ -123,14 +119,14 @@ def traces_said(rows: Sequence[RunRow]) -> list[Block]:
     return [line for row in rows if row.trace for line in _trace(row.trace)]
 
 
-def _trace(found: TraceFacts) -> list[Block]:
-    if found.reason or not found.runs or not found.values:
-        return [say(f"{found.element}: {found.reason}", Tone.FAINT)]
-    (one, other), (left, right) = found.runs, found.values
-    program = f", program {found.program}" if found.program else ""
-    heading = f"{found.element}: {left} under {one}, {right} under {other}{program}"
-    lines: list[Block] = [say(heading, Tone.HEAD), say(f"begins: {found.begins}")]
-    steps = [say(_step(each)) for each in found.steps]
+def _trace(trace: TraceFacts) -> list[Block]:
+    if trace.reason or not trace.runs or not trace.values:
+        return [say(f"{trace.element}: {trace.reason}", Tone.FAINT)]
+    (first, second), (left, right) = trace.runs, trace.values
+    program = f", program {trace.program}" if trace.program else ""
+    heading = f"{trace.element}: {left} under {first}, {right} under {second}{program}"
+    lines: list[Block] = [say(heading, Tone.HEAD), say(f"begins: {trace.begins}")]
+    steps = [say(_step(step)) for step in trace.steps]
     if len(steps) > 2 * _STEPS:
         left_out = say(f"... {len(steps) - 2 * _STEPS} more (--json)", Tone.FAINT)
         steps = [*steps[:_STEPS], left_out, *steps[-_STEPS:]]
@@ -164,19 +160,19 @@ def measured_said(rows: Sequence[RunRow], device: str) -> list[Block]:
         config = ",".join(f"{name}={value}" for name, value in row.config.items())
         kernels.setdefault((row.kernel, row.launch, config, row.target), []).append(row)
     parts: list[Block] = []
-    for place, found in kernels.items():
+    for place, group in kernels.items():
         heading = " · ".join(filter(None, (*place, device)))
-        parts += [say(f"{heading}, measured", Tone.HEAD), *_cubins(found), BLANK]
+        parts += [say(f"{heading}, measured", Tone.HEAD), *_cubins(group), BLANK]
     return parts
 
 
 def _cubins(rows: Sequence[RunRow]) -> list[Block]:
     lines: list[Block] = []
-    for alike in _alike(rows):
-        tools = ", ".join(dict.fromkeys(_tool(row) for row in alike))
-        verdict = alike[0].run
-        said = say(f"  {verdict.value}", _TONES.get(verdict, Tone.BAD))
-        lines += [said + say(f"  {tools}"), say(f"      {alike[0].run_reason}")]
+    for group in _by_verdict(rows):
+        tools = ", ".join(dict.fromkeys(map(_tool, group)))
+        run = group[0].run
+        verdict = say(f"  {run.value}", _TONES.get(run, Tone.BAD))
+        lines += [verdict + say(f"  {tools}"), say(f"      {group[0].run_reason}")]
     return [*lines, *_sanitized(rows)]
 
 
@@ -184,14 +180,14 @@ def _sanitized(rows: Sequence[RunRow]) -> list[Block]:
     """What the tools of compute-sanitizer say, those cubins together of which they say the same."""
     groups: dict[tuple[str, int | None, str], list[str]] = {}
     for row in rows:
-        for each in row.sanitizers:
-            groups.setdefault((each.tool, each.errors, each.words), []).append(_tool(row))
+        for facts in row.sanitizers:
+            groups.setdefault((facts.tool, facts.errors, facts.words), []).append(_tool(row))
     lines: list[Block] = []
     for (tool, errors, words), tools in groups.items():
-        said = "no answer" if errors is None else f"{errors or 'no'} error{'s' * (errors != 1)}"
+        count = "no answer" if errors is None else f"{errors or 'no'} error{'s' * (errors != 1)}"
         tone = Tone.FAINT if errors is None else Tone.BAD if errors else Tone.GOOD
         more = f"; the first: {words}" if errors else f": {words}" if words else ""
-        lines.append(say(f"  {tool}", tone) + say(f"  {said}{more} ({', '.join(tools)})"))
+        lines.append(say(f"  {tool}", tone) + say(f"  {count}{more} ({', '.join(tools)})"))
     return lines
 
 
@@ -214,28 +210,27 @@ def times_said(rows: Sequence[RunRow], device: str) -> list[Block]:
             key = (row.kernel, row.launch, row.target)
             launches.setdefault(key, []).append((row, row.time_ms))
     parts: list[Block] = []
-    for place, found in launches.items():
+    for place, times in launches.items():
         heading = " · ".join((*place, device))
-        parts += [say(f"{heading}, times measured", Tone.HEAD), _grid(found), BLANK]
+        parts += [say(f"{heading}, times measured", Tone.HEAD), _grid(times), BLANK]
     return parts
 
 
-def _grid(found: list[tuple[RunRow, TimeMs]]) -> SaidGrid:
+def _grid(times: list[tuple[RunRow, TimeMs]]) -> SaidGrid:
     titles = ("median ms", "min", "q3", "runs", "SM MHz", "times the best")
     columns = (
         GridColumn(title="config", wraps=True, folds=True),
         *(GridColumn(title=title, is_number=True) for title in titles),
         GridColumn(title=""),
     )
-    ordered = sorted(found, key=lambda pair: pair[1].median)
+    ordered = sorted(times, key=lambda pair: pair[1].median)
     best = ordered[0][1]
     return SaidGrid(columns=columns, rows=tuple(_line(*pair, best) for pair in ordered))
 
 
 def _line(row: RunRow, time: TimeMs, best: TimeMs) -> tuple[SaidLine, ...]:
     config = ",".join(f"{name}={value}" for name, value in row.config.items())
-    tool = row.cell.rpartition("/")[2].partition("ptxas-")[2].partition(",")
-    words = " ".join(filter(None, (config, tool[0], tool[2].replace("_", " "))))
+    words = " ".join(filter(None, (config, _tool(row))))
     apart = "" if time is best else _WORDS[compare_times(best, time)]
     clock = "-" if time.sm_mhz is None else f"{time.sm_mhz:,}"
     numbers = (f"{time.median:.4f}", f"{time.min:.4f}", f"{time.q3:.4f}", str(time.samples), clock)

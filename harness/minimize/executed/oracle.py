@@ -25,7 +25,7 @@ from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
-from harness.run.emulating import Once, emulate_once
+from harness.run.emulating import UnstoredEmulation, emulate_once
 from harness.run.executing import OnEmulator
 from harness.run.jobs import Emulation, Ran, RunTrial
 from harness.run.judging import Judgement, judge
@@ -213,7 +213,7 @@ class ExecutedOracle(Oracle[Compiler]):
             lowered.ptx or "", metadata, self.variant, trials, self.budget, formal=self.formal
         )
 
-    async def _once(self, emulation: Emulation, ptx: str) -> Once:
+    async def _once(self, emulation: Emulation, ptx: str) -> UnstoredEmulation:
         """Execute it; nothing is kept."""
         get = self.bench.store.artifacts.get
         contents = {each.sha256: get(each.sha256) for each in self.variant.buffers}

@@ -32,7 +32,7 @@ from harness.minimize.reduction.interest import PredicateAnswer
 from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeTask, with_files
 from harness.run.comparing import ELEMENTS, as_tensor, near
-from harness.run.emulating import Once, emulate, emulate_once
+from harness.run.emulating import UnstoredEmulation, emulate, emulate_once
 from harness.run.executing import executed_of
 from harness.run.jobs import Emulation, Ran, RunTrial
 from harness.run.judging import Judgement, judge, race_words, schedule_words
@@ -202,24 +202,24 @@ class EmulatedPtx:
             return None
         return PredicateAnswer(Answer.OTHER, self._other_value(once))
 
-    def _other_value(self, once: Once) -> str:
+    def _other_value(self, once: UnstoredEmulation) -> str:
         judgement = self._judge(once)
         if judgement.verdict in (*_FAULTS, RunVerdict.NOT_RUN):
             return f"{judgement.verdict.value}: {judgement.reason}"
         return "another value comes out"
 
-    def _judge(self, once: Once) -> Judgement:
+    def _judge(self, once: UnstoredEmulation) -> Judgement:
         contents = {**once.contents, **self.launch.expected_bytes}
         launch = self.launch.launched("", self.files, (), self.budget, formal=self.formal)
         return judge(evidence_of(launch, once.emulated, contents.__getitem__))
 
-    async def _run(self, text: str, trials: Sequence[RunTrial]) -> Once:
+    async def _run(self, text: str, trials: Sequence[RunTrial]) -> UnstoredEmulation:
         entry = find_entry(text, self.entry)
         assert entry is not None, "the text was looked at before"
         launch = self.launch.launched(entry.name, self.files, trials, self.budget)
         return await emulate_once(self.bench, launch.emulation, text, self.contents)
 
-    def _values(self, once: Once) -> dict[str, bytes]:
+    def _values(self, once: UnstoredEmulation) -> dict[str, bytes]:
         """The bytes of the element that is held, after each run."""
         if len(self.launch.tensors) != 1:
             return {}

@@ -21,6 +21,7 @@ from gpu_emulator.steps import Array
 from gpu_emulator.values import Allocation, Launch, Schedule
 from harness.run.jobs import (
     BESIDE,
+    OF_OUTCOME,
     PROGRESS,
     PTX,
     TRACE,
@@ -52,7 +53,7 @@ def _launch(job: Emulation, folder: Path, ptx: str = PTX) -> Launch:
         cluster=job.cluster,
         dynamic_shared=job.dynamic_shared,
         allocations=tuple(_allocation(buffer, folder) for buffer in job.buffers),
-        arguments=tuple(passed.given() for passed in job.arguments),
+        arguments=tuple(passed.argument for passed in job.arguments),
     )
 
 
@@ -75,10 +76,10 @@ def _with_garbage(launch: Launch, garbage: int) -> Launch:
     """The launch with other bytes in the buffers that nothing has written to."""
     draw = np.random.default_rng(garbage)
     allocations = (
-        each
-        if each.written is None
-        else replace(each, data=draw.integers(0, 256, len(each.data), np.uint8))
-        for each in launch.allocations
+        buffer
+        if buffer.written is None
+        else replace(buffer, data=draw.integers(0, 256, len(buffer.data), np.uint8))
+        for buffer in launch.allocations
     )
     return replace(launch, allocations=tuple(allocations))
 
@@ -98,8 +99,8 @@ class _Progress:
         if now < self._last + 1:
             return
         self._last = now
-        each = executed / (now - self._started) / 1e6
-        words = f"{self._place}, {executed:,} instructions, {each:.1f} million a second"
+        rate = executed / (now - self._started) / 1e6
+        words = f"{self._place}, {executed:,} instructions, {rate:.1f} million a second"
         self._path.with_suffix(".tmp").write_text(words)
         self._path.with_suffix(".tmp").rename(self._path)
 
@@ -107,61 +108,51 @@ class _Progress:
 def _ran(launch: Launch, trial: RunTrial, job: Emulation, folder: Path) -> tuple[Ran, bool]:
     """The run, and whether any order of warps comes to the same."""
     started = time.perf_counter()
-    given = _as_scheduled(launch, trial.schedule)
-    outcome = run(given, trial.schedule, job.budget, trial.checks, _Progress(folder, trial, job))
+    scheduled, progress = _as_scheduled(launch, trial.schedule), _Progress(folder, trial, job)
+    outcome = run(scheduled, trial.schedule, job.budget, trial.checks, progress)
     ran = Ran(
         trial=trial,
         buffers=tuple(
-            _keep(_after(each, before), folder)
-            for each, before in zip(outcome.allocations, launch.allocations, strict=False)
+            _keep(_after(buffer, before), folder)
+            for buffer, before in zip(outcome.allocations, launch.allocations, strict=False)
         ),
-        faults=outcome.faults,
-        races=outcome.races,
-        uninitialised=outcome.uninitialised,
-        not_run=outcome.not_run,
-        unknown=outcome.unknown,
-        printed=outcome.printed,
-        executed=outcome.executed,
-        ctas=outcome.ctas,
-        ctas_of=outcome.ctas_of,
-        is_sample=outcome.is_sample,
         seconds=time.perf_counter() - started,
+        **{name: getattr(outcome, name) for name in OF_OUTCOME},
     )
     return ran, outcome.is_ordered
 
 
-def _known(trial: RunTrial, done: Sequence[Ran]) -> Ran | None:
+def _same_run(trial: RunTrial, runs: Sequence[Ran]) -> Ran | None:
     """What a trial comes to, by another one that differs only in which warps run first.
 
-    `done` are runs in which no order of warps matters.
+    `runs` are those in which no order of warps matters.
     """
-    wanted = trial.checks
-    for one in done:
-        made = one.trial.checks
-        if trial.schedule != replace(one.trial.schedule, warps=trial.schedule.warps):
+    checks = trial.checks
+    for ran in runs:
+        if trial.schedule != replace(ran.trial.schedule, warps=trial.schedule.warps):
             continue
-        if made.races >= wanted.races and made.validity >= wanted.validity:
-            races = one.races if wanted.races else ()
-            missing = one.uninitialised if wanted.validity else ()
-            return replace(one, trial=trial, races=races, uninitialised=missing, seconds=0.0)
+        if ran.trial.checks.races >= checks.races and ran.trial.checks.validity >= checks.validity:
+            races = ran.races if checks.races else ()
+            missing = ran.uninitialised if checks.validity else ()
+            return replace(ran, trial=trial, races=races, uninitialised=missing, seconds=0.0)
     return None
 
 
 def work(folder: Path) -> None:
     """Do what `job.json` in the folder asks for."""
-    asked = msgspec.json.decode((folder / "job.json").read_bytes(), type=EmulatorJob)
-    job, launch = asked.emulation, _launch(asked.emulation, folder)
-    if asked.element is not None:
-        one, other = (trial.schedule for trial in job.trials)
-        follow = origins if asked.beside else trace
-        second = _launch(asked.beside, folder, BESIDE) if asked.beside else launch
-        launches = (_as_scheduled(launch, one), _as_scheduled(second, other))
-        found = follow(launches, (one, other), job.budget, asked.element)
-        (folder / TRACE).write_bytes(msgspec.json.encode(found))
+    message = msgspec.json.decode((folder / "job.json").read_bytes(), type=EmulatorJob)
+    job, launch = message.emulation, _launch(message.emulation, folder)
+    if message.element is not None:
+        first, second = (trial.schedule for trial in job.trials)
+        follow = origins if message.beside else trace
+        beside = _launch(message.beside, folder, BESIDE) if message.beside else launch
+        launches = (_as_scheduled(launch, first), _as_scheduled(beside, second))
+        steps = follow(launches, (first, second), job.budget, message.element)
+        (folder / TRACE).write_bytes(msgspec.json.encode(steps))
         return
     ordered: list[Ran] = []
     for number, trial in enumerate(job.trials):
-        ran = _known(trial, ordered)
+        ran = _same_run(trial, ordered)
         if ran is None:
             ran, is_ordered = _ran(launch, trial, job, folder)
             ordered += [ran] * is_ordered

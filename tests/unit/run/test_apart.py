@@ -9,7 +9,11 @@ from harness.values.errors import UsageError
 def test_what_is_beside_is_named_by_what_differs() -> None:
     found = read_another("num_stages=1, sm=80")
     assert dict(found.options) == {"num_stages": 1}
-    assert (str(found.target), found.compiler, found.words) == ("sm_80", None, "num_stages=1, sm=80")
+    assert (str(found.target), found.compiler, found.words) == (
+        "sm_80",
+        None,
+        "num_stages=1, sm=80",
+    )
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from harness.matrix.nights.workers import ToolAnswer, encode, worker_loop
 from harness.minimize.minimizing import minimize
 from harness.minimize.reduction.result import Ending, Minimization
 from harness.minimize.reduction.work import MinimizeOptions, Watch
-from harness.run.emulating import Once, emulate_once
+from harness.run.emulating import UnstoredEmulation, emulate_once
 from harness.run.jobs import Emulation, JobBuffer, Passed
 from harness.run.schedules import DEFAULT, read_schedules, trials_of
 from harness.values.errors import InfrastructureError, UsageError
@@ -213,7 +213,7 @@ def test_what_the_triton_beside_triage_brings_along_has_a_name() -> None:
     assert find_tool(name) == bundled.path
 
 
-def executed(stage: Stage, machines: Threads | None) -> Once:
+def executed(stage: Stage, machines: Threads | None) -> UnstoredEmulation:
     """A launch of `WRITES` on the emulator, as a night or a reduction has it executed."""
     wanted = Emulation(
         ptx="",
@@ -228,7 +228,7 @@ def executed(stage: Stage, machines: Threads | None) -> Once:
         budget=Budget(),
     )
 
-    async def work() -> Once:
+    async def work() -> UnstoredEmulation:
         async with opened(stage, machines)() as hub:
             bench = open_bench(hub, stage.store, stage.how)
             return await emulate_once(bench, wanted, WRITES, {})

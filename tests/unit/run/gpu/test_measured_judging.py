@@ -75,9 +75,7 @@ def referee(
     launch = Launch(emulation=emulation, tensors=(tensor,), trusted=trusted)
     evidence = RunEvidence(launch=launch, ran=runs, contents=contents)
     return Referee(
-        evidence=evidence,
-        judgement=judge(evidence),
-        **{"freedom": Freedom(), **changes},
+        evidence=evidence, judgement=judge(evidence), **{"freedom": Freedom(), **changes}
     )
 
 
