@@ -14,10 +14,10 @@ import msgspec
 from harness.cli.amounts import FilePath
 from harness.cli.options import F, as_value, exclusive, together
 from harness.values.errors import UsageError
-from harness.values.toolchain import EMULATOR, GPU
+from harness.values.toolchain import EMULATOR, EXECUTORS, GPU
 
 if TYPE_CHECKING:
-    from harness.run.gpu.timed_launches import GpuWay
+    from harness.run.gpu.packing import GpuWay
 
 
 class Execution(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ def execution_of(run: str, on_gpu: str, *, formal: bool = True) -> Callable[[F],
         click.option("--run", is_flag=True, help=run),
         click.option(
             "--on",
-            type=click.Choice([EMULATOR, GPU]),
+            type=click.Choice(list(EXECUTORS)),
             help=f"With --run: what executes it. {on_gpu}",
         ),
         click.option(
@@ -103,8 +103,7 @@ class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InfrastructureError: this machine has no GPU, and none of the others is named.
         """
-        from harness.run.gpu.packing import place_of  # noqa: PLC0415 - numpy: 0.1 s
-        from harness.run.gpu.timed_launches import GpuWay  # noqa: PLC0415 - as above
+        from harness.run.gpu.packing import GpuWay, place_of  # noqa: PLC0415 - numpy: 0.1 s
 
         if self.pack:
             return GpuWay(pack=self.pack)
@@ -113,12 +112,9 @@ class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
         return GpuWay(place=place_of(self.runner))
 
 
-def gpu_options(words: str) -> Callable[[F], F]:
-    """How a GPU is reached, as `gpu`: a `GpuOptions`; `words` say what `--on gpu` does."""
-    return as_value(
-        "gpu",
-        GpuOptions,
-        click.option("--on", type=click.Choice([GPU]), help=words),
+def elsewhere(*, many: bool) -> list[Callable[[F], F]]:
+    """The options that reach a GPU which is elsewhere; with results of `many` packs, or of one."""
+    return [
         click.option(
             "--runner",
             metavar="CMD",
@@ -133,9 +129,19 @@ def gpu_options(words: str) -> Callable[[F], F]:
             "--import",
             "results",
             type=FilePath(read=True),
-            multiple=True,
+            multiple=many,
             metavar="RESULTS",
-            help="What such programs gave there. Repeatable.",
+            help="What such programs gave there. Repeatable." if many else "What it gave there.",
         ),
         exclusive("--runner", "--pack", "--import"),
+    ]
+
+
+def gpu_options(words: str) -> Callable[[F], F]:
+    """How a GPU is reached, as `gpu`: a `GpuOptions`; `words` say what `--on gpu` does."""
+    return as_value(
+        "gpu",
+        GpuOptions,
+        click.option("--on", type=click.Choice([GPU]), help=words),
+        *elsewhere(many=True),
     )

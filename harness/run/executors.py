@@ -25,17 +25,43 @@ from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow
-from harness.values.toolchain import EMULATOR, GPU
+from harness.values.toolchain import EMULATOR, GPU, takes_cubins
 
 
 def executed_selection(selection: Selection, on: str | None) -> Selection:
     """The selection with its launches at the sizes at which they are executed.
 
     Raises:
-        UsageError: it is a file of PTX that no GPU is to execute, or of a compiler whose launches
-            cannot be run.
+        UsageError: it is a file of PTX, and nothing takes its cubin, or of a compiler whose
+            launches cannot be run.
     """
-    return selection if on == GPU and selection.repro.ptx else small_selection(selection)
+    is_raw = selection.repro.ptx and takes_cubins(on)
+    return selection if is_raw else small_selection(selection)
+
+
+def executor_on(
+    on: str | None,
+    bench: Workbench,
+    source: LaunchSource,
+    tell: Callable[[str], None],
+    *,
+    runner: str | None = None,
+    command: str = "",
+    follow: Follow | None = None,
+) -> Executor:
+    """What executes the cells of a source: the emulator, or what `--on` names.
+
+    `command` is what asks; a GPU is reached by the `runner`, and the emulator follows a value.
+
+    Raises:
+        UsageError: the runner is not a command.
+        InfrastructureError: there is no GPU.
+    """
+    if on == GPU:
+        place = place_of(runner)
+        return OnGpu(bench=bench, source=source, destination=place, tell=tell, command=command)
+    assert isinstance(source, RecordedLaunch), "`run_ptx` executes files of PTX"
+    return OnEmulator(source=source, follow=follow)
 
 
 def executor_of(
@@ -48,18 +74,16 @@ def executor_of(
     inputs: RawInputs | None = None,
     command: str = "",
 ) -> Executor:
-    """What executes the first launch of a selection: the emulator, or a GPU (by the `runner`).
+    """As `executor_on`, of the first launch of a selection.
 
-    A file of PTX gets these `inputs`, else those that its repro names. `command` is what asks.
+    A file of PTX gets these `inputs`, else those that its repro names.
 
     Raises:
         UsageError: the inputs do not fit, or the runner is not a command.
         InfrastructureError: there is no GPU.
     """
-    if on != GPU:
-        return OnEmulator(source=RecordedLaunch(bench=bench, selection=selection, tell=tell))
     source: LaunchSource = RecordedLaunch(bench=bench, selection=selection, tell=tell)
-    if path := selection.repro.ptx:
+    if (path := selection.repro.ptx) and takes_cubins(on):
         source = raw_launch(
             Path(path),
             selection.repro.kernel,
@@ -68,8 +92,7 @@ def executor_of(
             default_trials(),
             Budget(max_instructions=INSTRUCTIONS),
         )
-    destination = place_of(runner)
-    return OnGpu(bench=bench, source=source, destination=destination, tell=tell, command=command)
+    return executor_on(on, bench, source, tell, runner=runner, command=command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +113,9 @@ async def run_selections(
     tell: Callable[[str], None],
     heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
     follow: Follow | None = None,
+    on: str | None = EMULATOR,
 ) -> RunReport:
-    """Execute every cell of the selections on the emulator, on small real inputs.
+    """Execute every cell of the selections on small real inputs, by what `--on` names.
 
     `tell` hears what is done next, in words; `heard` each row as soon as it is known. `follow`
     follows a value of each.
@@ -121,7 +145,7 @@ async def run_selections(
                     trials=trials,
                     budget=budget,
                 )
-                executor = OnEmulator(source=source, follow=follow)
+                executor = executor_on(on, bench, source, tell, follow=follow)
                 for place in places_of(source.selection):
                     session = None
                     try:

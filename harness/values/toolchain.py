@@ -19,6 +19,9 @@ RELEASE = "release"
 GPU = "gpu"
 """Where a cubin is launched, in the name of a cell."""
 
+EXECUTORS = {EMULATOR: False, GPU: True}
+"""What executes a cell, by the name that `--on` takes: whether it takes cubins, and not PTX."""
+
 INSTALLED = "installed"
 """The compiler that lies beside `triage` in its own environment."""
 
@@ -36,6 +39,11 @@ NO_ASSEMBLER = "none"
 _TITLES = {kind: kind for kind in (NVCC, PTX, PTXAS)}
 _TITLES |= {TRITON: "Triton", NO_ASSEMBLER: "no assembler"}
 _NAMERS: list[Callable[[], None]] = []
+
+
+def takes_cubins(on: str | None) -> bool:
+    """Whether what `--on` names executes cubins; where it names nothing, that is the emulator."""
+    return EXECUTORS[on or EMULATOR]
 
 
 def name_kind(kind: str, title: str) -> None:

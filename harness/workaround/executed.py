@@ -27,7 +27,8 @@ from harness.workaround.settings import Setting, SettingKind
 
 if TYPE_CHECKING:
     from harness.run.executing import Executed, OnEmulator
-    from harness.run.gpu.timed_launches import GpuWay, TimedLaunch
+    from harness.run.gpu.packing import GpuWay
+    from harness.run.gpu.timed_launches import TimedLaunch
 
 
 def keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:

@@ -49,7 +49,7 @@ from harness.workaround.settings import (
 from harness.workaround.trials import Attempt, Trials, explained, paste_lines
 
 if TYPE_CHECKING:
-    from harness.run.gpu.timed_launches import GpuWay
+    from harness.run.gpu.packing import GpuWay
 
 
 # Of the budget: when the search ends, when steps are no longer taken back, when no proof begins,

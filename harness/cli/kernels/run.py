@@ -18,9 +18,10 @@ from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spelled
 from harness.cli.amounts import FilePath, FiniteRange
+from harness.cli.gpu_way import GpuOptions, elsewhere
 from harness.cli.kernels.ptx_inputs import PtxOptions, ptx_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import as_value, exclusive, goes_with, json_option
+from harness.cli.options import as_value, goes_with, json_option
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
@@ -29,8 +30,8 @@ from harness.run.executing import Follow
 from harness.run.executors import run_selections
 from harness.run.following import follow_value, read_another, read_element
 from harness.run.gpu.device.contents import MOST_RUNS
-from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results, pack_for_gpu
-from harness.run.gpu.packing import inspect_pack, place_of
+from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
+from harness.run.gpu.packing import inspect_pack
 from harness.run.gpu.trip import LIMIT, REPEATS, Trip
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
@@ -46,7 +47,7 @@ from harness.run.table import (
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.row import SCHEMA
-from harness.values.toolchain import EMULATOR, GPU
+from harness.values.toolchain import EMULATOR, EXECUTORS, GPU
 
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
 
@@ -111,7 +112,7 @@ _gpu_options = as_value(
     _GpuOptions,
     click.option(
         "--on",
-        type=click.Choice([EMULATOR, GPU]),
+        type=click.Choice(list(EXECUTORS)),
         help="What executes it. Default: the emulator; the GPU with one of the options below.",
     ),
     click.option(
@@ -121,23 +122,7 @@ _gpu_options = as_value(
         metavar="LEVELS",
         help="GPU: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: 0,3.",
     ),
-    click.option(
-        "--runner",
-        metavar="CMD",
-        help="GPU: a command that takes `PACK --out RESULTS` to a GPU (ssh, srun, kubectl).",
-    ),
-    click.option(
-        "--pack",
-        type=FilePath(dir_okay=False),
-        help="GPU: write a program for another machine; `python3 FILE --out RESULTS` there.",
-    ),
-    click.option(
-        "--import",
-        "results",
-        type=FilePath(read=True),
-        metavar="RESULTS",
-        help="GPU: judge what a pack gave on another machine.",
-    ),
+    *elsewhere(many=False),
     click.option(
         "--inspect",
         type=FilePath(read=True),
@@ -211,7 +196,6 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
 
 
 @click.command("run", context_settings=CONTEXT, epilog=_EPILOG)
-@exclusive("--pack", "--runner")
 @goes_with("--trace", "--beside")
 @selection_options(kernel_required=False)
 @click.option(
@@ -332,7 +316,14 @@ def _run_kernels(options: _RunOptions) -> int:
     with open_results() as store, narrating(status_console(), "executing") as tell:
         report = run_to_the_end(
             run_selections(
-                selections, store, options.how, options.trials, budget, tell, follow=options.follow
+                selections,
+                store,
+                options.how,
+                options.trials,
+                budget,
+                tell,
+                follow=options.follow,
+                on=options.gpu.on,
             )
         )
     print_remarks((*report.notes, *report.failures))
@@ -428,7 +419,7 @@ def _run_on_gpu(options: _RunOptions) -> int:
     """Launch what is selected on a GPU, or write a pack; the exit code."""
     gpu, how = options.gpu, options.how
     # Before anything is compiled: is there a GPU to be reached?
-    place = None if gpu.pack else place_of(gpu.runner)
+    way = GpuOptions(on=GPU, runner=gpu.runner, pack=gpu.pack, results=()).way()
     with preparing(status_console()):
         selections = select_all(options.words)
     is_ptx = all(selection.repro.ptx for selection in selections)
@@ -447,13 +438,12 @@ def _run_on_gpu(options: _RunOptions) -> int:
         measure=gpu.measure,
     )
     with open_results() as store, narrating(status_console(), "compiling for a GPU") as tell:
-        if gpu.pack:
-            trip = run_to_the_end(pack_for_gpu(question, gpu.pack, store, how, tell))
-            _say_packed(gpu.pack, len(trip.carried), as_json=options.as_json)
-            return 0
-        assert place
-        report = run_to_the_end(ask_gpu(question, place, store, how, tell))
-    return _show(report, as_json=options.as_json)
+        report = run_to_the_end(ask_gpu(question, way, store, how, tell))
+    if isinstance(report, GpuReport):
+        return _show(report, as_json=options.as_json)
+    assert gpu.pack, "a trip that was packed"
+    _say_packed(gpu.pack, len(report.carried), as_json=options.as_json)
+    return 0
 
 
 def _say_packed(path: Path, cubins: int, *, as_json: bool) -> None:

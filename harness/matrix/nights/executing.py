@@ -18,7 +18,7 @@ from harness.run.executing import keep_execution
 from harness.run.executors import executed_selection, executor_of
 from harness.run.gpu.packing import place_of
 from harness.values.errors import TriageError
-from harness.values.toolchain import EMULATOR, GPU
+from harness.values.toolchain import EMULATOR, GPU, takes_cubins
 
 
 async def execute_places(
@@ -95,7 +95,7 @@ async def _execute(
         launches=(place.launch,),
         targets=(place.target,),
         compilers=(place.compiler,),
-        ptxas=place.selection.ptxas if on == GPU else (None,),
+        ptxas=place.selection.ptxas if takes_cubins(on) else (None,),
     )
     selection = executed_selection(selection, on)
     plan = await plan_launch(bench, selection.place())

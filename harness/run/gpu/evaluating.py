@@ -36,6 +36,7 @@ from harness.run.gpu.measured import GpuFacts, Measured
 from harness.run.gpu.packing import (
     Answers,
     Destination,
+    GpuWay,
     head_of_file,
     manifest_bytes,
     read_results,
@@ -182,44 +183,28 @@ class GpuReport:
 
 async def ask_gpu(
     question: GpuQuestion,
-    place: Destination,
+    way: GpuWay,
     store: Store,
     options: CompileOptions,
     tell: Callable[[str], None],
-) -> GpuReport:
-    """Launch what is asked for on a GPU, and judge it.
+) -> GpuReport | Trip:
+    """Launch what is asked for on a GPU, and judge it; or write the pack that goes there.
 
     Raises:
         EmptySelectionError: nothing has a cubin.
         InfrastructureError: there is no GPU, or no results came back.
-        TriageError: nothing could be compiled.
+        TriageError: nothing could be compiled, or the pack cannot be written.
     """
     async with at_bench(store, options) as bench:
         trip = await _gather(question, bench, tell)
         keep_trip(store, trip)
-        tell(f"{len(trip.carried)} cubins, {trip.repeats} runs each, on {place.name}")
-        answers = await travel(bench, trip, place)
+        if way.pack:
+            write_pack(trip, store, way.pack)
+            return trip
+        assert way.place is not None
+        tell(f"{len(trip.carried)} cubins, {trip.repeats} runs each, on {way.place.name}")
+        answers = await travel(bench, trip, way.place)
         return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
-
-
-async def pack_for_gpu(
-    question: GpuQuestion,
-    path: Path,
-    store: Store,
-    options: CompileOptions,
-    tell: Callable[[str], None],
-) -> Trip:
-    """Write what a machine with a GPU needs to launch it, and keep what its results will need.
-
-    Raises:
-        EmptySelectionError: nothing has a cubin.
-        TriageError: nothing could be compiled, or the file cannot be written.
-    """
-    async with at_bench(store, options) as bench:
-        trip = await _gather(question, bench, tell)
-        keep_trip(store, trip)
-        write_pack(trip, store, path)
-        return trip
 
 
 async def import_results(

@@ -356,6 +356,15 @@ class Destination:
     name: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuWay:
+    """How a GPU is reached: a place, a pack that goes there, or the results of such packs."""
+
+    place: Destination | None = None
+    pack: Path | None = None
+    results: tuple[Path, ...] = ()
+
+
 def place_of(runner: str | None) -> Destination:
     """The user's runner, else the driver of this machine.
 

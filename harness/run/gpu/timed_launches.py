@@ -15,14 +15,7 @@ from harness.frontends.bench.bench import Workbench
 from harness.run.gpu.evaluating import find_trip, keep_trip
 from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.measured import GpuFacts, Measured
-from harness.run.gpu.packing import (
-    Answers,
-    Destination,
-    head_of_file,
-    read_results,
-    travel,
-    write_pack,
-)
+from harness.run.gpu.packing import Answers, GpuWay, head_of_file, read_results, travel, write_pack
 from harness.run.gpu.trip import ShapedLaunches, Trip
 from harness.run.launch import Launch
 from harness.store.store import Store
@@ -50,15 +43,6 @@ class TimedLaunch:
     bytes: int = 0
     driver: str | None = None
     day: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuWay:
-    """How a GPU is reached: a place, a pack that goes there, or the results of such packs."""
-
-    place: Destination | None = None
-    pack: Path | None = None
-    results: tuple[Path, ...] = ()
 
 
 CubinGroups = Sequence[Sequence[tuple[PlannedCell, Row]]]

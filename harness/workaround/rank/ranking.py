@@ -29,7 +29,8 @@ from harness.workaround.rank.order import (
 )
 
 if TYPE_CHECKING:
-    from harness.run.gpu.timed_launches import GpuWay, TimedLaunch
+    from harness.run.gpu.packing import GpuWay
+    from harness.run.gpu.timed_launches import TimedLaunch
 
 
 # Orders of what was measured before: the documents of `triage rank --measure --json`.

@@ -1,0 +1,38 @@
+"""What executes, by the name that `--on` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.run.executing import Executor
+from harness.run.executors import executed_selection, executor_on
+from harness.run.recorded_launch import RecordedLaunch
+from harness.values.errors import UsageError
+from harness.values.toolchain import EMULATOR, EXECUTORS, GPU, PTX, takes_cubins
+
+
+@pytest.mark.parametrize("on", [None, *EXECUTORS])
+def test_each_name_is_one_executor_of_its_own(on: str | None) -> None:
+    def made(name: str | None) -> Executor:
+        source = RecordedLaunch(bench=bench, selection=cast(Any, None), tell=print)
+        return executor_on(name, bench, source, print, runner="true")
+
+    bench = cast(Any, SimpleNamespace())
+    others = [name for name in EXECUTORS if name != (on or EMULATOR)]
+    assert type(made(on)) not in [type(made(name)) for name in others]
+    assert type(made(on)) is type(made(on or EMULATOR))
+    assert made(on).device == ""
+
+
+def test_a_file_of_ptx_goes_to_what_takes_its_cubin() -> None:
+    repro = SimpleNamespace(name="case.ptx", ptx=Path("case.ptx"), front_end=PTX)
+    selection = cast(Any, SimpleNamespace(repro=repro, launches=()))
+    assert [name for name in EXECUTORS if takes_cubins(name)] == [GPU]
+    assert not takes_cubins(None)
+    assert executed_selection(selection, GPU) is selection
+    with pytest.raises(UsageError, match="a file of PTX is executed by"):
+        executed_selection(selection, EMULATOR)
