@@ -131,7 +131,9 @@ def elsewhere(*, many: bool) -> list[Callable[[F], F]]:
             type=FilePath(read=True),
             multiple=many,
             metavar="RESULTS",
-            help="What such programs gave there. Repeatable." if many else "What it gave there.",
+            help="What such programs gave there. Repeatable."
+            if many
+            else "What such a program gave there.",
         ),
         exclusive("--runner", "--pack", "--import"),
     ]
