@@ -80,7 +80,7 @@ async def execute_again(
     groups: dict[Retrial, list[Retrial]] = {}
     for point in dict.fromkeys(points):
         groups.setdefault(replace(point, config=None), []).append(point)
-    found: dict[Retrial, Executed | str] = {}
+    results: dict[Retrial, Executed | str] = {}
     async with at_bench(store, structs.replace(how, use_cache=False)) as bench:
         bench.deadline = time.monotonic() + seconds
         executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
@@ -90,17 +90,17 @@ async def execute_again(
         async def one(group: Sequence[Retrial]) -> None:
             async with turns:
                 try:
-                    await _execute(bench, selection, executions, group, found)
+                    await _execute(bench, selection, executions, group, results)
                 except (TriageError, TimeIsUpError) as error:
                     is_late = isinstance(error, TimeIsUpError)
                     why = (
                         f"the {seconds:.0f} s for all of them were over" if is_late else str(error)
                     )
                     for point in group:
-                        found.setdefault(point, why)
+                        results.setdefault(point, why)
 
         await asyncio.gather(*map(one, groups.values()))
-    return found
+    return results
 
 
 async def _execute(
@@ -108,11 +108,11 @@ async def _execute(
     selection: Selection,
     executions: Executions,
     group: Sequence[Retrial],
-    found: dict[Retrial, Executed | str],
+    results: dict[Retrial, Executed | str],
 ) -> None:
     """Points of one compiler, target and launch: of its own configs, then of others."""
     for adapts in (False, True):
-        missing = [point for point in group if point not in found]
+        missing = [point for point in group if point not in results]
         if not missing:
             return
         plan = await _plan(bench, selection, missing, adapts=adapts)
@@ -121,13 +121,13 @@ async def _execute(
                 if cell := _meant(plan.cells, point):
                     executed = await executions.execute(bench, cell)
                     row = executed.done.row
-                    is_told = row.verdict is not VerdictKind.INFRA
-                    found[point] = executed if is_told else row.reason
+                    is_told = row.verdict != VerdictKind.INFRA.value
+                    results[point] = executed if is_told else row.reason
         finally:
             if plan.session:
                 await bench.sessions.close(plan.session)
     for point in group:
-        found.setdefault(point, "the launch has no such config there")
+        results.setdefault(point, "the launch has no such config there")
 
 
 async def _plan(
@@ -151,9 +151,11 @@ async def _plan(
 def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:
     if label is None:
         return launch
-    known = {parameter.name: parameter for parameter in launch.spec.parameters}
+    parameters = {parameter.name: parameter for parameter in launch.spec.parameters}
     words = (text.partition("=") for text in LaunchLabel.parse(label).overrides)
-    return replace(launch, overrides={name: known[name].read(value) for name, _, value in words})
+    return replace(
+        launch, overrides={name: parameters[name].read(value) for name, _, value in words}
+    )
 
 
 def _meant(cells: Sequence[PlannedCell], point: Retrial) -> PlannedCell | None:
@@ -194,7 +196,7 @@ async def compile_places(
     The places that come first are compiled first.
     """
     started = time.monotonic()
-    found: dict[AttachedPlace, Row] = {}
+    compiled: dict[AttachedPlace, Row] = {}
     groups: dict[tuple[str, ...], list[AttachedPlace]] = {}
     for each in places:
         key: tuple[str, ...] = (each.file, each.version)
@@ -214,11 +216,11 @@ async def compile_places(
                 why = str(error)
         for place in group:
             row = rows.get(place)
-            if row and row.verdict is not VerdictKind.INFRA:
-                found[place] = row
+            if row and row.verdict != VerdictKind.INFRA.value:
+                compiled[place] = row
             else:
                 untried[place] = row.reason if row else why
-    return found
+    return compiled
 
 
 async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[AttachedPlace, Row]:
@@ -226,10 +228,10 @@ async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[Attach
     if first.flag or first.target != bench.case.target:
         axis = "flag" if first.flag else "target"
         selection = _selection(bench, first, bench.case.target)
-        found = await contrast(
+        neighbours = await contrast(
             selection, bench.store, bench.how, axis, None, _silent, condition=bench.condition
         )
-        rows = {point.label: point.row for point in found.points}
+        rows = {point.label: point.row for point in neighbours.points}
         labels = {place: place.flag or place.target for place in group}
         return {place: row for place, label in labels.items() if (row := rows.get(label))}
     selection = _selection(bench, first, first.target)
@@ -248,7 +250,7 @@ async def execute_places(
     Every version gets the inputs that are recorded with the one of the case.
     """
     case = bench.case
-    found: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
+    runs: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
     for file in dict.fromkeys(place.file for place in places):
         words = SelectionOptions(
             kernel=str(bench.folder / file),
@@ -263,34 +265,34 @@ async def execute_places(
             if place.file == file
         }
         try:
-            done = await execute_again(
+            results = await execute_again(
                 select(words), points.values(), bench.store, bench.how, seconds=bench.seconds
             )
         except TriageError as error:
             untried |= dict.fromkeys(points, str(error))
         else:
-            found |= _told(done, points, untried)
-    return found
+            runs |= _told(results, points, untried)
+    return runs
 
 
 def _told(
-    done: Mapping[Retrial, Executed | str],
+    results: Mapping[Retrial, Executed | str],
     points: Mapping[AttachedPlace | str, Retrial],
     untried: dict[AttachedPlace | str, str],
 ) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
-    found: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
+    runs: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
     for subject, point in points.items():
-        executed = done[point]
+        executed = results[point]
         if isinstance(executed, str):
             untried[subject] = executed
         else:
-            found[subject] = executed.done.row, executed.row
-    return found
+            runs[subject] = executed.done.row, executed.row
+    return runs
 
 
 async def launch_places(
     bench: Bench,
-    given: Selection,
+    selection: Selection,
     places: Sequence[AttachedPlace],
     runner: str | None,
     untried: dict[AttachedPlace | str, str],
@@ -299,9 +301,9 @@ async def launch_places(
 
     A file with a launch beside it gets that, any other what the repro of `given` says.
     """
-    found: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
+    runs: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
     for file in dict.fromkeys(place.file for place in places):
-        inputs = inputs_of(given.repro)
+        inputs = inputs_of(selection.repro)
         if file == MINIMAL and (bench.folder / LAUNCH_INPUTS).is_file():
             launch = read_launch((bench.folder / LAUNCH_INPUTS).read_bytes(), LAUNCH_INPUTS)
             inputs = RawInputs(launch=launch, folder=bench.folder)
@@ -312,19 +314,19 @@ async def launch_places(
             ptxas=list(dict.fromkeys(place.version for place in mine)),
         )
         try:
-            done = await executed_rows(
+            launches = await executed_rows(
                 select(words), bench.store, bench.how, _silent, GPU, runner=runner, inputs=inputs
             )
         except TriageError as error:
             untried |= dict.fromkeys(mine, str(error))
             continue
-        rows = {each.row.compiled.ptxas: each for each in done if each.row.compiled}
+        rows = {each.row.compiled.ptxas: each for each in launches if each.row.compiled}
         for place in mine:
             if executed := rows.get(place.version):
-                found[place] = executed.done.row, executed.row
+                runs[place] = executed.done.row, executed.row
             else:
                 untried[place] = f"ptxas {place.version} made no cubin of it that was launched"
-    return found
+    return runs
 
 
 async def execute_rows(
@@ -332,10 +334,10 @@ async def execute_rows(
 ) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
     """What the kernel itself computes, by cell; what cannot be tried in time is in `untried`."""
     points: dict[AttachedPlace | str, Retrial] = {row.cell: retrial_of(row) for row in rows}
-    done = await execute_again(
+    results = await execute_again(
         selection, points.values(), bench.store, bench.how, seconds=bench.seconds
     )
-    return _told(done, points, untried)
+    return _told(results, points, untried)
 
 
 def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:

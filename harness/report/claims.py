@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -57,7 +57,7 @@ class AttachedPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One statement: `said` is the piece of the issue that makes it, `expected` what must come out.
+    """One statement: `sentence` is what the issue says, `expected` what must come out.
 
     `place` is where an attached file is compiled, `file` names one whose bytes count, `cell` a
     stored result. `is_bound`: it says of one side of a boundary what the title rests on; where it
@@ -65,7 +65,7 @@ class Claim:
     """
 
     kind: ClaimKind
-    said: str = ""
+    sentence: str = ""
     expected: str | int | tuple[object, ...] | None = None
     place: AttachedPlace | None = None
     file: str | None = None
@@ -93,11 +93,11 @@ class Ledger:
     def __init__(self) -> None:
         self.claims: list[Claim] = []
 
-    def say(self, said: str, *claims: Claim) -> str:
+    def say(self, sentence: str, *claims: Claim) -> str:
         """The sentence; without claims of its own it has to stand in the issue as it is."""
-        made = claims or (Claim(kind=ClaimKind.TEXT),)
-        self.claims += [replace(claim, said=said) for claim in made]
-        return said
+        for claim in claims or (Claim(kind=ClaimKind.TEXT),):
+            self.claims.append(replace(claim, sentence=sentence))
+        return sentence
 
 
 def gives(
@@ -130,10 +130,9 @@ class ClaimsTrial:
 
     `rows` are the attached files, compiled, and `outcomes` what these say of the failure; `stored`
     the cells by id as their evidence is judged today, or as they came out when they were executed
-    again; `runs` what was executed, by place or by cell; `files` the attached bytes. `instructions`
-    counts those of the attached PTX, `unwritten` its registers that may be read before anything
-    wrote them, `lines` those of functions in attached source. What could not be tried is not in
-    them; `untried` says why not.
+    again; `runs` what was executed, by place or by cell; `files` the attached bytes. `counts` are
+    the instructions and unwritten registers of attached PTX, and the lines of functions in attached
+    source, by file. What could not be tried is not in them; `untried` says why not.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -141,9 +140,7 @@ class ClaimsTrial:
     outcomes: Mapping[AttachedPlace, VerdictAnswer] = field(default_factory=dict)
     stored: Mapping[str, Row] = field(default_factory=dict)
     runs: Mapping[AttachedPlace | str, RunRow] = field(default_factory=dict)
-    lines: Mapping[str, int] = field(default_factory=dict)
-    instructions: Mapping[str, int] = field(default_factory=dict)
-    unwritten: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[ClaimKind, Mapping[str, int]] = field(default_factory=dict)
     untried: Mapping[AttachedPlace | str, str] = field(default_factory=dict)
 
 
@@ -180,10 +177,8 @@ def _values(facts: OutputFacts) -> tuple[object, ...]:
 
 
 def _seen(row: RunRow) -> tuple[object, ...]:
-    pairs = tuple(
-        (each.kind, each.space, each.ptx_lines, each.source_lines) for each in row.counted_races
-    )
-    return (row.reference, row.schedule, pairs)
+    races = [(r.kind, r.space, r.ptx_lines, r.source_lines) for r in row.counted_races]
+    return (row.reference, row.schedule, tuple(races))
 
 
 def figures(row: Row) -> tuple[object, ...]:
@@ -213,24 +208,24 @@ def prove(claims: Sequence[Claim], trial: ClaimsTrial, issue: str) -> ClaimsProo
     checked = 0
     unchecked: list[tuple[str, str]] = []
     unproved: list[str] = []
-    false: list[str] = []
-    false += [
-        f"{said!r} follows from the evidence, and the text does not say it"
-        for said in dict.fromkeys(claim.said for claim in distinct)
-        if _plain(without_folders(said)) not in text
+    false = [
+        f"{sentence!r} follows from the evidence, and the text does not say it"
+        for sentence in dict.fromkeys(claim.sentence for claim in distinct)
+        if _plain(without_folders(sentence)) not in text
     ]
     for claim in distinct:
-        found = [claim.expected] if claim.kind is ClaimKind.TEXT else list(_found(claim, trial))
-        found = [] if claim.reason else found
-        checked += bool(found)
-        if not found:
+        value = None if claim.reason else _evidence(claim, trial)
+        if value is None:
             default = "the file cannot be read" if claim.file else "it was not executed again"
             reason = claim.reason or trial.untried.get(claim.subject, default)
             why = f"{claim.subject}: {reason}"
-            unchecked.append((claim.said, why))
-            unproved += [f"{claim.said!r} could not be checked: {why}"] if claim.is_bound else []
-        differences = (_differs(claim, each) for each in found)
-        false += [f"{claim.said!r} is not so: {each}" for each in differences if each]
+            unchecked.append((claim.sentence, why))
+            if claim.is_bound:
+                unproved.append(f"{claim.sentence!r} could not be checked: {why}")
+            continue
+        checked += 1
+        if value != claim.expected and claim.kind is not ClaimKind.TEXT:
+            false.append(f"{claim.sentence!r} is not so: {_difference(claim, value)}")
     return ClaimsProof(
         claims=len(distinct),
         checked=checked,
@@ -245,55 +240,46 @@ def _plain(text: str) -> str:
     return " ".join(re.sub(r"[\\`*|]", " ", text).split())
 
 
-def _found(claim: Claim, trial: ClaimsTrial) -> Iterator[object]:
-    place, file, cell = claim.place, claim.file, claim.cell
-    if claim.kind in (ClaimKind.OUTPUT, ClaimKind.SEEN):
+def _evidence(claim: Claim, trial: ClaimsTrial) -> object | None:
+    """What the trial has in the place of what is claimed; None where it could not be tried."""
+    kind, place, file, cell = claim.kind, claim.place, claim.file, claim.cell
+    if kind is ClaimKind.TEXT:
+        return ""
+    if kind in (ClaimKind.OUTPUT, ClaimKind.SEEN):
         run = trial.runs.get(place or cell or "")
-        yield from _shown(claim, run) if run else ()
-    elif place and place in trial.rows:
+        if run is None or kind is ClaimKind.SEEN:
+            return _seen(run) if run else None
+        assert isinstance(claim.expected, tuple)
+        name = claim.expected[0]
+        outputs = (_values(output) for output in run.outputs if output.name == name)
+        return next(outputs, "no such output")
+    if place and place in trial.rows:
         row = trial.rows[place]
-        yield {
-            ClaimKind.OUTCOME: trial.outcomes[place].value,
-            ClaimKind.VERDICT: row.verdict.value,
-            ClaimKind.END: end_of(row),
-        }[claim.kind]
-    elif cell and cell in trial.stored:
-        yield figures(trial.stored[cell])
-    elif file and file not in trial.files:
-        yield "no such file"
-    elif file and claim.kind is ClaimKind.SHA256:
-        yield hashlib.sha256(trial.files[file]).hexdigest()
-    elif claim.kind is ClaimKind.TIMES and file and isinstance(claim.expected, tuple):
-        yield times_figures(trial.files[file], str(claim.expected[0]))
-    elif file and claim.kind is ClaimKind.BYTES:
-        yield len(trial.files[file])
-    elif file and claim.kind is ClaimKind.LINES and file in trial.lines:
-        yield trial.lines[file]
-    elif file and claim.kind is ClaimKind.UNWRITTEN and file in trial.unwritten:
-        yield trial.unwritten[file]
-    elif file and claim.kind is ClaimKind.INSTRUCTIONS and file in trial.instructions:
-        yield trial.instructions[file]
-
-
-def _shown(claim: Claim, run: RunRow) -> Iterator[object]:
-    if claim.kind is ClaimKind.SEEN:
-        yield _seen(run)
-        return
-    assert isinstance(claim.expected, tuple)
-    name = claim.expected[0]
-    yield next((_values(output) for output in run.outputs if output.name == name), "no such output")
-
-
-def _differs(claim: Claim, found: object) -> str | None:
-    """What was found in the place of what is claimed; None where that is the same."""
-    if found == claim.expected:
+        outcome = trial.outcomes[place].value
+        return {ClaimKind.OUTCOME: outcome, ClaimKind.VERDICT: row.verdict}.get(kind, end_of(row))
+    if cell and cell in trial.stored:
+        return figures(trial.stored[cell])
+    if file is None:
         return None
+    if file not in trial.files:
+        return "no such file"
+    if kind is ClaimKind.SHA256:
+        return hashlib.sha256(trial.files[file]).hexdigest()
+    if kind is ClaimKind.BYTES:
+        return len(trial.files[file])
+    if kind is ClaimKind.TIMES and isinstance(claim.expected, tuple):
+        return times_figures(trial.files[file], str(claim.expected[0]))
+    return trial.counts.get(kind, {}).get(file)
+
+
+def _difference(claim: Claim, value: object) -> str:
+    """What was found in the place of what is claimed."""
     where = claim.place or claim.file or claim.cell
-    if isinstance(found, tuple) and isinstance(claim.expected, tuple):
+    if isinstance(value, tuple) and isinstance(claim.expected, tuple):
         parts = [
             f"{ours!r} is stored, its evidence gives {theirs!r}"
-            for ours, theirs in zip(claim.expected, found, strict=True)
+            for ours, theirs in zip(claim.expected, value, strict=True)
             if ours != theirs
         ]
         return f"{where}: {'; '.join(parts)}"
-    return f"{where} gives {found!r}, not {claim.expected!r}"
+    return f"{where} gives {value!r}, not {claim.expected!r}"

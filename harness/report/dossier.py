@@ -44,14 +44,14 @@ def options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaroun
         )
 
 
-def way_of(found: Candidate) -> KnownWorkaround:
+def way_of(candidate: Candidate) -> KnownWorkaround:
     """A workaround that was found, as a report has it."""
-    numerics = found.numerics
+    numerics = candidate.numerics
     return KnownWorkaround(
-        change=found.change,
-        row=found.row,
+        change=candidate.change,
+        row=candidate.row,
         evidence=f"{numerics.known.value}: {numerics.reason}",
-        paste="\n".join(found.paste),
+        paste="\n".join(candidate.paste),
     )
 
 
@@ -256,26 +256,26 @@ class Dossier:
     @property
     def shown_run(self) -> tuple[AttachedPlace | None, RunRow] | None:
         """What a reader sees when it is executed: the attached file, else the case itself."""
-        found, name = self.minimized, self.minimized.shown_file if self.minimized else ""
-        if found and found.shown and any(file.name == name for file in self.attachments):
+        reduction, name = self.minimized, self.minimized.shown_file if self.minimized else ""
+        if reduction and reduction.shown and any(file.name == name for file in self.attachments):
             place = AttachedPlace(
                 file=name, tool=self.tool, version=self.version, target=self.case.target
             )
-            return place, found.shown
+            return place, reduction.shown
         return (None, self.executed) if self.executed else None
 
     @property
     def smallest(self) -> dict[str, tuple[VerdictAnswer, str]]:
         """What the reduced file does: for each version that tried it, the outcome and its words."""
-        found = self.minimized
-        if found is None:
+        reduction = self.minimized
+        if reduction is None:
             return {}
         does = {
             line.version: (self._outcome_there(line, line.minimized), line.minimized_words)
-            for line in found.versions
-            if line.minimized is not None and found.compiler == self.tool
+            for line in reduction.versions
+            if line.minimized is not None and reduction.compiler == self.tool
         }
-        if self.version not in does and found.fingerprint.signature == self.case.signature:
+        if self.version not in does and reduction.fingerprint.signature == self.case.signature:
             does[self.version] = (VerdictAnswer.SAME, "")
         return does
 
@@ -300,12 +300,12 @@ class Dossier:
         """
         names = {file.name for file in self.attachments}
         small = self.minimized.shown_file if self.minimized else ""
-        found = [small] if small in names and version in self.smallest else []
+        inputs = [small] if small in names and version in self.smallest else []
         if self.history_axis == "ptxas" and "original.ptx" in names:
-            found.append("original.ptx")
+            inputs.append("original.ptx")
         return [
             AttachedPlace(file=file, tool=self.tool, version=version, target=self.case.target)
-            for file in found
+            for file in inputs
         ]
 
     def outcome(self, row: Row) -> VerdictAnswer:
@@ -318,10 +318,12 @@ class Dossier:
         None where that was not tried, or says nothing, for one of them.
         """
         there = {tuple(row.config.items()): row for row in self.elsewhere.get(version, ())}
-        found = [there.get(tuple(row.config.items())) for row in self.failing]
-        if not found or any(row is None or row.verdict.tells_nothing for row in found):
+        counterparts = [there.get(tuple(row.config.items())) for row in self.failing]
+        if not counterparts or any(
+            row is None or VerdictKind(row.verdict).tells_nothing for row in counterparts
+        ):
             return None
-        rows = [row for row in found if row is not None]
+        rows = [row for row in counterparts if row is not None]
         works = [row for row in rows if self.outcome(row) is VerdictAnswer.OK]
         return works, [row for row in rows if row not in works]
 

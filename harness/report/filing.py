@@ -34,7 +34,15 @@ from harness.io.processes.hub import ResourceLimits, ToolResult, run_tool
 from harness.matrix.bugs.rekey import row_of_evidence
 from harness.minimize.levels import source_format
 from harness.minimize.ptx.reduce import count_instructions, count_unwritten
-from harness.report.claims import AttachedPlace, Claim, ClaimsProof, ClaimsTrial, Issue, prove
+from harness.report.claims import (
+    AttachedPlace,
+    Claim,
+    ClaimKind,
+    ClaimsProof,
+    ClaimsTrial,
+    Issue,
+    prove,
+)
 from harness.report.dossier import Attachment, Dossier
 from harness.report.gate import Defect, Private, inspect_report, without_folders
 from harness.report.paragraphs import PROGRAM
@@ -63,7 +71,7 @@ def attach(
     dossier: Dossier,
     store: Store,
     scripts: Mapping[str, str],
-    given: bytes,
+    original: bytes,
     picture: bytes | None = None,
 ) -> Dossier:
     """The dossier with the files of its bundle.
@@ -72,30 +80,33 @@ def attach(
     reported as it is, empty for a kernel's source; `picture` is that of its history.
     """
     files: dict[str, tuple[bytes, str]] = {}
-    found = dossier.minimized
-    if found:
-        files[f"min{found.suffix}"] = (found.text.encode(), "the smallest input that shows it")
-        what = "what the launch is given" if found.run_files else ""
-        files |= {name: (data, what) for name, data in found.run_files.items()}
-        if program := found.run_files.get(PROGRAM):
+    reduction = dossier.minimized
+    if reduction:
+        files[f"min{reduction.suffix}"] = (
+            reduction.text.encode(),
+            "the smallest input that shows it",
+        )
+        words = "what the launch is given" if reduction.run_files else ""
+        files |= {name: (data, words) for name, data in reduction.run_files.items()}
+        if program := reduction.run_files.get(PROGRAM):
             files[PROGRAM] = (program, "all of it as one program: Python, ptxas and a driver")
-        if found.shown_file in found.run_files:
-            data = found.run_files[found.shown_file]
-            files[found.shown_file] = (data, "the same with a launch: what is executed")
-    if given:
-        files["original.ptx"] = (given, "the input as it was given, byte for byte")
+        if reduction.shown_file in reduction.run_files:
+            data = reduction.run_files[reduction.shown_file]
+            files[reduction.shown_file] = (data, "the same with a launch: what is executed")
+    if original:
+        files["original.ptx"] = (original, "the input as it was given, byte for byte")
     elif (dossier.on_gpu or dossier.is_in_cubin) and (sha256 := _followed_ptx(dossier)):
         text = store.artifacts.get(sha256).decode(errors="replace")
-        what = f"the PTX that {dossier.case.compiler_name} generates, without debug information"
-        files["original.ptx"] = (without_debug(text).encode() + b"\n", what)
-    if found and found.suffix != ".ptx":
-        what = f"what min{found.suffix} was reduced from"
-        files[f"original{found.suffix}"] = (found.original_text.encode(), what)
+        words = f"the PTX that {dossier.case.compiler_name} generates, without debug information"
+        files["original.ptx"] = (without_debug(text).encode() + b"\n", words)
+    if reduction and reduction.suffix != ".ptx":
+        words = f"what min{reduction.suffix} was reduced from"
+        files[f"original{reduction.suffix}"] = (reduction.original_text.encode(), words)
     for script in ("repro.sh", "test.sh"):
         if script in scripts:
-            what = _EXECUTES if dossier.executed else _SCRIPTS[script]
-            what = _LAUNCHES if dossier.on_gpu else what
-            files[script] = (scripts[script].encode(), what)
+            words = _EXECUTES if dossier.executed else _SCRIPTS[script]
+            words = _LAUNCHES if dossier.on_gpu else words
+            files[script] = (scripts[script].encode(), words)
     if dossier.times:
         files[TIMES_FILE] = (dossier.times, "every sample that was measured on a GPU")
     if picture:
@@ -121,11 +132,11 @@ def with_log(dossier: Dossier) -> Dossier:
 
 
 def _with(dossier: Dossier, files: Mapping[str, tuple[bytes, str]]) -> Dossier:
-    made = (
-        Attachment(name=name, data=data, sha256=hashlib.sha256(data).hexdigest(), what=what)
-        for name, (data, what) in files.items()
+    attachments = (
+        Attachment(name=name, data=data, sha256=hashlib.sha256(data).hexdigest(), what=words)
+        for name, (data, words) in files.items()
     )
-    return replace(dossier, attachments=(*dossier.attachments, *made))
+    return replace(dossier, attachments=(*dossier.attachments, *attachments))
 
 
 _SCRIPTS = {
@@ -142,23 +153,19 @@ def inspect_dossier(dossier: Dossier, issue: str, required: tuple[str, ...]) -> 
     """What the text, the files and the pieces say: is it ready to be filed?"""
     files = {file.name: file.data for file in dossier.attachments}
     defects = inspect_report(issue, files, required=required, private=_private())
-    found = dossier.minimized
+    reduction = dossier.minimized
     # The errors of PTX that a compiler wrote are that compiler's, as long as none is added.
-    is_restricted = dossier.is_compilers and found and found.fingerprint.errors
-    if found and found.is_unheld and not is_restricted:
+    is_restricted = dossier.is_compilers and reduction and reduction.fingerprint.errors
+    if reduction and reduction.is_unheld and not is_restricted:
         words = (
             "no version accepts what it was reduced from, and no other target that was tried does: "
             "it may be wrong in itself"
         )
-        defects.append(Defect(kind="reduction", file=f"min{found.suffix}", words=words))
-    return defects + [
-        Defect(
-            kind="missing",
-            file="issue.md",
-            words=f"{each.what} is missing ({each.why}); this adds it: {each.command}",
-        )
-        for each in dossier.missing
-    ]
+        defects.append(Defect(kind="reduction", file=f"min{reduction.suffix}", words=words))
+    for piece in dossier.missing:
+        words = f"not in the report: {piece.what} ({piece.why}); to add it: {piece.command}"
+        defects.append(Defect(kind="missing", file="issue.md", words=words))
+    return defects
 
 
 def _private() -> Private:
@@ -180,8 +187,8 @@ def _private() -> Private:
     }
     return Private(
         words={
-            what: [word for word in found if len(word) >= _SHORTEST and word not in _COMMON]
-            for what, found in words.items()
+            kind: [word for word in values if len(word) >= _SHORTEST and word not in _COMMON]
+            for kind, values in words.items()
         }
     )
 
@@ -228,12 +235,12 @@ def _own_command(folder: Path) -> str:
     return str(folder)
 
 
-def script_defects(done: ToolResult) -> list[Defect]:
+def script_defects(result: ToolResult) -> list[Defect]:
     """What is wrong with what the bundle's command did: 0 says that it shows the failure."""
-    if done.end.ok:
+    if result.end.ok:
         return []
-    said = (done.stderr or done.stdout).strip().splitlines()[-1:] or [done.end.words]
-    words = f"sh repro.sh does not show it: {done.end.words}: {said[0][:200]}"
+    line = (result.stderr or result.stdout).strip().splitlines()[-1:] or [result.end.words]
+    words = f"sh repro.sh does not show it: {result.end.words}: {line[0][:200]}"
     return [Defect(kind="trial", file="repro.sh", words=words)]
 
 
@@ -288,16 +295,16 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
             filing.tell("running the bundle's command in a clean folder")
             inside = _unpacked(dossier, filing, Path(place) / "command")
             has_triage = dossier.executed is not None
-            done = await asyncio.to_thread(
+            result = await asyncio.to_thread(
                 run_script,
                 inside,
                 structs.replace(filing.how.limits, file_size=_LARGEST_FILE),
                 has_triage=has_triage,
                 runner=filing.runner,
             )
-            defects += script_defects(done)
+            defects += script_defects(result)
             if not defects:
-                text = as_the_user_sees_it(done.stdout.partition("\nit shows: ")[0] + "\n")
+                text = as_the_user_sees_it(result.stdout.partition("\nit shows: ")[0] + "\n")
                 dossier = replace(dossier, log=_TIMES.sub("", text))
         dossier = with_log(dossier)
         issue = filing.render(dossier)
@@ -381,9 +388,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         outcomes={place: dossier.outcome(row) for place, row in rows.items()},
         stored={cell: row for cell, row in stored.items() if row},
         runs={subject: run for subject, (_, run) in executed.items()},
-        instructions=_counted(files, ".ptx", count_instructions),
-        unwritten=_counted(files, ".ptx", count_unwritten),
-        lines=_lines(files, filing.selection),
+        counts=_counts(files, filing.selection),
         untried=untried,
     )
 
@@ -415,20 +420,19 @@ def _in_order(dossier: Dossier, claims: Sequence[Claim]) -> list[AttachedPlace]:
     return sorted(places, key=lambda place: (place.version not in first, bool(place.flag)))
 
 
-def _lines(files: Mapping[str, bytes], selection: Selection) -> dict[str, int]:
-    kind = selection.repro.front_end
-    if front_end(kind).source_form is None:
-        return {}
-    suffix, text_format = source_format(kind)
-    return _counted(files, suffix, lambda text: text_format.size_of(text).lines)
-
-
-def _counted(
-    files: Mapping[str, bytes], suffix: str, count: Callable[[str], int]
-) -> dict[str, int]:
-    found = {}
-    for name, data in files.items():
-        if name.endswith(suffix):
-            with contextlib.suppress(PtxError, StandaloneError):
-                found[name] = count(data.decode(errors="replace"))
-    return found
+def _counts(files: Mapping[str, bytes], selection: Selection) -> dict[ClaimKind, dict[str, int]]:
+    """What is counted in attached files, by file; not of those that cannot be read."""
+    counters: list[tuple[ClaimKind, str, Callable[[str], int]]] = [
+        (ClaimKind.INSTRUCTIONS, ".ptx", count_instructions),
+        (ClaimKind.UNWRITTEN, ".ptx", count_unwritten),
+    ]
+    if form := front_end(selection.repro.front_end).source_form:
+        suffix, text_format = source_format(form)
+        counters.append((ClaimKind.LINES, suffix, lambda text: text_format.size_of(text).lines))
+    counts: dict[ClaimKind, dict[str, int]] = {kind: {} for kind, _, _ in counters}
+    for kind, suffix, count in counters:
+        for name, data in files.items():
+            if name.endswith(suffix):
+                with contextlib.suppress(PtxError, StandaloneError):
+                    counts[kind][name] = count(data.decode(errors="replace"))
+    return counts

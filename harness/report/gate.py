@@ -52,12 +52,12 @@ class Private:
 
     def find(self, data: bytes) -> Iterator[tuple[str, str]]:
         """What it is, and the text around it."""
-        for what, words in self.words.items():
+        for kind, words in self.words.items():
             for word in words:
                 # As a word of its own: a user called `al` is not in every `global`.
                 pattern = rb"(?<![A-Za-z0-9])" + re.escape(word.encode()) + rb"(?![A-Za-z0-9])"
-                if found := re.search(pattern, data):
-                    yield what, _around(data, found)
+                if match := re.search(pattern, data):
+                    yield kind, _around(data, match)
 
 
 def without_folders(text: str) -> str:
@@ -120,19 +120,19 @@ def _parse(issue: str) -> list[Token]:
 
 
 def _sections(tokens: Sequence[Token]) -> dict[str, bool]:
-    found: dict[str, bool] = {}
+    sections: dict[str, bool] = {}
     open_: list[tuple[int, str]] = []
     for index, token in enumerate(tokens):
         if token.type == "heading_open":
             level, title = int(token.tag[1]), tokens[index + 1].content
-            open_ = [each for each in open_ if each[0] < level]
+            open_ = [heading for heading in open_ if heading[0] < level]
             open_.append((level, title))
-            found[title] = False
+            sections[title] = False
         elif token.type in ("inline", "fence", "code_block", "html_block"):
             is_title = index > 0 and tokens[index - 1].type == "heading_open"
             if not is_title and token.content.strip():
-                found.update({title: True for _, title in open_})
-    return found
+                sections.update({title: True for _, title in open_})
+    return sections
 
 
 def _well_formed(issue: str, files: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
@@ -196,22 +196,22 @@ def _leaks(data: bytes, private: Private) -> Iterator[str]:
     """Private words in the bytes, and in what debug sections of PTX spell as numbers."""
     spelled = b"".join(_spelled(data))
     for text, where in ((data, ""), (spelled, " (spelled in .b8 numbers)")):
-        for what, around in private.find(text):
-            yield f"holds a {what}{where}: {around}"
-        for what, pattern in (("home path", _HOMES), ("token", _TOKENS)):
-            if found := pattern.search(text):
+        for kind, around in private.find(text):
+            yield f"holds a {kind}{where}: {around}"
+        for kind, pattern in (("home path", _HOMES), ("token", _TOKENS)):
+            if match := pattern.search(text):
                 # A token is not repeated in what we print.
-                shown = "" if what == "token" else f": {_around(text, found)}"
-                yield f"holds a {what}{where}{shown}"
+                shown = "" if kind == "token" else f": {_around(text, match)}"
+                yield f"holds a {kind}{where}{shown}"
 
 
 def _spelled(data: bytes) -> Iterator[bytes]:
-    for found in _BYTES.finditer(data.decode("latin-1")):
-        numbers = (int(word) for word in re.findall(r"\d+", found[1]))
+    for match in _BYTES.finditer(data.decode("latin-1")):
+        numbers = (int(word) for word in re.findall(r"\d+", match[1]))
         yield bytes(number for number in numbers if 0 < number < 256)
 
 
-def _around(data: bytes, found: re.Match[bytes]) -> str:
-    start, end = max(0, found.start() - 20), found.end() + 20
-    text = data[start:end].decode("latin-1")
-    return repr("".join(each if each.isprintable() else "." for each in text))
+def _around(data: bytes, match: re.Match[bytes]) -> str:
+    start, stop = max(0, match.start() - 20), match.end() + 20
+    text = data[start:stop].decode("latin-1")
+    return repr("".join(char if char.isprintable() else "." for char in text))

@@ -7,7 +7,8 @@ import contextlib
 import platform
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -17,14 +18,8 @@ import msgspec
 
 import harness
 from harness.bisect.axes import plan_cells
-from harness.bisect.bisection import bisect_versions
-from harness.bisect.collapse.facts import (
-    CollapseEvidence,
-    MeasuredTimes,
-    collapse_of,
-    timed_change,
-    times_file,
-)
+from harness.bisect.bisection import BisectOptions, bisect_versions
+from harness.bisect.collapse.facts import MeasuredTimes, collapse_of, timed_change, times_file
 from harness.bisect.collapse.lifting import study_collapse
 from harness.bisect.contrast import Contrast
 from harness.bisect.log import BisectLog, BisectOptions, LogHead, log_path
@@ -90,6 +85,7 @@ from harness.workaround.settings import SettingKind
 if TYPE_CHECKING:
     from harness.run.executing import Executed
     from harness.run.raw_ptx import RawInputs
+    from harness.values.execution import RunRow
 
 
 # The failing cell that a report is of, and whether its upstream is the one to hear of it.
@@ -149,21 +145,23 @@ def find_case(
         EmptySelectionError: no config matches.
         UsageError: nothing that was selected fails.
     """
-    found = [row for row in rows if selection.config.matches(Config.of(row.config))]
-    if not found:
+    selected = [row for row in rows if selection.config.matches(Config.of(row.config))]
+    if not selected:
         raise EmptySelectionError("--config matches none of the configs")
     if condition:
         followed = Followed(condition=condition)
-        held = [row for row in found if followed.of(row) is VerdictAnswer.SAME]
-        if not held:
-            raise UsageError(f"--while holds for none of the {len(found)} selected cells")
-        return held[0]
-    failing = [row for row in found if row.signature and not row.verdict.tells_nothing]
+        meeting = [row for row in selected if followed.of(row) is VerdictAnswer.SAME]
+        if not meeting:
+            raise UsageError(f"--while holds for none of the {len(selected)} selected cells")
+        return meeting[0]
+    failing = [
+        row for row in selected if row.signature and not VerdictKind(row.verdict).tells_nothing
+    ]
     for row in failing:
         if signature in (None, row.signature):
             return row
-    meant = f" with signature {signature}" if signature else ""
-    raise UsageError(f"none of the {len(found)} cells that were selected fails{meant}")
+    suffix = f" with signature {signature}" if signature else ""
+    raise UsageError(f"none of the {len(selected)} cells that were selected fails{suffix}")
 
 
 def check_upstream(
@@ -280,14 +278,14 @@ def log_of(store: Store, record: ResultRecord) -> str:
     """What the compiler that failed printed: ptxas where it was run, else Triton."""
     if record.evidence.get("run"):
         return ""  # what Triton warns of says nothing of what its PTX computes
-    kept = store.get_evidence("assemble", record.evidence.get("assemble", ""))
-    if kept:
-        assembly = msgspec.json.decode(kept.body, type=Assembly)
+    evidence = store.get_evidence("assemble", record.evidence.get("assemble", ""))
+    if evidence:
+        assembly = msgspec.json.decode(evidence.body, type=Assembly)
         return f"{assembly.stderr}{assembly.stdout}"
-    kept = store.get_evidence("lower", record.evidence.get("lower", ""))
-    if kept is None:
+    evidence = store.get_evidence("lower", record.evidence.get("lower", ""))
+    if evidence is None:
         return ""
-    lowering = msgspec.json.decode(kept.body, type=Lowering)
+    lowering = msgspec.json.decode(evidence.body, type=Lowering)
     if lowering.error is None:
         return lowering.log
     return as_the_user_sees_it(lowering.error.traceback) or lowering.error.message
@@ -299,12 +297,12 @@ _NO_GPU = {False: "none; it is compiled only", True: "none; its PTX is executed 
 def environment_of(case: Row, device: str | None = None) -> dict[str, str]:
     """In the manner of collect_env, with the ptxas if it ran; `device` is the GPU, if one did."""
     title = compiler_name(case.compiler or TRITON)
-    given = compiler_name(case.compiler) if case.compiler else "PTX"
+    language = compiler_name(case.compiler) if case.compiler else "PTX"
     tool = assembler_name(case.assembler)
     own = {f"{tool} version": f"{case.ptxas} ({case.ptxas_origin})"}
     own |= {f"{tool} flags": shlex.join(case.ptxas_flags)} if case.ptxas_flags else {}
     return {
-        f"{title} version": case.compiler_version or f"none: the input is {given}",
+        f"{title} version": case.compiler_version or f"none: the input is {language}",
         **(own if case.ptxas_flags or case.program_sha256 else {}),
         "target": case.target,
         "PyTorch version": metadata.version("torch"),
@@ -327,19 +325,19 @@ def times_of_results(path: Path, selection: Selection, store: Store) -> bytes:
     if packed.asked[0] != selection.repro.name:
         mine = selection.repro.name
         raise UsageError(f"{path}: measured of {packed.asked[0]}; the report is of {mine}")
-    today, kept, _ = judge_timed(packed.report.baseline, packed.report.candidates, timed)
+    today, candidates, _ = judge_timed(packed.report.baseline, packed.report.candidates, timed)
     before = timed.get(today.cubin_sha256 or "")
     if before is None or not before.samples:
         raise UsageError(f"{path}: no time of today's config")
     changes = [timed_change("", today, before.samples, before.digest)]
-    for each in kept:
-        after = timed.get(each.row.cubin_sha256 or "")
-        is_option = {step.kind for step in each.steps} == {SettingKind.FLAGS}
-        is_same_ptx = each.row.ptx_body_sha256 == today.ptx_body_sha256
+    for candidate in candidates:
+        after = timed.get(candidate.row.cubin_sha256 or "")
+        is_option = {step.kind for step in candidate.steps} == {SettingKind.FLAGS}
+        is_same_ptx = candidate.row.ptx_body_sha256 == today.ptx_body_sha256
         if after and after.samples and is_option and is_same_ptx:
-            words = " ".join(str(step.after) for step in each.steps)
-            changes.append(timed_change(words, each.row, after.samples, after.digest))
-    found = MeasuredTimes(
+            words = " ".join(str(step.after) for step in candidate.steps)
+            changes.append(timed_change(words, candidate.row, after.samples, after.digest))
+    times = MeasuredTimes(
         device=before.device,
         driver=before.driver,
         day=before.day,
@@ -351,25 +349,24 @@ def times_of_results(path: Path, selection: Selection, store: Store) -> bytes:
         tool=today.tool,
         changes=tuple(changes),
     )
-    return times_file(found)
+    return times_file(times)
 
 
 T = TypeVar("T")
 _GLANCE = 1.0
 # Of what is executed, the gate executes all again: a report is to be there within ten minutes.
-_REDUCE_EXECUTED, _SEARCH_EXECUTED = 240.0, 90.0
+_REDUCE, _REDUCE_EXECUTED, _SEARCH_EXECUTED = 600.0, 240.0, 90.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherOptions:
-    """What to gather and how long.
+    """What to gather.
 
     `words` are those that select the case on the command line, `upstream` is whom the report is
     for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
-    what takes more than seconds, `minimized` is the folder of the reduction, which gets `seconds`
-    if it does not exist yet. With `run`, what is reported is what the PTX of the selected configs
-    computes when it is executed; with `on_gpu`, what its cubin computes there, which `runner`
-    reaches.
+    what takes more than seconds, `minimized` is the folder of the reduction. With `run`, what is
+    reported is what the PTX of the selected configs computes when it is executed; with `on_gpu`,
+    what its cubin computes there, which `runner` reaches.
     """
 
     words: SelectionOptions
@@ -379,42 +376,9 @@ class GatherOptions:
     condition: Condition | None = None
     quick: bool = False
     minimized: Callable[[Row], Path]
-    seconds: float = 600.0
     run: bool = False
     on_gpu: bool = False
     runner: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class _Gathering:
-    selection: Selection
-    store: Store
-    how: CompileOptions
-    options: GatherOptions
-    tell: Callable[[str], None]
-    missing: list[Missing]
-
-    async def piece(
-        self, what: str, command: str, work: Callable[[], Awaitable[T]], *, slow: bool = True
-    ) -> T | None:
-        """Compute one piece of the report, or note that it is missing, why, and how to get it."""
-        condition = self.options.condition
-        # A workaround is for whatever is wrong with the kernel.
-        asked = ["--while", spell(condition)] if condition and command != "workaround" else []
-        asked += execution_words(run=self.options.run, on_gpu=self.options.on_gpu)
-        verb, *more = command.split()
-        line = spell_command(verb, self.options.words, *more, *asked)
-        why = "left out by --quick"
-        if not (slow and self.options.quick):
-            self.tell(what)
-            try:
-                return await work()
-            except StorageError:
-                raise
-            except TriageError as error:
-                why = str(error)
-        self.missing.append(Missing(what=what, why=why, command=line))
-        return None
 
 
 async def gather(
@@ -430,259 +394,294 @@ async def gather(
         UsageError: nothing that was selected fails.
         TriageError: nothing could be compiled at all.
     """
-    work = _Gathering(
-        selection=selection, store=store, how=how, options=options, tell=tell, missing=[]
-    )
     tell("every config")
     every = selection if options.run else replace(selection, config=ConfigFilter())
     executed: tuple[Executed, ...] = ()
     if options.run:
         on = GPU if options.on_gpu else EMULATOR
         executed = await executed_rows(selection, store, how, tell, on, runner=options.runner)
-    rows = tuple(each.done.row for each in executed)
-    if not options.run:
+        rows = tuple(result.done.row for result in executed)
+    else:
         rows = (await compile_selections([every], store, how, RunProgress())).rows
     signature, condition = options.signature, options.condition
     case = find_case(selection, rows, signature=signature, condition=condition)
     check_upstream(selection, case, options.upstream, condition, on_gpu=options.on_gpu)
-    mine = replace(selection, config=only(case, rows))
-    shown = next((each.row for each in executed if each.done.row is case), None)
-    begun = replace(_begin(work, case, rows), executed=shown)
-    if shown and shown.device:
-        begun = replace(begun, environment=environment_of(case, shown.device))
-    blamed = await work.piece("whose fault it is", "blame", lambda: _blame(work, mine, case))
-    if blamed:
-        begun = replace(begun, blame=blamed.blame, tried=blamed.executed)
-    check_blamed(begun, options.upstream)
-    dossier = await _histories(work, mine, begun)
-    found = None
-    if not selection.repro.ptx:
-        found = await work.piece("workarounds", "workaround", lambda: _workarounds(work, every))
-    return replace(
-        dossier,
-        elsewhere=await _elsewhere(work, every, dossier),
-        ways=_ways(work, case, found, blamed),
-        ways_from=case if work.options.run else found.baseline if found else None,
-        patch=found.patch.diff if found and found.patch and found.patch.is_proved else None,
-        collapse=await _collapse(work, every, case),
-        minimized=await work.piece(
-            "the smallest input", "minimize", lambda: _minimize(work, mine, dossier)
-        )
-        if can_be_reduced(front_end(selection.repro.front_end), selection.targets[0])
-        else None,
-        missing=tuple(work.missing),
-    )
-
-
-async def _histories(work: _Gathering, mine: Selection, dossier: Dossier) -> Dossier:
-    """The dossier with what happens along ptxas, its flags, other targets, and along Triton."""
-    assembler = dossier.case.assembler
-    is_ptxas = assembler == PTXAS
-    if dossier.in_ptxas:
-        dossier = replace(
-            dossier,
-            along_ptxas=await work.piece(
-                f"the history along {assembler_name(assembler)}",
-                f"bisect --axis {assembler if is_ptxas else 'assembler'}",
-                lambda: _bisect(work, mine, dossier, assembler),
-            ),
-            flags=await work.piece(
-                "ptxas' flags, one at a time",
-                "bisect --axis flag",
-                lambda: _contrast(work, mine, "flag"),
-            )
-            if is_ptxas and not dossier.on_gpu
-            else None,
-            targets=None
-            if dossier.on_gpu
-            else await work.piece(
-                "other targets", "bisect --axis target", lambda: _contrast(work, mine, "target")
-            ),
-        )
-    # Poor code may come from either compiler.
-    if not dossier.is_ptx and (dossier.kind is VerdictKind.SICK or not dossier.in_ptxas):
-        kind = mine.repro.front_end
-        along_triton = await work.piece(
-            f"the history along {compiler_name(kind)}",
-            f"bisect --axis {kind if kind == TRITON else 'compiler'}",
-            lambda: _bisect(work, mine, dossier, kind),
-        )
-        dossier = replace(dossier, along_triton=along_triton)
-    return dossier
-
-
-def _begin(work: _Gathering, case: Row, rows: tuple[Row, ...]) -> Dossier:
-    selection, repro = work.selection, work.selection.repro
-    record = next(each for each in work.store.find_cells(case.cell) if each.cell == case.cell)
-    banner, package = ptxas_facts(selection, case)
-    on = ["--on", GPU] if work.options.on_gpu else []
-    words = spell_command("run" if work.options.run else "compile", work.options.words, *on)
-    return Dossier(
+    shown = next((result.row for result in executed if result.done.row is case), None)
+    work = _Gathering(
+        store=store,
+        how=how,
+        options=options,
+        tell=tell,
+        every=every,
+        mine=replace(selection, config=only(case, rows)),
         case=case,
-        signature=work.store.signatures().get(case.signature or ""),
-        function=case.kernel.rpartition("::")[2] if repro.is_several else repro.kernel or "",
-        is_ptx=repro.ptx is not None,
-        summary=repro.summary,
-        condition=work.options.condition,
-        origin=origin_of(repro),
-        issue=repro.issue,
-        shown_by=words,
-        made_by=work.options.made_by,
-        rows=rows,
-        log=log_of(work.store, record),
-        banner=banner,
-        ptxas_package=package,
-        environment=environment_of(case),
     )
+    return await work.dossier(rows, shown)
 
 
-async def _bisect(work: _Gathering, mine: Selection, dossier: Dossier, axis: str) -> BisectReport:
-    case, condition = dossier.case, dossier.condition
-    # The case's own version, where the axis has it: no graver failure of another one is meant.
-    if axis != case.assembler:
-        own, known = case.compiler_version, [str(each) for each in front_end(axis).available()]
-    else:
-        back = back_end(case.compiler or PTX, Target.parse(case.target))
-        own, known = case.ptxas, [str(version) for version in back.available()]
-    options = BisectOptions(
-        axis=axis,
-        bad=own if own in known else None,
-        signature=work.options.signature,
-        condition=spell(condition) if condition else None,
-        repeat=1 if work.options.run else 3,
-        run=work.options.run,
-        on=GPU if work.options.on_gpu else None,
-        runner=work.options.runner,
-    )
-    if options.run:
-        from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
+@dataclass(slots=True, kw_only=True)
+class _Gathering:
+    """`mine` is the failing config, `case` its row; `every` are all configs of the kernel."""
 
-        mine = executed_selection(mine, options.on)
-    head = LogHead(axis=axis, selection=msgspec.to_builtins(words_of(case)), options=options)
-    log = BisectLog.begin(log_path(f"report-{case.short}-{axis}"), head)
-    return await bisect_versions(mine, work.store, work.how, options, _silent, log)
+    store: Store
+    how: CompileOptions
+    options: GatherOptions
+    tell: Callable[[str], None]
+    every: Selection
+    mine: Selection
+    case: Row
+    missing: list[Missing] = field(default_factory=list)
 
+    async def piece(
+        self, name: str, command: str, work: Callable[[], Awaitable[T]], *, slow: bool = True
+    ) -> T | None:
+        """Compute one piece of the report, or note that it is missing, why, and how to get it."""
+        condition = self.options.condition
+        # A workaround is for whatever is wrong with the kernel.
+        options = ["--while", spell(condition)] if condition and command != "workaround" else []
+        options += ["--run"] if self.options.run else []
+        options += ["--on", GPU] if self.options.on_gpu else []
+        verb, *more = command.split()
+        line = spell_command(verb, self.options.words, *more, *options)
+        why = "left out by --quick"
+        if not (slow and self.options.quick):
+            self.tell(name)
+            try:
+                return await work()
+            except StorageError:
+                raise
+            except TriageError as error:
+                why = str(error)
+        self.missing.append(Missing(what=name, why=why, command=line))
+        return None
 
-async def _elsewhere(
-    work: _Gathering, every: Selection, dossier: Dossier
-) -> dict[str, tuple[Row, ...]]:
-    """Each config that fails, at both sides of where it began and ended, and on the newest."""
-    report = dossier.history
-    if report is None or len(dossier.rows) == 1 or work.options.run:
-        return {}
-    finding = report.finding
-    versions = [report.version(finding.regression.before)] if finding.regression else []
-    versions += [report.version(finding.fix.after)] if finding.fix else []
-    found = {}
-    for version in dict.fromkeys((*versions, *filter(None, (dossier.newest,)))):
-        end = front_end(every.repro.front_end)
-        if dossier.history_axis == dossier.case.assembler:
-            there = replace(every, ptxas=(end.back_end(every.targets[0]).install(version),))
+    async def dossier(self, rows: tuple[Row, ...], shown: RunRow | None) -> Dossier:
+        """All pieces; `shown` is what the case computed, where that is reported."""
+        case, repro = self.case, self.mine.repro
+        dossier = self.begin(rows, shown)
+        blamed = await self.piece("whose fault it is", "blame", self.blame)
+        if blamed:
+            dossier = replace(dossier, blame=blamed.blame, tried=blamed.executed)
+        check_blamed(dossier, self.options.upstream)
+        dossier = await self.histories(dossier)
+        workarounds = minimized = collapse = None
+        if not repro.ptx:
+            workarounds = await self.piece("workarounds", "workaround", self.workarounds)
+        elsewhere = await self.elsewhere(dossier)
+        ways = self.ways(workarounds, blamed)
+        if collapse_of(case) is not None:
+            collapse = await self.piece(
+                "what lifts the register collapse",
+                "blame",
+                lambda: study_collapse(self.every, self.store, self.how, case),
+                slow=False,
+            )
+        if can_be_reduced(front_end(repro.front_end), self.mine.targets[0]):
+            minimized = await self.piece(
+                "the smallest input", "minimize", lambda: self.minimize(dossier)
+            )
+        patch = workarounds.patch if workarounds else None
+        baseline = workarounds.baseline if workarounds else None
+        return replace(
+            dossier,
+            elsewhere=elsewhere,
+            ways=ways,
+            ways_from=case if self.options.run else baseline,
+            patch=patch.diff if patch and patch.is_proved else None,
+            collapse=collapse,
+            minimized=minimized,
+            missing=tuple(self.missing),
+        )
+
+    def begin(self, rows: tuple[Row, ...], shown: RunRow | None) -> Dossier:
+        """What is known without more work."""
+        case, options, repro = self.case, self.options, self.mine.repro
+        records = self.store.find_cells(case.cell)
+        record = next(record for record in records if record.cell == case.cell)
+        banner, package = ptxas_facts(self.mine, case)
+        on = ["--on", GPU] if options.on_gpu else []
+        return Dossier(
+            case=case,
+            signature=self.store.signatures().get(case.signature or ""),
+            function=case.kernel.rpartition("::")[2] if repro.is_several else repro.kernel or "",
+            is_ptx=repro.ptx is not None,
+            summary=repro.summary,
+            condition=options.condition,
+            origin=origin_of(repro),
+            issue=repro.issue,
+            shown_by=spell_command("run" if options.run else "compile", options.words, *on),
+            made_by=options.made_by,
+            rows=rows,
+            log=log_of(self.store, record),
+            banner=banner,
+            ptxas_package=package,
+            environment=environment_of(case, shown.device if shown else None),
+            executed=shown,
+        )
+
+    async def histories(self, dossier: Dossier) -> Dossier:
+        """The dossier with what happens along ptxas, its flags, other targets, and Triton."""
+        assembler, kind = self.case.assembler, self.mine.repro.front_end
+        if dossier.in_ptxas:
+            along_ptxas = await self.piece(
+                f"the history along {assembler_name(assembler)}",
+                f"bisect --axis {assembler if assembler == PTXAS else 'assembler'}",
+                lambda: self.bisect(assembler),
+            )
+            flags = targets = None
+            if assembler == PTXAS and not dossier.on_gpu:
+                flags = await self.piece(
+                    "ptxas' flags, one at a time",
+                    "bisect --axis flag",
+                    lambda: self.contrast("flag"),
+                )
+            if not dossier.on_gpu:
+                targets = await self.piece(
+                    "other targets", "bisect --axis target", lambda: self.contrast("target")
+                )
+            dossier = replace(dossier, along_ptxas=along_ptxas, flags=flags, targets=targets)
+        # Poor code may come from either compiler.
+        if not dossier.is_ptx and (dossier.kind is VerdictKind.SICK or not dossier.in_ptxas):
+            along_triton = await self.piece(
+                f"the history along {compiler_name(kind)}",
+                f"bisect --axis {kind if kind == TRITON else 'compiler'}",
+                lambda: self.bisect(kind),
+            )
+            dossier = replace(dossier, along_triton=along_triton)
+        return dossier
+
+    async def bisect(self, axis: str) -> BisectReport:
+        """The history along an axis, with a log of its own."""
+        case, condition = self.case, self.options.condition
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
+        path = home_dir() / "bisections" / f"report-{case.short}-{axis}-{stamp}.jsonl"
+        log = BisectLog.begin(path, Asked(axis=axis, selection={}, options={}))
+        # The case's own version, where the axis has it: no graver failure of another one is meant.
+        if axis != case.assembler:
+            own, available = case.compiler_version, front_end(axis).available()
         else:
-            there = replace(every, compilers=(end.install(version),))
-        failing = [replace(there, config=only(row, dossier.rows)) for row in dossier.failing]
-        with contextlib.suppress(CaptureError, EmptySelectionError):
-            work.tell(f"the configs that fail, with {dossier.tool} {version}")
-            compiled = await compile_selections(failing, work.store, work.how, RunProgress())
-            found[version] = compiled.rows
-    return found
+            back = back_end(case.compiler or PTX, Target.parse(case.target))
+            own, available = case.ptxas, back.available()
+        options = BisectOptions(
+            axis=axis,
+            bad=own if own in [str(version) for version in available] else None,
+            signature=self.options.signature,
+            condition=spell(condition) if condition else None,
+            repeat=1 if self.options.run else 3,
+            run=self.options.run,
+            on=GPU if self.options.on_gpu else None,
+            runner=self.options.runner,
+        )
+        return await bisect_versions(self.mine, self.store, self.how, options, _silent, log)
 
+    async def elsewhere(self, dossier: Dossier) -> dict[str, tuple[Row, ...]]:
+        """Each config that fails, at both sides of where it began and ended, and on the newest."""
+        report = dossier.history
+        if report is None or len(dossier.rows) == 1 or self.options.run:
+            return {}
+        finding, every = report.finding, self.every
+        versions = [report.version(finding.regression.before)] if finding.regression else []
+        versions += [report.version(finding.fix.after)] if finding.fix else []
+        rows = {}
+        for version in dict.fromkeys((*versions, *filter(None, (dossier.newest,)))):
+            compiler = front_end(every.repro.front_end)
+            if dossier.history_axis == self.case.assembler:
+                ptxas = compiler.back_end(every.targets[0]).install(version)
+                there = replace(every, ptxas=(ptxas,))
+            else:
+                there = replace(every, compilers=(compiler.install(version),))
+            failing = [replace(there, config=only(row, dossier.rows)) for row in dossier.failing]
+            with contextlib.suppress(CaptureError, EmptySelectionError):
+                self.tell(f"the configs that fail, with {dossier.tool} {version}")
+                compiled = await compile_selections(failing, self.store, self.how, RunProgress())
+                rows[version] = compiled.rows
+        return rows
 
-async def _contrast(work: _Gathering, mine: Selection, axis: str) -> Contrast:
-    options = work.options
-    return await contrast(
-        mine, work.store, work.how, axis, options.signature, _silent, condition=options.condition
-    )
+    async def contrast(self, axis: str) -> Contrast:
+        """What neighbours along an axis do."""
+        signature, condition = self.options.signature, self.options.condition
+        return await contrast(
+            self.mine, self.store, self.how, axis, signature, _silent, condition=condition
+        )
 
+    async def blame(self) -> BlameReport:
+        """By compiling, or by executing where that is what is reported."""
+        condition = self.options.condition
+        signature = None if condition else self.case.signature
+        options = BlameOptions(signature=signature, condition=condition)
+        find = find_blame
+        if self.options.on_gpu:
+            from harness.blame.executed import find_measured_blame  # noqa: PLC0415 - as above
 
-async def _collapse(work: _Gathering, every: Selection, case: Row) -> CollapseEvidence | None:
-    if collapse_of(case) is None:
-        return None
-    return await work.piece(
-        "what lifts the register collapse",
-        "blame",
-        lambda: study_collapse(every, work.store, work.how, case),
-        slow=False,
-    )
+            find = partial(find_measured_blame, runner=self.options.runner)
+        elif self.options.run:
+            from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
+        return await find(self.mine, self.store, self.how, options, _silent)
 
+    async def minimize(self, dossier: Dossier) -> Minimization:
+        """The reduction in its folder, gone on with where there is one."""
+        mine, inputs, options = self.mine, None, self.options
+        if options.on_gpu:
+            from harness.run.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
 
-async def _blame(work: _Gathering, mine: Selection, case: Row) -> BlameReport:
-    condition = work.options.condition
-    options = BlameOptions(signature=None if condition else case.signature, condition=condition)
-    find = find_blame
-    if work.options.on_gpu:
-        from harness.blame.executed import find_measured_blame  # noqa: PLC0415 - as above
+            inputs = inputs_of(mine.repro)
+            # The ptxas beside the case's that ends the failure holds it in place.
+            report = dossier.along_ptxas
+            if report and (fix := report.finding.fix):
+                assembler = front_end(mine.repro.front_end).back_end(mine.targets[0])
+                guard = assembler.install(report.version(fix.after))
+                mine = replace(mine, ptxas=(*mine.ptxas, guard))
+        # What blame lays to the compiler is reduced in its own language.
+        levels = front_end(mine.repro.front_end).levels
+        level = "source" if dossier.is_compilers and "source" in levels else "auto"
+        folder = options.minimized(self.case)
+        if level == "source" and (folder / "original.ptx").exists():
+            folder = folder.with_name(f"{folder.name}-source")
+        resume, seconds = (folder / "log.jsonl").exists(), _REDUCE
+        # Each step of one that is executed takes seconds: what was reduced before stays as it is.
+        if options.run:
+            seconds = _GLANCE if resume else _REDUCE_EXECUTED
+        reduction = await minimize(
+            mine,
+            self.store,
+            self.how,
+            MinimizeOptions(
+                folder_of=lambda _: folder,
+                resume=resume,
+                condition=options.condition,
+                level="auto" if options.run else level,
+                seconds=seconds,
+                run=options.run,
+                inputs=inputs,
+                on_gpu=options.on_gpu,
+                runner=options.runner,
+            ),
+            Watch(tell=self.tell),
+        )
+        if isinstance(reduction, NothingToReduce):
+            raise UsageError(reduction.reason)
+        return reduction
 
-        find = partial(find_measured_blame, runner=work.options.runner)
-    elif work.options.run:
-        from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
-    return await find(mine, work.store, work.how, options, _silent)
+    async def workarounds(self) -> WorkaroundReport:
+        """What helps, with any of the configs."""
+        options = WorkaroundOptions(at_most=5)
+        if self.options.run:
+            options = replace(options, run=True, budget=_SEARCH_EXECUTED)
+        return await find_workarounds(self.every, self.store, self.how, options, lambda _: None)
 
-
-def _guarded(mine: Selection, dossier: Dossier) -> Selection:
-    """With the ptxas beside the case's that ends the failure, which holds it in place."""
-    report = dossier.along_ptxas
-    fix = report.finding.fix if report else None
-    if report is None or fix is None:
-        return mine
-    end = front_end(mine.repro.front_end).back_end(mine.targets[0])
-    return replace(mine, ptxas=(*mine.ptxas, end.install(report.version(fix.after))))
-
-
-async def _minimize(work: _Gathering, mine: Selection, dossier: Dossier) -> Minimization:
-    case, inputs = dossier.case, None
-    if work.options.on_gpu:
-        from harness.run.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
-
-        mine, inputs = _guarded(mine, dossier), inputs_of(mine.repro)
-    # What blame lays to the compiler is reduced in its own language.
-    levels = front_end(mine.repro.front_end).levels
-    level = "source" if dossier.is_compilers and "source" in levels else "auto"
-    folder = work.options.minimized(case)
-    if level == "source" and (folder / "original.ptx").exists():
-        folder = folder.with_name(f"{folder.name}-source")
-    resume = (folder / "log.jsonl").exists()
-    # Each step of one that is executed takes seconds: what was reduced before stays as it is.
-    seconds = work.options.seconds
-    if work.options.run:
-        seconds = _GLANCE if resume else min(seconds, _REDUCE_EXECUTED)
-    options = MinimizeOptions(
-        folder_of=lambda _: folder,
-        resume=resume,
-        condition=work.options.condition,
-        level="auto" if work.options.run else level,
-        seconds=seconds,
-        run=work.options.run,
-        inputs=inputs,
-        on_gpu=work.options.on_gpu,
-        runner=work.options.runner,
-    )
-    found = await minimize(mine, work.store, work.how, options, Watch(tell=work.tell))
-    if isinstance(found, NothingToReduce):
-        raise UsageError(found.reason)
-    return found
-
-
-async def _workarounds(work: _Gathering, every: Selection) -> WorkaroundReport:
-    options = WorkaroundOptions(at_most=5)
-    if work.options.run:
-        options = replace(options, run=True, budget=_SEARCH_EXECUTED)
-    return await find_workarounds(every, work.store, work.how, options, lambda _: None)
-
-
-def _ways(
-    work: _Gathering, case: Row, found: WorkaroundReport | None, blamed: BlameReport | None
-) -> tuple[KnownWorkaround, ...] | None:
-    """What was found; of what is executed also single options with which blame saw it right."""
-    ways = tuple(map(way_of, found.candidates)) if found else ()
-    if not ways and blamed:
-        ways = tuple(options_that_work(case, blamed.executed))
-    if found and not ways and found.is_time_up:
-        why = "the search was not at its end when its time was up"
-        words = spell_command("workaround", work.options.words)
-        work.missing.append(Missing(what="workarounds", why=why, command=words))
-        return None
-    return ways if found or ways else None
+    def ways(
+        self, report: WorkaroundReport | None, blamed: BlameReport | None
+    ) -> tuple[KnownWorkaround, ...] | None:
+        """What helps; of what is executed also single options with which blame saw it right."""
+        ways = tuple(map(way_of, report.candidates)) if report else ()
+        if not ways and blamed:
+            ways = tuple(options_that_work(self.case, blamed.executed))
+        if report and not ways and report.is_time_up:
+            why = "the search was not at its end when its time was up"
+            words = spell_command("workaround", self.options.words)
+            self.missing.append(Missing(what="workarounds", why=why, command=words))
+            return None
+        return ways if report or ways else None
 
 
 def _silent(_label: str, _said: str) -> None:

@@ -96,23 +96,25 @@ class View:
                 *rows,
             )
         if d.on_gpu:
-            said = f"{named(d.function)} {launched_words(d.kind)} on {case.target}{self._since()}"
-            return f"{case.tool}: {said}"
+            words = f"{named(d.function)} {launched_words(d.kind)} on {case.target}{self._since()}"
+            return f"{case.tool}: {words}"
         name = case.tool if d.in_ptxas else named(d.function)
-        said = observed_words(d.kind)
+        words = observed_words(d.kind)
         if d.in_ptxas:
-            said = escaped(self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing"))
+            words = escaped(
+                self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")
+            )
         if d.condition:
-            said = f"{observed_words(d.kind)}: {escaped(self.message)}"
+            words = f"{observed_words(d.kind)}: {escaped(self.message)}"
         if self.upstream is Upstream.TRITON and (
             title := paragraphs.collapse_title(self.ledger, d)
         ):
             return title
         if d.kind is VerdictKind.SICK:
-            name, said = f"{_compilers(d)}", f"{named(d.function)} {said}"
-            return self.ledger.say(f"{name}: {said} on {case.target}{self._since()}", *rows)
+            name, words = f"{_compilers(d)}", f"{named(d.function)} {words}"
+            return self.ledger.say(f"{name}: {words} on {case.target}{self._since()}", *rows)
         colon = ":" if d.in_ptxas else ""
-        return f"{name}{colon} {said} on {case.target}{self._since()}"
+        return f"{name}{colon} {words} on {case.target}{self._since()}"
 
     @property
     def message(self) -> str:
@@ -120,8 +122,8 @@ class View:
         d = self.d
         quotes = d.in_ptxas and d.kind is not VerdictKind.SICK and not d.on_gpu
         quotes = quotes or d.kind is VerdictKind.REJECTED
-        found = re.search(r": (.+)", d.reason) if quotes and not d.condition else None
-        return found[1] if found else d.reason
+        match = re.search(r": (.+)", d.reason) if quotes and not d.condition else None
+        return match[1] if match else d.reason
 
     def _since(self) -> str:
         """When it began and ended, where that holds for every config that fails alike."""
@@ -131,23 +133,23 @@ class View:
         parts = []
         began, ended = report.finding.regression, report.finding.fix
         if began and began.exact and self._all_work(report.version(began.before)):
-            said = f"since {report.version(began.after)}"
-            parts.append(self.ledger.say(said, *self._at_boundary(report, began)))
+            words = f"since {report.version(began.after)}"
+            parts.append(self.ledger.say(words, *self._at_boundary(report, began)))
         newest = self.d.newest
         if ended and ended.exact:
             fixed = report.version(ended.after)
             if self._all_work(fixed) and (newest is None or self._all_work(newest)):
                 claims = self._at_boundary(report, ended)
                 parts.append(self.ledger.say(f"fixed in {fixed}", *claims))
-            elif newest and (found := self.d.lifted(newest)) and found[1]:
-                number = f"{len(found[1])} of {len(self.d.failing)} failing configs"
+            elif newest and (split := self.d.lifted(newest)) and split[1]:
+                number = f"{len(split[1])} of {len(self.d.failing)} failing configs"
                 parts.append(f"{number} still fail in {newest}")
-        gone = report.finding.vanishes if ended is None else None
-        if gone and gone.exact and report.is_clean_end(gone.after):
-            row = report.row(gone.after)
+        vanishes = report.finding.vanishes if ended is None else None
+        if vanishes and vanishes.exact and report.is_clean_end(vanishes.after):
+            row = report.row(vanishes.after)
             does = _GONE.get(row.verdict if row else "", "another failure")
-            said = f"{does} from {report.version(gone.after)} on"
-            parts.append(self.ledger.say(said, *self._at_boundary(report, gone)))
+            words = f"{does} from {report.version(vanishes.after)} on"
+            parts.append(self.ledger.say(words, *self._at_boundary(report, vanishes)))
         if ended is None and newest and self.d.executed:
             row = report.rows[newest]
             if self.d.outcome(row) is VerdictAnswer.SAME:
@@ -157,8 +159,8 @@ class View:
     def _all_work(self, version: str) -> bool:
         if len(self.d.rows) == 1:
             return True  # the history is that of the one there is
-        found = self.d.lifted(version)
-        return found is not None and not found[1]
+        split = self.d.lifted(version)
+        return split is not None and not split[1]
 
     def _at_boundary(self, report: BisectReport, boundary: Boundary) -> list[Claim]:
         """What the two sides of a boundary claim of the attached files, and of every config."""
@@ -167,7 +169,7 @@ class View:
             version = report.version(index)
             row = report.rows.get(version)
             claims += [has_figures(row)] if row else []
-            claims += [has_figures(each) for each in self.d.elsewhere.get(version, ())]
+            claims += [has_figures(other) for other in self.d.elsewhere.get(version, ())]
             for place in self.d.places(version):
                 if row:
                     claims += gives(place, self.d.outcome(row))
@@ -183,11 +185,11 @@ class View:
         if d.on_gpu and d.executed:
             where, does = f", launched on {d.executed.device}", launched_words(d.kind)
         message = self.message.removeprefix("emulated: ").removeprefix("measured: ")
-        said = (
+        sentence = (
             f"{markdown_code(d.function)} for {case.target} with {_compilers(d)} {does}"
             f"{where}: {escaped(message)}."
         )
-        return self.ledger.say(said, has_figures(case))
+        return self.ledger.say(sentence, has_figures(case))
 
     @property
     def expected(self) -> str:
@@ -293,9 +295,9 @@ class View:
     @property
     def where_to_report(self) -> str:
         """To whom the cause belongs, in words."""
-        known = {"ptxas": "ptxas (NVIDIA)", "Triton": "Triton (triton-lang/triton)"}
-        whose = known.get(self.d.tool, self.d.tool)
-        return f"It goes wrong in {whose}; `triage report` writes the report for them too."
+        maintainers = {"ptxas": "ptxas (NVIDIA)", "Triton": "Triton (triton-lang/triton)"}
+        owner = maintainers.get(self.d.tool, self.d.tool)
+        return f"It goes wrong in {owner}; `triage report` writes the report for them too."
 
     def history_words(self, report: BisectReport) -> str:
         """The line to paste."""
@@ -323,15 +325,15 @@ class View:
     @property
     def blame_lines(self) -> list[str]:
         """Whose fault it is, and the evidence: of what was executed, all cells count."""
-        found = self.d.blame
-        if found is None:
+        blame = self.d.blame
+        if blame is None:
             return []
         rests_on = [has_figures(row) for row in self.d.tried]
         # What all of it comes to is said first.
-        words = sorted(found.reasons, key=lambda reason: not reason.startswith("So it "))
+        words = sorted(blame.reasons, key=lambda reason: not reason.startswith("So it "))
         words = [re.sub(r"^So it ", "It ", reason) for reason in words]
         reasons = [self.ledger.say(markdown_cell(reason)) for reason in words]
-        return [self.ledger.say(markdown_cell(found.headline), *rests_on), *reasons]
+        return [self.ledger.say(markdown_cell(blame.headline), *rests_on), *reasons]
 
     @property
     def config_lines(self) -> list[str]:
@@ -384,7 +386,7 @@ def report_document(
             {"name": file.name, "sha256": file.sha256, "what": file.what} for file in d.attachments
         ],
         "missing": [
-            {"what": each.what, "why": each.why, "command": each.command} for each in d.missing
+            {"what": piece.what, "why": piece.why, "command": piece.command} for piece in d.missing
         ],
     }
 

@@ -27,6 +27,7 @@ from harness.report.claims import (
     is_seen,
 )
 from harness.report.dossier import Dossier, Upstream
+from harness.report.tables import table_head, table_line
 from harness.tables.templates import config_label, markdown_cell, markdown_code
 from harness.values.execution import RaceFacts, RunVerdict
 from harness.values.row import Row
@@ -106,13 +107,6 @@ def observed_words(kind: VerdictKind) -> str:
     return _OBSERVED[kind]
 
 
-def expected_words(kind: VerdictKind) -> str:
-    """What should happen instead, where no version shows it."""
-    if kind.is_of_run:
-        return _EXECUTED.get(kind, _ELSE_EXECUTED)
-    return _EXPECTED.get(kind, _ELSE_EXPECTED)
-
-
 # A cubin comes out: that it compiles is not what is expected.
 _IS_TOLD = (VerdictKind.TRAP_STUB, VerdictKind.OUT_OF_RESOURCES)
 
@@ -124,8 +118,8 @@ def escaped(reason: str) -> str:
 
 def expected_sentence(ledger: Ledger, d: Dossier) -> str:
     """What should happen instead."""
-    if said := expected_of_collapse(ledger, d):
-        return said
+    if sentence := expected_of_collapse(ledger, d):
+        return sentence
     if d.in_ptxas and d.kind is not VerdictKind.SICK:
         places = [
             place
@@ -137,16 +131,18 @@ def expected_sentence(ledger: Ledger, d: Dossier) -> str:
             names = " and ".join(place.version for place in places)
             claims = [claim for place in places for claim in gives(place, VerdictAnswer.OK)]
             verb = "produce" if len(places) > 1 else "produces"
-            said = f"Expected: a cubin, as ptxas {names} {verb} from `original.ptx`."
-            return ledger.say(said, *claims)
+            sentence = f"Expected: a cubin, as ptxas {names} {verb} from `original.ptx`."
+            return ledger.say(sentence, *claims)
     if d.kind is VerdictKind.SICK and (best := _best(d)):
         version, row = best
-        said = f"Expected: what {d.tool} {version} gives: {row.reason}."
-        return ledger.say(said, has_figures(row))
+        sentence = f"Expected: what {d.tool} {version} gives: {row.reason}."
+        return ledger.say(sentence, has_figures(row))
     is_told = d.kind.is_of_run or d.kind.compiles or d.kind in _IS_TOLD
-    if not is_told and (said := _as_elsewhere(ledger, d)):
-        return said
-    return expected_words(d.kind)
+    if not is_told and (sentence := _as_elsewhere(ledger, d)):
+        return sentence
+    if d.kind.is_of_run:
+        return _EXECUTED.get(d.kind, _ELSE_EXECUTED)
+    return _EXPECTED.get(d.kind, _ELSE_EXPECTED)
 
 
 def _working_sides(d: Dossier) -> list[str]:
@@ -179,10 +175,10 @@ def _best(d: Dossier) -> tuple[str, Row] | None:
     """The version whose code spills least, if less than half of what is reported."""
     report, now = d.history, d.case.spill_stores
     rows = report.rows.items() if report else ()
-    known = [(v, row) for v, row in rows if row.spill_stores is not None]
-    if not known or now is None:
+    spilling = [(v, row) for v, row in rows if row.spill_stores is not None]
+    if not spilling or now is None:
         return None
-    version, row = min(known, key=lambda each: each[1].spill_stores or 0)
+    version, row = min(spilling, key=lambda pair: pair[1].spill_stores or 0)
     return (version, row) if 2 * (row.spill_stores or 0) < now else None
 
 
@@ -193,19 +189,21 @@ def impact_sentences(ledger: Ledger, d: Dossier) -> str:
     if len(rows) > 1:
         compiling = [row for row in rows if row.verdict.compiles]
         number = len(d.failing)
-        said = f"{number} of the {len(rows)} configs {'fail' if number > 1 else 'fails'} this way."
+        sentence = (
+            f"{number} of the {len(rows)} configs {'fail' if number > 1 else 'fails'} this way."
+        )
         spills = [row.spill_stores or 0 for row in compiling]
         if d.kind is VerdictKind.SICK:
-            said = f"{number} of the {len(rows)} configs compile to poor code."
+            sentence = f"{number} of the {len(rows)} configs compile to poor code."
         elif not compiling:
-            said += " No config compiles."
+            sentence += " No config compiles."
         elif max(spills):
             least, most = min(spills), max(spills)
             span = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-            said += f" Those that compile spill {span} B per thread."
+            sentence += f" Those that compile spill {span} B per thread."
         else:
-            said += f" {len(compiling)} compile."
-        parts.append(ledger.say(said, *map(has_figures, rows)))
+            sentence += f" {len(compiling)} compile."
+        parts.append(ledger.say(sentence, *map(has_figures, rows)))
     if newest := _newest(ledger, d):
         parts.append(newest)
     return " ".join(parts)
@@ -218,8 +216,8 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
         return ""
     tool, is_poor = f"{d.tool} {newest}", d.followed.condition is not None
     if newest == d.version:
-        said = f"{tool} is the newest that was tried."
-        return ledger.say(said, has_figures(d.history.rows[newest]))
+        sentence = f"{tool} is the newest that was tried."
+        return ledger.say(sentence, has_figures(d.history.rows[newest]))
     tool += ", the newest that was tried"
     if len(d.rows) == 1 or d.lifted(newest) is None:
         row = d.history.rows[newest]
@@ -242,14 +240,14 @@ def _newest(ledger: Ledger, d: Dossier) -> str:
         return ledger.say(f"With {tool}, {does}{better}.", *claims)
     reasons = "; ".join(dict.fromkeys(row.reason for row in fails[:3]))
     if not works:
-        said = f"With {tool}, none of them compiles{better}: {escaped(reasons)}."
+        sentence = f"With {tool}, none of them compiles{better}: {escaped(reasons)}."
     else:
-        said = (
+        sentence = (
             f"With {tool}, {len(works)} of these {len(d.failing)} "
             f"{'compile' if len(works) > 1 else 'compiles'}{better} and {len(fails)} "
             f"{'do' if len(fails) > 1 else 'does'} not: {escaped(reasons)}."
         )
-    return ledger.say(said, *claims)
+    return ledger.say(sentence, *claims)
 
 
 def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
@@ -273,67 +271,66 @@ def _numbers(text: str) -> set[str]:
 
 def minimal_words(ledger: Ledger, d: Dossier, shown: str) -> str:
     """How small the file `shown` is, and what of it was checked."""
-    found = d.minimized
+    reduction = d.minimized
     names = {file.name for file in d.attachments}
-    assert found is not None
-    size = len(found.shown_text.encode())
+    assert reduction is not None
+    size = len(reduction.shown_text.encode())
     undefined = ""
     claims = [Claim(kind=ClaimKind.BYTES, file=shown, expected=size)]
-    if found.minimized.instructions is not None:
-        before, after = found.original.instructions or 0, found.minimized.instructions
-        change = f"reduced to {after:,}" if after < before else "as they were given"
-        sizes = f"{before:,} instructions {change} ({size:,} bytes)"
-        claims += [
-            Claim(kind=ClaimKind.INSTRUCTIONS, file=name, expected=count.instructions)
-            for name, count in (("original.ptx", found.original), (shown, found.minimized))
-            if name in names
-        ]
+    if reduction.minimized.instructions is not None:
+        kind, unit, files = ClaimKind.INSTRUCTIONS, "instructions", ("original.ptx", shown)
+        before, after = reduction.original.instructions or 0, reduction.minimized.instructions
     else:
-        before, after = found.original.lines, found.minimized.lines
-        if _numbers(found.text) - _numbers(found.original_text):
+        kind, unit = ClaimKind.LINES, measure_of(reduction)
+        files = (f"original{reduction.suffix}", f"min{reduction.suffix}")
+        before, after = reduction.original.lines, reduction.minimized.lines
+        if _numbers(reduction.text) - _numbers(reduction.original_text):
             undefined = " Shapes and other numbers were reduced, too."
-        change = f"reduced to {after:,}" if after < before else "as they were given"
-        sizes = f"{before:,} {measure_of(found)} {change} ({size:,} bytes)"
+    change = f"reduced to {after:,}" if after < before else "as they were given"
+    sizes = f"{before:,} {unit} {change} ({size:,} bytes)"
+    if kind is ClaimKind.INSTRUCTIONS or reduction.level == "source":
         claims += [
-            Claim(kind=ClaimKind.LINES, file=f"{name}{found.suffix}", expected=lines)
-            for name, lines in (("original", before), ("min", after))
-            if f"{name}{found.suffix}" in names and found.level == "source"
+            Claim(kind=kind, file=file, expected=count)
+            for file, count in zip(files, (before, after), strict=True)
+            if file in names
         ]
-    checked = "; nothing more can go alone" if found.is_minimal else ""
-    if found.undefined[1] > found.undefined[0]:
+    checked = "; nothing more can go alone" if reduction.is_minimal else ""
+    if reduction.undefined[1] > reduction.undefined[0]:
         undefined = " It reads registers that nothing has written: compile it, do not run it."
-    elif found.level == "ptx" and count_unwritten(found.text) == 0:
+    elif reduction.level == "ptx" and count_unwritten(reduction.text) == 0:
         undefined = " Every register is written before it is read."
         claims.append(Claim(kind=ClaimKind.UNWRITTEN, file=shown, expected=0))
-    asked = found.fingerprint.condition
-    kept = f"`{spell(asked)}`" if asked else "the signature of the failure"
-    held = ""
-    if target := found.fingerprint.held_for:
-        tool, version = found.compiler, found.fingerprint.bad
-        held = f" {tool} {version} accepts it for {target}."
+    condition = reduction.fingerprint.condition
+    followed = f"`{spell(condition)}`" if condition else "the signature of the failure"
+    validity = ""
+    if target := reduction.fingerprint.held_for:
+        tool, version = reduction.compiler, reduction.fingerprint.bad
+        validity = f" {tool} {version} accepts it for {target}."
         place = AttachedPlace(file=shown, tool=tool, version=version, target=target)
         claims += gives(place, VerdictAnswer.OK)
-    elif found.is_unheld:
-        held = " No version and no other target that was tried accepts what it was reduced from"
-        held += "; no step added a kind of error." if found.fingerprint.errors else "."
+    elif reduction.is_unheld:
+        validity = " No version and no other target that was tried accepts what it was reduced from"
+        validity += "; no step added a kind of error." if reduction.fingerprint.errors else "."
         reason = "nothing that was tried accepts the original"
         claims.append(Claim(kind=ClaimKind.VALID, file=shown, reason=reason))
-    steps = "" if found.text == found.original_text else f"; every step kept {kept}"
-    said = f"{sizes}{steps}{checked}.{held}{undefined}"
-    return ledger.say(said, *claims)
+    steps = "" if reduction.text == reduction.original_text else f"; every step kept {followed}"
+    sentence = f"{sizes}{steps}{checked}.{validity}{undefined}"
+    return ledger.say(sentence, *claims)
 
 
 def by_hand(d: Dossier, names: Collection[str], shown: str) -> str:
     """The command that ptxas gets, or the one that gives the cell with this program."""
     case = d.case
-    if d.on_gpu and (lines := program_lines(d)):
-        return lines
+    package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
+    ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
+    if d.on_gpu and PROGRAM in names:
+        get = f"pip install --no-deps --target wheel {package}  # brings ptxas\n" if package else ""
+        quoted = f'"{ptxas}"' if package else ptxas
+        return f"{get}python3 {PROGRAM} {quoted}  # prints expected and actual values"
     if d.in_ptxas and shown in names and shown.endswith(".ptx"):
-        package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
-        get = [f"pip install --target wheel {package}  # brings ptxas"] if package else []
+        get = f"pip install --target wheel {package}  # brings ptxas\n" if package else ""
         flags = shlex.join(d.minimized.flags if d.minimized else case.ptxas_flags)
-        ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
-        return "\n".join([*get, f"{ptxas} {flags} {shown} -o kernel.cubin"])
+        return f"{get}{ptxas} {flags} {shown} -o kernel.cubin"
     if d.executed and d.minimized and d.minimized.run_command:
         says = "what it computes"
         if d.minimized.is_comparing:
@@ -358,13 +355,13 @@ def schedule_sentence(ledger: Ledger, d: Dossier) -> str:
     if shown is None:
         return ""
     place, row = shown
-    what = markdown_code(place.file if place else d.function)
-    held = f", held to {row.reference}" if row.reference else ""
+    subject = markdown_code(place.file if place else d.function)
+    reference = f", held to {row.reference}" if row.reference else ""
     several = "schedules" if "," in (row.schedule or "") else "schedule"
     wrong = "; no value is affected" if row.run is RunVerdict.RACE else "; it goes wrong"
-    said = f"What {what} computes{held}{wrong} under the {several} {row.schedule}"
-    said += " (order of warps / completion of asynchronous operations)."
-    return ledger.say(said, is_seen(place, row))
+    sentence = f"What {subject} computes{reference}{wrong} under the {several} {row.schedule}"
+    sentence += " (order of warps / completion of asynchronous operations)."
+    return ledger.say(sentence, is_seen(place, row))
 
 
 def race_lines(ledger: Ledger, d: Dossier) -> list[str]:
@@ -378,23 +375,23 @@ def race_lines(ledger: Ledger, d: Dossier) -> list[str]:
         groups.setdefault((race.kind, race.space, race.source_lines), []).append(race)
     texts = {file.name: file.data.decode(errors="replace") for file in d.attachments}
     return [
-        ledger.say(_words(found, texts if place else {}), is_seen(place, row))
-        for found in groups.values()
+        ledger.say(_words(group, texts if place else {}), is_seen(place, row))
+        for group in groups.values()
     ]
 
 
-def _words(found: list[RaceFacts], texts: Mapping[str, str]) -> str:
-    race = found[0]
+def _words(group: list[RaceFacts], texts: Mapping[str, str]) -> str:
+    race = group[0]
     places = " and ".join(
         _source(line, texts) if line else f"PTX line {number}"
         for line, number in zip(race.source_lines, race.ptx_lines, strict=True)
     )
-    count = "1 pair" if len(found) == 1 else f"{len(found)} pairs"
-    said = "; the first: " if len(found) > 1 else ": "
+    count = "1 pair" if len(group) == 1 else f"{len(group)} pairs"
+    lead = "; the first: " if len(group) > 1 else ": "
     formal = ", in the letter of the memory model alone" if race.formal else ""
     space = race.space.removesuffix("_memory").replace("_", " ")
     kind = f"{race.kind}, {space} memory{formal}"
-    return f"{kind}: {places}, {count} of instructions{said}{race.what}."
+    return f"{kind}: {places}, {count} of instructions{lead}{race.what}."
 
 
 def _source(line: str, texts: Mapping[str, str]) -> str:
@@ -426,129 +423,121 @@ def launched_words(kind: VerdictKind) -> str:
 
 def launched_expected(ledger: Ledger, d: Dossier) -> str:
     """What the PTX must compute, and which ptxas gets it right."""
-    said = "Expected: what the PTX computes under the PTX ISA's rules, as an emulator executes it"
+    sentence = (
+        "Expected: what the PTX computes under the PTX ISA's rules, as an emulator executes it"
+    )
     report, versions = d.along_ptxas, _working_sides(d)
     places = [place for version in versions for place in d.places(version)]
-    claims: list[Claim] = [one for place in places for one in gives(place, VerdictAnswer.OK)]
+    claims: list[Claim] = [claim for place in places for claim in gives(place, VerdictAnswer.OK)]
     claims += [has_figures(report.rows[version]) for version in versions] if report else []
     if versions:
-        said += f", and as the cubin of ptxas {' and '.join(versions)} does on the same GPU"
-    return ledger.say(f"{said}.", *claims)
+        sentence += f", and as the cubin of ptxas {' and '.join(versions)} does on the same GPU"
+    return ledger.say(f"{sentence}.", *claims)
 
 
 def level_words(ledger: Ledger, d: Dossier) -> str:
     """At which optimisation levels it goes wrong, as blame found it."""
-    reasons = d.blame.reasons if d.blame else ()
-    found = [each for each in reasons if "optimisation level" in each or "at each level" in each]
-    return ledger.say(found[0]) if found else "Not known: the levels were not tried one by one."
-
-
-def program_lines(d: Dossier) -> str:
-    """The commands that show it with Python, ptxas and a driver alone; empty without a program."""
-    if not any(file.name == PROGRAM for file in d.attachments):
-        return ""
-    package = f"{d.ptxas_package}=={d.case.ptxas}" if d.ptxas_package else ""
-    get = [f"pip install --no-deps --target wheel {package}  # brings ptxas"] if package else []
-    ptxas = '"$(find wheel -name ptxas)"' if package else "ptxas"
-    return "\n".join([*get, f"python3 {PROGRAM} {ptxas}  # prints expected and actual values"])
+    for reason in d.blame.reasons if d.blame else ():
+        if "optimisation level" in reason or "at each level" in reason:
+            return ledger.say(reason)
+    return ledger.say("Not known: the levels were not tried one by one.")
 
 
 # Registers that collapse: what it costs, and what lifts it.
 
+_SPILLS = ("spill stores (B per thread)",)
 _SAME = {True: "the same", False: "others", None: "not known"}
+
+
+def _lifting(d: Dossier) -> Lift | None:
+    """The directive that fixes it, which the PTX lacks."""
+    directive = d.collapse.directive if d.collapse else None
+    return directive if directive and directive.lifts else None
 
 
 def collapse_title(ledger: Ledger, d: Dossier) -> str | None:
     """What Triton leaves out and what follows; None without a directive that fixes it."""
-    found = d.collapse
-    if found is None or found.directive is None or not found.directive.lifts:
+    lifting = _lifting(d)
+    if lifting is None:
         return None
-    said = (
+    title = (
         f"No .minnctapersm beside .reqntid: {named(d.function)} gets {d.case.n_regs} of "
-        f"{found.directive.after.n_regs} registers on {d.case.target} and spills"
+        f"{lifting.after.n_regs} registers on {d.case.target} and spills"
     )
-    return ledger.say(said, has_figures(d.case), has_figures(found.directive.after))
+    return ledger.say(title, has_figures(d.case), has_figures(lifting.after))
 
 
 def expected_of_collapse(ledger: Ledger, d: Dossier) -> str | None:
     """What the PTX gives with the directive that it lacks; None where that does not fix it."""
-    found = d.collapse
-    if found is None or found.directive is None or not found.directive.lifts:
+    lifting = _lifting(d)
+    if lifting is None:
         return None
-    after = found.directive.after
-    said = (
-        f"Expected: what the same PTX gives with `{found.directive.words}` behind `.reqntid`, for "
-        f"a launch that asks for no occupancy: {after.n_regs} registers and "
-        f"{after.spill_stores:,} B of spill stores per thread."
+    sentence = (
+        f"Expected: what the same PTX gives with `{lifting.words}` behind `.reqntid`, for "
+        f"a launch that asks for no occupancy: {lifting.after.n_regs} registers and "
+        f"{lifting.after.spill_stores:,} B of spill stores per thread."
     )
-    return ledger.say(said, has_figures(after))
+    return ledger.say(sentence, has_figures(lifting.after))
 
 
 def collapse_lines(ledger: Ledger, d: Dossier) -> list[str]:
     """What happened, what lifts it, with which ptxas, and what it does to the other configs."""
-    found = d.collapse
-    if found is None:
+    evidence = d.collapse
+    if evidence is None:
         return []
-    collapse = found.collapse
-    said = (
+    collapse = evidence.collapse
+    sentence = (
         f"A block has {collapse.threads} threads; each could have {collapse.most} registers and "
         f"gets {collapse.registers}, the most with which all {collapse.blocks} blocks of an SM are "
         "resident. The launch does not ask for that. The PTX that Triton writes has `.reqntid`, "
         "and neither `.minnctapersm` nor `.maxnreg`."
     )
-    lines = [ledger.say(said, has_figures(d.case)), ""]
-    same = [*found.options, *([found.directive] if found.directive else [])]
-    lines += _table(ledger, ("added to that PTX", "registers"), d.case, same)
-    if found.best and found.versions:
-        words = found.best.words
-        lines += ["", f"The same PTX on other ptxas, without and with `{words}`:", ""]
-        versions = [(lift.before.ptxas or "", lift) for lift in found.versions]
-        lines += _pairs(ledger, "ptxas", versions)
-    if found.best and found.configs:
-        words = found.best.words
-        lines += ["", f"The other configs that compile, without and with `{words}`:", ""]
-        configs = [(config_label(lift.before), lift) for lift in found.configs]
-        lines += _pairs(ledger, "config", configs)
-        if healthy := found.healthy():
+    lines = [ledger.say(sentence, has_figures(d.case)), ""]
+    lines += table_head(("added to that PTX", "registers", *_SPILLS, "spill loads", "occupancy"))
+    directives = [evidence.directive] if evidence.directive else []
+    lifts = [(f"`{lift.words}`", lift.after) for lift in (*evidence.options, *directives)]
+    for words, row in (("nothing", d.case), *lifts):
+        lines.append(ledger.say(table_line((words, *_figures(row))), has_figures(row)))
+    option = evidence.best.words if evidence.best else ""
+    if option and evidence.versions:
+        lines += ["", f"The same PTX on other ptxas, without and with `{option}`:", ""]
+        lines += _pairs(ledger, "ptxas", evidence.versions)
+    if option and evidence.configs:
+        lines += ["", f"The other configs that compile, without and with `{option}`:", ""]
+        lines += _pairs(ledger, "config", evidence.configs)
+        if healthy := evidence.healthy():
             fates = Counter(map(_fate, healthy))
-            said = "; ".join(f"{fate}: {count}" for fate, count in fates.most_common())
-            said = f"Configs without a collapse: {len(healthy)}. With the option: {said}."
+            sentence = "; ".join(f"{fate}: {count}" for fate, count in fates.most_common())
+            sentence = f"Configs without a collapse: {len(healthy)}. With the option: {sentence}."
             rows = [has_figures(row) for lift in healthy for row in (lift.before, lift.after)]
-            lines += ["", ledger.say(said, *rows)]
+            lines += ["", ledger.say(sentence, *rows)]
     return [*lines, *_times(ledger, d.times)] if d.times else lines
 
 
 def _times(ledger: Ledger, data: bytes) -> list[str]:
     """What a GPU measured of the same kernel, line by line from the attached samples."""
-    found = read_times(data)
-    facts = ", ".join(filter(None, (found.driver and f"driver {found.driver}", found.day)))
-    said = (
-        f"Measured: this kernel for {found.target} ({found.compiler}, {found.tool}, launch "
-        f"`{found.launch}`, {found.config}) on {found.device}{f' ({facts})' if facts else ''}, in "
-        f"turns, the L2 cache flushed before each run. `{TIMES_FILE}` has every sample."
+    measured = read_times(data)
+    facts = ", ".join(filter(None, (measured.driver and f"driver {measured.driver}", measured.day)))
+    sentence = (
+        f"Measured: this kernel for {measured.target} ({measured.compiler}, {measured.tool}, "
+        f"launch `{measured.launch}`, {measured.config}) on {measured.device}"
+        f"{f' ({facts})' if facts else ''}, in turns, the L2 cache flushed before each run. "
+        f"`{TIMES_FILE}` has every sample."
     )
     header = (
-        *("added to that PTX", "registers", "spill stores (B per thread)", "ms, median"),
+        *("added to that PTX", "registers", *_SPILLS, "ms, median"),
         *("fastest - third quartile", "runs", "times as fast", "bytes that it leaves"),
     )
-    claims = [has_times(data, change.change) for change in found.changes]
-    lines = ["", ledger.say(said, *claims), "", _line(header), _line(["---"] * len(header))]
-    for each, claim in zip(found.changes, claims, strict=True):
+    claims = [has_times(data, change.change) for change in measured.changes]
+    lines = ["", ledger.say(sentence, *claims), "", *table_head(header)]
+    for change, claim in zip(measured.changes, claims, strict=True):
         figures: Any = claim.expected
         registers, spills, median, least, most, runs, faster, same = figures[1:9]
         numbers = (f"{registers}", f"{spills:,}", f"{median:.3f}", f"{least:.3f} - {most:.3f}")
-        times = f"{faster:.2f}" if faster else "ambiguous"
-        against = (times, _SAME[same]) if each.change else ("", "")
-        words = f"`{each.change}`" if each.change else "nothing"
-        lines.append(ledger.say(_line((words, *numbers, f"{runs}", *against)), claim))
-    return lines
-
-
-def _table(ledger: Ledger, names: tuple[str, str], before: Row, lifts: Sequence[Lift]) -> list[str]:
-    header = (*names, "spill stores (B per thread)", "spill loads", "occupancy")
-    lines = [_line(header), _line(["---"] * len(header))]
-    for words, row in (("nothing", before), *((f"`{lift.words}`", lift.after) for lift in lifts)):
-        lines.append(ledger.say(_line((words, *_figures(row))), has_figures(row)))
+        factor = f"{faster:.2f}" if faster else "ambiguous"
+        against = (factor, _SAME[same]) if change.change else ("", "")
+        words = f"`{change.change}`" if change.change else "nothing"
+        lines.append(ledger.say(table_line((words, *numbers, f"{runs}", *against)), claim))
     return lines
 
 
@@ -558,13 +547,13 @@ def _figures(row: Row) -> tuple[str, ...]:
     return (*("" if number is None else f"{number:,}" for number in numbers), occupancy)
 
 
-def _pairs(ledger: Ledger, name: str, lifts: Sequence[tuple[str, Lift]]) -> list[str]:
-    header = (name, "registers", "with it", "spill stores (B per thread)", "with it")
-    lines = [_line(header), _line(["---"] * len(header))]
-    for words, each in lifts:
-        before, after = _figures(each.before), _figures(each.after)
-        said = _line((markdown_cell(words), before[0], after[0], before[1], after[1]))
-        lines.append(ledger.say(said, has_figures(each.before), has_figures(each.after)))
+def _pairs(ledger: Ledger, name: str, lifts: Sequence[Lift]) -> list[str]:
+    lines = table_head((name, "registers", "with it", *_SPILLS, "with it"))
+    for lift in lifts:
+        before, after = _figures(lift.before), _figures(lift.after)
+        words = lift.before.ptxas if name == "ptxas" else config_label(lift.before)
+        line = table_line((markdown_cell(words or ""), before[0], after[0], before[1], after[1]))
+        lines.append(ledger.say(line, has_figures(lift.before), has_figures(lift.after)))
     return lines
 
 
@@ -579,9 +568,3 @@ def _fate(lift: Lift) -> str:
         lower = (after.occupancy or 0) < (before.occupancy or 0)
         return f"the same spills at a {'lower' if lower else 'higher'} occupancy"
     return "the same spills and occupancy"
-
-
-def _line(cells: Sequence[str]) -> str:
-    if set(cells) == {"---"}:
-        return "|" + "|".join(cells) + "|"
-    return "| " + " | ".join(cells) + " |"

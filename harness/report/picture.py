@@ -58,25 +58,27 @@ def draw_history(d: Dossier, upstream: Upstream) -> bytes | None:
     It is the history that the form of this upstream has a place for.
     """
     report = d.along_ptxas if upstream is Upstream.NVIDIA else d.history
-    found = _picture(d, report) if report else None
-    if found is None:
+    drawing = _picture(d, report) if report else None
+    if drawing is None:
         return None
-    subject = found.subject
+    subject = drawing.subject
     short = subject if len(subject) <= _LONGEST else f"{subject[:_LONGEST]}..."
-    return render_template("report/history.svg.j2", it=found, short=short).encode()
+    return render_template("report/history.svg.j2", it=drawing, short=short).encode()
 
 
 def picture_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]:
     """The attached picture in Markdown, with all that it shows in words; nothing without one."""
     attached = any(file.name == PICTURE for file in d.attachments)
-    found = _picture(d, report) if attached else None
-    if found is None:
+    drawing = _picture(d, report) if attached else None
+    if drawing is None:
         return []
     rows = [has_figures(row) for row in report.rows.values()]
-    words = " ".join((f"{found.subject}, numbers over versions of {found.tool}.", *found.words))
-    said = ledger.say(markdown_cell(words).replace("]", "\\]"), *rows)
+    words = " ".join(
+        (f"{drawing.subject}, numbers over versions of {drawing.tool}.", *drawing.words)
+    )
+    alt = ledger.say(markdown_cell(words).replace("]", "\\]"), *rows)
     return [
-        f"![{said}]({PICTURE})",
+        f"![{alt}]({PICTURE})",
         "",
         f"The picture is `{PICTURE}`; GitHub shows it once that file is dragged into the issue.",
     ]
@@ -85,29 +87,29 @@ def picture_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
 def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
     rows = {name: row for name, row in report.rows.items() if row.verdict.compiles}
     failing = {name for name, row in report.rows.items() if d.outcome(row) is VerdictAnswer.SAME}
-    tried = [
+    probed = [
         version
         for version in report.versions
         if version in report.rows or version in report.reasons
     ]
     # What has no numbers before the first and behind the last takes no room: the table has it.
-    telling = [index for index, each in enumerate(tried) if each in rows or each in failing]
-    tried = tried[telling[0] : telling[-1] + 1] if telling else []
+    telling = [index for index, each in enumerate(probed) if each in rows or each in failing]
+    probed = probed[telling[0] : telling[-1] + 1] if telling else []
     limits = limits_of(Target.parse(d.case.target).capability)
     charts = charts_over(
-        [(_plain(name), [rows[name]] if name in rows else []) for name in tried], limits
+        [(_plain(name), [rows[name]] if name in rows else []) for name in probed], limits
     )
     charts = [each for each in charts if sum(map(len, each.stretches)) > 1]
     if not charts:
         return None
-    known = {point.label for chart in charts for part in chart.stretches for point in part}
-    step = (WIDTH - 2 * LEFT) / max(1, len(tried) - 1)
-    bands = tuple(_bands(tried, failing, known, step))
+    measured = {point.label for chart in charts for part in chart.stretches for point in part}
+    step = (WIDTH - 2 * LEFT) / max(1, len(probed) - 1)
+    bands = tuple(_bands(probed, failing, measured, step))
     tool = compiler_name(report.axis)
     failure = "meets the condition" if d.condition else "this failure"
     config = f", {config_label(d.case)}" if d.case.config else ""
     subject = _plain(f"{d.function}{config}, {d.case.target}")
-    marks = tuple(_marks(report, tried, step))
+    marks = tuple(_marks(report, probed, step))
     return _Picture(
         subject=subject,
         words=tuple(_words(charts, bands, marks, failure)),
@@ -115,7 +117,7 @@ def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
         failure=failure,
         charts=tuple(charts),
         versions=tuple(
-            (_plain(name), round(LEFT + index * step, 1)) for index, name in enumerate(tried)
+            (_plain(name), round(LEFT + index * step, 1)) for index, name in enumerate(probed)
         ),
         bands=bands,
         marks=marks,
@@ -123,26 +125,26 @@ def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
 
 
 def _bands(
-    tried: Sequence[str], failing: set[str], known: set[str], step: float
+    probed: Sequence[str], failing: set[str], measured: set[str], step: float
 ) -> Iterator[_Band]:
     def kind(index: int) -> tuple[bool, bool]:
-        return tried[index] in failing, _plain(tried[index]) in known
+        return probed[index] in failing, _plain(probed[index]) in measured
 
-    for (is_failure, has_numbers), indices in groupby(range(len(tried)), key=kind):
+    for (is_failure, has_numbers), indices in groupby(range(len(probed)), key=kind):
         if has_numbers and not is_failure:
             continue
         run = list(indices)
-        left = max(0.0, LEFT + (run[0] - 0.5) * step)
+        start = max(0.0, LEFT + (run[0] - 0.5) * step)
         right = min(WIDTH, LEFT + (run[-1] + 0.5) * step)
         yield _Band(
-            versions=tuple(_plain(tried[index]) for index in run),
+            versions=tuple(_plain(probed[index]) for index in run),
             is_failure=is_failure,
-            x=round(left, 1),
-            width=round(right - left, 1),
+            x=round(start, 1),
+            width=round(right - start, 1),
         )
 
 
-def _marks(report: BisectReport, tried: Sequence[str], step: float) -> Iterator[_Mark]:
+def _marks(report: BisectReport, probed: Sequence[str], step: float) -> Iterator[_Mark]:
     finding = report.finding
     sides: tuple[tuple[str, Boundary | None], ...] = (
         ("first bad", finding.regression),
@@ -150,8 +152,8 @@ def _marks(report: BisectReport, tried: Sequence[str], step: float) -> Iterator[
     )
     for words, boundary in sides:
         version = report.version(boundary.after) if boundary and boundary.exact else ""
-        if version in tried:
-            x = LEFT + (tried.index(version) - 0.5) * step
+        if version in probed:
+            x = LEFT + (probed.index(version) - 0.5) * step
             yield _Mark(words=f"{words} {_plain(version)}", x=round(x, 1))
 
 
@@ -194,4 +196,4 @@ def _begun(text: str) -> str:
 
 def _plain(text: str) -> str:
     """Without what a file of XML must not hold: control characters and what is not a character."""
-    return "".join(each if each.isprintable() else "?" for each in text)
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from harness.bisect.contrast import Contrast
 from harness.bisect.words import BisectReport
@@ -44,54 +45,62 @@ class _Column:
     cells: Mapping[str, _Cell]
 
 
+def table_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def table_head(names: Sequence[str]) -> list[str]:
+    """The lines with which a Markdown table begins."""
+    return [table_line(names), "|" + "---|" * len(names)]
+
+
 def config_lines(ledger: Ledger, rows: Sequence[Row]) -> list[str]:
     """The table of every config: its verdict and its numbers."""
     names = ("config", "verdict", "registers", "spill stores (B per thread)", "spill loads")
-    lines = [_line((*names, "shared (B)", "tensor memory (columns)")), _line(["---"] * 7)]
+    lines = table_head((*names, "shared (B)", "tensor memory (columns)"))
     for row in rows:
         numbers = (row.n_regs, row.spill_stores, row.spill_loads, row.shared, row.tmem_size)
         words = [markdown_cell(config_label(row)), markdown_cell(row.verdict)]
-        said = _line([*words, *("" if n is None else f"{n:,}" for n in numbers)])
-        lines.append(ledger.say(said, has_figures(row)))
+        line = table_line([*words, *("" if n is None else f"{n:,}" for n in numbers)])
+        lines.append(ledger.say(line, has_figures(row)))
     return lines
 
 
 def short_version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]:
     """The versions that say something, in as few words as there are; one column where all agree."""
-    given = _given(d, report)
-    names, columns = [given.header], [_outcomes(d, report.rows, given)]
+    columns = [_outcomes(d, report.rows, _given(d, report))]
     if d.smallest and report is d.history:
-        small = _smallest(d)
-        names.append(small.header)
-        columns.append(replace(small, cells={v: small.cells.get(v, _BLANK) for v in given.cells}))
+        columns.append(_smallest(d))
     telling = [v for v, row in report.rows.items() if d.outcome(row) in _TELLING]
-    columns = [replace(x, cells={v: x.cells[v] for v in telling}) for x in columns]
-    words = [[x.cells[v][0] for v in telling] for x in columns]
+    words = [[column.cells.get(v, _BLANK)[0] for v in telling] for column in columns]
     if len(columns) > 1 and words[0] == words[1]:
-        one, other = columns
-        both = {v: (said, made + other.cells[v][1]) for v, (said, made) in one.cells.items()}
-        names, columns = [" and ".join(names)], [replace(one, cells=both)]
-    lines = [_line([compiler_name(report.axis), *names]), _line(["---"] * (len(names) + 1))]
-    for versions, cells in _spans(telling, columns):
-        name = versions[0] if len(versions) == 1 else f"{versions[0]} - {versions[-1]}"
-        claims = [claim for one in cells for _, made in one for claim in made]
-        lines.append(ledger.say(_line([name, *(said for said, _ in cells[0])]), *claims))
-    return lines if telling else []
+        first, second = columns
+        joined = {
+            v: (first.cells[v][0], first.cells[v][1] + second.cells.get(v, _BLANK)[1])
+            for v in telling
+        }
+        columns = [_Column(header=f"{first.header} and {second.header}", cells=joined)]
+    return _history(ledger, report, telling, columns) if telling else []
 
 
-def _outcomes(d: Dossier, rows: Mapping[str, Row], given: _Column) -> _Column:
+def _outcomes(d: Dossier, rows: Mapping[str, Row], original: _Column) -> _Column:
     """A column without what the issue has said already."""
-    works = "is right" if d.executed else "compiles"
-    short = {VerdictAnswer.SAME: "fails in the same way", VerdictAnswer.OK: works}
-    has_numbers = d.followed.condition is not None
     cells = {}
     for version, row in rows.items():
-        words, claims = given.cells[version]
-        outcome = d.outcome(row)
-        is_other = outcome is VerdictAnswer.OTHER
-        said = f"fails in another way ({row.verdict})" if is_other else short.get(outcome, words)
-        cells[version] = (words if has_numbers else markdown_cell(said), claims)
-    return replace(given, cells=cells)
+        words, claims = original.cells[version]
+        if d.followed.condition is None:  # else the words are its numbers
+            outcome = d.outcome(row)
+            is_other = outcome is VerdictAnswer.OTHER
+            text = f"fails in another way ({row.verdict})" if is_other else words
+            words = markdown_cell(_short_words(d).get(outcome, text))
+        cells[version] = (words, claims)
+    return replace(original, cells=cells)
+
+
+def _short_words(d: Dossier) -> dict[VerdictAnswer, str]:
+    works = "is right" if d.executed else "compiles"
+    return {VerdictAnswer.SAME: "fails in the same way", VerdictAnswer.OK: works}
 
 
 def version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]:
@@ -99,16 +108,24 @@ def version_lines(ledger: Ledger, d: Dossier, report: BisectReport) -> list[str]
     columns = [_given(d, report)]
     if d.smallest and report is d.history:
         columns.append(_smallest(d))
-    tool = compiler_name(report.axis)
-    lines = [
-        _line([tool, *(column.header for column in columns)]),
-        _line(["---"] * (len(columns) + 1)),
-    ]
-    for versions, cells in _spans(report.versions, columns):
-        name = versions[0] if len(versions) == 1 else f"{versions[0]} - {versions[-1]}"
-        said = _line([name, *(words for words, _ in cells[0])])
-        claims = [claim for one in cells for _, made in one for claim in made]
-        lines.append(ledger.say(said, *claims))
+    return _history(ledger, report, report.versions, columns)
+
+
+def _history(
+    ledger: Ledger, report: BisectReport, versions: Sequence[str], columns: Sequence[_Column]
+) -> list[str]:
+    """One line for neighbours that did the same in every column; none for what no column knows."""
+    rows = {
+        version: [column.cells.get(version, _BLANK) for column in columns]
+        for version in versions
+        if any(version in column.cells for column in columns)
+    }
+    lines = table_head((compiler_name(report.axis), *(column.header for column in columns)))
+    for words, group in groupby(rows, key=lambda version: [cell for cell, _ in rows[version]]):
+        names = list(group)
+        name = names[0] if len(names) == 1 else f"{names[0]} - {names[-1]}"
+        claims = [claim for v in names for _, claims_of_cell in rows[v] for claim in claims_of_cell]
+        lines.append(ledger.say(table_line((name, *words)), *claims))
     return lines
 
 
@@ -123,8 +140,8 @@ def _given(d: Dossier, report: BisectReport) -> _Column:
             claims += gives(place, d.outcome(row), row.verdict)
         cells[version] = (_words(d, row), claims)
     for version, reason in report.reasons.items():
-        said = f"could not be determined: {reason}"
-        cells.setdefault(version, (markdown_cell(said), (Claim(kind=ClaimKind.TEXT),)))
+        text = f"could not be determined: {reason}"
+        cells.setdefault(version, (markdown_cell(text), (Claim(kind=ClaimKind.TEXT),)))
     header = "`original.ptx`" if d.is_ptx else markdown_code(d.function).replace("|", "\\|")
     if not d.is_ptx and len(d.rows) > 1:
         header += f", {markdown_cell(config_label(d.case))}"
@@ -134,14 +151,11 @@ def _given(d: Dossier, report: BisectReport) -> _Column:
 def _smallest(d: Dossier) -> _Column:
     assert d.minimized is not None
     name = d.minimized.shown_file
-    works = "is right" if d.executed else "compiles"
     cells: dict[str, _Cell] = {}
-    for version, (outcome, said) in d.smallest.items():
-        words = {VerdictAnswer.SAME: "fails in the same way", VerdictAnswer.OK: works}.get(
-            outcome, said
-        )
+    for version, (outcome, text) in d.smallest.items():
+        words = markdown_cell(_short_words(d).get(outcome, text))
         place = AttachedPlace(file=name, tool=d.tool, version=version, target=d.case.target)
-        cells[version] = (markdown_cell(words), gives(place, outcome))
+        cells[version] = (words, gives(place, outcome))
     return _Column(header=f"`{name}`", cells=cells)
 
 
@@ -161,35 +175,13 @@ def _words(d: Dossier, row: Row) -> str:
     return markdown_cell(f"{row.verdict}{same}: {row.reason.removeprefix('emulated: ')}")
 
 
-def _spans(
-    versions: Sequence[str], columns: Sequence[_Column]
-) -> Iterator[tuple[list[str], list[list[_Cell]]]]:
-    """Neighbouring versions that did the same in every column, with the cells of each.
-
-    Versions that no column knows are left out.
-    """
-    names: list[str] = []
-    rows: list[list[_Cell]] = []
-    for version in versions:
-        if not any(version in column.cells for column in columns):
-            continue
-        cells = [column.cells.get(version, _BLANK) for column in columns]
-        if rows and [words for words, _ in cells] != [words for words, _ in rows[-1]]:
-            yield names, rows
-            names, rows = [], []
-        names.append(version)
-        rows.append(cells)
-    if names:
-        yield names, rows
-
-
-def contrast_lines(ledger: Ledger, d: Dossier, found: Contrast) -> list[str]:
+def contrast_lines(ledger: Ledger, d: Dossier, neighbours: Contrast) -> list[str]:
     """What fails, works, and cannot be determined along one axis; a line each."""
     lines = []
     for words, outcomes in _CONTRASTS:
         points = [
             point
-            for point in found.points
+            for point in neighbours.points
             if (d.outcome(point.row) if point.row else point.outcome) in outcomes
         ]
         if points:
@@ -198,33 +190,26 @@ def contrast_lines(ledger: Ledger, d: Dossier, found: Contrast) -> list[str]:
                 f"{point.label} ({point.row.verdict})" if is_other and point.row else point.label
                 for point in points
             ]
-            said = f"{words}: {', '.join(map(markdown_cell, labels))}."
+            line = f"{words}: {', '.join(map(markdown_cell, labels))}."
             rows = [point.row for point in points if point.row]
             claims = [has_figures(row) for row in rows]
             for point in points:
-                place = _contrast_place(d, found.axis, point.label)
+                place = _contrast_place(d, neighbours.axis, point.label)
                 if place and point.row:
                     claims += gives(place, d.outcome(point.row))
-            lines.append(ledger.say(said, *claims))
+            lines.append(ledger.say(line, *claims))
     return lines
 
 
 def _contrast_place(d: Dossier, axis: str, label: str) -> AttachedPlace | None:
     """Where an attached file shows it: flags on the PTX, and targets where the PTX was given."""
-    case = d.case
-    if axis == "flag":
-        return AttachedPlace(
-            file="original.ptx",
-            tool="ptxas",
-            version=case.ptxas or "",
-            target=case.target,
-            flag=label,
-        )
-    if axis == "target" and d.is_ptx:
-        return AttachedPlace(
-            file="original.ptx", tool="ptxas", version=case.ptxas or "", target=label
-        )
-    return None
+    if axis != "flag" and not (axis == "target" and d.is_ptx):
+        return None
+    flag, target = (label, d.case.target) if axis == "flag" else ("", label)
+    version = d.case.ptxas or ""
+    return AttachedPlace(
+        file="original.ptx", tool="ptxas", version=version, target=target, flag=flag
+    )
 
 
 def way_lines(ledger: Ledger, d: Dossier) -> list[str]:
@@ -232,13 +217,13 @@ def way_lines(ledger: Ledger, d: Dossier) -> list[str]:
     # What is executed has not seen ptxas: it has none of these.
     measures = () if d.executed else ("registers", "spill stores (B per thread)", "tensor memory")
     names = ("change", "verdict", *measures, "what is known of its results")
-    lines = [_line(names), _line(["---"] * len(names))]
+    lines = table_head(names)
     for way in d.ways or ():
         numbers = (way.row.n_regs, way.row.spill_stores, way.row.tmem_size)
         words = [markdown_cell(way.change), markdown_cell(way.row.verdict)]
         words += ["" if n is None else f"{n:,}" for n in numbers if not d.executed]
-        said = _line([*words, markdown_cell(way.evidence)])
-        lines.append(ledger.say(said, has_figures(way.row)))
+        line = table_line([*words, markdown_cell(way.evidence)])
+        lines.append(ledger.say(line, has_figures(way.row)))
     return lines
 
 
@@ -248,18 +233,18 @@ def first_way(ledger: Ledger, d: Dossier) -> str:
         more = len(d.ways or ()) - 1
         others = f" {more} more {'is' if more == 1 else 'are'} below." if more else ""
         how = "compiled and executed on the emulator" if d.executed else "compiled, not run"
-        said = f"Workaround: {markdown_cell(way.change)} ({way.row.verdict}; {how}).{others}"
-        return ledger.say(said, has_figures(way.row))
+        sentence = f"Workaround: {markdown_cell(way.change)} ({way.row.verdict}; {how}).{others}"
+        return ledger.say(sentence, has_figures(way.row))
     return ""
 
 
 def attachment_lines(ledger: Ledger, d: Dossier) -> list[str]:
     """The attached files with their hashes."""
-    lines = [_line(("file", "sha256", "")), _line(["---"] * 3)]
+    lines = table_head(("file", "sha256", ""))
     for file in d.attachments:
-        said = _line((f"`{file.name}`", f"`{file.sha256}`", markdown_cell(file.what)))
+        line = table_line((f"`{file.name}`", f"`{file.sha256}`", markdown_cell(file.what)))
         claim = Claim(kind=ClaimKind.SHA256, file=file.name, expected=file.sha256)
-        lines.append(ledger.say(said, claim))
+        lines.append(ledger.say(line, claim))
     return lines
 
 
@@ -270,7 +255,7 @@ def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
         return []
     place, row = shown
     names = ("output", "elements that differ", "by up to", "first at", "expected", "actual")
-    lines = [_line(names), _line(["---"] * len(names))]
+    lines = table_head(names)
     for output in row.outputs:
         if output.differing is None:
             continue
@@ -283,7 +268,7 @@ def output_lines(ledger: Ledger, d: Dossier) -> list[str]:
             words += [_number(n, output.dtype) for n in (output.expected, output.actual)]
         else:
             words += [""] * 4
-        lines.append(ledger.say(_line(words), has_output(place, row, output)))
+        lines.append(ledger.say(table_line(words), has_output(place, row, output)))
     return lines
 
 
@@ -292,9 +277,3 @@ def _number(value: float | None, dtype: str) -> str:
     if value is None:
         return ""
     return f"{int(value)}" if dtype[:1] in "us" or "int" in dtype else f"{value:.6g}"
-
-
-def _line(cells: Sequence[str]) -> str:
-    if set(cells) == {"---"}:
-        return "|" + "|".join(cells) + "|"
-    return "| " + " | ".join(cells) + " |"

@@ -123,10 +123,10 @@ class Executions:
 
 def emulated_numerics(row: Row) -> Numerics:
     """What a run that is right says."""
-    kind = row.verdict
-    what = "right" if kind is VerdictKind.RIGHT else "nothing is wrong"
+    kind = VerdictKind(row.verdict)
+    words = "right" if kind is VerdictKind.RIGHT else "nothing is wrong"
     reason = row.reason.removeprefix("emulated: ")
-    return Numerics(known=Equivalence.EMULATED, reason=f"{what} on these inputs: {reason}")
+    return Numerics(known=Equivalence.EMULATED, reason=f"{words} on these inputs: {reason}")
 
 
 # Candidates on a GPU: launched as the user launches the kernel, timed in turns with what there is.
@@ -153,11 +153,11 @@ async def measure_candidates(
     """
     from harness.run.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
 
-    wanted = [today, *((cell, each.row) for cell, each in candidates)]
-    timed = await time_by(bench, way, [wanted], command, "whole", tell)
+    cells = [today, *((cell, candidate.row) for cell, candidate in candidates)]
+    timed = await time_by(bench, way, [cells], command, "whole", tell)
     if isinstance(timed, str):
         return timed
-    return judge_timed(today[1], [each for _, each in candidates], timed)
+    return judge_timed(today[1], [candidate for _, candidate in candidates], timed)
 
 
 def judge_timed(
@@ -166,40 +166,42 @@ def judge_timed(
     """As `measure_candidates`, of what a GPU said of each cubin by its sha256."""
     before = timed.get(today.cubin_sha256 or "")
     notes = [] if before is None or before.time else [f"today's config: {before.problem}"]
-    kept: list[Candidate] = []
-    known: dict[str | None, Candidate] = {}
-    for each in candidates:
-        after = timed.get(each.row.cubin_sha256 or "")
-        same = known.setdefault(each.row.cubin_sha256, each)
-        if each.row.cubin_sha256 and same is not each:
-            notes.append(f"{each.change}: not shown: the same cubin as {same.change}")
+    shown: list[Candidate] = []
+    by_cubin: dict[str | None, Candidate] = {}
+    for candidate in candidates:
+        after = timed.get(candidate.row.cubin_sha256 or "")
+        same = by_cubin.setdefault(candidate.row.cubin_sha256, candidate)
+        if candidate.row.cubin_sha256 and same is not candidate:
+            notes.append(f"{candidate.change}: not shown: the same cubin as {same.change}")
             continue
         if after is None:
-            notes.append(f"{each.change}: not measured")
-            kept.append(each)
+            notes.append(f"{candidate.change}: not measured")
+            shown.append(candidate)
         elif after.time is None:
-            notes.append(f"{each.change}: not shown: on {after.device}, {after.problem}")
+            notes.append(f"{candidate.change}: not shown: on {after.device}, {after.problem}")
         elif before and before.time and compare_times(before.time, after.time) is Faster.FIRST:
             ratio = after.time.median / before.time.median
-            notes.append(f"{each.change}: not shown: {ratio:.2f} times as slow on {after.device}")
+            notes.append(
+                f"{candidate.change}: not shown: {ratio:.2f} times as slow on {after.device}"
+            )
         else:
-            kept.append(_with_time(each, before, after))
-    kept.sort(
-        key=lambda each: (
-            not each.is_for_today,
-            each.row.time_ms.median if each.row.time_ms else float("inf"),
+            shown.append(_with_time(candidate, before, after))
+    shown.sort(
+        key=lambda candidate: (
+            not candidate.is_for_today,
+            candidate.row.time_ms.median if candidate.row.time_ms else float("inf"),
         )
     )
     if before is not None:
         today = replace(today, time_ms=before.time)
-    return today, kept, notes
+    return today, shown, notes
 
 
-def _with_time(each: Candidate, before: TimedLaunch | None, after: TimedLaunch) -> Candidate:
+def _with_time(candidate: Candidate, before: TimedLaunch | None, after: TimedLaunch) -> Candidate:
     assert after.time is not None
-    row = replace(each.row, time_ms=after.time)
+    row = replace(candidate.row, time_ms=after.time)
     if before is None or before.time is None:
-        return replace(each, row=row, speedup=Speedup(device=after.device))
+        return replace(candidate, row=row, speedup=Speedup(device=after.device))
     faster = compare_times(before.time, after.time)
     is_same = None
     if before.digest is not None and after.digest is not None:
@@ -210,8 +212,8 @@ def _with_time(each: Candidate, before: TimedLaunch | None, after: TimedLaunch) 
         is_ambiguous=faster is Faster.AMBIGUOUS,
         is_bit_identical=is_same,
     )
-    numerics = _identical(after) if is_same and (after.finite or 0) > 0 else each.numerics
-    return replace(each, row=row, speedup=speedup, numerics=numerics)
+    numerics = _identical(after) if is_same and (after.finite or 0) > 0 else candidate.numerics
+    return replace(candidate, row=row, speedup=speedup, numerics=numerics)
 
 
 def _identical(after: TimedLaunch) -> Numerics:
@@ -296,14 +298,14 @@ def find_packed(
 
 
 def _kept(store: Store, pack: str) -> PackedWorkarounds:
-    found = store.get_evidence(_KIND, pack)
-    if found is None:
+    evidence = store.get_evidence(_KIND, pack)
+    if evidence is None:
         raise UsageError(
             f"the results are of the pack {pack[:12]}, which `triage workaround --pack` did not "
             "write, or not to the end: write a pack again"
         )
     try:
-        return msgspec.json.decode(found.body, type=PackedWorkarounds)
+        return msgspec.json.decode(evidence.body, type=PackedWorkarounds)
     except msgspec.MsgspecError as error:
         raise UsageError(
             f"the pack {pack[:12]} was written by another version of this program: {error}"

@@ -35,7 +35,7 @@ _NINE_TENTHS = 1.645
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class KnownSetting:
     """What is known of a compiled setting; `launch` are its parameters of the launch.
 
     `time` is what a GPU measured of its cubin, one and the same GPU for all that are compared.
@@ -50,7 +50,7 @@ class Known:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Priced:
     candidate: Candidate
-    known: Known
+    setting: KnownSetting
     cost: float | None
 
 
@@ -63,86 +63,97 @@ def in_order_of_time(
         StorageError: the store cannot be read.
     """
     if home.row.ptxas == EMULATOR:
-        return by_time(Known(row=home.row), [(each, Known(row=each.row)) for each, _ in proved])
+        return by_time(
+            KnownSetting(row=home.row),
+            [(candidate, KnownSetting(row=candidate.row)) for candidate, _ in proved],
+        )
     device: str | None = None
     times: Mapping[str, TimeMs] = {}
-    for name, found in kept_times(bench.store, home.row).items():
-        if home.row.cubin_sha256 in found:
-            device, times = name, found
-    known = [
-        Known(
-            row=each.row,
-            launch=each.setting.launch,
-            features=_features(bench, each),
-            time=times.get(each.row.cubin_sha256 or ""),
+    for name, by_cubin in kept_times(bench.store, home.row).items():
+        if home.row.cubin_sha256 in by_cubin:
+            device, times = name, by_cubin
+    settings = [
+        KnownSetting(
+            row=candidate.row,
+            launch=candidate.setting.launch,
+            features=_features(bench, candidate),
+            time=times.get(candidate.row.cubin_sha256 or ""),
         )
-        for each in (home, *(proof for _, proof in proved))
+        for candidate in (home, *(proof for _, proof in proved))
     ]
-    pairs = [(each, one) for (each, _), one in zip(proved, known[1:], strict=True)]
-    return by_time(known[0], pairs, device)
+    pairs = [
+        (candidate, setting) for (candidate, _), setting in zip(proved, settings[1:], strict=True)
+    ]
+    return by_time(settings[0], pairs, device)
 
 
-def _features(bench: Workbench, each: Attempt) -> Features | None:
+def _features(bench: Workbench, attempt: Attempt) -> Features | None:
     """Of what compiles; None where its machine code is damaged or not known."""
-    if not each.row.verdict.compiles:
+    if not VerdictKind(attempt.row.verdict).compiles:
         return None
     try:
-        return features_of_cell(bench, each.cell, each.done)
+        return features_of_cell(bench, attempt.cell, attempt.evaluated)
     except UnusableArtifactError:
         return None
 
 
 def by_time(
-    today: Known, found: Sequence[tuple[Candidate, Known]], device: str | None = None
+    today: KnownSetting, pairs: Sequence[tuple[Candidate, KnownSetting]], device: str | None = None
 ) -> list[Candidate]:
     """The candidates with what is expected of each: those for today first, each list by time.
 
     What the model does not know keeps its place. `device` is the GPU of the measured times.
     """
-    everything = [today, *(known for _, known in found)]
-    errors = ERRORS.of(spills=any(each.features and each.features.spills for each in everything))
+    everything = [today, *(setting for _, setting in pairs)]
+    errors = ERRORS.of(spills=any(item.features and item.features.spills for item in everything))
     now, *prices = _costs(everything)
     priced = [
-        _Priced(candidate=candidate, known=known, cost=cost)
-        for (candidate, known), cost in zip(found, prices, strict=True)
+        _Priced(candidate=candidate, setting=setting, cost=cost)
+        for (candidate, setting), cost in zip(pairs, prices, strict=True)
     ]
     tiers: dict[tuple[bool, ...], list[_Priced]] = {}
-    for each in priced:
-        tiers.setdefault(_tier(each.candidate), []).append(each)
-    ordered = [each for tier in sorted(tiers) for each in _in_order(tiers[tier], errors)]
+    for item in priced:
+        tiers.setdefault(_tier(item.candidate), []).append(item)
+    ordered = [item for tier in sorted(tiers) for item in _in_order(tiers[tier], errors)]
     return [
         replace(
-            each.candidate, expected=_expected(each, today, now, errors, device, beside=ordered)
+            item.candidate, expected=_expected(item, today, now, errors, device, beside=ordered)
         )
-        for each in ordered
+        for item in ordered
     ]
 
 
-def _costs(everything: Sequence[Known]) -> list[float | None]:
+def _costs(everything: Sequence[KnownSetting]) -> list[float | None]:
     """In cycles, None where it is not known; measured times are scaled to those of the first."""
     # What the model can compare with the first: code of its launch whose loops are recognised. Of
     # another launch nothing says how much work is to be done. Where the loops of one code do
     # nothing and those of another of the same tile do, a loop of the first was not recognised.
     launch = everything[0].launch
-    found = [each for each in everything if each.features and each.launch == launch]
-    looping = {tile_of(each.row) for each in found if _works_in_loops(each)}
-    modelled = [each for each in found if _works_in_loops(each) or tile_of(each.row) not in looping]
-    features = [each.features for each in modelled if each.features]
-    tiles = [tile_of(each.row) for each in modelled]
+    comparable = [
+        setting for setting in everything if setting.features and setting.launch == launch
+    ]
+    looping = {tile_of(setting.row) for setting in comparable if _works_in_loops(setting)}
+    modelled = [
+        setting
+        for setting in comparable
+        if _works_in_loops(setting) or tile_of(setting.row) not in looping
+    ]
+    features = [setting.features for setting in modelled if setting.features]
+    tiles = [tile_of(setting.row) for setting in modelled]
     expected = dict(zip(map(id, modelled), costs(features, tiles), strict=True))
     first = everything[0]
     now = expected.get(id(first))
     if first.time is None:
-        return [expected.get(id(each)) for each in everything]
+        return [expected.get(id(setting)) for setting in everything]
     scale = (now or 1.0) / first.time.median
     return [
-        each.time.median * scale if each.time else expected.get(id(each)) if now else None
-        for each in everything
+        setting.time.median * scale if setting.time else expected.get(id(setting)) if now else None
+        for setting in everything
     ]
 
 
-def _works_in_loops(each: Known) -> bool:
-    loops = each.features.loops if each.features else ()
+def _works_in_loops(setting: KnownSetting) -> bool:
+    loops = setting.features.loops if setting.features else ()
     return any(loop.depth and (loop.tensor_work or loop.global_bytes) for loop in loops)
 
 
@@ -159,58 +170,58 @@ def _in_order(tier: Sequence[_Priced], errors: Sequence[float]) -> list[_Priced]
 
     What has no cost keeps its place.
     """
-    rest = [each for each in tier if each.cost]
+    remaining = [item for item in tier if item.cost]
     ordered: list[_Priced] = []
-    while rest:
-        fastest = min(rest, key=lambda each: each.cost or math.inf)
-        alike = [each for each in rest if not _is_faster(fastest, each, errors)]
-        nearest = min(alike, key=_distance)
+    while remaining:
+        fastest = min(remaining, key=lambda item: item.cost or math.inf)
+        near = [item for item in remaining if not _is_faster(fastest, item, errors)]
+        nearest = min(near, key=_distance)
         ordered.append(nearest)
-        rest.remove(nearest)
-    known = iter(ordered)
-    return [next(known) if each.cost else each for each in tier]
+        remaining.remove(nearest)
+    sequence = iter(ordered)
+    return [next(sequence) if item.cost else item for item in tier]
 
 
-def _distance(each: _Priced) -> tuple[bool, int]:
-    is_fine = each.candidate.row.verdict is VerdictKind.OK
-    return not is_fine, sum(step.kind.weight for step in each.candidate.steps)
+def _distance(item: _Priced) -> tuple[bool, int]:
+    is_fine = VerdictKind(item.candidate.row.verdict) is VerdictKind.OK
+    return not is_fine, sum(step.kind.weight for step in item.candidate.steps)
 
 
-def _is_faster(one: _Priced, other: _Priced, errors: Sequence[float]) -> bool:
-    times = one.known.time, other.known.time
+def _is_faster(item: _Priced, than: _Priced, errors: Sequence[float]) -> bool:
+    times = item.setting.time, than.setting.time
     if times[0] and times[1]:
         return compare_times(times[0], times[1]) is Faster.FIRST
-    if not one.cost or not other.cost:
+    if not item.cost or not than.cost:
         return False
-    return chance_of_faster(one.cost, other.cost, errors) >= SURE
+    return chance_of_faster(item.cost, than.cost, errors) >= SURE
 
 
 def _expected(
-    each: _Priced,
-    today: Known,
+    item: _Priced,
+    today: KnownSetting,
     now: float | None,
     errors: Sequence[float],
     device: str | None,
     *,
     beside: Sequence[_Priced],
 ) -> ExpectedSpeed | None:
-    if not each.cost or not now:
+    if not item.cost or not now:
         return None
-    is_measured = bool(each.known.time and today.time)
-    error = math.sqrt(2 * statistics.fmean(one * one for one in errors))
+    is_measured = bool(item.setting.time and today.time)
+    error = math.sqrt(2 * statistics.fmean(error * error for error in errors))
     width = 1.0 if is_measured else math.exp(_NINE_TENTHS * error)
-    alike = [
-        other.candidate.change
-        for other in beside
-        if other is not each
-        and other.candidate.is_for_today is each.candidate.is_for_today
-        and other.cost
-        and not (_is_faster(each, other, errors) or _is_faster(other, each, errors))
+    close = [
+        neighbour.candidate.change
+        for neighbour in beside
+        if neighbour is not item
+        and neighbour.candidate.is_for_today is item.candidate.is_for_today
+        and neighbour.cost
+        and not (_is_faster(item, neighbour, errors) or _is_faster(neighbour, item, errors))
     ]
     return ExpectedSpeed(
-        times=now / each.cost,
-        least=now / each.cost / width,
-        most=now / each.cost * width,
+        times=now / item.cost,
+        least=now / item.cost / width,
+        most=now / item.cost * width,
         device=device if is_measured else None,
-        not_apart=tuple(alike),
+        not_apart=tuple(close),
     )

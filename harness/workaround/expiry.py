@@ -7,7 +7,6 @@ that was run, else the newest: it is what a user would be on next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -26,79 +25,55 @@ from harness.values.verdict import VerdictKind
 _WORSE = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expired:
-    """A workaround that a run shows no need of: all of it, or only the configs it leaves out."""
-
-    kept: KeptWorkaround
-    what: str
-    triton: str | None
-    tool: str
-
-    @property
-    def words(self) -> str:
-        """As the nightly diff says it."""
-        was = self.kept.baseline
-        compiler = f"{compiler_name(was.compiler, self.triton)}, " if self.triton else ""
-        tools = f"{compiler}{self.tool}"
-        return (
-            f"workaround no longer needed: {was.kernel} on {was.target}: {self.what} with {tools} "
-            f"(found for {was.compiler_name}, {was.tool}: {self.kept.change})"
-        )
-
-
-def is_about(kept: KeptWorkaround, facts: Facts) -> bool:
+def is_about(workaround: KeptWorkaround, facts: Facts) -> bool:
     """Whether a result is of the kernel, launch and GPU that a workaround is for."""
-    home = kept.baseline
+    home = workaround.baseline
     return (facts.kernel, facts.launch, facts.target) == (home.kernel, home.launch, home.target)
 
 
-def to_run(kept: KeptWorkaround) -> Extra:
+def to_run(workaround: KeptWorkaround) -> Extra:
     """The launch that it is for, with all its configs, as one more entry of a matrix."""
-    home = kept.baseline
+    home = workaround.baseline
     return Extra(
         kernel=home.kernel,
         launch=LaunchLabel.parse(home.launch).name,
-        set=kept.overrides,
+        set=workaround.overrides,
         targets=(Target.parse(home.target),),
     )
 
 
-def to_retest(kept: KeptWorkaround) -> tuple[Extra, ...]:
+def to_retest(workaround: KeptWorkaround) -> tuple[Extra, ...]:
     """The workaround itself, as one more entry of a matrix; nothing where its setting is not kept.
 
     It is compiled with the Triton and the ptxas that it names, or with those of the matrix.
     """
-    setting = kept.setting
+    setting, home = workaround.setting, workaround.baseline
     if setting is None:
         return ()
-    variant = MatrixVariant(config=Config.of(setting.config), options=setting.options)
-    extra = to_run(replace(kept, overrides=setting.overrides))
-    home = kept.baseline
     compiler = ToolChoice(kind=home.compiler or PTX, spec=setting.triton or "")
     assembler = ToolChoice(kind=home.assembler, spec=setting.ptxas or "")
     return (
         replace(
-            extra,
-            variant=variant,
+            to_run(replace(workaround, overrides=setting.overrides)),
+            variant=MatrixVariant(config=Config.of(setting.config), options=setting.options),
             compiler=compiler if compiler.spec else None,
             assembler=assembler if assembler.spec else None,
         ),
     )
 
 
-def broken(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
+def broken(workarounds: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
     """Those that no longer do what they were found to do, in words; `facts` are of one run.
 
     What counts is the newest toolchain that could tell, as for `expired`.
     """
     facts = list(facts)
-    return [words for each in kept if (words := _broken(each, facts))]
+    return [words for workaround in workarounds if (words := _broken(workaround, facts))]
 
 
-def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
-    was = kept.proof
-    if not kept.setting or was is None:
+def _broken(workaround: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
+    was = workaround.proof
+    if not workaround.setting or was is None:
         return None
     own = [fact for fact in facts if _tells(fact) and _place(fact) == _place(was)]
     newest = _newest_toolchain(own, [dict(was.config)])
@@ -111,8 +86,8 @@ def _broken(kept: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
         return None
     tools = f"{now.compiler_name}, {now.tool}" if now.compiler else now.tool
     return (
-        f"workaround no longer works: {was.kernel} on {was.target}: {kept.change}: {now.verdict} "
-        f"with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, "
+        f"workaround no longer works: {was.kernel} on {was.target}: {workaround.change}: "
+        f"{now.verdict} with {tools}: {now.reason} (it was {was.verdict} with {was.compiler_name}, "
         f"{was.tool}, {before:,} B of spill stores)"
     )
 
@@ -127,50 +102,57 @@ def _tells(fact: Facts) -> bool:
     return not fact.verdict.tells_nothing
 
 
-def is_known(kept: Iterable[KeptWorkaround], facts: Facts) -> bool:
+def is_known(workarounds: Iterable[KeptWorkaround], facts: Facts) -> bool:
     """Whether one of them is for this very config: that it fails is not a surprise."""
     config = _key(facts.config)
     return any(
-        is_about(each, facts)
-        and config in {_key(own) for own in (each.baseline.config, *each.left_out)}
-        for each in kept
+        is_about(workaround, facts)
+        and config in {_key(own) for own in (workaround.baseline.config, *workaround.left_out)}
+        for workaround in workarounds
     )
 
 
-def expired(kept: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[Expired]:
-    """Those that are no longer needed, in their order; `facts` are the results of one run."""
+def expired(workarounds: Sequence[KeptWorkaround], facts: Iterable[Facts]) -> list[str]:
+    """Those that are no longer needed, in words: all of one, or only the configs it leaves out."""
     facts = list(facts)
-    return [found for each in kept if (found := _expired(each, facts))]
+    return [words for workaround in workarounds if (words := _expired(workaround, facts))]
 
 
-def _expired(kept: KeptWorkaround, facts: Sequence[Facts]) -> Expired | None:
-    own = [fact for fact in facts if _tells(fact) and is_about(kept, fact)]
-    newest = _newest_toolchain(own, [kept.baseline.config, *kept.left_out])
+def _expired(workaround: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
+    was = workaround.baseline
+    own = [fact for fact in facts if _tells(fact) and is_about(workaround, fact)]
+    newest = _newest_toolchain(own, [was.config, *workaround.left_out])
     if newest is None:
         return None
     by_config = {_key(fact.config): fact for fact in newest}
-    home = by_config.get(_key(kept.baseline.config))
-    others = [by_config.get(_key(config)) for config in kept.left_out]
-    all_compile = all(each and each.verdict.compiles for each in others)
-    tools = newest[0]
-    if home and home.verdict is VerdictKind.OK and all_compile:
-        what = "it is ok"
+    home = by_config.get(_key(was.config))
+    others = [by_config.get(_key(config)) for config in workaround.left_out]
+    all_compile = all(fact and VerdictKind(fact.verdict).compiles for fact in others)
+    if home and home.verdict == VerdictKind.OK.value and all_compile:
+        reason = "it is ok"
     elif others and all_compile:
-        what = f"all {len(others)} configs that the patch leaves out compile"
+        reason = f"all {len(others)} configs that the patch leaves out compile"
     else:
         return None
-    return Expired(kept=kept, what=what, triton=tools.compiler_version, tool=tools.tool)
+    version = newest[0].compiler_version
+    compiler = f"{compiler_name(was.compiler, version)}, " if version else ""
+    return (
+        f"workaround no longer needed: {was.kernel} on {was.target}: {reason} with {compiler}"
+        f"{newest[0].tool} (found for {was.compiler_name}, {was.tool}: {workaround.change})"
+    )
 
 
 def _newest_toolchain(
-    facts: Sequence[Facts], wanted: Sequence[dict[str, Scalar]]
+    facts: Sequence[Facts], configs: Sequence[dict[str, Scalar]]
 ) -> list[Facts] | None:
-    keys = {_key(config) for config in wanted}
+    keys = {_key(config) for config in configs}
     groups: dict[tuple[str | None, str | None, str | None, bool], list[Facts]] = {}
     for fact in facts:
         tools = (fact.compiler_version, fact.ptxas, fact.ptxas_origin, fact.frozen)
         groups.setdefault(tools, []).append(fact)
-    having = [tools for tools, found in groups.items() if keys & {_key(f.config) for f in found}]
+    having = [
+        tools for tools, results in groups.items() if keys & {_key(f.config) for f in results}
+    ]
     if not having:
         return None
     having.sort(key=lambda tools: toolchain_order(*tools[:3]))

@@ -107,8 +107,8 @@ async def find_workarounds(
             raise InfrastructureError(
                 f"{options.budget:.0f} s (--budget) are over, and your configs are not compiled yet"
             ) from None
-        trials.end = started + options.budget
-        home = trials.done[trials.origin.setting.key]
+        trials.stop_at = started + options.budget
+        home = trials.start
         survivor = best_of(trials.origin, _pairs(listed))
         report = WorkaroundReport(
             baseline=home.row,
@@ -119,7 +119,7 @@ async def find_workarounds(
         if report.is_needed:
             search = _Search(trials, plan, listed, options, started)
             report, pack = await search.improved(report, how.command)
-    report = replace(report, tried=len(trials.done), seconds=time.monotonic() - started)
+    report = replace(report, tried=len(trials.results), seconds=time.monotonic() - started)
     if not report.is_needed:
         return replace(report, survivor=home.row)
     if not options.run:
@@ -180,9 +180,9 @@ async def _begin(
         patience=max(_LEAST_PATIENCE, _PATIENCE * max(row.seconds or 0 for row in rows)),
     )
     for cell, result in zip(plan.cells, evaluated, strict=True):
-        attempt = Attempt(setting=Setting(config=cell.cell.config), cell=cell, done=result)
-        trials.done.setdefault(attempt.setting.key, attempt)
-    listed = list(trials.done.values())
+        attempt = Attempt(setting=Setting(config=cell.cell.config), cell=cell, evaluated=result)
+        trials.results.setdefault(attempt.setting.key, attempt)
+    listed = list(trials.results.values())
     counts = Counter(attempt.row.verdict for attempt in listed)
     words = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     tell(f"the list as it is: {words}")
@@ -231,7 +231,7 @@ class _Search:
     ) -> tuple[WorkaroundReport, str | None]:
         """The report with what was found; and the name of the pack, where one was written."""
         trials, options = self.trials, self.options
-        home = trials.done[trials.origin.setting.key]
+        home = trials.start
         kinds = [kind for kind in options.kinds if not options.run or kind in EXECUTED_KINDS]
         settings = [attempt.setting for attempt in self.listed]
         is_complete = await explore(
@@ -240,14 +240,14 @@ class _Search:
         trials.bench.deadline = self._at(_REFINE)
         chosen = await self._refined()
         trials.bench.deadline = self._at(_PROVE)
-        trials.tell(f"proving {len(chosen)} of {len(trials.done)} that were tried")
+        trials.tell(f"proving {len(chosen)} of {len(trials.results)} that were tried")
         candidates, notes = await self._proved(chosen)
         notes = [*self.plan.notes, *notes]
         pack = None
         if options.gpu:
             trials.bench.deadline = None
             cells = [
-                (trials.done[candidate.setting.key].cell, candidate) for candidate in candidates
+                (trials.results[candidate.setting.key].cell, candidate) for candidate in candidates
             ]
             measured = await measure_candidates(
                 trials.bench, options.gpu, (home.cell, home.row), cells, command, trials.tell
@@ -293,12 +293,12 @@ class _Search:
             if len(several) > 1
         )
         again = choose(trials.origin, trials.pairs(), own, at_most=at_most)
-        shown = [trials.done[setting.key] for setting, _ in again]
+        shown = [trials.results[setting.key] for setting, _ in again]
         if self.options.gpu:
             # Figures do not tell what options of ptxas alone cost; a GPU does.
             shown += [
                 attempt
-                for attempt in trials.done.values()
+                for attempt in trials.results.values()
                 if attempt not in shown
                 and {step.kind for step in trials.steps(attempt.setting)} == {SettingKind.FLAGS}
                 and attempt.row.verdict.compiles
@@ -308,7 +308,7 @@ class _Search:
     async def _proved(self, chosen: Sequence[Attempt]) -> tuple[list[Candidate], list[str]]:
         trials = self.trials
         judge = Judge(trials=trials, until=self._at(_ASK))
-        home = trials.done[trials.origin.setting.key]
+        home = trials.start
         own = {*self.plan.configs, *(attempt.setting.config for attempt in self.listed)}
         notes: list[str] = []
         candidates: list[tuple[Candidate, Attempt]] = []
@@ -350,7 +350,7 @@ class _Search:
                 paste=paste_lines(steps, proof, is_listed=is_listed),
             )
             candidates.append((candidate, proof))
-        candidates.sort(key=lambda one: rank_key(trials.origin, one[0].setting, one[0].row))
+        candidates.sort(key=lambda pair: rank_key(trials.origin, pair[0].setting, pair[0].row))
         return in_order_of_time(trials.bench, home, candidates), notes
 
     async def _prove(self, setting: Setting) -> Attempt | str:

@@ -57,7 +57,7 @@ class Judge:
         if key not in self._known:
             try:
                 departure = self._operation(setting, launch) if launch else self._tile(setting)
-                self._known[key] = await until(self.trials.end, departure)
+                self._known[key] = await until(self.trials.stop_at, departure)
             except TimeIsUpError:
                 self._known[key] = _not_checked("the time was up (--budget)")
             except TriageError as error:
@@ -76,56 +76,57 @@ class Judge:
         spec = next((s for s in repro.launches if operation.launch in (None, s.name)), None)
         missing = [step.name for step in launch if spec is None or not _has(spec, step.name)]
         if spec is None or missing:
-            what = missing[0] if spec else f"launch {operation.launch}"
-            return _not_checked(f"the operation {operation.kernel} has no {what}")
+            missing_name = missing[0] if spec else f"launch {operation.launch}"
+            return _not_checked(f"the operation {operation.kernel} has no {missing_name}")
         small = dict(operation.parameters)
         original = fetch_launch_code(repro, spec, {**small, **{s.name: s.before for s in launch}})
         changed = fetch_launch_code(repro, spec, {**small, **{s.name: s.after for s in launch}})
         record = self._record()
         configs = [self.trials.origin.setting.config, setting.config]
         triton = self._triton()
-        [found] = await interpreter_for(triton).compare_variants(
+        [comparison] = await interpreter_for(triton).compare_variants(
             self._bench(),
             original.with_configs(record.kernel, [configs[0].as_dict()]),
             [changed.with_configs(record.kernel, [configs[1].as_dict()])],
             target=self.trials.target,
             compiler=triton,
         )
-        if found.error:
-            return _not_checked(f"the interpreter fails: {found.error}")
+        if comparison.error:
+            return _not_checked(f"the interpreter fails: {comparison.error}")
         sizes = ", ".join(f"{name} {value}" for name, value in small.items())
         apart = ""
-        if found.stable_max_rel is not None and found.allowed is not None:
-            apart = (
-                f", {found.stable_max_rel:.2g} apart where rounding explains {found.allowed:.2g}"
-            )
+        if comparison.stable_max_rel is not None and comparison.allowed is not None:
+            error, allowed = comparison.stable_max_rel, comparison.allowed
+            apart = f", {error:.2g} apart where rounding explains {allowed:.2g}"
         label = (
             f"{operation.kernel}, launch {operation.launch}"
             if operation.launch
             else operation.kernel
         )
-        verdict = "differ" if found.differs else "agree"
+        verdict = "differ" if comparison.differs else "agree"
         reason = (
             f"all results of the operation ({label}) {verdict} with and without the change{apart}; "
             f"on a small input ({sizes})"
         )
-        return _interpreted(found, reason, differs=found.differs)
+        return _interpreted(comparison, reason, differs=comparison.differs)
 
     async def _tile(self, setting: Setting) -> Numerics:
         record, triton = self._record(), self._triton()
         configs = [self.trials.origin.setting.config.as_dict(), setting.config.as_dict()]
-        found = await interpreter_for(triton).compare_configs(
+        comparison = await interpreter_for(triton).compare_configs(
             self._bench(),
             self._small().with_configs(record.kernel, configs),
             kernels=[record.kernel],
             target=self.trials.target,
             compiler=triton,
         )
-        if found.error:
-            return _not_checked(f"the small launch raised {found.error.type}")
-        if record.kernel in found.skipped:
-            return _not_checked(f"the interpreter cannot run it: {found.skipped[record.kernel]}")
-        for finding in found.findings:
+        if comparison.error:
+            return _not_checked(f"the small launch raised {comparison.error.type}")
+        if record.kernel in comparison.skipped:
+            return _not_checked(
+                f"the interpreter cannot run it: {comparison.skipped[record.kernel]}"
+            )
+        for finding in comparison.findings:
             for variant in finding.variants:
                 if configs[1] not in variant.configs:
                     continue
@@ -133,9 +134,9 @@ class Judge:
                     return _not_checked(variant.error)
                 if variant.suspect:
                     return _not_checked(f"statically suspect: {variant.suspect}")
-                what = _LEVELS[finding.level]
-                said = f"{variant.tensor} differs" if variant.group else f"{what} agrees"
-                reason = f"against the user's config, on a small input: {said}"
+                level = _LEVELS[finding.level]
+                result = f"{variant.tensor} differs" if variant.group else f"{level} agrees"
+                reason = f"against the user's config, on a small input: {result}"
                 return _interpreted(variant, reason, differs=bool(variant.group))
         return _not_checked("the reduced launch does not reach it, or prunes it away")
 

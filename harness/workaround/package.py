@@ -76,16 +76,18 @@ def count_functions(
     unread: list[str] = []
     for file, text in texts.items():
         try:
-            written.update(((file, each.name), each) for each in written_functions(text))
+            written.update(
+                ((file, function.name), function) for function in written_functions(text)
+            )
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             unread.append(file)
     names: dict[str, set[tuple[str, str]]] = {}
-    for place, each in written.items():
-        for name in each.names:
+    for place, function in written.items():
+        for name in function.names:
             names.setdefault(name, set()).add(place)
-    left = [place for place in written if place not in launched]
-    mentioned = [place for place in left if names.get(place[1], set()) - {place}]
-    unreached = [place for place in left if place not in set(mentioned)]
+    idle = [place for place in written if place not in launched]
+    mentioned = [place for place in idle if names.get(place[1], set()) - {place}]
+    unreached = [place for place in idle if place not in set(mentioned)]
     return FunctionCount(
         launched=tuple(place for place in written if place in launched),
         mentioned=tuple(mentioned),
@@ -174,11 +176,11 @@ def tuning_lists(
         captured: the launch of each cell, by its name.
         files: the place of each captured file below the package's folder.
     """
-    found: dict[object, TuningList] = {}
+    lists: dict[object, TuningList] = {}
     for group in group_rows(rows):
         records = [captured[row.cell] for row in group]
         first, keys = records[0], frozenset(record.key for record in records)
-        one = TuningList(
+        tuning = TuningList(
             kernel=first.kernel,
             name=group[0].kernel,
             file=files[first.file],
@@ -188,9 +190,9 @@ def tuning_lists(
         )
         row = group[0]
         same = (keys, row.target, row.compiler_version, row.ptxas, row.ptxas_origin, row.frozen)
-        known = found.get(same)
-        found[same] = replace(known, also=(*known.also, one.launch)) if known else one
-    return list(found.values())
+        earlier = lists.get(same)
+        lists[same] = replace(earlier, also=(*earlier.also, tuning.launch)) if earlier else tuning
+    return list(lists.values())
 
 
 # What `triage package` finds, as values.
@@ -240,12 +242,12 @@ class PackageReport:
     def losing(self) -> tuple[tuple[TuningList, Pruning | None], ...]:
         """The lists of which all, or most, is lost: the most first."""
         order = (Loss.ALL, Loss.MOST)
-        return tuple(each for loss in order for each in self.lists if each[0].loss is loss)
+        return tuple(pair for loss in order for pair in self.lists if pair[0].loss is loss)
 
     @property
     def is_incomplete(self) -> bool:
         """Whether something could not be determined: a launch, or a config."""
-        return bool(self.compiled.failures) or any(one.unknown for one, _ in self.lists)
+        return bool(self.compiled.failures) or any(tuning.unknown for tuning, _ in self.lists)
 
 
 # What is left of a package's tuning lists, for people and as a document.
@@ -267,15 +269,18 @@ def package_said(report: PackageReport) -> list[Block]:
         say(f"{pin.package} {pin.version}, sha256 {pin.sha256}, {origin}", Tone.HEAD),
         BLANK,
     ]
-    if any(one.lost or one.unknown for one, _ in report.lists):
+    if any(tuning.lost or tuning.unknown for tuning, _ in report.lists):
         blocks += [_grid(report), BLANK]
-    for one, pruning in report.losing:
-        blocks += [*_list_said(one, pruning, report.surroundings), BLANK]
+    for tuning, pruning in report.losing:
+        blocks += [*_list_said(tuning, pruning, report.surroundings), BLANK]
     some = [
-        say(f"  {one.kernel} ({one.launch}, {one.rows[0].compiler_name}) on {one.target}: {reason}")
-        for one, _ in report.lists
-        if one.loss is Loss.SOME
-        for reason in _reasons(one)
+        say(
+            f"  {tuning.kernel} ({tuning.launch}, {tuning.rows[0].compiler_name}) "
+            f"on {tuning.target}: {reason}"
+        )
+        for tuning, _ in report.lists
+        if tuning.loss is Loss.SOME
+        for reason in _reasons(tuning)
     ]
     if some:
         blocks += [say("Why lists lose some of their configs", Tone.HEAD), *some, BLANK]
@@ -283,15 +288,17 @@ def package_said(report: PackageReport) -> list[Block]:
 
 
 def _grid(report: PackageReport) -> SaidGrid:
-    targets = list(dict.fromkeys(one.target for one, _ in report.lists))
+    targets = list(dict.fromkeys(tuning.target for tuning, _ in report.lists))
     lines: dict[tuple[str, str, str], dict[str, TuningList]] = {}
-    for one, _ in report.lists:
-        launch = f"{one.launch} (and {len(one.also)} more)" if one.also else one.launch
-        lines.setdefault((one.kernel, launch, one.rows[0].compiler_name), {})[one.target] = one
+    for tuning, _ in report.lists:
+        launch = f"{tuning.launch} (and {len(tuning.also)} more)" if tuning.also else tuning.launch
+        lines.setdefault((tuning.kernel, launch, tuning.rows[0].compiler_name), {})[
+            tuning.target
+        ] = tuning
     rows = [
-        (*map(say, place), *(_cell(found.get(target)) for target in targets))
-        for place, found in lines.items()
-        if any(one.lost or one.unknown for one in found.values())
+        (*map(say, place), *(_cell(by_target.get(target)) for target in targets))
+        for place, by_target in lines.items()
+        if any(tuning.lost or tuning.unknown for tuning in by_target.values())
     ]
     columns = (
         GridColumn(title="kernel", folds=True),
@@ -302,36 +309,36 @@ def _grid(report: PackageReport) -> SaidGrid:
     return SaidGrid(columns=columns, rows=tuple(rows))
 
 
-def _cell(one: TuningList | None) -> SaidLine:
-    if one is None:
+def _cell(tuning: TuningList | None) -> SaidLine:
+    if tuning is None:
         return say("not reached", Tone.FAINT)
-    total, lost, unknown = len(one.rows), len(one.lost), len(one.unknown)
-    said = say(f"{total} kept", Tone.GOOD)
+    total, lost, unknown = len(tuning.rows), len(tuning.lost), len(tuning.unknown)
+    cell = say(f"{total} kept", Tone.GOOD)
     if lost:
         words = f"{lost} of {total} lost"
         if lost == total:
             words = f"all {total} lost" if total > 1 else "lost"
-        said = say(words, Tone.BAD if one.loss in _GRAVE else Tone.POOR)
+        cell = say(words, Tone.BAD if tuning.loss in _GRAVE else Tone.POOR)
     if not unknown:
-        return said
+        return cell
     more = say(f"{unknown} of {total} not known", Tone.FAINT)
-    return more if unknown == total else said + say(", ") + more
+    return more if unknown == total else cell + say(", ") + more
 
 
 def _list_said(
-    one: TuningList, pruning: Pruning | None, surroundings: tuple[str, ...]
+    tuning: TuningList, pruning: Pruning | None, surroundings: tuple[str, ...]
 ) -> list[Block]:
-    total = len(one.rows)
-    how_much = f"all {total}" if one.loss is Loss.ALL else f"{len(one.lost)} of {total}"
-    said = f"{how_much} configs are lost" if total > 1 else "its only config is lost"
-    head = f"{one.kernel} ({one.file}), {one.launch}, on {one.target}: {said}"
+    total = len(tuning.rows)
+    how_much = f"all {total}" if tuning.loss is Loss.ALL else f"{len(tuning.lost)} of {total}"
+    loss = f"{how_much} configs are lost" if total > 1 else "its only config is lost"
+    head = f"{tuning.kernel} ({tuning.file}), {tuning.launch}, on {tuning.target}: {loss}"
     blocks: list[Block] = [say(head, Tone.HEAD)]
-    blocks += [say(f"  {words}") for words in _reasons(one)]
+    blocks += [say(f"  {words}") for words in _reasons(tuning)]
     if pruning is None:
         return blocks
     if pruning.source is None:
-        is_named = ".py@" not in one.name  # of a file, `--kernel` would take what is installed
-        command = _workaround(one, surroundings) if not one.works and is_named else ""
+        is_named = ".py@" not in tuning.name  # of a file, `--kernel` would take what is installed
+        command = _workaround(tuning, surroundings) if not tuning.works and is_named else ""
         command = f"; to look for one: {command}" if command else ""
         return [*blocks, say(f"  No pruning function: {pruning.why_none}{command}")]
     blocks.append(
@@ -340,26 +347,28 @@ def _list_said(
     return [*blocks, *(say(f"    {line}".rstrip()) for line in pruning.source.splitlines())]
 
 
-def _reasons(one: TuningList) -> list[str]:
+def _reasons(tuning: TuningList) -> list[str]:
     return [
         f"{len(fate.rows)} {fate.verdict.value}"
         f"{f' ({fate.where})' if fate.where else ''}: {fate.reason}"
-        for fate in survivors(one.rows).fates
+        for fate in survivors(tuning.rows).fates
         if not fate.verdict.compiles
     ]
 
 
-def _workaround(one: TuningList, surroundings: tuple[str, ...]) -> str:
-    words = replace(words_of(one.rows[0]), kernel=one.name, config="", surroundings=surroundings)
+def _workaround(tuning: TuningList, surroundings: tuple[str, ...]) -> str:
+    words = replace(
+        words_of(tuning.rows[0]), kernel=tuning.name, config="", surroundings=surroundings
+    )
     return spell_command("workaround", words)
 
 
 def _counts(report: PackageReport) -> list[str]:
-    lists = [one for one, _ in report.lists]
-    losses = Counter(one.loss for one in lists)
-    targets = len({one.target for one in lists})
-    configs = sum(len(one.rows) for one in lists)
-    kernels = len({(one.file, one.kernel) for one in lists})
+    lists = [tuning for tuning, _ in report.lists]
+    losses = Counter(tuning.loss for tuning in lists)
+    targets = len({tuning.target for tuning in lists})
+    configs = sum(len(tuning.rows) for tuning in lists)
+    kernels = len({(tuning.file, tuning.kernel) for tuning in lists})
     words = {
         Loss.ALL: "lose all configs",
         Loss.MOST: "lose most",
@@ -367,13 +376,13 @@ def _counts(report: PackageReport) -> list[str]:
         Loss.NONE: "lose none",
         Loss.UNKNOWN: "could not be determined",
     }
-    found = ", ".join(f"{losses[loss]} {said}" for loss, said in words.items() if losses[loss])
+    by_loss = ", ".join(f"{losses[loss]} {text}" for loss, text in words.items() if losses[loss])
     count = report.functions
     launches = len(report.reached.launches)
     lines = [
         (
             f"{plural(kernels, 'kernel')}, {plural(len(lists), 'tuning list')} on "
-            f"{plural(targets, 'target')}, {plural(configs, 'config')}: {found}. "
+            f"{plural(targets, 'target')}, {plural(configs, 'config')}: {by_loss}. "
             f"Launched by {plural(launches, 'launch function')}."
         ),
         (
@@ -401,7 +410,7 @@ def package_document(report: PackageReport) -> dict[str, Any]:
         "sha256": reached.pin.sha256,
         "is_pinned": reached.is_pinned,
         "evidence": "compiled",
-        "lists": [_list_document(one, pruning) for one, pruning in report.lists],
+        "lists": [_list_document(tuning, pruning) for tuning, pruning in report.lists],
         "functions": {
             "total": count.total,
             "launched": len(count.launched),
@@ -417,26 +426,26 @@ def package_document(report: PackageReport) -> dict[str, Any]:
     }
 
 
-def _list_document(one: TuningList, pruning: Pruning | None) -> dict[str, Any]:
-    row = one.rows[0]
+def _list_document(tuning: TuningList, pruning: Pruning | None) -> dict[str, Any]:
+    row = tuning.rows[0]
     return {
-        "function": one.kernel,
-        "file": one.file,
-        "kernel": one.name,
+        "function": tuning.kernel,
+        "file": tuning.file,
+        "kernel": tuning.name,
         "launch": row.launch,
-        "also": one.also,
-        "target": one.target,
+        "also": tuning.also,
+        "target": tuning.target,
         "compiler": row.compiler,
         "compiler_version": row.compiler_version,
         "assembler": row.assembler,
         "ptxas": row.ptxas,
-        "loss": one.loss.value,
-        "configs": len(one.rows),
-        "works": len(one.works),
-        "sick": sum(each.verdict == "sick" for each in one.works),
-        "lost": len(one.lost),
-        "unknown": len(one.unknown),
-        "reasons": _reasons(one),
+        "loss": tuning.loss.value,
+        "configs": len(tuning.rows),
+        "works": len(tuning.works),
+        "sick": sum(config.verdict == "sick" for config in tuning.works),
+        "lost": len(tuning.lost),
+        "unknown": len(tuning.unknown),
+        "reasons": _reasons(tuning),
         "pruning": pruning.source if pruning else None,
         "why_no_pruning": pruning.why_none if pruning and pruning.source is None else None,
     }
@@ -460,12 +469,12 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
         InfrastructureError: the package index does not answer, and its listing is not cached.
     """
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement:
-        found = None
-    if found is None or found.url or found.extras or found.marker:
+        requirement = None
+    if requirement is None or requirement.url or requirement.extras or requirement.marker:
         raise UsageError(f"{text[:80]!r}: write NAME==VERSION, for example fla-core==0.6.0")
-    name, spec = canonicalize_name(found.name), str(found.specifier) or LATEST
+    name, spec = canonicalize_name(requirement.name), str(requirement.specifier) or LATEST
     repros, errors = list_repros()
     mine = [repro for repro in repros if is_of(repro, name)]
     if not mine and not own_files:
@@ -480,7 +489,7 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
     own = pins.get(str(version))
     pin = own or pin_of(name, version)
     launches = [_launch(repro, mine, version, pin) for repro in _first_of_each(mine)]
-    beside = {each.package: each for repro in mine for each in repro.requires}
+    beside = {pin.package: pin for repro in mine for pin in repro.requires}
     launches += [_of_file(file, pin, tuple(beside.values())) for file in own_files]
     return Reached(
         pin=pin,
@@ -495,26 +504,28 @@ def _version(name: str, spec: str, pins: dict[str, Pin]) -> Version:
     exact = exact_version(spec)
     if exact is not None and str(exact) in pins:
         return exact
-    found = releases(name, spec)
-    if len(found) > 1:
+    versions = releases(name, spec)
+    if len(versions) > 1:
         raise UsageError(
-            f"{name}{spec}: {len(found)} releases are meant ({', '.join(map(str, found))}); name "
-            f"one, as {name}=={found[-1]}"
+            f"{name}{spec}: {len(versions)} releases are meant ({', '.join(map(str, versions))}); "
+            f"name one, as {name}=={versions[-1]}"
         )
-    return found[0]
+    return versions[0]
 
 
 def _first_of_each(repros: list[Repro]) -> list[Repro]:
-    found: dict[tuple[str, str], Repro] = {}
+    launches: dict[tuple[str, str], Repro] = {}
     for repro in repros:
         # The others of a repro are there to vary it.
         for launch in repro.launches[:1]:
-            found.setdefault((repro.group, launch.name), structs.replace(repro, launches=(launch,)))
-    return list(found.values())
+            launches.setdefault(
+                (repro.group, launch.name), structs.replace(repro, launches=(launch,))
+            )
+    return list(launches.values())
 
 
 def _launch(repro: Repro, mine: list[Repro], version: Version, pin: Pin) -> Repro:
-    group = [each for each in mine if each.group == repro.group]
+    group = [member for member in mine if member.group == repro.group]
     whole = whole_folder(group, None)
     release = in_release(whole, version, pin)
     return structs.replace(release, launches=repro.launches, version=repro.version)
@@ -527,12 +538,12 @@ def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
     name = f"{repro.name}@{pin.package}=={pin.version}"
     for module in sorted(imported_modules(repro.file)):
         source = KernelSource(pin=pin, module=module)
-        found = structs.replace(repro, name=name, source=source, requires=beside)
+        packaged = structs.replace(repro, name=name, source=source, requires=beside)
         try:
-            import_root(found)
+            import_root(packaged)
         except ConfigurationError:
             continue
-        return found
+        return packaged
     raise UsageError(f"--launch {file}: it imports no module of {pin.package} {pin.version}")
 
 
@@ -588,56 +599,58 @@ async def survey_package(
     mine = _InPackage(folder=folder, at_once=_CELLS_A_WORKER * how.workers)
     compiled = await compile_selections(selections, store, how, progress, mine)
     lists = tuning_lists(compiled.rows, mine.records, mine.files)
-    launched = {(one.file, one.kernel) for one in lists}
+    launched = {(tuning.file, tuning.kernel) for tuning in lists}
     # The Python files of the package; one that is not text counts as empty.
-    found = {}
+    texts = {}
     for path in sorted(folder.rglob("*.py")):
         try:
-            found[path.relative_to(folder.parent).as_posix()] = read_source(path)
+            texts[path.relative_to(folder.parent).as_posix()] = read_source(path)
         except TriageError:
-            found[path.relative_to(folder.parent).as_posix()] = "\0"
+            texts[path.relative_to(folder.parent).as_posix()] = "\0"
     return PackageReport(
         surroundings=selections[0].surroundings,
         reached=reached,
         compiled=compiled,
-        lists=tuple((one, pruning_of(one)) for one in lists),
-        functions=count_functions(found, launched),
+        lists=tuple((tuning, pruning_of(tuning)) for tuning in lists),
+        functions=count_functions(texts, launched),
         elsewhere=tuple(mine.elsewhere),
     )
 
 
-def pruning_of(one: TuningList) -> Pruning | None:
+def pruning_of(tuning: TuningList) -> Pruning | None:
     """What leaves out the configs that fail; None where nothing fails.
 
     It follows from the results of the compiled configs; the pruned kernel itself is not compiled.
     """
     from harness.workaround import patch  # noqa: PLC0415 - libcst: 0.3 s
 
-    if one.loss in (Loss.NONE, Loss.UNKNOWN):
+    if tuning.loss in (Loss.NONE, Loss.UNKNOWN):
         return None
-    row = one.lost[0]
+    row = tuning.lost[0]
     why = ""
-    if not one.record.autotuned:
+    if not tuning.record.autotuned:
         why = "the kernel has no tuner: its launch gives it one config"
-    elif not one.works:
+    elif not tuning.works:
         why = "no config is left that a tuner could choose: it needs another one"
     elif row.compiler is None or not front_end(row.compiler).patches:
         why = "no way is known to leave out configs of this language"
-    elif row.ptxas_origin != BUNDLED and any(each.stage == Stage.CUBIN.value for each in one.lost):
+    elif row.ptxas_origin != BUNDLED and any(
+        each.stage == Stage.CUBIN.value for each in tuning.lost
+    ):
         why = f"{row.tool} fails, which a tuner cannot tell from the bundled one"
     if why:
         return Pruning(source=None, why_none=why)
     try:
-        key = patch.find_tuner(read_source(Path(one.record.file)), one.kernel).key
+        key = patch.find_tuner(read_source(Path(tuning.record.file)), tuning.kernel).key
     except (patch.PatchError, TriageError) as error:
-        return Pruning(source=None, why_none=f"{one.file}: {error}")
-    fails = tuple(Config.of(row.config) for row in one.lost)
-    works = tuple(Config.of(row.config) for row in (*one.works, *one.unknown))
+        return Pruning(source=None, why_none=f"{tuning.file}: {error}")
+    fails = tuple(Config.of(row.config) for row in tuning.lost)
+    works = tuple(Config.of(row.config) for row in (*tuning.works, *tuning.unknown))
     assert row.compiler_version is not None
     guard = patch.make_guard(
         [patch.GuardedRelease(triton=row.compiler_version, fails=fails, works=works)],
-        capability=Target.parse(one.target).capability,
-        arguments=patch.tuned_arguments(one.record, key),
+        capability=Target.parse(tuning.target).capability,
+        arguments=patch.tuned_arguments(tuning.record, key),
     )
     clauses = guard.clauses if guard else ()
     drops = {config for config in (*fails, *works) if any(c.fails(config) for c in clauses)}
@@ -645,6 +658,6 @@ def pruning_of(one: TuningList) -> Pruning | None:
         why = "nothing tells the configs that fail from those that work"
         return Pruning(source=None, why_none=why)
     source = patch.pruning_source(
-        patch.PRUNING, guard, common_reason(one.lost), imported=("torch", "triton"), wraps=False
+        patch.PRUNING, guard, common_reason(tuning.lost), imported=("torch", "triton"), wraps=False
     )
     return Pruning(source=source, keeps=len(works))

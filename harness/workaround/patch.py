@@ -55,18 +55,18 @@ def make_guard(
     A release between two of them that was not compiled is not covered. A Triton with which no
     config works is left alone: a tuner needs one config at least.
     """
-    ordered = sorted(releases, key=lambda each: Version(each.triton))
+    ordered = sorted(releases, key=lambda release: Version(release.triton))
     clauses: dict[object, Clause] = {}
-    for each in ordered:
-        if not each.fails or not each.works:
+    for release in ordered:
+        if not release.fails or not release.works:
             continue
-        either = _families(each.fails, each.works)
-        same = clauses.get(either)
+        families = _families(release.fails, release.works)
+        same = clauses.get(families)
         before = same.releases if same else ()
-        clauses[either] = Clause(
-            releases=(*before, Version(each.triton).public),
-            either=either,
-            reason=same.reason if same else each.reason,
+        clauses[families] = Clause(
+            releases=(*before, Version(release.triton).public),
+            either=families,
+            reason=same.reason if same else release.reason,
         )
     if not clauses:
         return None
@@ -74,7 +74,7 @@ def make_guard(
         capability=divmod(capability, 10),
         arguments=tuple(arguments.items()),
         clauses=tuple(clauses.values()),
-        tested=tuple(each.triton for each in ordered),
+        tested=tuple(release.triton for release in ordered),
     )
 
 
@@ -90,7 +90,7 @@ def _families(
 def _whole(
     config: Config, fails: Sequence[Config], works: Sequence[Config]
 ) -> list[tuple[str, Scalar | None]]:
-    names = dict.fromkeys(name for each in (*fails, *works) for name, _ in each.items)
+    names = dict.fromkeys(name for listed in (*fails, *works) for name, _ in listed.items)
     return [(name, config.as_dict().get(name)) for name in names]
 
 
@@ -343,8 +343,8 @@ def _constructor(module: cst.Module, call: cst.Call) -> str:
 def _with_pruning(call: cst.Call, name: str) -> cst.Call:
     own = _argument(call, "prune_configs_by", 2)
     if own is not None:
-        both = cst.Call(func=cst.Name(f"_and{name}"), args=[cst.Arg(own.value)])
-        return _replaced(call, own, own.with_changes(value=both))
+        joined = cst.Call(func=cst.Name(f"_and{name}"), args=[cst.Arg(own.value)])
+        return _replaced(call, own, own.with_changes(value=joined))
     argument = cst.Arg(
         keyword=cst.Name("prune_configs_by"),
         value=cst.parse_expression(f'{{"early_config_prune": {name}}}'),
@@ -355,20 +355,20 @@ def _with_pruning(call: cst.Call, name: str) -> cst.Call:
         return call.with_changes(args=[argument])
     last = call.args[-1]
     has_comma = isinstance(last.comma, cst.Comma)
-    end = (
+    ending = (
         last.comma.whitespace_after
         if isinstance(last.comma, cst.Comma)
         else last.whitespace_after_arg
     )
-    if not isinstance(end, cst.ParenthesizedWhitespace):
+    if not isinstance(ending, cst.ParenthesizedWhitespace):
         behind_last = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
         return _appended(call, last.with_changes(comma=behind_last), argument)
     # A comment behind the last argument stays there; the line that closes the call stays last.
-    closing = cst.ParenthesizedWhitespace(indent=end.indent, last_line=end.last_line)
-    commas = [each.comma for each in call.args[:-1] if isinstance(each.comma, cst.Comma)]
+    closing = cst.ParenthesizedWhitespace(indent=ending.indent, last_line=ending.last_line)
+    commas = [earlier.comma for earlier in call.args[:-1] if isinstance(earlier.comma, cst.Comma)]
     places = [call.whitespace_before_args, *(comma.whitespace_after for comma in commas)]
     wide = [place for place in places if isinstance(place, cst.ParenthesizedWhitespace)]
-    between = end.with_changes(last_line=wide[0].last_line if wide else end.last_line)
+    between = ending.with_changes(last_line=wide[0].last_line if wide else ending.last_line)
     last = last.with_changes(
         comma=cst.Comma(whitespace_after=between), whitespace_after_arg=cst.SimpleWhitespace("")
     )
@@ -380,7 +380,7 @@ def _with_pruning(call: cst.Call, name: str) -> cst.Call:
 
 
 def _replaced(call: cst.Call, old: cst.Arg, new: cst.Arg) -> cst.Call:
-    return call.with_changes(args=[new if each is old else each for each in call.args])
+    return call.with_changes(args=[new if argument is old else argument for argument in call.args])
 
 
 def _appended(call: cst.Call, last: cst.Arg, argument: cst.Arg) -> cst.Call:
@@ -402,11 +402,11 @@ def _put_before(function: cst.FunctionDef, statements: Sequence[_Statement]) -> 
 
 
 def _free_name(text: str, name: str) -> str:
-    number, found = 1, name
-    while found in text:
+    number, free = 1, name
+    while free in text:
         number += 1
-        found = f"{name}_{number}"
-    return found
+        free = f"{name}_{number}"
+    return free
 
 
 def _binds(module: cst.Module, name: str) -> bool:
@@ -440,7 +440,7 @@ async def prove_patch(
     """
     folder = trials.bench.hub.new_folder("patched") / "tree"
     try:
-        plan = await until(trials.end, _captured(trials, file, patched, folder))
+        plan = await until(trials.stop_at, _captured(trials, file, patched, folder))
         if plan is None:
             return _unproved("the kernel's file lies outside of the launch's sources")
         if plan.failures:
@@ -450,16 +450,16 @@ async def prove_patch(
             return _unproved("the launch imports the kernel's file from elsewhere")
         # Not for the history: it is another kernel that has the same cells.
         every = asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
-        evaluated = await until(trials.end, every)
+        evaluated = await until(trials.stop_at, every)
     except TimeIsUpError:
         return _unproved("the time is up (--budget)")
     except CaptureError as error:
         raise PatchError(str(error)) from error
     if plan.session:
         await trials.bench.sessions.close(plan.session)
-    rows = tuple(each.row for each in evaluated)
-    left = [row.config for row in rows]
-    missing = [config.label for config in added if config.as_dict() not in left]
+    rows = tuple(result.row for result in evaluated)
+    configs = [row.config for row in rows]
+    missing = [config.label for config in added if config.as_dict() not in configs]
     words = (
         "applied to a copy, imported there and compiled; the tuner then has: "
         f"{survivors(rows).headline}"
@@ -530,7 +530,7 @@ async def make_patch(
     if record is None or trials.home.launch is None or not patches:
         return None, []
     trials.is_time_up = False
-    trials.bench.deadline = trials.end
+    trials.bench.deadline = trials.stop_at
     file = Path(record.file).resolve()
     try:
         text = read_source(file)
@@ -538,7 +538,7 @@ async def make_patch(
     except (PatchError, TriageError) as error:
         return None, [f"no patch: {file.name}: {error}"]
     everything = await trials.attempt(Setting(config=config) for config in plan.configs)
-    failing = [each.row for each in everything if has_failed(each.row)]
+    failing = [attempt.row for attempt in everything if has_failed(attempt.row)]
     add = _worth_adding(trials, candidates, survivor)
     notes: list[str] = []
     guard = None
@@ -558,7 +558,7 @@ async def make_patch(
         patched = patch_tuner(text, record.kernel, guard=guard, because=because, add=add)
     except PatchError as error:
         return None, [*notes, f"no patch: {file.name}: {error}"]
-    trials.bench.deadline = trials.end
+    trials.bench.deadline = trials.stop_at
     trials.tell(f"compiling a copy of {file.name} with the patch")
     try:
         proof, rows, is_proved = await prove_patch(trials, file, patched, add)
@@ -586,7 +586,7 @@ def _is_own_ptxas(trials: Trials, failing: Sequence[Row]) -> bool:
 def _worth_adding(
     trials: Trials, candidates: Sequence[Candidate], survivor: Tried | None
 ) -> list[Config]:
-    found = (
+    configs = (
         candidate.setting.config
         for candidate in candidates
         if not candidate.is_listed
@@ -595,12 +595,12 @@ def _worth_adding(
             survivor is None or is_gain(trials.origin, (candidate.setting, candidate.row), survivor)
         )
     )
-    return list(found)[:1]
+    return list(configs)[:1]
 
 
 def tuned_arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar]:
     """The compile-time arguments by which the tuner tells launches apart, as they were."""
-    found: dict[str, Scalar] = {}
+    values: dict[str, Scalar] = {}
     for argument in record.arguments:
         name, value = argument["name"], argument.get("constexpr")
         if name not in key or name in record.config or not isinstance(value, str):
@@ -610,8 +610,8 @@ def tuned_arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar
         except (ValueError, SyntaxError):
             continue
         if isinstance(read, bool | int | str):
-            found[str(name)] = read
-    return found
+            values[str(name)] = read
+    return values
 
 
 def _name_in_tree(trials: Trials, file: Path) -> str:
@@ -629,21 +629,23 @@ async def _on_tritons(
     """What each minor release makes of the list; as many as there is time for, nearest first."""
     assert trials.home.launch is not None
     own = trials.home.launch.compiler.version
-    tested = [_release(own, {each.setting.config: each.row for each in everything})]
-    early = all(each.row.stage not in _AT_PTXAS for each in everything if has_failed(each.row))
-    configs = [each.setting.config for each in everything]
+    tested = [_release(own, {attempt.setting.config: attempt.row for attempt in everything})]
+    early = all(
+        attempt.row.stage not in _AT_PTXAS for attempt in everything if has_failed(attempt.row)
+    )
+    configs = [attempt.setting.config for attempt in everything]
     few = _representatives(configs) if early else {config: config for config in configs}
     for version in await usable_versions(trials.home.compiler.kind, own) if others else ():
         if trials.is_time_up:
             break
-        asked = dict.fromkeys(few.values())
-        found = {
-            each.setting.config: each.row
-            for each in await trials.attempt(
-                Setting(config=config, triton=version) for config in asked
+        distinct = dict.fromkeys(few.values())
+        by_config = {
+            attempt.setting.config: attempt.row
+            for attempt in await trials.attempt(
+                Setting(config=config, triton=version) for config in distinct
             )
         }
-        rows = {config: found[stands] for config, stands in few.items() if stands in found}
+        rows = {config: by_config[stands] for config, stands in few.items() if stands in by_config}
         at_ptxas = any(has_failed(row) and row.stage in _AT_PTXAS for row in rows.values())
         if len(rows) == len(configs) and not (early and at_ptxas):
             tested.append(_release(version, rows))
@@ -656,11 +658,11 @@ def _representatives(configs: Sequence[Config]) -> dict[Config, Config]:
     That limit is for ptxas: what goes wrong before ptxas does not depend on it.
     """
     first: dict[Config, Config] = {}
-    found = {}
+    chosen = {}
     for config in configs:
         values = {name: value for name, value in config.items if name != "maxnreg"}
-        found[config] = first.setdefault(in_order(values, config), config)
-    return found
+        chosen[config] = first.setdefault(in_order(values, config), config)
+    return chosen
 
 
 def _release(version: str, rows: dict[Config, Row]) -> GuardedRelease:

@@ -227,13 +227,13 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
         ended = " in the time there was (--budget)" if report.is_time_up else ""
         parts.append(say(f"Nothing better was found{ended}.", Tone.HEAD))
     for number, candidate in numbered:
-        known = candidate.numerics
+        numerics = candidate.numerics
         parts += [
             BLANK,
             say(f"{number}. {candidate.change}", Tone.HEAD),
             *(say(f"   {line}") for line in candidate.explanation),
             *(say(f"   {line}", Tone.FAINT) for line in _expected(candidate)),
-            say(f"   {known.known.value}: {known.reason}", Tone.FAINT),
+            say(f"   {numerics.known.value}: {numerics.reason}", Tone.FAINT),
             *(say(f"     {line}", Tone.NOTE) for line in candidate.paste),
         ]
     if report.patch:
@@ -257,8 +257,8 @@ def _grid(
     ]
     rows = list(before)
     for number, candidate in candidates:
-        known = candidate.numerics.known
-        word = say(known.value, _TONES.get(known, Tone.PLAIN))
+        equivalence = candidate.numerics.known
+        word = say(equivalence.value, _TONES.get(equivalence, Tone.PLAIN))
         times = _times(report, candidate.row, candidate)
         rows.append(_line(str(number), candidate.change, candidate.row, word, times))
     return SaidGrid(columns=tuple(columns), rows=tuple(rows))
@@ -273,20 +273,20 @@ def _timed(report: WorkaroundReport) -> tuple[str, ...]:
     return ("ms", "faster") if any(row.time_ms for row in rows) else ()
 
 
-def _times(report: WorkaroundReport, row: Row, each: Candidate | None) -> list[str]:
-    expected = each.expected if each else None
+def _times(report: WorkaroundReport, row: Row, candidate: Candidate | None) -> list[str]:
+    expected = candidate.expected if candidate else None
     words = f"{expected.times:.1f}x" if expected else "-"
     if not _timed(report):
         return [words]
-    found = each.speedup if each else None
-    faster = f"{found.times:.2f}x" if found and found.times else "-"
-    if found and found.is_ambiguous:
+    speedup = candidate.speedup if candidate else None
+    faster = f"{speedup.times:.2f}x" if speedup and speedup.times else "-"
+    if speedup and speedup.is_ambiguous:
         faster += " ambiguous"
     return [f"{row.time_ms.median:.3f}" if row.time_ms else "-", faster, words]
 
 
 def _line(
-    rank: str, change: str, row: Row, known: SaidLine, times: Sequence[str]
+    rank: str, change: str, row: Row, numerics: SaidLine, times: Sequence[str]
 ) -> tuple[SaidLine, ...]:
     spilled = spill_bytes_per_block(row)
     numbers = (
@@ -296,20 +296,27 @@ def _line(
         figure(row.shared),
         "-" if row.occupancy is None else f"{row.occupancy:.1%}",
     )
-    return (say(rank), say(change), verdict_said(row.verdict), known, *map(say, (*times, *numbers)))
+    return (
+        say(rank),
+        say(change),
+        verdict_said(row.verdict),
+        numerics,
+        *map(say, (*times, *numbers)),
+    )
 
 
 def _expected(candidate: Candidate) -> list[str]:
-    found = candidate.expected
-    if found is None:
+    expected = candidate.expected
+    if expected is None:
         return []
-    if found.device:
-        return [f"measured before on {found.device}: {found.times:.2f} times as fast"]
-    words = f"expected: {found.times:.1f} times as fast ({found.least:.1f} to {found.most:.1f})"
+    if expected.device:
+        return [f"measured before on {expected.device}: {expected.times:.2f} times as fast"]
+    span = f"{expected.least:.1f} to {expected.most:.1f}"
+    words = f"expected: {expected.times:.1f} times as fast ({span})"
     if lowers_optimisation(candidate.setting.flags):
         words += ", by weights from code that is fully optimised"
-    if found.not_apart:
-        words += f"; may be faster or slower than: {'; '.join(found.not_apart)}"
+    if expected.not_apart:
+        words += f"; may be faster or slower than: {'; '.join(expected.not_apart)}"
     return [words]
 
 
@@ -317,7 +324,7 @@ def _patch(patch: Patch) -> list[Block]:
     does = (
         [f"leaves out {plural(len(patch.left_out), 'config')} that fail"] if patch.left_out else []
     )
-    does += [f"adds {each}" for each in patch.added]
+    does += [f"adds {config}" for config in patch.added]
     state = "proved" if patch.is_proved else "NOT proved"
     return [
         BLANK,
@@ -359,7 +366,7 @@ def _guard(guard: Guard | None) -> dict[str, Any] | None:
     if guard is None:
         return None
     ends = [{"first": c.releases[0], "last": c.releases[-1]} for c in guard.clauses]
-    clauses = [{**asdict(c), **end} for c, end in zip(guard.clauses, ends, strict=True)]
+    clauses = [{**asdict(c), **span} for c, span in zip(guard.clauses, ends, strict=True)]
     return {**asdict(guard), "clauses": clauses}
 
 

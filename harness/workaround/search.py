@@ -87,8 +87,8 @@ async def explore(
     is_complete = True
     for index, kind in enumerate(order):
         now = time.monotonic()
-        left = sum(_SHARES[other] for other in order[index:])
-        trials.bench.deadline = now + (until - now) * _SHARES[kind] / left
+        shares = sum(_SHARES[later] for later in order[index:])
+        trials.bench.deadline = now + (until - now) * _SHARES[kind] / shares
         trials.is_time_up = False
         await ways[kind]()
         # A parameter of the launch, or another toolchain, may want another config.
@@ -101,23 +101,23 @@ async def explore(
 
 async def _configs(trials: Trials, listed: Sequence[Setting], beside: Sequence[Config]) -> None:
     origin = trials.origin.setting
-    known = [each.config for each in listed]
-    home = trials.done[origin.key]
+    configs = [setting.config for setting in listed]
+    home = trials.results[origin.key]
     await trials.attempt(replace(origin, config=config) for config in beside)
     for start in (home, *_best(trials)[:1]):
-        found = _neighbours(trials, start, known)
-        await trials.attempt(replace(origin, config=config) for config in found)
+        proposals = _neighbours(trials, start, configs)
+        await trials.attempt(replace(origin, config=config) for config in proposals)
 
 
 def _neighbours(
-    trials: Trials, start: Attempt, known: Iterable[Config], *, again: bool = False
+    trials: Trials, start: Attempt, listed: Iterable[Config], *, again: bool = False
 ) -> list[Config]:
     spills = bool(start.row.spill_stores)
     capability = trials.target.capability
     config = start.setting.config
     options = trials.origin.options
     return neighbours(
-        config, known, capability=capability, spills=spills, again=again, options=options
+        config, listed, capability=capability, spills=spills, again=again, options=options
     )
 
 
@@ -140,30 +140,30 @@ async def _climb(trials: Trials, listed: Sequence[Setting]) -> None:
     The configs that the tuner lists are neighbours too: with another parameter of the launch they
     are as new as any.
     """
-    known = [each.config for each in listed]
+    configs = [setting.config for setting in listed]
     for _ in range(_ROUNDS):
         tops = _best_by_place(trials)
         new: list[Setting] = []
         for top in tops:
-            beside = _neighbours(trials, top, known, again=True)
+            beside = _neighbours(trials, top, configs, again=True)
             # A cluster of blocks was tried where the search began.
-            found = [config for config in beside if "num_ctas" not in config.as_dict()]
-            found.sort(key=lambda config: config not in known)
-            new += [replace(top.setting, config=config) for config in found]
+            proposals = [config for config in beside if "num_ctas" not in config.as_dict()]
+            proposals.sort(key=lambda config: config not in configs)
+            new += [replace(top.setting, config=config) for config in proposals]
         await trials.attempt(new)
-        now = [each.setting for each in _best_by_place(trials)]
-        if trials.is_time_up or now == [each.setting for each in tops]:
+        now = [setting.setting for setting in _best_by_place(trials)]
+        if trials.is_time_up or now == [setting.setting for setting in tops]:
             return
 
 
 def _best_by_place(trials: Trials) -> list[Attempt]:
     origin = trials.origin.setting
-    found: dict[object, Attempt] = {}
-    for each in _best(trials):
-        place = (each.setting.launch, each.setting.triton)
-        if place != (origin.launch, origin.triton) and not each.setting.flags:
-            found.setdefault(place, each)
-    return list(found.values())[:_BEAM]
+    by_place: dict[object, Attempt] = {}
+    for attempt in _best(trials):
+        place = (attempt.setting.launch, attempt.setting.triton)
+        if place != (origin.launch, origin.triton) and not attempt.setting.flags:
+            by_place.setdefault(place, attempt)
+    return list(by_place.values())[:_BEAM]
 
 
 async def _flags(trials: Trials) -> None:
@@ -171,10 +171,10 @@ async def _flags(trials: Trials) -> None:
 
     What gained nothing for one is not tried for the next.
     """
-    home = trials.done[trials.origin.setting.key]
+    home = trials.start
     options: Sequence[PtxasOption] | None = None
-    for each in dict.fromkeys((home.setting.key, *(e.setting.key for e in _worth_a_tool(trials)))):
-        start = trials.done[each]
+    for key in dict.fromkeys((home.setting.key, *(e.setting.key for e in _worth_a_tool(trials)))):
+        start = trials.results[key]
         if not start.row.ptxas_flags:
             # It failed before ptxas.
             continue
@@ -208,11 +208,11 @@ async def _ptxas(trials: Trials) -> None:
     versions = newest_of_each_minor(available, back.installed(), besides=own)
     newer = [version for version in versions if Version(version) > Version(own)]
     older = sorted(set(versions) - set(newer), key=Version, reverse=True)
-    for each in _worth_a_tool(trials):
-        await trials.attempt(replace(each.setting, ptxas=v, flags=None) for v in newer)
+    for attempt in _worth_a_tool(trials):
+        await trials.attempt(replace(attempt.setting, ptxas=v, flags=None) for v in newer)
         for index, version in enumerate(older):
-            attempts = await trials.attempt([replace(each.setting, ptxas=version, flags=None)])
-            if not attempts or attempts[0].row.verdict is VerdictKind.UNSUPPORTED:
+            attempts = await trials.attempt([replace(attempt.setting, ptxas=version, flags=None)])
+            if not attempts or attempts[0].row.verdict == VerdictKind.UNSUPPORTED.value:
                 # What is older still knows the GPU, or this PTX, no better.
                 older = older[:index]
                 break
@@ -229,9 +229,9 @@ async def _tritons(trials: Trials, starts: Sequence[Setting]) -> None:
         trials.tell(f"other {title}s are not tried: {error}")
         return
     # What fails today is what another Triton may fix; and it is quick to compile.
-    failing = {each.setting.key for each in trials.done.values() if _fails(each.row)}
+    failing = {attempt.setting.key for attempt in trials.results.values() if _fails(attempt.row)}
     starts = sorted(starts, key=lambda start: start.key not in failing)
-    starts = [*(each.setting for each in _best(trials)[:1]), *starts]
+    starts = [*(attempt.setting for attempt in _best(trials)[:1]), *starts]
     for version in versions:
         if trials.is_time_up:
             return
@@ -249,51 +249,55 @@ async def usable_versions(kind: str, besides: str) -> list[str]:
     """
     front = front_end(kind)
     usable = await asyncio.to_thread(front.available)
-    here = [Version(each.version) for each in front.installed()]
+    here = [Version(compiler.version) for compiler in front.installed()]
     return newest_of_each_minor(usable, here, besides=besides)
 
 
 def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row]]:
-    keys = {each.key for each in listed}
+    keys = {setting.key for setting in listed}
     return [pair for pair in trials.pairs() if pair[0].key in keys]
 
 
 def _best(trials: Trials) -> list[Attempt]:
-    found = [each for each in trials.done.values() if each.row.verdict.compiles]
-    return sorted(found, key=lambda each: rank_key(trials.origin, each.setting, each.row))
+    compiling = [
+        attempt for attempt in trials.results.values() if VerdictKind(attempt.row.verdict).compiles
+    ]
+    return sorted(
+        compiling, key=lambda attempt: rank_key(trials.origin, attempt.setting, attempt.row)
+    )
 
 
 def _worth_a_tool(trials: Trials) -> list[Attempt]:
     """What another ptxas could change: the best of each launch, and a failure of ptxas' own."""
     own = [
-        each
-        for each in trials.done.values()
-        if not (each.setting.ptxas or each.setting.flags or each.setting.triton)
+        attempt
+        for attempt in trials.results.values()
+        if not (attempt.setting.ptxas or attempt.setting.flags or attempt.setting.triton)
     ]
     by_launch: dict[object, Attempt] = {}
-    for each in _best(trials):
-        if any(each is other for other in own):
-            by_launch.setdefault(each.setting.launch, each)
+    for attempt in _best(trials):
+        if any(attempt is untooled for untooled in own):
+            by_launch.setdefault(attempt.setting.launch, attempt)
     beam = list(by_launch.values())[:_BEAM]
     # Where nothing but the cubin was wrong, a ptxas that accepts it is all that it takes.
     failing = _first(own, lambda row: row.stage == Stage.CUBIN.value and _fails(row))
-    return list({each.setting.key: each for each in [*beam, *failing]}.values())
+    return list({attempt.setting.key: attempt for attempt in [*beam, *failing]}.values())
 
 
 def _fails(row: Row) -> bool:
     return not row.verdict.compiles
 
 
-def _first(attempts: Iterable[Attempt], wanted: Callable[[Row], bool]) -> list[Attempt]:
-    return [attempt for attempt in attempts if wanted(attempt.row)][:1]
+def _first(attempts: Iterable[Attempt], condition: Callable[[Row], bool]) -> list[Attempt]:
+    return [attempt for attempt in attempts if condition(attempt.row)][:1]
 
 
 def _learned(store: Store) -> dict[str, list[int]]:
-    found = store.get_evidence(*_LEARNED)
-    if found is None:
+    evidence = store.get_evidence(*_LEARNED)
+    if evidence is None:
         return {}
     try:
-        return msgspec.json.decode(found.body, type=dict[str, list[int]])
+        return msgspec.json.decode(evidence.body, type=dict[str, list[int]])
     except msgspec.MsgspecError:
         return {}
 
@@ -303,26 +307,26 @@ def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
 
     Its options depend on the config that the user has alone: they take no time to try.
     """
-    failing = {SettingKind.FLAGS: [trials.done[trials.origin.setting.key]]}
-    failing[SettingKind.PTXAS] = list(trials.done.values())
+    failing = {SettingKind.FLAGS: [trials.start]}
+    failing[SettingKind.PTXAS] = list(trials.results.values())
     return any(
-        _fails(each.row) and each.row.stage not in (Stage.CUBIN.value, Stage.LAUNCH.value)
-        for each in failing.get(kind, ())
+        _fails(attempt.row) and attempt.row.stage not in (Stage.CUBIN.value, Stage.LAUNCH.value)
+        for attempt in failing.get(kind, ())
     )
 
 
 def _is_vain(learned: dict[str, list[int]], kind: SettingKind) -> bool:
-    tried, helped = learned.get(kind.value, [0, 0])
-    return tried >= _VAIN and not helped
+    attempts, helped = learned.get(kind.value, [0, 0])
+    return attempts >= _VAIN and not helped
 
 
 def _learn(store: Store, trials: Trials) -> None:
     learned = _learned(store)
-    home = trials.done[trials.origin.setting.key]
-    for each in trials.done.values():
-        kinds = {step.kind for step in trials.steps(each.setting)}
-        gained = is_gain(trials.origin, (each.setting, each.row), (home.setting, home.row))
+    home = trials.start
+    for attempt in trials.results.values():
+        kinds = {step.kind for step in trials.steps(attempt.setting)}
+        gained = is_gain(trials.origin, (attempt.setting, attempt.row), (home.setting, home.row))
         for kind in kinds:
-            tried, helped = learned.get(kind.value, [0, 0])
-            learned[kind.value] = [tried + 1, helped + gained]
+            attempts, helped = learned.get(kind.value, [0, 0])
+            learned[kind.value] = [attempts + 1, helped + gained]
     store.put_evidence(*_LEARNED, msgspec.json.encode(learned), {})

@@ -80,9 +80,9 @@ def merit(row: Row, turns: float = 1.0) -> tuple[float, ...]:
     )
 
 
-def is_clearly_better(merit: tuple[float, ...], other: tuple[float, ...]) -> bool:
+def is_clearly_better(merit: tuple[float, ...], than: tuple[float, ...]) -> bool:
     """Whether the first four criteria tell: what is shown to a user has to gain something."""
-    return merit[:4] < other[:4]
+    return merit[:4] < than[:4]
 
 
 def _standing(kind: VerdictKind) -> int:
@@ -223,7 +223,7 @@ class UserSetting:
     def steps_to(self, setting: Setting) -> tuple[SettingStep, ...]:
         """What is different there."""
         origin, defaults = self.setting, self.defaults
-        found = [
+        steps = [
             SettingStep(
                 kind=SettingKind.CONFIG,
                 name=name,
@@ -235,9 +235,9 @@ class UserSetting:
                 origin.config.as_dict(), setting.config.as_dict()
             )
         ]
-        known = dict(defaults)
-        pairs = _differences({**known, **dict(origin.launch)}, {**known, **dict(setting.launch)})
-        found += [
+        values = dict(defaults)
+        pairs = _differences({**values, **dict(origin.launch)}, {**values, **dict(setting.launch)})
+        steps += [
             SettingStep(kind=SettingKind.LAUNCH, name=n, before=b, after=a) for n, b, a in pairs
         ]
         titles = {
@@ -247,13 +247,13 @@ class UserSetting:
             SettingKind.TRITON: self.kind,
         }
         for kind, title in titles.items():
-            before, after = (getattr(each, _FIELDS[kind]) for each in (origin, setting))
+            before, after = (getattr(side, _FIELDS[kind]) for side in (origin, setting))
             if before != after:
                 is_tool = kind in (SettingKind.PTXAS, SettingKind.TRITON)
                 own = defaults.get(kind.value) if is_tool else None
                 old, new = _words(before) or own, _words(after) or own
-                found.append(SettingStep(kind=kind, name=title, before=old, after=new))
-        return tuple(found)
+                steps.append(SettingStep(kind=kind, name=title, before=old, after=new))
+        return tuple(steps)
 
     def turns(self, setting: Setting) -> float:
         """How many times as often the kernel's code runs: by how much its tiles have shrunk."""
@@ -306,10 +306,10 @@ def without(setting: Setting, step: SettingStep, origin: Setting) -> Setting:
         return replace(setting, config=in_order(values, origin.config))
     if step.kind is SettingKind.LAUNCH:
         own_launch = dict(origin.launch)
-        rest = {name: value for name, value in setting.launch if name != step.name}
+        others = {name: value for name, value in setting.launch if name != step.name}
         if step.name in own_launch:
-            rest[step.name] = own_launch[step.name]
-        return replace(setting, launch=tuple(sorted(rest.items())))
+            others[step.name] = own_launch[step.name]
+        return replace(setting, launch=tuple(sorted(others.items())))
     name = _FIELDS[step.kind]
     return replace(setting, **{name: getattr(origin, name)})
 
@@ -340,9 +340,9 @@ def neighbours(
     `spills` gets no fewer warps: each thread would have to hold twice as much.
     """
     listed = list(listed)
-    known = {Setting(config=each).key for each in [config, *(() if again else listed)]}
+    keys = {Setting(config=beside).key for beside in [config, *(() if again else listed)]}
     values = config.as_dict()
-    found: list[Config] = []
+    proposals: list[Config] = []
     for name, value in _changed(values, listed, capability, options, spills=spills):
         changed = dict(values)
         if value is None:
@@ -350,10 +350,10 @@ def neighbours(
         else:
             changed[name] = value
         proposal = in_order(changed, config)
-        if Setting(config=proposal).key not in known:
-            known.add(Setting(config=proposal).key)
-            found.append(proposal)
-    return found
+        if Setting(config=proposal).key not in keys:
+            keys.add(Setting(config=proposal).key)
+            proposals.append(proposal)
+    return proposals
 
 
 def in_order(values: Mapping[str, Scalar], like: Config) -> Config:
@@ -372,11 +372,11 @@ def _changed(
     *,
     spills: bool,
 ) -> list[tuple[str, Scalar | None]]:
-    found: list[tuple[str, Scalar | None]] = []
-    found += [("maxnreg", count) for count in _registers(values.get("maxnreg"), listed)]
+    changes: list[tuple[str, Scalar | None]] = []
+    changes += [("maxnreg", count) for count in _registers(values.get("maxnreg"), listed)]
     warps = _number(values, "num_warps")
     fewer = () if spills else (warps // 2,)
-    found += [("num_warps", n) for n in (warps * 2, *fewer) if 1 <= n <= _MOST_WARPS]
+    changes += [("num_warps", n) for n in (warps * 2, *fewer) if 1 <= n <= _MOST_WARPS]
     for name, value in values.items():
         if name not in options and (
             isinstance(value, int)
@@ -384,14 +384,14 @@ def _changed(
             and value > 1
             and not value & (value - 1)
         ):
-            found += [(name, n) for n in (int(value) // 2, int(value) * 2) if n >= 1]
+            changes += [(name, n) for n in (int(value) // 2, int(value) * 2) if n >= 1]
     stages = _number(values, "num_stages")
-    found += [("num_stages", n) for n in (stages - 1, stages + 1) if 1 <= n <= _MOST_STAGES]
+    changes += [("num_stages", n) for n in (stages - 1, stages + 1) if 1 <= n <= _MOST_STAGES]
     if capability >= _CLUSTERS_SINCE:
         ctas = _number(values, "num_ctas")
-        found.append(("num_ctas", 2) if ctas == 1 else ("num_ctas", None))
+        changes.append(("num_ctas", 2) if ctas == 1 else ("num_ctas", None))
     # Of the options above, those that this compiler has.
-    return [(name, value) for name, value in found if name in values or name in options]
+    return [(name, value) for name, value in changes if name in values or name in options]
 
 
 def _number(values: Mapping[str, Scalar], name: str) -> int:
@@ -404,7 +404,7 @@ def _registers(now: Scalar | None, listed: Sequence[Config]) -> list[int | None]
 
     Registers are handed out by eight: 255 and 256 are one limit.
     """
-    own = {each.as_dict().get("maxnreg") for each in listed}
+    own = {config.as_dict().get("maxnreg") for config in listed}
     mine = {value for value in own if isinstance(value, int)}
     ladder = sorted(mine | {n for n in _REGISTERS if not any(abs(n - m) < 8 for m in mine)})
     if not isinstance(now, int):
@@ -428,13 +428,13 @@ def spread(rows: Sequence[tuple[Setting, Row]], *, at_most: int = 8) -> list[Set
         groups.setdefault((warps, *fate), []).append(setting)
     first = [group[0] for group in groups.values()]
     representatives = [
-        max(group, key=lambda each: _likeness(each, best)) for group in groups.values()
+        max(group, key=lambda member: _likeness(member, best)) for group in groups.values()
     ]
     return list(dict.fromkeys([best, *first, *representatives]))[:at_most]
 
 
-def _likeness(setting: Setting, other: Setting) -> int:
-    mine, theirs = setting.config.as_dict(), other.config.as_dict()
+def _likeness(setting: Setting, best: Setting) -> int:
+    mine, theirs = setting.config.as_dict(), best.config.as_dict()
     return sum(mine.get(name) == theirs.get(name) for name in {*mine, *theirs})
 
 
@@ -497,20 +497,20 @@ def _halved(old: float, new: float) -> str:
     return f" ({old / new:.0f}x less)" if old / new >= 2 / _HALF[1] else ""
 
 
-def explain_step(step: SettingStep, undone: Row, done: Row, limits: Limits | None) -> str:
+def explain_step(step: SettingStep, undone: Row, complete: Row, limits: Limits | None) -> str:
     """What one step is for: the setting with all steps against the one without this."""
-    words = f"{_shrinks(step)}{step.words}: {explain(undone, done)}"
+    words = f"{_shrinks(step)}{step.words}: {explain(undone, complete)}"
     columns = limits.tensor_memory_columns if limits else 0
-    if columns and (undone.tmem_size or 0) > columns >= (done.tmem_size or 0):
-        words += f"; {done.target} has {columns} columns"
-    if undone.code and done.verdict.compiles:
+    if columns and (undone.tmem_size or 0) > columns >= (complete.tmem_size or 0):
+        words += f"; {complete.target} has {columns} columns"
+    if undone.code and VerdictKind(complete.verdict).compiles:
         words += f"; without it ptxas {undone.ptxas} says {undone.code}"
     return words
 
 
 def _shrinks(step: SettingStep) -> str:
-    both = (step.before, step.after)
-    if not all(isinstance(value, int) and not isinstance(value, bool) for value in both):
+    values = (step.before, step.after)
+    if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
         return ""
     smaller = int(step.after or 0) < int(step.before or 0)
     return "a smaller tile, " if step.sizes_a_tile and smaller else ""
@@ -556,7 +556,7 @@ def is_first_aid(origin: UserSetting, setting: Setting, row: Row) -> bool:
     if origin.row is None or not all(step.kind.is_environment for step in steps):
         return False
     now, then = merit(origin.row)[0], merit(row)[0]
-    before, after = (spill_bytes_per_block(each) for each in (origin.row, row))
+    before, after = (spill_bytes_per_block(result) for result in (origin.row, row))
     is_halved = before is not None and after is not None and 2 * after <= before
     return then < now or (then == now and bool(before) and is_halved)
 
@@ -567,14 +567,14 @@ def is_gain(origin: UserSetting, better: Tried, than: Tried) -> bool:
     return is_clearly_better(left, right)
 
 
-def best_of(origin: UserSetting, tried: Iterable[Tried]) -> Tried | None:
+def best_of(origin: UserSetting, pairs: Iterable[Tried]) -> Tried | None:
     """The best of those that compile, if any does."""
-    alive = [pair for pair in tried if pair[1].verdict.compiles]
+    alive = [pair for pair in pairs if VerdictKind(pair[1].verdict).compiles]
     return min(alive, key=lambda pair: rank_key(origin, *pair), default=None)
 
 
 def choose(
-    origin: UserSetting, tried: Iterable[Tried], listed: Iterable[Tried], *, at_most: int = 8
+    origin: UserSetting, attempted: Iterable[Tried], listed: Iterable[Tried], *, at_most: int = 8
 ) -> list[Tried]:
     """The settings worth showing, best first: what is better than the best that is `listed`.
 
@@ -582,7 +582,7 @@ def choose(
     change the same things the best one; and nothing for which a nearer setting, that changes only a
     part of the same things, does as well.
     """
-    pairs = sorted(tried, key=lambda pair: rank_key(origin, *pair))
+    pairs = sorted(attempted, key=lambda pair: rank_key(origin, *pair))
     home = next(pair for pair in pairs if pair[0].key == origin.setting.key)
     survivor = best_of(origin, listed)
     best: dict[_Names, Tried] = {}
@@ -595,16 +595,16 @@ def choose(
             continue
         if is_gain(origin, pair, home):
             best.setdefault(_names(origin, pair[0]), pair)
-    kept = {
+    shown = {
         names: pair
         for names, pair in best.items()
         if not any(
-            other < names and not is_gain(origin, pair, near) for other, near in best.items()
+            fewer < names and not is_gain(origin, pair, near) for fewer, near in best.items()
         )
     }
     # Small steps are kept even where the list is long: they are what is done first.
-    small = [pair for names, pair in kept.items() if len(names) == 1][: at_most // 2]
-    large = [pair for names, pair in kept.items() if len(names) > 1][: at_most - len(small)]
+    small = [pair for names, pair in shown.items() if len(names) == 1][: at_most // 2]
+    large = [pair for names, pair in shown.items() if len(names) > 1][: at_most - len(small)]
     return sorted([*small, *large], key=lambda pair: rank_key(origin, *pair))
 
 

@@ -63,13 +63,13 @@ class Attempt:
 
     setting: Setting
     cell: PlannedCell
-    done: Evaluated
+    evaluated: Evaluated
     ways: tuple[OptionWay, ...] = ()
 
     @property
     def row(self) -> Row:
         """Its result."""
-        return self.done.row
+        return self.evaluated.row
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Trials:
 
     `refused` says why a setting could not be made into a cell, or was given up. `tell` hears what
     is tried. `patience` is how many seconds one compiler run of a trial may take;
-    at `end` (by `time.monotonic`) what is under way is ended.
+    at `stop_at` (by `time.monotonic`) what is under way is ended.
     `how_it_is` compiles a cell, or executes it. `selected` are kernel, launch and config of the
     cells that the user selected.
     """
@@ -91,10 +91,10 @@ class Trials:
     selected: frozenset[str]
     tell: Callable[[str], None]
     how_it_is: Evaluate = evaluate
-    done: dict[object, Attempt] = field(default_factory=dict)
+    results: dict[object, Attempt] = field(default_factory=dict)
     refused: dict[object, str] = field(default_factory=dict)
     patience: float = math.inf
-    end: float = math.inf
+    stop_at: float = math.inf
     is_time_up: bool = False
     _turns: asyncio.Semaphore = field(init=False)
 
@@ -118,9 +118,14 @@ class Trials:
         """The one GPU that it is about."""
         return self.selection.targets[0]
 
+    @property
+    def start(self) -> Attempt:
+        """What the user has, as it came out."""
+        return self.results[self.origin.setting.key]
+
     def pairs(self) -> list[tuple[Setting, Row]]:
         """Everything that was tried, with its row."""
-        return [(each.setting, each.row) for each in self.done.values()]
+        return [(attempt.setting, attempt.row) for attempt in self.results.values()]
 
     def steps(self, setting: Setting) -> tuple[SettingStep, ...]:
         """What is different from the origin."""
@@ -130,34 +135,34 @@ class Trials:
         """Compile those that were not tried yet, first ones first; all that came to an end.
 
         What the store knows comes first. Nothing is started any more when the time is up, and what
-        was started goes on until `end`.
+        was started goes on until `stop_at`.
         """
         unique = list({each.key: each for each in settings}.values())
         new = [
-            each for each in unique if each.key not in self.done and each.key not in self.refused
+            each for each in unique if each.key not in self.results and each.key not in self.refused
         ]
         groups: dict[tuple[str | None, _Launch], list[Setting]] = {}
         for setting in new:
             groups.setdefault((setting.triton, setting.launch), []).append(setting)
         await asyncio.gather(*(self._group(*where, group) for where, group in groups.items()))
-        return [self.done[each.key] for each in unique if each.key in self.done]
+        return [self.results[each.key] for each in unique if each.key in self.results]
 
     async def _group(
         self, version: str | None, launch: _Launch, settings: Sequence[Setting]
     ) -> None:
         try:
-            cells, session = await until(self.end, self.cells(version, launch, settings))
+            cells, session = await until(self.stop_at, self.cells(version, launch, settings))
         except TimeIsUpError:
             self.is_time_up = True
             return
         except TriageError as error:
             # A Triton that cannot be asked, or installed, says nothing of the others.
-            for each in settings:
-                self._refuse(each, str(error))
+            for setting in settings:
+                self._refuse(setting, str(error))
             return
         try:
-            known = sorted(zip(settings, cells, strict=True), key=self._is_unknown)
-            await asyncio.gather(*(self._one(*each) for each in known))
+            pairs = sorted(zip(settings, cells, strict=True), key=self._is_unknown)
+            await asyncio.gather(*(self._one(*setting) for setting in pairs))
         finally:
             if session:
                 await self.bench.sessions.close(session)
@@ -179,7 +184,7 @@ class Trials:
             # No verdict on the cell: a user might have waited.
             self._refuse(setting, f"a compiler took more than {seconds:.0f} s")
             return
-        self.done[setting.key] = Attempt(setting=setting, cell=cell, done=evaluated)
+        self.results[setting.key] = Attempt(setting=setting, cell=cell, evaluated=evaluated)
         self._put(evaluated)
         words = ", ".join(step.words for step in self.steps(setting)) or "as it is"
         self.tell(f"{words}: {evaluated.row.verdict}: {evaluated.row.reason[:90]}")
@@ -199,7 +204,7 @@ class Trials:
             bench = self.bench.apart(limits=limits, uncached=uncached)
             bench.deadline = None
             try:
-                return await until(self.end, self.how_it_is(bench, cell))
+                return await until(self.stop_at, self.how_it_is(bench, cell))
             finally:
                 self.bench.cpu_seconds += bench.cpu_seconds
 
@@ -258,7 +263,7 @@ class Trials:
         configs = [setting.config.as_dict() for setting in settings]
         # The launch with these overrides in the order in which cells spell them.
         spec = self.selection.launches[0].spec
-        given = {**self.selection.launches[0].overrides, **dict(launch)}
+        overrides = {**self.selection.launches[0].overrides, **dict(launch)}
         plan = await plan_launch(
             self.bench,
             replace(self.selection, config=ConfigFilter(), compilers=(chosen,)).place(
@@ -266,9 +271,10 @@ class Trials:
                 launch=PlannedLaunch(
                     spec=spec,
                     overrides={
-                        parameter.name: given[parameter.name]
+                        parameter.name: overrides[parameter.name]
                         for parameter in spec.parameters
-                        if parameter.name in given and given[parameter.name] != parameter.default
+                        if parameter.name in overrides
+                        and overrides[parameter.name] != parameter.default
                     },
                 ),
                 adapt=lambda code: code.with_configs(kernel, configs),
@@ -279,8 +285,8 @@ class Trials:
         for cell in plan.cells:
             if cell.record and cell.record.kernel == kernel and _nth(cell) == _nth(home):
                 by_key.setdefault(_name(cell.cell.config, is_tuned=is_tuned), cell)
-        found = [by_key.get(_name(setting.config, is_tuned=is_tuned)) for setting in settings]
-        return found, plan.session
+        cells = [by_key.get(_name(setting.config, is_tuned=is_tuned)) for setting in settings]
+        return cells, plan.session
 
     async def _tooled(self, cell: PlannedCell, setting: Setting, *, frozen: bool) -> PlannedCell:
         if setting.ptxas:
@@ -301,15 +307,15 @@ class Trials:
         """
         assert cell.raw_ptx is not None, "only a file of PTX is edited"
         text = self.bench.store.artifacts.get(cell.raw_ptx).decode(errors="replace")
-        found = edited(text, read_ptx(text, cell.entry).entry, edit)
-        if found is None:
+        edited_ptx = edited(text, read_ptx(text, cell.entry).entry, edit)
+        if edited_ptx is None:
             raise UsageError(f"the PTX has no place for {edit.words}")
         ptxas = f"{cell.cell.ptxas},{edit.words.replace(' ', '_')}"
         return replace(
             cell,
             cell=replace(cell.cell, ptxas=ptxas),
-            raw_ptx=self.bench.store.artifacts.put(found[0].encode()),
-            entry=found[1],
+            raw_ptx=self.bench.store.artifacts.put(edited_ptx[0].encode()),
+            entry=edited_ptx[1],
         )
 
     async def prove(self, setting: Setting) -> Attempt | None:
@@ -326,15 +332,17 @@ class Trials:
         else:
             proof = await self._passed_on(setting, setting.flags)
         if proof:
-            self._put(proof.done)
+            self._put(proof.evaluated)
         return proof
 
-    def _put(self, done: Evaluated) -> None:
+    def _put(self, evaluated: Evaluated) -> None:
         """Keep a result; one of a cell that was not selected belongs to the cell at the origin."""
-        place, _, tools = done.row.cell.rpartition("@")
+        place, _, tools = evaluated.row.cell.rpartition("@")
         if place not in self.selected or "," in tools:
-            done = structs.replace(done, row=replace(done.row, probe_of=str(self.home.cell)))
-        self.bench.store.put_result(self.run, record_of(done))
+            evaluated = structs.replace(
+                evaluated, row=replace(evaluated.row, probe_of=str(self.home.cell))
+            )
+        self.bench.store.put_result(self.run, record_of(evaluated))
 
     async def _passed_on(self, setting: Setting, flags: FlagChange) -> Attempt | None:
         """A setting whose options Triton passes to ptxas, by the ways that it was seen to have."""
@@ -361,9 +369,9 @@ class Trials:
 
     def metadata(self, proof: Attempt) -> Mapping[str, object]:
         """What Triton wrote of a compilation, its options among it; empty where it failed."""
-        key = proof.done.evidence.get("lower", "")
-        kept = self.bench.read("lower", key, Lowering)
-        return kept.value.metadata if kept else {}
+        key = proof.evaluated.evidence.get("lower", "")
+        lowering = self.bench.read("lower", key, Lowering)
+        return lowering.value.metadata if lowering else {}
 
     async def _compiled_afresh(
         self, setting: Setting, config: Config, *, variables: Variables = ()
@@ -383,12 +391,12 @@ class Trials:
         finally:
             if session:
                 await self.bench.sessions.close(session)
-        return Attempt(setting=setting, cell=cell, done=evaluated)
+        return Attempt(setting=setting, cell=cell, evaluated=evaluated)
 
 
 def _holds(flags: Sequence[str], words: Sequence[str]) -> bool:
     ends = range(len(words), len(flags) + 1)
-    return any(tuple(flags[end - len(words) : end]) == tuple(words) for end in ends)
+    return any(tuple(flags[stop - len(words) : stop]) == tuple(words) for stop in ends)
 
 
 def _name(config: Config, *, is_tuned: bool) -> object:
@@ -439,9 +447,9 @@ def paste_lines(
         arguments = ", ".join(f"{step.name}={step.after!r}" for step in launch)
         lines.append(f"launch it with {arguments}")
     if SettingKind.CONFIG in kinds:
-        end, record = front_end(cell.compiler.kind), cell.record
+        front, record = front_end(cell.compiler.kind), cell.record
         assert record is not None, "only a launch has a config"
-        line = end.config_line(record.kernel, cell.cell.config, autotuned=record.autotuned)
+        line = front.config_line(record.kernel, cell.cell.config, autotuned=record.autotuned)
         is_there = is_listed and record.autotuned
         lines.append(f"{line}  # the tuner's list has it" if is_there else line)
     return tuple(lines)
@@ -461,10 +469,10 @@ def _options(words: str, ways: Sequence[OptionWay]) -> list[str]:
 
 def ptxas_environment(package: str, version: str) -> list[str]:
     """Lines for a shell: install that ptxas, and let Triton use it."""
-    found = _LOCATE.format(package=package)
+    locate = _LOCATE.format(package=package)
     return [
         f"pip install {package}=={version}",
-        f"export {_VARIABLES[0]}=$({found})",
+        f"export {_VARIABLES[0]}=$({locate})",
         # Tritons that bundle two of them ask this variable for newer GPUs.
         f"export {_VARIABLES[1]}=${_VARIABLES[0]}",
     ]
@@ -473,7 +481,7 @@ def ptxas_environment(package: str, version: str) -> list[str]:
 def explained(trials: Trials, proof: Attempt) -> tuple[str, ...]:
     """What the whole brings, and what each step of it is for, where that was seen."""
     steps = trials.steps(proof.setting)
-    home = trials.done[trials.origin.setting.key]
+    home = trials.start
     limits = limits_of(trials.target.capability)
     option = option_of(proof.setting.flags) or proof.setting.edit
     about = [f"{option.words}: {option.meaning}"] if option else []
@@ -481,7 +489,7 @@ def explained(trials: Trials, proof: Attempt) -> tuple[str, ...]:
         return (explain_step(steps[0], home.row, proof.row, limits), *about)
     lines = [*about, f"together: {explain(home.row, proof.row)}"]
     for step in steps:
-        undone = trials.done.get(without(proof.setting, step, trials.origin.setting).key)
+        undone = trials.results.get(without(proof.setting, step, trials.origin.setting).key)
         if undone:
             lines.append(explain_step(step, undone.row, proof.row, limits))
     return tuple(lines)

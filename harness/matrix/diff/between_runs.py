@@ -84,7 +84,7 @@ def compare_runs(
         return changes
     return replace(
         changes,
-        expired=tuple(each.words for each in expired(kept, _stream(store, newer))),
+        expired=tuple(expired(kept, _stream(store, newer))),
         broken=tuple(broken(kept, _stream(store, newer))),
     )
 

@@ -252,21 +252,21 @@ class _Amount:
 
 def _turns(configs: Sequence[Features], tiles: Sequence[object]) -> Mapping[object, float]:
     is_tensor = any(loop.tensor_work for config in configs for loop in config.loops)
-    alike: dict[object, list[Features]] = {}
+    by_tile: dict[object, list[Features]] = {}
     for each, tile in zip(configs, tiles, strict=True):
-        alike.setdefault(tile, []).append(each)
+        by_tile.setdefault(tile, []).append(each)
     memory = configs[0].memory if configs else 0
     least = {
-        tile: max(_LEAST_TURNS, _least(found, is_tensor=False).turns(memory))
-        for tile, found in alike.items()
+        tile: max(_LEAST_TURNS, _least(group, is_tensor=False).turns(memory))
+        for tile, group in by_tile.items()
     }
-    amounts = {tile: _least(found, is_tensor=is_tensor) for tile, found in alike.items()}
+    amounts = {tile: _least(group, is_tensor=is_tensor) for tile, group in by_tile.items()}
     wholes = [
         amount.once + least[tile] * amount.turning
         for tile, amount in amounts.items()
         if amount.turning
     ]
-    if len(alike) == 1 or not wholes:
+    if len(by_tile) == 1 or not wholes:
         return least
     return {tile: amount.turns(min(wholes)) or least[tile] for tile, amount in amounts.items()}
 
@@ -275,8 +275,8 @@ def _least(configs: Sequence[Features], *, is_tensor: bool) -> _Amount:
 
     def of(config: Features, *, inside: bool) -> float:
         loops = [loop for loop in config.loops if bool(loop.depth) is inside]
-        one = sum(loop.tensor_work if is_tensor else 32.0 * loop.global_bytes for loop in loops)
-        return config.blocks * config.warps * one
+        work = sum(loop.tensor_work if is_tensor else 32.0 * loop.global_bytes for loop in loops)
+        return config.blocks * config.warps * work
 
     return _Amount(
         once=min(of(each, inside=False) for each in configs),

@@ -64,11 +64,11 @@ def quality_of(expected: Sequence[float], measured: Sequence[float]) -> Quality:
     )
 
 
-def spearman(one: Sequence[float], other: Sequence[float]) -> float | None:
+def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
     """The correlation of ranks, where equal numbers share a rank; None where one is constant."""
-    left, right = ranks(one), ranks(other)
-    middle = (len(one) - 1) / 2
-    apart = [(a - middle, b - middle) for a, b in zip(left, right, strict=True)]
+    own, theirs = ranks(first), ranks(second)
+    middle = (len(first) - 1) / 2
+    apart = [(a - middle, b - middle) for a, b in zip(own, theirs, strict=True)]
     spread = sum(a * a for a, _ in apart) * sum(b * b for _, b in apart)
     return sum(a * b for a, b in apart) / spread**0.5 if spread else None
 
@@ -79,12 +79,12 @@ def ranks(numbers: Sequence[float]) -> list[float]:
     ranks = [0.0] * len(numbers)
     start = 0
     while start < len(order):
-        end = start
-        while end + 1 < len(order) and numbers[order[end + 1]] == numbers[order[start]]:
-            end += 1
-        for place in order[start : end + 1]:
-            ranks[place] = (start + end) / 2
-        start = end + 1
+        last = start
+        while last + 1 < len(order) and numbers[order[last + 1]] == numbers[order[start]]:
+            last += 1
+        for place in order[start : last + 1]:
+            ranks[place] = (start + last) / 2
+        start = last + 1
     return ranks
 
 
@@ -146,18 +146,18 @@ def chance_of_order(
         ValueError: a cost is not positive.
     """
     # Digits behind the ninth mean nothing.
-    logs = [round(math.log(each), 9) for each in costs]
+    logs = [round(math.log(number), 9) for number in costs]
     middle = (len(logs) - 1) / 2
-    expected = [each - middle for each in ranks(logs)]
-    alike: dict[tuple[object, float], list[float]] = {}
+    expected = [number - middle for number in ranks(logs)]
+    ties: dict[tuple[object, float], list[float]] = {}
     for code, log, rank in zip(codes, logs, expected, strict=True):
-        alike.setdefault((code, log), []).append(rank)
-    sizes = [len(each) for each in alike.values()]
+        ties.setdefault((code, log), []).append(rank)
+    sizes = [len(number) for number in ties.values()]
     cubes = len(logs) ** 3 - len(logs) - sum(size**3 - size for size in sizes)
-    spread = math.sqrt(sum(each * each for each in expected) * cubes / 12)
+    spread = math.sqrt(sum(number * number for number in expected) * cubes / 12)
     if not spread:
         return 0.0
-    groups = [(log, len(found), sum(found)) for (_, log), found in alike.items()]
+    groups = [(log, len(tied), sum(tied)) for (_, log), tied in ties.items()]
     source = random.Random(0)  # noqa: S311 - no secret
     good = 0
     for draw in range(_DRAWS):
@@ -170,13 +170,13 @@ def chance_of_order(
     return good / _DRAWS
 
 
-def chance_of_faster(cost: float, other: float, errors: Sequence[float]) -> float:
+def chance_of_faster(cost: float, than: float, errors: Sequence[float]) -> float:
     """The probability that the first takes less time than the other.
 
     Raises:
         ValueError: a cost is not positive.
     """
-    apart = math.log(other / cost)
+    apart = math.log(than / cost)
     return math.fsum((1 + math.erf(apart / (2 * error))) / 2 for error in errors) / len(errors)
 
 
@@ -225,8 +225,8 @@ class RankedLaunch:
     @property
     def quality(self) -> Quality | None:
         """Of the order against measured times; None where fewer than two configs have both."""
-        known = [(config.cost, config.time) for config in self.configs if config.cost is not None]
-        pairs = [(cost, time.median) for cost, time in known if cost is not None and time]
+        costed = [(config.cost, config.time) for config in self.configs if config.cost is not None]
+        pairs = [(cost, time.median) for cost, time in costed if cost is not None and time]
         if len(pairs) < 2:
             return None
         return quality_of([cost for cost, _ in pairs], [time for _, time in pairs])
@@ -284,11 +284,13 @@ def order_of(
     What does not compile comes last, and what the model cannot take before it. `errors` are those
     of the model.
     """
-    known = [config for config in configs if config.features]
-    features = [each.features for each in known if each.features]
-    expected = costs(features, [tile_of(each.row) for each in known], model) if features else []
-    pairs = [replace(each, cost=cost) for each, cost in zip(known, expected, strict=True)]
-    pairs.sort(key=lambda each: (each.cost or 0.0, each.row.cell))
+    modelled = [config for config in configs if config.features]
+    features = [config.features for config in modelled if config.features]
+    expected = (
+        costs(features, [tile_of(config.row) for config in modelled], model) if features else []
+    )
+    pairs = [replace(config, cost=cost) for config, cost in zip(modelled, expected, strict=True)]
+    pairs.sort(key=lambda config: (config.cost or 0.0, config.row.cell))
     return [*pairs, *(config for config in configs if not config.features)], _doubt(pairs, errors)
 
 
@@ -298,12 +300,12 @@ def tile_of(row: Row) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((name, str(value)) for name, value in items if name not in OPTIONS))
 
 
-def _doubt(known: Sequence[RankedConfig], errors: Errors) -> str:
-    if len(known) < _LEAST:
+def _doubt(modelled: Sequence[RankedConfig], errors: Errors) -> str:
+    if len(modelled) < _LEAST:
         return f"cannot tell: fewer than {_LEAST} configs of which enough is known"
-    own = errors.of(spills=any(each.features and each.features.spills for each in known))
-    codes = [each.row.cubin_sha256 or each.row.cell for each in known]
-    chance = chance_of_order([each.cost or 0.0 for each in known], codes, own)
+    own = errors.of(spills=any(config.features and config.features.spills for config in modelled))
+    codes = [config.row.cubin_sha256 or config.row.cell for config in modelled]
+    chance = chance_of_order([config.cost or 0.0 for config in modelled], codes, own)
     if chance < SURE:
         return (
             "cannot tell the order: with the model's own errors, its correlation with measured "
@@ -351,10 +353,10 @@ def ranks_said(report: RankReport) -> list[Block]:
     return parts
 
 
-def _line(number: int, each: RankedConfig, best: float | None) -> tuple[SaidLine, ...]:
-    row, features = each.row, each.features
+def _line(number: int, ranked: RankedConfig, best: float | None) -> tuple[SaidLine, ...]:
+    row, features = ranked.row, ranked.features
     config = ",".join(f"{name}={value}" for name, value in row.config.items()) or "default"
-    expected = f"{each.cost / best:.2f}" if best and each.cost is not None else "-"
+    expected = f"{ranked.cost / best:.2f}" if best and ranked.cost is not None else "-"
     spilled = None if row.spill_stores is None else row.spill_stores + (row.spill_loads or 0)
     numbers = (
         expected,
@@ -362,7 +364,7 @@ def _line(number: int, each: RankedConfig, best: float | None) -> tuple[SaidLine
         figure(spilled),
         figure(features.per_sm if features else None),
         f"{features.waves:.2f}" if features else "-",
-        f"{each.time.median:.4f}" if each.time else "-",
+        f"{ranked.time.median:.4f}" if ranked.time else "-",
     )
     return (say(str(number)), say(config), verdict_said(row.verdict), *map(say, numbers))
 
@@ -387,14 +389,14 @@ def _launch(launch: RankedLaunch) -> dict[str, Any]:
         "quality": asdict(quality) if quality else None,
         "configs": [
             {
-                **asdict(each.row),
+                **asdict(config.row),
                 "rank": number,
-                "expected": each.cost,
-                "features": asdict(each.features) if each.features else None,
-                "untimed": each.untimed,
-                "time_samples": each.samples,
+                "expected": config.cost,
+                "features": asdict(config.features) if config.features else None,
+                "untimed": config.untimed,
+                "time_samples": config.samples,
             }
-            for number, each in enumerate(launch.configs, 1)
+            for number, config in enumerate(launch.configs, 1)
         ],
     }
 
@@ -404,24 +406,26 @@ _LEAST = 3
 
 def ranks_as_markdown(report: RankReport) -> str:
     """A table with a line for each launch that was measured, and what follows from all of them."""
-    found = [(each, each.quality) for each in report.launches]
-    known = [(each, quality) for each, quality in found if quality and quality.configs >= _LEAST]
+    launches = [(launch, launch.quality) for launch in report.launches]
+    measured = [
+        (launch, quality) for launch, quality in launches if quality and quality.configs >= _LEAST
+    ]
     titles = ("kernel", "launch", "configs", "slowest / best", "Spearman", *_REGRETS, "tells")
     lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
-    for each, quality in known:
-        times = [config.time.median for config in each.configs if config.time and config.cost]
+    for launch, quality in measured:
+        times = [config.time.median for config in launch.configs if config.time and config.cost]
         rho = "-" if quality.spearman is None else f"{quality.spearman:.2f}"
         lines.append(
-            f"| {each.kernel} | {each.launch} | {quality.configs} | {max(times) / min(times):.2f} "
-            f"| {rho} | +{quality.first:.1%} | +{quality.top_three:.1%} "
-            f"| {'no' if each.doubt else 'yes'} |"
+            f"| {launch.kernel} | {launch.launch} | {quality.configs} "
+            f"| {max(times) / min(times):.2f} | {rho} | +{quality.first:.1%} "
+            f"| +{quality.top_three:.1%} | {'no' if launch.doubt else 'yes'} |"
         )
-    telling = [quality.spearman or 0.0 for each, quality in known if not each.doubt]
+    telling = [quality.spearman or 0.0 for launch, quality in measured if not launch.doubt]
     good = sum(rho >= GOOD for rho in telling)
-    regrets = [quality.top_three for _, quality in known]
-    claimed = [quality.top_three for each, quality in known if not each.doubt]
+    regrets = [quality.top_three for _, quality in measured]
+    claimed = [quality.top_three for launch, quality in measured if not launch.doubt]
     summary = (
-        f"{len(known)} launches on {report.device}: the best of the first three is "
+        f"{len(measured)} launches on {report.device}: the best of the first three is "
         f"{statistics.median(regrets):.1%} slower than the best at the median, "
         f"{statistics.fmean(regrets):.1%} on average, {max(regrets):.0%} at worst."
     )

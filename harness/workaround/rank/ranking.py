@@ -67,11 +67,11 @@ def rank_again(texts: Sequence[bytes]) -> RankReport:
     for text in texts:
         try:
             document = msgspec.json.decode(text, type=_Document)
-            launches += [_ranked(each) for each in document.launches]
+            launches += [_ranked(launch) for launch in document.launches]
         except (msgspec.MsgspecError, ValueError) as error:
             raise MeasuredError(str(error)) from error
         devices |= {document.device} if document.device else set()
-    launches.sort(key=lambda each: (each.kernel, each.launch))
+    launches.sort(key=lambda launch: (launch.kernel, launch.launch))
     return RankReport(launches=launches, device=", ".join(sorted(devices)) or None)
 
 
@@ -96,31 +96,31 @@ def keep_ranks(store: Store, report: RankReport) -> None:
     Raises:
         StorageError: the store cannot be read or written.
     """
-    keys = {_key(each.kernel, each.launch, each.target): each for each in report.launches}
-    known = _read(store, list(keys))
+    keys = {_key(ranked.kernel, ranked.launch, ranked.target): ranked for ranked in report.launches}
+    stored = _read(store, list(keys))
     for key, launch in keys.items():
         quality = launch.quality
-        rows = [each.row for each in launch.configs]
-        kept = KeptRank(
+        rows = [ranked.row for ranked in launch.configs]
+        order = KeptRank(
             toolchains=tuple(dict.fromkeys(f"{row.compiler_name}, {row.tool}" for row in rows)),
             device=report.device,
             doubt=launch.doubt,
             configs=tuple(
                 KeptConfig(
-                    label=Config.of(dict(each.row.config)).label,
-                    verdict=each.row.verdict,
-                    cost=each.cost,
-                    time=each.time.median if each.time else None,
+                    label=Config.of(dict(ranked.row.config)).label,
+                    verdict=ranked.row.verdict,
+                    cost=ranked.cost,
+                    time=ranked.time.median if ranked.time else None,
                 )
-                for each in launch.configs
+                for ranked in launch.configs
             ),
             spearman=quality.spearman if quality else None,
             first=quality.first if quality else None,
             top_three=quality.top_three if quality else None,
         )
-        if key in known and known[key].is_measured and not kept.is_measured:
+        if key in stored and stored[key].is_measured and not order.is_measured:
             continue
-        store.put_evidence(_KIND, key, msgspec.json.encode(kept), {})
+        store.put_evidence(_KIND, key, msgspec.json.encode(order), {})
 
 
 def ranks_of(
@@ -132,7 +132,7 @@ def ranks_of(
         StorageError: the store cannot be read.
     """
     keys = {_key(kernel, launch, target): launch for launch in launches}
-    return {keys[key]: kept for key, kept in _read(store, list(keys)).items()}
+    return {keys[key]: order for key, order in _read(store, list(keys)).items()}
 
 
 def _key(kernel: str, launch: str, target: str) -> str:
@@ -140,13 +140,13 @@ def _key(kernel: str, launch: str, target: str) -> str:
 
 
 def _read(store: Store, keys: Sequence[str]) -> dict[str, KeptRank]:
-    found = {}
+    orders = {}
     for key, evidence in store.get_many(_KIND, keys).items():
         try:
-            found[key] = msgspec.json.decode(evidence.body, type=KeptRank)
+            orders[key] = msgspec.json.decode(evidence.body, type=KeptRank)
         except msgspec.MsgspecError:
             continue  # written by another version of this program
-    return found
+    return orders
 
 
 _Place: TypeAlias = tuple[str, str, str]
@@ -181,19 +181,19 @@ async def rank(
             raise EmptySelectionError("--config matches none of the configs")
         timed: Mapping[str, TimedLaunch] = {}
         if way:
-            wanted = [[(cell, row) for cell, row, _ in group] for _, group in groups]
+            cells = [[(cell, row) for cell, row, _ in group] for _, group in groups]
             from harness.run.gpu.timed_launches import time_by  # noqa: PLC0415 - numpy: 0.1 s
 
-            found = await time_by(bench, way, wanted, how.command, "windows", tell)
-            if isinstance(found, str):
+            times = await time_by(bench, way, cells, how.command, "windows", tell)
+            if isinstance(times, str):
                 notes.append(f"{way.pack}: nothing is measured yet")
             else:
-                timed = found
+                timed = times
     launches = [
-        RankedLaunch.ordered(place, [_timed(each, timed) for each in group])
+        RankedLaunch.ordered(place, [_timed(result, timed) for result in group])
         for place, group in groups
     ]
-    devices = {each.device for each in timed.values()}
+    devices = {result.device for result in timed.values()}
     report = RankReport(
         launches=launches, device=", ".join(sorted(devices)) or None, notes=tuple(notes)
     )
@@ -214,11 +214,11 @@ async def _compiled(
                 tell(f"{selection.repro.name}: {len(plan.cells)} configs on {target}")
                 async with bench.closing(plan.session):
                     evaluated = await in_parallel(evaluate(bench, cell) for cell in plan.cells)
-                    for cell, each in zip(plan.cells, evaluated, strict=True):
-                        bench.store.put_result(run, record_of(each))
+                    for cell, result in zip(plan.cells, evaluated, strict=True):
+                        bench.store.put_result(run, record_of(result))
                         place = cell.cell.kernel, cell.cell.launch, str(cell.cell.target)
-                        features = features_of_cell(bench, cell, each)
-                        groups.setdefault(place, []).append((cell, each.row, features))
+                        features = features_of_cell(bench, cell, result)
+                        groups.setdefault(place, []).append((cell, result.row, features))
     return list(groups.items())
 
 

@@ -14,6 +14,7 @@ from harness.bisect.words import report_line
 from harness.cells.spelling import SelectionOptions
 from harness.judging.conditions import parse_condition
 from harness.report.dossier import Dossier, Upstream
+from harness.report.filing import inspect_dossier
 from harness.report.gather import GatherOptions, gather
 from harness.values.errors import UsageError
 
@@ -73,6 +74,9 @@ def test_quick_names_the_command_for_each_piece_that_it_leaves_out(crashes: Stag
     assert dossier.case.verdict == "ptxas_ice"
     assert (dossier.along_ptxas, dossier.blame, dossier.minimized) == (None, None, None)
     assert {each.why for each in dossier.missing} == {"left out by --quick"}
+    defects = [str(each) for each in inspect_dossier(dossier, "# title", ())]
+    words = "issue.md: not in the report: other targets (left out by --quick); to add it: "
+    assert f"{words}triage bisect --kernel kernel.acted --axis target" in defects
     commands = [each.command for each in dossier.missing]
     assert "triage bisect --kernel kernel.acted --axis ptxas" in commands
     assert "triage minimize --kernel kernel.acted" in commands

@@ -89,16 +89,14 @@ def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
 
     monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "results"))
     monkeypatch.setattr(gather, "bisect_versions", bisect)
-    work: Any = SimpleNamespace(
-        store=None,
-        how=None,
-        options=SimpleNamespace(signature="5" * 12, run=False, on_gpu=False, runner=None),
+    options: Any = SimpleNamespace(
+        signature="5" * 12, condition=None, run=False, on_gpu=False, runner=None
     )
-    dossier: Any = SimpleNamespace(case=case, condition=None)
-    found: Any = asyncio.run(gather._bisect(work, selection(), dossier, axis))
+    work: Any = SimpleNamespace(store=None, how=None, options=options, mine=selection(), case=case)
+    found: Any = asyncio.run(gather._Gathering.bisect(work, axis))
     assert found == "the history"
-    [options] = asked
-    assert (options.axis, options.bad, options.signature) == (axis, bad, "5" * 12)
+    [given] = asked
+    assert (given.axis, given.bad, given.signature) == (axis, bad, "5" * 12)
     assert len(list((tmp_path / "results" / "bisections").glob(f"report-*-{axis}-*.jsonl"))) == 1
 
 

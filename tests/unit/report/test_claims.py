@@ -80,8 +80,10 @@ HONEST = ClaimsTrial(
     rows=ROWS,
     outcomes={where: DOSSIER.outcome(row) for where, row in ROWS.items()},
     stored=cells(DOSSIER),
-    instructions={"min.ptx": 2, "original.ptx": 2000},
-    unwritten={"min.ptx": 0},
+    counts={
+        ClaimKind.INSTRUCTIONS: {"min.ptx": 2, "original.ptx": 2000},
+        ClaimKind.UNWRITTEN: {"min.ptx": 0},
+    },
 )
 
 
@@ -101,6 +103,11 @@ def with_rows(trial: ClaimsTrial, version: str, row: Row) -> ClaimsTrial:
 def with_stored(trial: ClaimsTrial, cell: str, **values: object) -> ClaimsTrial:
     row = replace(trial.stored[cell], **values)  # type: ignore[arg-type]
     return replace(trial, stored={**trial.stored, cell: row})
+
+
+def with_count(trial: ClaimsTrial, kind: ClaimKind, count: int) -> ClaimsTrial:
+    counts = {**trial.counts[kind], "min.ptx": count}
+    return replace(trial, counts={**trial.counts, kind: counts})
 
 
 def changed(trial: ClaimsTrial) -> ClaimsTrial:
@@ -132,12 +139,9 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
         lambda t: replace(t, files={k: v for k, v in t.files.items() if k != "repro.sh"}),
         "repro.sh gives 'no such file'",
     ),
-    "instructions": (
-        lambda t: replace(t, instructions={**t.instructions, "min.ptx": 3}),
-        "min.ptx gives 3, not 2",
-    ),
+    "instructions": (lambda t: with_count(t, ClaimKind.INSTRUCTIONS, 3), "min.ptx gives 3, not 2"),
     "a register that nothing wrote": (
-        lambda t: replace(t, unwritten={"min.ptx": 1}),
+        lambda t: with_count(t, ClaimKind.UNWRITTEN, 1),
         "min.ptx gives 1, not 0",
     ),
     "spills of a config": (
@@ -201,8 +205,8 @@ def test_every_version_of_the_table_is_a_claim() -> None:
 
 def test_what_is_not_checked_is_named_with_the_reason() -> None:
     place = AttachedPlace(file="min.ptx", tool="ptxas", version="13.3.33", target="sm_100a")
-    bound = replace(gives(place, VerdictAnswer.OK)[0], said="fixed in 13.3.33", is_bound=True)
-    other = replace(gives(place, VerdictAnswer.OK)[0], said="compiles")
+    bound = replace(gives(place, VerdictAnswer.OK)[0], sentence="fixed in 13.3.33", is_bound=True)
+    other = replace(gives(place, VerdictAnswer.OK)[0], sentence="compiles")
     text = "fixed in 13.3.33 compiles"
     untried: dict[AttachedPlace | str, str] = {place: "the index is down"}
     proof = prove([bound, other], ClaimsTrial(untried=untried), text)
@@ -215,7 +219,7 @@ def test_what_is_not_checked_is_named_with_the_reason() -> None:
 def test_the_sides_of_a_boundary_are_held_to_the_stored_rows() -> None:
     issue = render_report(IN_PTXAS, Upstream.NVIDIA)
     bounds = [claim for claim in issue.claims if claim.is_bound and claim.cell]
-    assert {claim.said for claim in bounds} >= {"since 13.1.80", "fixed in 13.3.33"}
+    assert {claim.sentence for claim in bounds} >= {"since 13.1.80", "fixed in 13.3.33"}
     assert prove(issue.claims, ClaimsTrial(), issue.text).unproved != ()
 
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 from report_cases import EXECUTED, NOT_RUN, ONE_STAGE, RAN, RIGHT, WRONG
 
-from harness.report.claims import AttachedPlace, ClaimsTrial, prove
+from harness.report.claims import AttachedPlace, ClaimKind, ClaimsTrial, prove
 from harness.report.dossier import Upstream
 from harness.report.issue import render_report
 from harness.values.execution import RunRow
@@ -29,7 +29,7 @@ HONEST = ClaimsTrial(
     outcomes={where: EXECUTED.outcome(row) for where, row in FILE_ROWS.items()},
     stored={row.cell: row for row in (WRONG, RIGHT, NOT_RUN, ONE_STAGE)},
     runs={place("3.6.0"): RAN, RAN.cell: RAN},
-    lines={"min.py": 2, "original.py": 3},
+    counts={ClaimKind.LINES: {"min.py": 2, "original.py": 3}},
 )
 
 
@@ -145,7 +145,7 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
         "'3.8.0-body' is stored, its evidence gives 'another'",
     ),
     "lines of the source": (
-        lambda trial: replace(trial, lines={**trial.lines, "min.py": 9}),
+        lambda trial: replace(trial, counts={ClaimKind.LINES: {"min.py": 9, "original.py": 3}}),
         "min.py gives 9, not 2",
     ),
 }

@@ -101,7 +101,7 @@ def test_a_number_that_its_evidence_does_not_give_is_a_false_statement() -> None
     issue = render_report(dossier, Upstream.NVIDIA)
     assert dossier.along_ptxas
     rows = {row.cell: row for row in dossier.along_ptxas.rows.values()}
-    claims = [each for each in issue.claims if each.said == alt(issue.text)]
+    claims = [each for each in issue.claims if each.sentence == alt(issue.text)]
     assert {each.cell for each in claims if each.kind is ClaimKind.FIGURES} == set(rows)
     assert prove(claims, ClaimsTrial(stored=rows), issue.text).false == ()
     row = rows["cell/13.0.88"]

@@ -371,7 +371,7 @@ def test_a_reduction_that_another_target_accepts_says_so() -> None:
     issue = render_report(dossier, Upstream.NVIDIA)
     said = "ptxas 13.1.80 accepts it for sm_90a."
     assert said in issue.text
-    places = [claim.place for claim in issue.claims if said in claim.said and claim.place]
+    places = [claim.place for claim in issue.claims if said in claim.sentence and claim.place]
     assert {(each.file, each.target) for each in places} == {("min.ptx", "sm_90a")}
 
 

@@ -13,7 +13,7 @@ from test_workarounds import HOME, ORIGIN, config, row
 from harness.judging.ptxas.options import OPTIONS
 from harness.tables.said import SaidGrid, SaidLine
 from harness.values.timing import TimeMs
-from harness.workaround.expected import Known, by_time
+from harness.workaround.expected import KnownSetting, by_time
 from harness.workaround.rank.model import Features, LoopFacts
 from harness.workaround.result import (
     Candidate,
@@ -62,9 +62,9 @@ def candidate(setting: Setting, verdict: str = "sick", *, listed: bool = True) -
     )
 
 
-def known(of: Features | None, ms: float | None = None) -> Known:
+def known(of: Features | None, ms: float | None = None) -> KnownSetting:
     time = TimeMs(median=ms, min=ms * 0.99, q3=ms * 1.01, samples=30) if ms else None
-    return Known(row=row(), features=of, time=time)
+    return KnownSetting(row=row(), features=of, time=time)
 
 
 def changes(found: list[Candidate]) -> list[str]:

@@ -60,7 +60,7 @@ def facts(
 
 
 def told(workaround: KeptWorkaround, *results: Facts) -> list[str]:
-    return [each.words for each in expired([workaround], results)]
+    return expired([workaround], results)
 
 
 def test_a_baseline_that_is_healthy_on_the_newest_triton_needs_no_workaround() -> None:
