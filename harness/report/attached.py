@@ -121,7 +121,7 @@ async def _execute(
                 if cell := _meant(plan.cells, point):
                     executed = await executions.execute(bench, cell)
                     row = executed.done.row
-                    is_told = row.verdict != VerdictKind.INFRA.value
+                    is_told = row.verdict is not VerdictKind.INFRA
                     results[point] = executed if is_told else row.reason
         finally:
             if plan.session:
@@ -216,7 +216,7 @@ async def compile_places(
                 why = str(error)
         for place in group:
             row = rows.get(place)
-            if row and row.verdict != VerdictKind.INFRA.value:
+            if row and row.verdict is not VerdictKind.INFRA:
                 compiled[place] = row
             else:
                 untried[place] = row.reason if row else why

@@ -256,7 +256,7 @@ def _evidence(claim: Claim, trial: ClaimsTrial) -> object | None:
     if place and place in trial.rows:
         row = trial.rows[place]
         outcome = trial.outcomes[place].value
-        return {ClaimKind.OUTCOME: outcome, ClaimKind.VERDICT: row.verdict}.get(kind, end_of(row))
+        return {ClaimKind.OUTCOME: outcome, ClaimKind.VERDICT: row.verdict.value}.get(kind, end_of(row))
     if cell and cell in trial.stored:
         return figures(trial.stored[cell])
     if file is None:

@@ -320,7 +320,7 @@ class Dossier:
         there = {tuple(row.config.items()): row for row in self.elsewhere.get(version, ())}
         counterparts = [there.get(tuple(row.config.items())) for row in self.failing]
         if not counterparts or any(
-            row is None or VerdictKind(row.verdict).tells_nothing for row in counterparts
+            row is None or row.verdict.tells_nothing for row in counterparts
         ):
             return None
         rows = [row for row in counterparts if row is not None]

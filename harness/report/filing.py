@@ -426,13 +426,14 @@ def _counts(files: Mapping[str, bytes], selection: Selection) -> dict[ClaimKind,
         (ClaimKind.INSTRUCTIONS, ".ptx", count_instructions),
         (ClaimKind.UNWRITTEN, ".ptx", count_unwritten),
     ]
-    if form := front_end(selection.repro.front_end).source_form:
-        suffix, text_format = source_format(form)
+    kind = selection.repro.front_end
+    if front_end(kind).source_form:
+        suffix, text_format = source_format(kind)
         counters.append((ClaimKind.LINES, suffix, lambda text: text_format.size_of(text).lines))
     counts: dict[ClaimKind, dict[str, int]] = {kind: {} for kind, _, _ in counters}
-    for kind, suffix, count in counters:
+    for claimed, suffix, count in counters:
         for name, data in files.items():
             if name.endswith(suffix):
                 with contextlib.suppress(PtxError, StandaloneError):
-                    counts[kind][name] = count(data.decode(errors="replace"))
+                    counts[claimed][name] = count(data.decode(errors="replace"))
     return counts

@@ -8,7 +8,6 @@ import platform
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +17,7 @@ import msgspec
 
 import harness
 from harness.bisect.axes import plan_cells
-from harness.bisect.bisection import BisectOptions, bisect_versions
+from harness.bisect.bisection import bisect_versions
 from harness.bisect.collapse.facts import MeasuredTimes, collapse_of, timed_change, times_file
 from harness.bisect.collapse.lifting import study_collapse
 from harness.bisect.contrast import Contrast
@@ -154,9 +153,7 @@ def find_case(
         if not meeting:
             raise UsageError(f"--while holds for none of the {len(selected)} selected cells")
         return meeting[0]
-    failing = [
-        row for row in selected if row.signature and not VerdictKind(row.verdict).tells_nothing
-    ]
+    failing = [row for row in selected if row.signature and not row.verdict.tells_nothing]
     for row in failing:
         if signature in (None, row.signature):
             return row
@@ -439,8 +436,7 @@ class _Gathering:
         condition = self.options.condition
         # A workaround is for whatever is wrong with the kernel.
         options = ["--while", spell(condition)] if condition and command != "workaround" else []
-        options += ["--run"] if self.options.run else []
-        options += ["--on", GPU] if self.options.on_gpu else []
+        options += execution_words(run=self.options.run, on_gpu=self.options.on_gpu)
         verb, *more = command.split()
         line = spell_command(verb, self.options.words, *more, *options)
         why = "left out by --quick"
@@ -553,9 +549,6 @@ class _Gathering:
     async def bisect(self, axis: str) -> BisectReport:
         """The history along an axis, with a log of its own."""
         case, condition = self.case, self.options.condition
-        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-%f")
-        path = home_dir() / "bisections" / f"report-{case.short}-{axis}-{stamp}.jsonl"
-        log = BisectLog.begin(path, Asked(axis=axis, selection={}, options={}))
         # The case's own version, where the axis has it: no graver failure of another one is meant.
         if axis != case.assembler:
             own, available = case.compiler_version, front_end(axis).available()
@@ -572,7 +565,14 @@ class _Gathering:
             on=GPU if self.options.on_gpu else None,
             runner=self.options.runner,
         )
-        return await bisect_versions(self.mine, self.store, self.how, options, _silent, log)
+        mine = self.mine
+        if options.run:
+            from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
+
+            mine = executed_selection(mine, options.on)
+        head = LogHead(axis=axis, selection=msgspec.to_builtins(words_of(case)), options=options)
+        log = BisectLog.begin(log_path(f"report-{case.short}-{axis}"), head)
+        return await bisect_versions(mine, self.store, self.how, options, _silent, log)
 
     async def elsewhere(self, dossier: Dossier) -> dict[str, tuple[Row, ...]]:
         """Each config that fails, at both sides of where it began and ended, and on the newest."""

@@ -123,7 +123,7 @@ class Executions:
 
 def emulated_numerics(row: Row) -> Numerics:
     """What a run that is right says."""
-    kind = VerdictKind(row.verdict)
+    kind = row.verdict
     words = "right" if kind is VerdictKind.RIGHT else "nothing is wrong"
     reason = row.reason.removeprefix("emulated: ")
     return Numerics(known=Equivalence.EMULATED, reason=f"{words} on these inputs: {reason}")

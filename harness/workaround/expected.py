@@ -89,7 +89,7 @@ def in_order_of_time(
 
 def _features(bench: Workbench, attempt: Attempt) -> Features | None:
     """Of what compiles; None where its machine code is damaged or not known."""
-    if not VerdictKind(attempt.row.verdict).compiles:
+    if not attempt.row.verdict.compiles:
         return None
     try:
         return features_of_cell(bench, attempt.cell, attempt.evaluated)
@@ -183,7 +183,7 @@ def _in_order(tier: Sequence[_Priced], errors: Sequence[float]) -> list[_Priced]
 
 
 def _distance(item: _Priced) -> tuple[bool, int]:
-    is_fine = VerdictKind(item.candidate.row.verdict) is VerdictKind.OK
+    is_fine = item.candidate.row.verdict is VerdictKind.OK
     return not is_fine, sum(step.kind.weight for step in item.candidate.steps)
 
 

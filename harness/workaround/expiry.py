@@ -127,8 +127,8 @@ def _expired(workaround: KeptWorkaround, facts: Sequence[Facts]) -> str | None:
     by_config = {_key(fact.config): fact for fact in newest}
     home = by_config.get(_key(was.config))
     others = [by_config.get(_key(config)) for config in workaround.left_out]
-    all_compile = all(fact and VerdictKind(fact.verdict).compiles for fact in others)
-    if home and home.verdict == VerdictKind.OK.value and all_compile:
+    all_compile = all(fact and fact.verdict.compiles for fact in others)
+    if home and home.verdict is VerdictKind.OK and all_compile:
         reason = "it is ok"
     elif others and all_compile:
         reason = f"all {len(others)} configs that the patch leaves out compile"

@@ -212,7 +212,7 @@ async def _ptxas(trials: Trials) -> None:
         await trials.attempt(replace(attempt.setting, ptxas=v, flags=None) for v in newer)
         for index, version in enumerate(older):
             attempts = await trials.attempt([replace(attempt.setting, ptxas=version, flags=None)])
-            if not attempts or attempts[0].row.verdict == VerdictKind.UNSUPPORTED.value:
+            if not attempts or attempts[0].row.verdict is VerdictKind.UNSUPPORTED:
                 # What is older still knows the GPU, or this PTX, no better.
                 older = older[:index]
                 break
@@ -259,9 +259,7 @@ def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row
 
 
 def _best(trials: Trials) -> list[Attempt]:
-    compiling = [
-        attempt for attempt in trials.results.values() if VerdictKind(attempt.row.verdict).compiles
-    ]
+    compiling = [attempt for attempt in trials.results.values() if attempt.row.verdict.compiles]
     return sorted(
         compiling, key=lambda attempt: rank_key(trials.origin, attempt.setting, attempt.row)
     )

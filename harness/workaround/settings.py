@@ -503,7 +503,7 @@ def explain_step(step: SettingStep, undone: Row, complete: Row, limits: Limits |
     columns = limits.tensor_memory_columns if limits else 0
     if columns and (undone.tmem_size or 0) > columns >= (complete.tmem_size or 0):
         words += f"; {complete.target} has {columns} columns"
-    if undone.code and VerdictKind(complete.verdict).compiles:
+    if undone.code and complete.verdict.compiles:
         words += f"; without it ptxas {undone.ptxas} says {undone.code}"
     return words
 
@@ -569,7 +569,7 @@ def is_gain(origin: UserSetting, better: Tried, than: Tried) -> bool:
 
 def best_of(origin: UserSetting, pairs: Iterable[Tried]) -> Tried | None:
     """The best of those that compile, if any does."""
-    alive = [pair for pair in pairs if VerdictKind(pair[1].verdict).compiles]
+    alive = [pair for pair in pairs if pair[1].verdict.compiles]
     return min(alive, key=lambda pair: rank_key(origin, *pair), default=None)
 
 
