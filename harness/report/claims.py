@@ -255,8 +255,9 @@ def _evidence(claim: Claim, trial: ClaimsTrial) -> object | None:
         return next(outputs, "no such output")
     if place and place in trial.rows:
         row = trial.rows[place]
-        outcome = trial.outcomes[place].value
-        return {ClaimKind.OUTCOME: outcome, ClaimKind.VERDICT: row.verdict.value}.get(kind, end_of(row))
+        if kind is ClaimKind.END:
+            return end_of(row)
+        return trial.outcomes[place].value if kind is ClaimKind.OUTCOME else row.verdict.value
     if cell and cell in trial.stored:
         return figures(trial.stored[cell])
     if file is None:
