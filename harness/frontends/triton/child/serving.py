@@ -41,6 +41,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend import pretend_driver, recorded
+from harness.frontends.triton.child import inductor
 from harness.frontends.triton.child.lazy_modules import leave_torch_unread
 from harness.frontends.triton.child.recording import LaunchRecorder
 from harness.io.children.captures import leave, serve_captures
@@ -63,6 +64,8 @@ class _Session(recorded.RecordedSession):
 
     def settle(self, ask: Message) -> None:
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "inductor")
+        inductor.stand_by()
         self.mode = recorded.pretend(ask["device"])
 
     def recorder(self, ask: Message, log: Path) -> recorded.Recorder:
