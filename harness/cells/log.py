@@ -14,7 +14,7 @@ from itertools import pairwise
 import msgspec
 
 from harness.cells.repros.cache_folders import ImportedKernel
-from harness.frontends.texts.ir_inputs import half_compiled
+from harness.frontends.texts.ir_inputs import exact_target, half_compiled
 from harness.judging.messages import TRITON_OVERFLOW
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.values.errors import UsageError
@@ -155,12 +155,7 @@ def _releases(lines: Iterable[str], packages: Collection[str]) -> dict[str, str]
 def _targets(lines: Iterable[str]) -> tuple[Target, ...]:
     """The GPUs that are named, in the order of the log."""
     names = [match.lastgroup or "" for line in lines for match in _GPU.finditer(line)]
-    return tuple(_exact_target(int(name.removeprefix("sm"))) for name in dict.fromkeys(names))
-
-
-def _exact_target(capability: int) -> Target:
-    """What Triton compiles for on such a GPU."""
-    return Target(capability=capability, suffix="a" if capability >= 90 else "")
+    return tuple(exact_target(int(name.removeprefix("sm"))) for name in dict.fromkeys(names))
 
 
 def _modules(lines: Sequence[str], triton: str | None) -> Iterator[Clue]:
@@ -272,9 +267,9 @@ def _inductor_kernels(lines: Sequence[str], triton: str | None) -> Iterator[Clue
             origin=f"line {start + 1} of a log",
             files={".py": launch.encode()},
             options={},
-            target=_exact_target(capability) if isinstance(capability, int) else None,
+            target=exact_target(capability) if isinstance(capability, int) else None,
             triton=triton,
-            failed_after="source",
+            failed_after=None,
         )
         yield Clue(line=start + 1, words=f"kernel {name}: source by Inductor", kernel=kernel)
 

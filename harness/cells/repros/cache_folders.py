@@ -1,11 +1,13 @@
-"""Reads what Triton left in a cache or dump folder, as data: nothing of it is ever run here.
+"""Reads what Triton or Inductor left in a folder, as data: nothing of it is ever run here.
 
 `<hash>/<name>.{ttir,ttgir,llir,ptx,cubin,json}`, as Triton's cache and `TRITON_KERNEL_DUMP` write
-it. Whatever is odd (a link, a pipe, rubbish, too much) is passed over with a line that says so.
+it; `output_code.py` and the kernels' files of Inductor's cache and debug folders. Whatever is odd
+(a link, a pipe, rubbish, too much) is passed over with a line that says so.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from harness.frontends.texts.ir_inputs import SUFFIXES, read_file
+from harness.frontends.texts.ir_inputs import SUFFIXES, exact_target, read_file
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import ensure_folder
 from harness.io.packages.versions import parse_version
@@ -30,9 +32,10 @@ if TYPE_CHECKING:
 
 
 _MARKER = ".imported"
-_MAX_DEPTH = 3
+_MAX_DEPTH = 6
 _MAX_FILES = 50_000
 _MAX_METADATA = 1 << 20
+_MAX_SOURCE = 16 << 20
 _ODD = re.compile(r"[^\w.+-]+")
 _PIPELINE = (".ttir", ".ttgir", ".llir", ".ptx")
 _KNOWN = (*_PIPELINE, ".cubin", ".json")
@@ -62,6 +65,15 @@ class ImportedKernel(msgspec.Struct, frozen=True, kw_only=True):
     target: Target | None
     triton: str | None
     failed_after: str | None
+
+    @property
+    def state(self) -> str:
+        """What is known of its compilation."""
+        if ".py" in self.files:
+            return "a source that Inductor generated"
+        if self.failed_after:
+            return f"its compilation failed after {self.failed_after}"
+        return "its compilation succeeded"
 
     @property
     def name(self) -> str:
@@ -97,12 +109,70 @@ def read_leftovers(folder: Path) -> Leftovers:
             break
         if path.suffix in _KNOWN and not path.name.startswith("__grp__"):
             entries.setdefault(path.with_suffix(""), {})[path.suffix] = path
+        elif path.suffix == ".py":
+            found.kernels += _inductor_file(path, str(path.relative_to(folder)), found)
     for files in entries.values():
         if any(suffix in files for suffix in _PIPELINE):
             kernel = _read_entry(folder, files, found)
             if kernel:
                 found.kernels.append(kernel)
     return found
+
+
+def _inductor_file(path: Path, origin: str, found: Leftovers) -> list[ImportedKernel]:
+    """The kernels of a file, if Inductor wrote it."""
+    try:
+        data = read_regular(path, _MAX_SOURCE, follow_links=False)
+        kernels = inductor_kernels(data.decode()) if b"triton_heuristics" in data else []
+    except (UsageError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        found.skipped.append(f"{path}: {error}")
+        return []
+    known = {(kernel.kernel, kernel.files.get(".py")) for kernel in found.kernels}
+    imported = []
+    for name, source in kernels:
+        text = f"{source.strip()}\n{_INDUCTOR_LAUNCH}".encode()
+        gpu = re.search(r"\bcc=(\d{2,3})\b", source)
+        kernel = ImportedKernel(
+            kernel=name,
+            origin=origin,
+            files={".py": text},
+            options={},
+            target=exact_target(int(gpu[1])) if gpu else None,
+            triton=None,
+            failed_after=None,
+        )
+        if (name, text) not in known:
+            imported.append(kernel)
+    return imported
+
+
+# Whoever reads the file back looks for a launch.
+_INDUCTOR_LAUNCH = '''
+
+def launch():
+    """Nothing is left to do: the heuristics above choose the configs."""
+'''
+
+
+def inductor_kernels(text: str) -> list[tuple[str, str]]:
+    """The kernels of a file of Inductor and the source of each; the file is parsed, never run.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: it is no Python.
+    """
+    kernels = []
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(attr="triton"),
+                args=[ast.Constant(value=str(name)), ast.Constant(value=str(source)), *_],
+            ):
+                kernels.append((name, source))
+            case ast.FunctionDef(name=name, decorator_list=decorators) if any(
+                ast.unparse(decorator).startswith("triton_heuristics.") for decorator in decorators
+            ):
+                kernels.append((name, text))
+    return kernels
 
 
 def _files(folder: Path, found: Leftovers, depth: int) -> Iterator[Path]:
@@ -207,14 +277,14 @@ def write_repro(kernel: ImportedKernel, into: Path, *, triton: str | None) -> tu
     is_new = not folder.exists()
     # A source is launched by the file that it stands in.
     files = ["launch.py" if suffix == ".py" else f"kernel{suffix}" for suffix in kernel.files]
-    ended = f"failed after {kernel.failed_after}" if kernel.failed_after else "succeeded"
     document: dict[str, Any] = {
         "kernel": kernel.kernel,
-        "summary": f"imported from {_printable(kernel.origin)}: its compilation {ended}",
-        "configs": 1,
+        "summary": f"imported from {_printable(kernel.origin)}: {kernel.state}",
     }
-    if ".py" not in kernel.files:
-        document["files"] = files
+    if ".py" in kernel.files:
+        document |= {"launches": ["launch"], "configs": None}
+    else:
+        document |= {"files": files, "configs": 1}
     if kernel.options:
         document["options"] = dict(kernel.options)
     if kernel.triton or triton:

@@ -141,6 +141,7 @@ def import_command(*, folder: Path, into: Path, triton: str | None, as_json: boo
                 "kernel": kernel.kernel,
                 "folder": str(place),
                 "failed_after": kernel.failed_after,
+                "state": kernel.state,
                 "launches": [suffix.removeprefix(".") for suffix in kernel.files],
                 "target": str(kernel.target) if kernel.target else None,
                 "triton": kernel.triton or triton,
@@ -154,9 +155,8 @@ def import_command(*, folder: Path, into: Path, triton: str | None, as_json: boo
         return
     console = results_console()
     for each in imported:
-        state = f"failed after {each['failed_after']}" if each["failed_after"] else "succeeded"
         known = "" if each["new"] else ", is there already"
-        console.print(f"{each['name']}: {state}{known}", soft_wrap=True)
+        console.print(f"{each['name']}: {each['state']}{known}", soft_wrap=True)
     failed = [each for each in imported if each["failed_after"]]
     console.print("Next:")
     words = SelectionOptions(kernel=str((failed or imported)[0]["name"]))

@@ -78,8 +78,12 @@ def half_compiled(data: bytes, suffix: str, entry: str | None = None) -> HalfCom
     half = HalfCompiled(data=data, kernel=ir.kernel, target=None, ir=ir)
     if ir.capability is None:
         return half
-    exact = "a" if ir.capability >= _EXACT_SINCE else ""
-    return msgspec.structs.replace(half, target=Target(capability=ir.capability, suffix=exact))
+    return msgspec.structs.replace(half, target=exact_target(ir.capability))
+
+
+def exact_target(capability: int) -> Target:
+    """What Triton compiles for on a GPU of this compute capability."""
+    return Target(capability=capability, suffix="a" if capability >= _EXACT_SINCE else "")
 
 
 def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:
