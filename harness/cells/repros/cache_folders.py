@@ -8,10 +8,13 @@ it; `output_code.py` and the kernels' files of Inductor's cache and debug folder
 from __future__ import annotations
 
 import ast
+import gzip
 import hashlib
+import itertools
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from harness.frontends.texts.ir_inputs import SUFFIXES, exact_target, read_file
-from harness.io.files.reading import read_regular
+from harness.frontends.texts.ir_inputs import SUFFIXES, exact_target, half_compiled, read_file
+from harness.io.files.reading import open_regular, read_regular
 from harness.io.files.writing import ensure_folder
 from harness.io.packages.versions import parse_version
 from harness.values.errors import UsageError
@@ -36,6 +39,7 @@ _MAX_DEPTH = 6
 _MAX_FILES = 50_000
 _MAX_METADATA = 1 << 20
 _MAX_SOURCE = 16 << 20
+_MAX_TRACE = 4 << 30
 _ODD = re.compile(r"[^\w.+-]+")
 _PIPELINE = (".ttir", ".ttgir", ".llir", ".ptx")
 _KNOWN = (*_PIPELINE, ".cubin", ".json")
@@ -94,13 +98,19 @@ class Leftovers(msgspec.Struct, kw_only=True):
 
 
 def read_leftovers(folder: Path) -> Leftovers:
-    """Every compilation in a cache or dump folder.
+    """Every compilation in a cache or dump folder, or in a trace of tritonparse.
 
     Raises:
-        UsageError: there is no such folder.
+        UsageError: there is no such folder or trace.
     """
+    if folder.suffix in _TRACES:
+        return _read_trace(folder)
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; name a Triton cache or dump folder")
+        what = "not a folder" if folder.exists() else "no such folder"
+        raise UsageError(
+            f"{folder}: {what}; name a cache or dump folder of Triton or Inductor, "
+            f"or a trace of tritonparse ({', '.join(_TRACES)})"
+        )
     found = Leftovers()
     entries: dict[Path, dict[str, Path]] = {}
     for count, path in enumerate(_files(folder, found, 0)):
@@ -214,17 +224,87 @@ def _read_entry(folder: Path, files: Mapping[str, Path], found: Leftovers) -> Im
     # Triton writes the metadata last, a dump the cubin: with either, the compilation succeeded.
     ended = ".json" in files or ".cubin" in files
     last = next(suffix for suffix in reversed(_PIPELINE) if suffix in files)
-    order = sorted(read, key=_PIPELINE.index, reverse=not ended)
-    targets = [each.target for each in (read.get(s) for s in (".ptx", ".ttgir")) if each]
+    return _imported(name, read, metadata, None if ended else last.removeprefix("."))
+
+
+def _imported(
+    origin: str,
+    read: Mapping[str, HalfCompiled],
+    metadata: Mapping[str, Any],
+    failed_after: str | None,
+) -> ImportedKernel:
+    order = sorted(read, key=_PIPELINE.index, reverse=failed_after is not None)
+    targets = [half.target for half in (read.get(s) for s in (".ptx", ".ttgir")) if half]
     return ImportedKernel(
         kernel=read[order[0]].kernel,
-        origin=name,
+        origin=origin,
         files={suffix: read[suffix].data for suffix in order},
         options=_options(metadata),
         target=next(filter(None, targets), None) or _target(metadata),
         triton=_version(metadata.get("triton_version")),
-        failed_after=None if ended else last.removeprefix("."),
+        failed_after=failed_after,
     )
+
+
+_TRACES = (".ndjson", ".gz")
+_MAX_EVENT = 256 << 20
+
+
+def _read_trace(path: Path) -> Leftovers:
+    """The compilations in a trace of tritonparse: one JSON object a line, maybe in gzip.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    found = Leftovers()
+    names = set[str]()
+    with open_regular(path, _MAX_TRACE) as file:
+        is_packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        lines = gzip.GzipFile(fileobj=file) if is_packed else file
+        try:
+            for number in itertools.count(1):
+                line = lines.readline(_MAX_EVENT)
+                if not line:
+                    break
+                kernel = _traced(line, f"{path}, line {number}", found)
+                if kernel and kernel.name not in names:
+                    names.add(kernel.name)
+                    found.kernels.append(kernel)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            found.skipped.append(f"{path}: the rest is damaged: {error}")
+    return found
+
+
+def _traced(line: bytes, origin: str, found: Leftovers) -> ImportedKernel | None:
+    """The compilation that a line of a trace tells of; None where it tells of something else."""
+    try:
+        event = msgspec.json.decode(line, type=_TraceEvent)
+    except (msgspec.DecodeError, RecursionError):
+        found.skipped.append(f"{origin}: not an event of tritonparse")
+        return None
+    if event.event_type != "compilation" or event.is_fake or event.payload is None:
+        return None
+    read: dict[str, HalfCompiled] = {}
+    for name, text in event.payload.file_content.items():
+        suffix = Path(name).suffix
+        if suffix in SUFFIXES:
+            try:
+                read[suffix] = half_compiled(text.encode(), suffix)
+            except UsageError as error:
+                found.skipped.append(f"{origin}, {name}: {error}")
+    return _imported(origin, read, event.payload.metadata, None) if read else None
+
+
+class _TracePayload(msgspec.Struct):
+    metadata: dict[str, Any] = {}
+    file_content: dict[str, str] = {}
+
+
+class _TraceEvent(msgspec.Struct):
+    event_type: str = ""
+    payload: _TracePayload | None = None
+    is_fake: bool = False
 
 
 def _metadata(path: Path | None, found: Leftovers) -> dict[str, Any]:

@@ -105,6 +105,18 @@ def find_kernels(text: str) -> list[Repro]:
     return [each for repro in found for each in in_releases(repro, spec)] if at else found
 
 
+_TAKES_FOLDERS = "; `triage import` takes the folders of a Triton or Inductor cache"
+_ADVICE = {
+    ".llir": "; name the .ttgir that it was made of, or the .ptx that was made of it",
+    ".mlir": "; name a module of Triton .ttir or .ttgir, by the dialect that it is in",
+    ".cubin": "; a cubin is compiled to its end: name the .ptx that it was made of",
+    ".ndjson": "; `triage import` takes a trace of tritonparse",
+    ".gz": "; `triage import` takes a trace of tritonparse",
+    ".log": "; `triage log` reads a log",
+    ".txt": "; `triage log` reads a log",
+}
+
+
 def _named(text: str) -> list[Repro]:
     if NAME.fullmatch(text):
         for folder in _folders():
@@ -120,6 +132,10 @@ def _named(text: str) -> list[Repro]:
     broken = [error for error in errors if text in str(error)]
     if broken:
         raise broken[0]
+    if Path(text).exists():
+        suffixes = " ".join(dict.fromkeys(suffix for kind in kinds() for suffix in takes(kind)[0]))
+        advice = _ADVICE.get(Path(text).suffix, _TAKES_FOLDERS if Path(text).is_dir() else "")
+        raise UsageError(f"{text}: `--kernel` takes files of these kinds: .py {suffixes}{advice}")
     hint = near_names(text)
     raise UsageError(f"no kernel {text[:200]!r}; {hint}; or give FILE.py::NAME or FILE.ptx")
 

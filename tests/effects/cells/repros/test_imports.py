@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from harness.cells.repros.cache_folders import Leftovers, read_leftovers, write_repro
 from harness.cells.repros.find import find_kernel
-from harness.values.errors import UsageError
+from harness.values.errors import ConfigurationError, UsageError
 
 TTIR = "module {\n  tt.func public @add(%x: !tt.ptr<f32>) {\n    tt.return\n  }\n}\n"
 TTGIR = 'module attributes {"ttg.num-warps" = 8 : i32, ttg.target = "cuda:100"} {\n' + TTIR + "}\n"
@@ -217,10 +218,72 @@ def test_a_repro_of_that_name_is_not_written_over(cache: Path) -> None:
 def test_a_folder_that_is_none(tmp_path: Path, make: object) -> None:
     path = tmp_path / "nothing"
     make(path)  # type: ignore[operator]
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match=r"no such folder|not a folder"):
         read_leftovers(path)
 
 
 def test_an_empty_folder_holds_nothing(cache: Path) -> None:
     (cache / "notes.txt").write_text("hello")
     assert read_leftovers(cache) == Leftovers()
+
+
+INDUCTOR = """\
+import triton
+import triton.language as tl
+from torch._inductor.runtime import triton_helpers, triton_heuristics
+
+@triton_heuristics.pointwise(size_hints={'x': 64}, triton_meta={'device': DeviceProperties(cc=90)})
+@triton.jit
+def triton_poi_0(in_ptr0, xnumel, XBLOCK: tl.constexpr):
+    pass
+"""
+
+
+def test_inductors_files_are_parsed_and_never_run(cache: Path) -> None:
+    debug = cache / "run_1" / "torchinductor" / "model__0"
+    debug.mkdir(parents=True)
+    call = f"k = async_compile.triton('triton_poi_0', '''{INDUCTOR}''', device_str='cuda')\n"
+    (debug / "output_code.py").write_text(f"raise SystemExit\n{call}")
+    (cache / "ckernel.py").write_text(INDUCTOR)
+    (cache / "other.py").write_text("raise SystemExit")
+    (cache / "odd.py").write_text("triton_heuristics (")
+    found = read_leftovers(cache)
+    [kernel] = found.kernels
+    assert (kernel.kernel, str(kernel.target)) == ("triton_poi_0", "sm_90a")
+    assert [line.partition(":")[0] for line in found.skipped] == [str(cache / "odd.py")]
+    write_repro(kernel, Path("repros"), triton=None)
+    repro = find_kernel(kernel.name)
+    assert (repro.kernel, [launch.name for launch in repro.launches]) == (
+        "triton_poi_0",
+        ["launch"],
+    )
+
+
+def _event(**facts: object) -> str:
+    payload = {
+        "metadata": METADATA,
+        "file_content": {"add.ttir": TTIR, "add.ptx": PTX, "x.sass": ""},
+    }
+    return json.dumps({"event_type": "compilation", "payload": payload, **facts}) + "\n"
+
+
+@pytest.mark.parametrize("name", ["t.ndjson", "t.bin.ndjson", "t.ndjson.gz"])
+def test_a_trace_of_tritonparse(cache: Path, name: str) -> None:
+    launch = json.dumps({"event_type": "launch", "grid": [1, 1, 1]}) + "\n"
+    text = "no json\n" + launch + _event(is_fake=True) + _event() + _event()
+    packed = gzip.compress(text.encode()) if name != "t.ndjson" else text.encode()
+    (cache / name).write_bytes(packed)
+    found = read_leftovers(cache / name)
+    [kernel] = found.kernels
+    assert found.skipped == [f"{cache / name}, line 1: not an event of tritonparse"]
+    assert list(kernel.files) == [".ttir", ".ptx"]
+    assert (kernel.kernel, str(kernel.target), kernel.triton) == ("add", "sm_100a", "3.6.0")
+
+
+def test_a_damaged_trace_gives_what_stands_before(cache: Path) -> None:
+    packed = gzip.compress((_event() + "x" * 100_000).encode())
+    (cache / "t.gz").write_bytes(packed[:-20])
+    found = read_leftovers(cache / "t.gz")
+    assert "the rest is damaged" in found.skipped[-1]
+    with pytest.raises(ConfigurationError, match="no such file"):
+        read_leftovers(cache / "none.gz")
