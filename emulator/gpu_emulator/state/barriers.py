@@ -127,7 +127,7 @@ class Barriers:
 
 def _threads_of_warps(frame: Frame, mask: Array) -> Array:
     """For each CTA the threads of warps that have some of a mask."""
-    return mask.reshape(frame.ctas, -1, WARP).any(axis=2).sum(axis=1) * WARP
+    return frame.by_warp(mask).any(axis=2).sum(axis=1) * WARP
 
 
 MOST_ARRIVALS = (1 << 20) - 1

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, Allocator
-from gpu_emulator.steps import MASK, Array, Region, Registers
+from gpu_emulator.steps import MASK, WARP, Array, Region, Registers
 from gpu_emulator.values import Place
 
 WITHIN_CTA, WITHIN_GPU = 1, 2
@@ -53,6 +53,7 @@ def semantics_of(parts: Mapping[str, str], *, is_atomic: bool = False) -> Semant
     return Semantics(strength, word in ("acquire", "acq_rel"), word in ("release", "acq_rel"))
 
 
+TENSOR_MEMORY = "tensor memory"
 # Where global memory begins.
 GLOBAL_BASE = 0x7F00_0000_0000
 # An address of shared memory of another CTA of the cluster has its rank, plus one, up here.
@@ -81,13 +82,13 @@ class Memory:
         self.name = name
         self.base = base
         self.stride = stride
-        self.regions = sorted(regions, key=lambda one: one.start)
+        self.regions = sorted(regions, key=lambda region: region.start)
         self.data = data
         self.views = {size: data.view(kind) for size, kind in _SIZES.items()}
         self.written: Array | None = None
-        self._first_bytes = [one.start for one in self.regions]
-        self._starts = np.array([one.start for one in self.regions], dtype=np.int64)
-        self._ends = np.array([one.end for one in self.regions], dtype=np.int64)
+        self._first_bytes = [region.start for region in self.regions]
+        self._starts = np.array(self._first_bytes, dtype=np.int64)
+        self._ends = np.array([region.end for region in self.regions], dtype=np.int64)
 
     def check(self, offset: Array, size: int, what: str) -> None:
         """Trouble unless every offset into a row is aligned and `size` bytes lie in one region."""
@@ -122,10 +123,10 @@ class Memory:
         address = f"{self.name} address {hex((offset + self.base) % (1 << 64))}"
         if at < 0:
             return address
-        one = self.regions[at]
-        if offset < one.end or offset - one.end < _GUARD:
-            size = one.end - one.start
-            return f"{address} (byte {offset - one.start} of {one.name}, which has {size})"
+        region = self.regions[at]
+        if offset - region.end < _GUARD:
+            size = region.end - region.start
+            return f"{address} (byte {offset - region.start} of {region.name}, which has {size})"
         return address
 
     def load(self, index: Array, size: int) -> Array:
@@ -210,6 +211,10 @@ class Frame:
     def full(self, value: Array) -> Array:
         return np.broadcast_to(value, self.shape)
 
+    def by_warp(self, value: Array) -> Array:
+        """A value of every thread as (CTAs, warps, 32)."""
+        return np.broadcast_to(value, self.shape).reshape(self.ctas, -1, WARP)
+
     def active(self) -> Array:
         mask = self.registers[MASK]
         if mask is None:
@@ -221,8 +226,11 @@ class Frame:
 
     def waited_for_loads(self) -> None:
         active = self.active()
-        left = {slot: (place, mask & ~active) for slot, (place, mask) in self._unwaited.items()}
-        self._unwaited = {slot: one for slot, one in left.items() if one[1].any()}
+        self._unwaited = {
+            slot: (place, mask & ~active)
+            for slot, (place, mask) in self._unwaited.items()
+            if (mask & ~active).any()
+        }
 
     def too_early(self, touched: AbstractSet[int]) -> Place | None:
         for slot in sorted(self._unwaited.keys() & touched):
@@ -254,20 +262,20 @@ class Frame:
         """The threads that wait still; None if none does. Those that go on are let go."""
         if not self.holds:
             return None
-        kept = []
+        holds = []
         waiting: Array | None = None
-        for one in self.holds:
-            gone = one.mask & one.over()
-            if gone.any():
-                if one.then is not None:
-                    self.registers[MASK] = gone
-                    one.then()
+        for hold in self.holds:
+            free = hold.mask & hold.over()
+            if free.any():
+                if hold.then is not None:
+                    self.registers[MASK] = free
+                    hold.then()
                     self.registers[MASK] = None
-                one.mask = one.mask & ~gone
-            if one.mask.any():
-                kept.append(one)
-                waiting = one.mask if waiting is None else waiting | one.mask
-        self.holds = kept
+                hold.mask = hold.mask & ~free
+            if hold.mask.any():
+                holds.append(hold)
+                waiting = hold.mask if waiting is None else waiting | hold.mask
+        self.holds = holds
         return waiting
 
     @property
@@ -302,24 +310,21 @@ def locate(
     if active is not None and not active.any():
         return []
     if space == "generic":
-        found = []
-        rest = np.ones(address.shape, np.bool_) if active is None else frame.full(active)
-        address = np.broadcast_to(address, rest.shape)
-        for space in ("global", "shared", "local", "param"):
-            inside = frame.batch.is_in(space, address.view(np.uint64)) & rest
-            if space == "global":
-                # What is in no window at all is a wrong global address.
-                others = [
-                    frame.batch.is_in(each, address.view(np.uint64))
-                    for each in ("shared", "local", "param")
-                ]
-                inside = rest & ~(others[0] | others[1] | others[2])
-            if not inside.any():
-                continue
-            window = frame.batch.windows[space]
-            mask = None if active is None and inside.all() else inside
-            found += locate(frame, space, address - window, size, what, mask)
-        return found
+        places = []
+        mask = np.ones(address.shape, np.bool_) if active is None else frame.full(active)
+        address = np.broadcast_to(address, mask.shape)
+        inside = {
+            name: mask & frame.batch.is_in(name, address.view(np.uint64))
+            for name in ("shared", "local", "param")
+        }
+        # What is in no window at all is a wrong global address.
+        beyond = mask & ~np.logical_or.reduce(list(inside.values()))
+        for name, here in {"global": beyond, **inside}.items():
+            if here.any():
+                chosen = None if active is None and here.all() else here
+                offset = address - frame.batch.windows[name]
+                places += locate(frame, name, offset, size, what, chosen)
+        return places
     if active is not None:
         # A place that some active thread accesses, for those that do not.
         shape = np.broadcast_shapes(address.shape, active.shape)

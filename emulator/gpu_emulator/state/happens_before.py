@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpu_emulator.state.frame import WITHIN_GPU, Frame, Memory, Semantics, Touch
-from gpu_emulator.steps import MASK, WARP, Array
+from gpu_emulator.state.frame import WITHIN_GPU, Frame, Touch
+from gpu_emulator.steps import WARP, Array
 from gpu_emulator.values import Place, Race
 
 LOADS = 8
@@ -103,7 +103,7 @@ class Races:
 
     def __init__(self, *, ends: bool = False) -> None:
         self.ends = ends
-        self._found: dict[tuple[frozenset[Place], bool, bool], Race] = {}
+        self._examples: dict[tuple[frozenset[Place], bool, bool], Race] = {}
         self._places: list[Place] = []
         self._numbers: dict[Place, int] = {}
 
@@ -114,10 +114,10 @@ class Races:
 
     def number(self, place: Place) -> int:
         """The number of a place, one that fits into an array."""
-        found = self._numbers.setdefault(place, len(self._places))
-        if found == len(self._places):
+        number = self._numbers.setdefault(place, len(self._places))
+        if number == len(self._places):
             self._places.append(place)
-        return found
+        return number
 
     def place(self, number: int) -> Place:
         return self._places[number]
@@ -127,20 +127,19 @@ class Races:
             # Lanes of one instruction write together in each order of warps.
             self.doubt(race.what)
         key = (frozenset((race.first, race.second)), race.formal, race.within_cta)
-        if len(self._found) < _MOST_EXAMPLES:
-            self._found.setdefault(key, race)
+        if len(self._examples) < _MOST_EXAMPLES:
+            self._examples.setdefault(key, race)
 
     def all(self) -> tuple[Race, ...]:
         """Those with effect first, then by line. A pair with effect is not listed as formal too."""
-        real = {(each.first, each.second) for each in self._found.values() if not each.formal}
-        kept = [
-            each
-            for each in self._found.values()
-            if not (each.formal and (each.first, each.second) in real)
+        real = {(race.first, race.second) for race in self._examples.values() if not race.formal}
+        races = [
+            race
+            for race in self._examples.values()
+            if not (race.formal and (race.first, race.second) in real)
         ]
-        return tuple(
-            sorted(kept, key=lambda one: (one.formal, one.second.ptx_line, one.first.ptx_line))
-        )
+        races.sort(key=lambda race: (race.formal, race.second.ptx_line, race.first.ptx_line))
+        return tuple(races)
 
 
 # Clocks of the agents of CTAs, by the number of the CTA in the grid.
@@ -158,35 +157,33 @@ class Releases:
         """A warp of a CTA releases what it knows of its own CTA, (agents,), and of others."""
         target = self._published.setdefault(location, {})
         _raise(target, cta, clocks)
-        for other, known in self._known.get(cta, {}).items():
-            _raise(target, other, known)
+        for owner, known in self._known.get(cta, {}).items():
+            _raise(target, owner, known)
 
     def acquire(self, location: object, cta: int) -> Array | None:
         """A CTA learns what is published at a location; what that is of itself."""
-        found = self._published.get(location)
-        if found is None:
-            return None
-        for other, clocks in found.items():
-            if other != cta:
-                _raise(self._known.setdefault(cta, {}), other, clocks)
-        return found.get(cta)
+        published = self._published.get(location, {})
+        for owner, clocks in published.items():
+            if owner != cta:
+                _raise(self._known.setdefault(cta, {}), owner, clocks)
+        return published.get(cta)
 
     def meet(self, ctas: Iterable[int], clocks: Array) -> None:
         """CTAs of a cluster meet at its barrier; clocks (CTAs, agents) are of all their warps."""
         members = list(ctas)
         for cta in members:
-            for other, known in zip(members, clocks, strict=True):
-                if other != cta:
-                    _raise(self._known.setdefault(cta, {}), other, known)
+            for owner, known in zip(members, clocks, strict=True):
+                if owner != cta:
+                    _raise(self._known.setdefault(cta, {}), owner, known)
 
     def ordered(
-        self, owners: Array, agents: Array, when: Array, ctas: Array, asked: Array
+        self, owners: Array, agents: Array, when: Array, ctas: Array, chosen: Array
     ) -> Array:
-        """Whether CTAs (n,) know of accesses (n,) by agents of other CTAs; `asked`: which count."""
+        """Whether CTAs (n,) know of accesses (n,) by agents of other CTAs, where `chosen` (n,)."""
         answer = np.zeros(len(owners), dtype=np.bool_)
         if not self._known:
             return answer
-        at = np.nonzero(asked)[0]
+        at = np.nonzero(chosen)[0]
         pairs = np.stack([owners[at], ctas[at]], axis=1)
         for owner, cta in np.unique(pairs, axis=0).tolist():
             clocks = self._known.get(cta, {}).get(owner)
@@ -261,10 +258,16 @@ class HappensBefore:
 
     def _warps_of(self, frame: Frame, mask: Array) -> Iterator[tuple[int, Array]]:
         """Each warp of the CTA with active threads, and the rows in which it has some."""
-        warps = np.broadcast_to(mask, frame.shape).reshape(frame.ctas, -1, WARP)
-        some = np.asarray(warps.any(axis=2))
+        some = np.asarray(frame.by_warp(mask).any(axis=2))
         for warp in np.nonzero(some.any(axis=0))[0].tolist():
             yield frame.first // WARP + warp, np.nonzero(some[:, warp])[0]
+
+    def _spots(self, frame: Frame, index: Array, mask: Array) -> Iterator[tuple[int, Array, Array]]:
+        """The same, and the offset that the first of the threads in each row has."""
+        for warp, rows in self._warps_of(frame, mask):
+            lane = warp * WARP - frame.first
+            lanes = mask[rows, lane : lane + WARP].argmax(axis=1) + lane
+            yield warp, rows, index[rows, lanes]
 
     def meet(self) -> None:
         """All warps of all CTAs arrive at a barrier at once, and go on behind it."""
@@ -292,32 +295,26 @@ class HappensBefore:
 
     def signal(self, frame: Frame, index: Array, mask: Array) -> None:
         """Threads, or the task that is running, arrive at mbarriers at offsets."""
-        for warp, rows in self._warps_of(frame, mask):
-            lane = warp * WARP - frame.first
-            lanes = mask[rows, lane : lane + WARP].argmax(axis=1) + lane
-            spots = index[rows, lanes]
-            if self.task is None:
-                clocks = self._both[:, rows, warp]
-            else:
-                at = warp - self.task.first
-                clocks = np.stack([self.task.known[rows, at], self.task.fenced[rows, at]])
-            self.signal_at(spots, clocks)
-            if self.task is None:
-                self._both[0, rows, warp, warp] += 1
-
-    def signal_at(self, spots: Array, clocks: Array) -> None:
-        owners = spots // self._stride
-        offsets = spots % self._stride
-        for offset in np.unique(offsets).tolist():
-            same = offsets == offset
-            gathered = self._mbarrier(offset).gathered
-            gathered[:, owners[same]] = np.maximum(gathered[:, owners[same]], clocks[:, same])
+        for warp, rows, spots in self._spots(frame, index, mask):
+            if self.task is not None:
+                self.signal_by_task(warp, rows, spots)
+                continue
+            self._signal_at(spots, self._both[:, rows, warp])
+            self._both[0, rows, warp, warp] += 1
 
     def signal_by_task(self, warp: int, rows: Array, spots: Array) -> None:
         """The task that is running completes bytes of mbarriers."""
         if self.task is not None:
             at = warp - self.task.first
-            self.signal_at(spots, np.stack([self.task.known[rows, at], self.task.fenced[rows, at]]))
+            clocks = np.stack([self.task.known[rows, at], self.task.fenced[rows, at]])
+            self._signal_at(spots, clocks)
+
+    def _signal_at(self, spots: Array, clocks: Array) -> None:
+        owners, offsets = np.divmod(spots, self._stride)
+        for offset in np.unique(offsets).tolist():
+            same = offsets == offset
+            gathered = self._mbarrier(offset).gathered
+            gathered[:, owners[same]] = np.maximum(gathered[:, owners[same]], clocks[:, same])
 
     def phase_complete(self, spots: Array) -> None:
         for offset in np.unique(spots % self._stride).tolist():
@@ -331,10 +328,7 @@ class HappensBefore:
 
     def waited(self, frame: Frame, index: Array, mask: Array) -> None:
         """Threads have seen mbarriers complete."""
-        for warp, rows in self._warps_of(frame, mask):
-            lane = warp * WARP - frame.first
-            lanes = mask[rows, lane : lane + WARP].argmax(axis=1) + lane
-            spots = index[rows, lanes]
+        for warp, rows, spots in self._spots(frame, index, mask):
             for row, spot in zip(rows.tolist(), spots.tolist(), strict=True):
                 clocks, owner = self._mbarrier(spot % self._stride), spot // self._stride
                 released = clocks.released[:, owner]
@@ -360,36 +354,37 @@ class HappensBefore:
 
     def release(self, touch: Touch) -> None:
         """Threads are about to write to locations by a strong operation."""
-        frame, how = touch.frame, touch.how
-        if not how.strength:
-            return
-        for warp, spots, kept in by_warp(frame, touch.index, touch.active):
-            number = frame.first // WARP + warp
-            rows = rows_of(frame, kept, len(spots))
-            for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
-                known = self._both[0, row, number]
-                clocks = known if how.releases else self._fenced_off[row, number]
-                if not clocks.any():
-                    continue
-                for key in _keys(touch.memory, line, row, how, self._first):
+        for warp, rows, places in self._places(touch):
+            for row, keys in places:
+                known = self._both[0] if touch.how.releases else self._fenced_off
+                clocks = known[row, warp]
+                for key in keys if clocks.any() else ():
                     self._releases.publish(key, self._first + row, clocks)
-            if how.releases:
-                self._both[0, np.unique(rows), number, number] += 1
+            if touch.how.releases:
+                self._both[0, rows, warp, warp] += 1
 
     def acquire(self, touch: Touch) -> None:
         """Threads have read locations by a strong operation."""
-        frame, how = touch.frame, touch.how
-        if not how.strength:
-            return
-        for warp, spots, kept in by_warp(frame, touch.index, touch.active):
-            number = frame.first // WARP + warp
-            rows = rows_of(frame, kept, len(spots))
-            for row, line in set(zip(rows.tolist(), (spots >> _LINE).tolist(), strict=True)):
-                keys = _keys(touch.memory, line, row, how, self._first)
-                if how.acquires:
-                    self._learn_from(keys, row, number)
+        for warp, _, places in self._places(touch):
+            for row, keys in places:
+                if touch.how.acquires:
+                    self._learn_from(keys, row, warp)
                 else:
-                    self._seen.setdefault((row, number), set()).update(keys)
+                    self._seen.setdefault((row, warp), set()).update(keys)
+
+    def _places(self, touch: Touch) -> Iterator[tuple[int, Array, list[tuple[int, list[object]]]]]:
+        """For each warp of a strong access its rows, and the keys of what each of them accesses."""
+        if not touch.how.strength:
+            return
+        frame = touch.frame
+        lines = frame.by_warp(touch.index >> _LINE)
+        active = np.ones((1, 1), np.bool_) if touch.active is None else touch.active
+        mask = frame.by_warp(active)
+        for warp, rows in self._warps_of(frame, active):
+            at = warp - frame.first // WARP
+            row, lane = np.nonzero(mask[:, at])
+            pairs = set(zip(row.tolist(), lines[row, at, lane].tolist(), strict=True))
+            yield warp, rows, [(r, _keys(touch, line, r, self._first)) for r, line in pairs]
 
     def thread_fence(self, frame: Frame, mask: Array) -> None:
         """`fence`, `membar`: makes releases and acquires of relaxed operations around it."""
@@ -425,24 +420,17 @@ class HappensBefore:
         else:
             number = self._slots.setdefault(slot, len(self._slots))
             agents = np.full(count, numbers.load(number))
-        mask = frame.registers[MASK]
+        active = frame.by_warp(frame.active()).any(axis=2)
         if kind not in BY_WARP:
             # Of what has one agent for all warps, only one of them may issue.
-            issuing = warps[self._with_active(frame, mask).any(axis=0)]
+            issuing = warps[active.any(axis=0)]
             if (issuing != self._issuers.setdefault((kind, slot), int(issuing[0]))).any():
                 self._races.doubt(f"several warps issue {kind or 'bulk loads'}")
         known = self._both[:, :, first : first + count].copy()
         self._ticks[:, agents] += 1
         known[0][:, np.arange(count), agents] = self._ticks[:, agents]
-        self._both[0][:, warps, warps] += self._with_active(frame, mask)
+        self._both[0][:, warps, warps] += active
         return Task(agents, known[0], known[1], first, kind != "cp.async")
-
-    def _with_active(self, frame: Frame, mask: Array | None) -> Array:
-        """Which warps of a frame have active threads, (CTAs, warps)."""
-        if mask is None:
-            return np.ones((frame.ctas, frame.lanes // WARP), dtype=np.bool_)
-        warps = np.broadcast_to(mask, frame.shape).reshape(frame.ctas, -1, WARP)
-        return np.asarray(warps.any(axis=2))
 
     def commit(self, frame: Frame, kind: str) -> None:
         """A group ends: remember how far its agents are."""
@@ -459,37 +447,13 @@ class HappensBefore:
         ticks = self._ticks if pending < 0 else commits[len(commits) - 1 - pending]
         warps = np.arange(frame.first // WARP, (frame.first + frame.lanes) // WARP)
         agents = warps + BY_WARP[kind] * self._warps
-        learned = ticks[:, agents] * self._with_active(frame, frame.registers[MASK])
+        learned = ticks[:, agents] * frame.by_warp(frame.active()).any(axis=2)
         known = self._both[0]
         known[:, warps, agents] = np.maximum(known[:, warps, agents], learned)
 
 
-def _keys(memory: Memory, line: int, row: int, how: Semantics, first: int) -> list[object]:
-    """What a location is published under: for all, and for its own CTA."""
-    own: list[object] = [(memory.name, first, line, row)]
-    if memory.name == "global":
-        own = [(memory.name, line, row + first)]
-    return [*own, (memory.name, line)] if how.strength >= WITHIN_GPU else [*own]
-
-
-def by_warp(
-    frame: Frame, index: Array, active: Array | None
-) -> Iterator[tuple[int, Array, Array | None]]:
-    """Each warp with active threads, the offsets of these, and which threads they are."""
-    full = np.broadcast_to(index, frame.shape)
-    mask = None if active is None else np.broadcast_to(active, frame.shape)
-    for warp in range(frame.lanes // WARP):
-        here = full[:, warp * WARP : (warp + 1) * WARP]
-        if mask is None:
-            yield warp, here.reshape(-1), None
-            continue
-        kept = mask[:, warp * WARP : (warp + 1) * WARP]
-        if kept.any():
-            yield warp, here[kept], kept
-
-
-def rows_of(frame: Frame, kept: Array | None, count: int) -> Array:
-    """The CTAs of the threads of a warp that `by_warp` gave, each as often as it has pieces."""
-    rows = np.arange(frame.ctas)
-    rows = np.repeat(rows, WARP if kept is None else kept.sum(axis=1))
-    return np.repeat(rows, count // len(rows))
+def _keys(touch: Touch, line: int, row: int, first: int) -> list[object]:
+    """What a location is published under: for its own CTA, and for all."""
+    name = touch.memory.name
+    own = (name, line, row + first) if name == "global" else (name, first, line, row)
+    return [own, (name, line)] if touch.how.strength >= WITHIN_GPU else [own]

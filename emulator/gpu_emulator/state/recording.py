@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from gpu_emulator.state.frame import Frame, Memory, Touch
+from gpu_emulator.state.frame import TENSOR_MEMORY, Frame, Memory, Touch
 from gpu_emulator.state.happens_before import Task
 from gpu_emulator.state.watching import RaceWatch, Watched
 from gpu_emulator.steps import WARP, Array, NotExecutable, Region
@@ -21,9 +21,6 @@ from gpu_emulator.values import Element, Place
 
 ANOTHER = -1
 """The writer of what another CTA wrote; 0 is that of what nothing has written."""
-
-_CELLS = 128 * 512
-_TENSOR = "tensor memory"
 
 
 @dataclass(slots=True)
@@ -108,8 +105,8 @@ class Recording:
         self._batch = batch
         self._row = None
         if self.focus is not None:
-            found = np.nonzero((batch.coordinates == np.array(self.focus)).all(axis=1))[0]
-            self._row = int(found[0]) if len(found) else None
+            rows = np.nonzero((batch.coordinates == np.array(self.focus)).all(axis=1))[0]
+            self._row = int(rows[0]) if len(rows) else None
         return TraceWatch(batch.ctas, first, batch.memories["shared"], watched, self)
 
     def before(self, frame: Frame, place: Place, reads: frozenset[int]) -> None:
@@ -175,7 +172,7 @@ class Recording:
     ) -> None:
         """An operation accesses `size` bytes each at offsets, for CTAs in rows."""
         own = rows == (-1 if self._row is None else self._row)
-        if space == _TENSOR:
+        if space == TENSOR_MEMORY:
             self._cells(spots[own], task, writes=writes)
             return
         memory = self._batch.memories[space]
@@ -186,14 +183,14 @@ class Recording:
             self._access(memory, spots[own], size, None, task, writes=writes)
 
     def writer(self, offset: int) -> int:
-        found = self._writers.get("global")
-        return 0 if found is None else int(found[offset])
+        writers = self._writers.get("global")
+        return 0 if writers is None else int(writers[offset])
 
     def _event(self, task: Task | None) -> tuple[Event | None, int]:
         if task is None:
             return self._current, self._number
-        found = self._tasks.get(id(task))
-        return (self.events[found[1] - 1], found[1]) if found else (None, 0)
+        _, number = self._tasks.get(id(task), (task, 0))
+        return (self.events[number - 1], number) if number else (None, 0)
 
     def _access(
         self,
@@ -225,14 +222,14 @@ class Recording:
         if event is None or not len(spots):
             return
         words = self._batch.tensor_memories.words.reshape(-1)
-        writers = self._writers_of(_TENSOR, len(words))
+        writers = self._writers_of(TENSOR_MEMORY, len(words))
         self._spend(32 * len(spots))
         if writes:
-            event.stores.append(AccessSpan(_TENSOR, spots, 1, None))
+            event.stores.append(AccessSpan(TENSOR_MEMORY, spots, 1, None))
             writers[spots] = number
             return
         data = words[spots].copy()[:, None].view(np.uint8)
-        event.loads.append(AccessSpan(_TENSOR, spots, 1, None, writers[spots], data))
+        event.loads.append(AccessSpan(TENSOR_MEMORY, spots, 1, None, writers[spots], data))
 
     def _mark(self, memory: Memory, spots: Array, size: int, number: int, row: int) -> None:
         writers = self._writers_of(memory.name, len(memory.data))
@@ -241,7 +238,7 @@ class Recording:
         if memory.name == "global":
             low, high = self.start, self.start + self.element.size
             if ((where >= low) & (where < high)).any():
-                x, y, z = (int(each) for each in self._batch.coordinates[row])
+                x, y, z = self._batch.coordinates[row].tolist()
                 self.owner = (x, y, z)
 
     def _writers_of(self, name: str, size: int) -> Array:
@@ -265,7 +262,6 @@ class TraceWatch(RaceWatch):
     ) -> None:
         super().__init__(ctas, first, shared, watched, has_clusters=True)
         self._recording = recording
-        self._memory = shared
 
     def begin(self, frame: Frame, kind: str, slot: int = 0) -> Task:
         task = super().begin(frame, kind, slot)
@@ -279,21 +275,9 @@ class TraceWatch(RaceWatch):
         del values
         self._recording.by_threads(touch, self.task, writes=True)
 
-    def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:
-        del warp, place
-        rows = spots // _CELLS
-        self._recording.by_engine(_TENSOR, rows, spots, 1, self.task, writes=writes)
-
     def engine(
-        self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
-    ) -> None:
+        self, space: str, warp: int, rows: Array, spots: Array, size: int, place: Place, *,
+        writes: bool,
+    ) -> None:  # fmt: skip
         del warp, place
-        if len(spots):
-            rows = np.repeat(rows, len(spots) // len(rows))
-            self._recording.by_engine("global", rows, spots, size, self.task, writes=writes)
-
-    def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
-        del warp, place
-        stride = max(self._memory.stride, 1)
-        rows = spots // stride
-        self._recording.by_engine("shared", rows, spots, size, self.task, writes=writes)
+        self._recording.by_engine(space, rows, spots, size, self.task, writes=writes)

@@ -18,6 +18,7 @@ As long as nothing writes to a buffer its reads are only listed: most buffers ar
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -50,9 +51,9 @@ class Stamps:
 
     def of(self, pieces: Array) -> tuple[Array, Array, Array]:
         """Who accessed them (NO_AGENT: none did), the clocks of then, the numbers of the places."""
-        found = self._all.take(pieces)
-        agents = NO_AGENT - (found & _ONE_BYTE).astype(np.int64)
-        return agents, found >> _TIME, (found >> _PLACE) & _TWO_BYTES
+        stamps = self._all.take(pieces)
+        agents = NO_AGENT - (stamps & _ONE_BYTE).astype(np.int64)
+        return agents, stamps >> _TIME, (stamps >> _PLACE) & _TWO_BYTES
 
 
 class Accessors:
@@ -167,17 +168,20 @@ def in_pieces(spots: Array, size: int, grain: int) -> tuple[Array, int]:
 class Access:
     """Who accesses pieces (n,), what each of them knows of the others, and where it is.
 
-    `agents` (n,) access; what they know is in rows `entries` (n,) of `known`, (k, all agents).
-    `fenced` is what they know through proxy fences too, None where the access is in the generic
-    proxy; `generic` are the agents whose accesses are in it.
+    `agents` (n,) of CTAs (n,), by their number in the grid, access; what they know is in rows
+    `entries` (n,) of `known`, (k, all agents). `fenced` is what they know through proxy fences too,
+    None where the access is in the generic proxy; `generic` are the agents whose accesses are in
+    it. `strength` is that of the opcode.
     """
 
     agents: Array
+    ctas: Array
     entries: Array
     known: Array
     fenced: Array | None
     generic: int
     place: Place
+    strength: int = 0
 
     def now(self) -> Array:
         return self.clock_of(self.agents)
@@ -192,20 +196,69 @@ class Access:
         return _looked_up(self.fenced, self.entries, agents)
 
     def at(self, chosen: Array) -> Access:
-        return replace(self, agents=self.agents[chosen], entries=self.entries[chosen])
+        return replace(
+            self, agents=self.agents[chosen], ctas=self.ctas[chosen], entries=self.entries[chosen]
+        )
 
     def repeated(self, times: int) -> Access:
         if times == 1:
             return self
-        agents, entries = np.repeat(self.agents, times), np.repeat(self.entries, times)
-        return replace(self, agents=agents, entries=entries)
+        agents, ctas, entries = (
+            np.repeat(numbers, times) for numbers in (self.agents, self.ctas, self.entries)
+        )
+        return replace(self, agents=agents, ctas=ctas, entries=entries)
 
 
 def _looked_up(table: Array, rows: Array, columns: Array) -> Array:
     return table.reshape(-1).take(rows * table.shape[1] + columns)
 
 
-class Shadow:
+class _Writes(ABC):
+    """Who wrote each of `count` pieces of a memory last."""
+
+    def __init__(self, count: int, agents: Agents, races: Races) -> None:
+        self._names = agents.names
+        self._races = races
+        self._writers = Stamps(count)
+
+    def write(self, pieces: Array, access: Access, changes: Array | None) -> None:
+        """Pieces are written; where `changes` is False they hold the same bytes as before.
+
+        Two writes of the same bytes need no order. What reads them needs to be ordered after one
+        of them, and what writes other bytes after both.
+        """
+        if not len(pieces):
+            return
+        if changes is None or changes.all():
+            self._change(pieces, access, is_known=changes is not None)
+            return
+        alike = ~changes & self._late_writers(pieces, access)
+        if alike.any():
+            self._write_alike(pieces[alike], access.at(alike))
+        if changes.any():
+            self._change(pieces[changes], access.at(changes), is_known=True)
+        again = ~(changes | alike)
+        if again.any():
+            self._write_again(pieces[again], access.at(again))
+
+    @abstractmethod
+    def _late_writers(self, pieces: Array, access: Access) -> Array:
+        """Whether nothing orders the last write of a piece, by another agent, with this access."""
+
+    @abstractmethod
+    def _write_alike(self, pieces: Array, access: Access) -> None:
+        """These write what the last writer wrote, and know nothing of it."""
+
+    @abstractmethod
+    def _change(self, pieces: Array, access: Access, *, is_known: bool) -> None:
+        """These write other bytes; `is_known`: not perhaps, but for certain."""
+
+    @abstractmethod
+    def _write_again(self, pieces: Array, access: Access) -> None:
+        """These write what is there, and know who wrote it."""
+
+
+class Shadow(_Writes):
     """Last accesses to a memory that each CTA has of its own, piece by piece, of all CTAs.
 
     `pieces` are those of one CTA. `where` names the place of a piece, and says how many bytes it
@@ -223,10 +276,8 @@ class Shadow:
     ) -> None:
         self._pieces = pieces
         self._space = space
-        self._names = agents.names
         self._where = where
-        self._races = races
-        self._writers = Stamps(ctas * pieces)
+        super().__init__(ctas * pieces, agents, races)
         # Who wrote what is there already, and the last writer and they do not know of each other.
         self._alike = Accessors(ctas * pieces, agents.count)
         self._readers = Accessors(ctas * pieces, agents.count)
@@ -234,48 +285,32 @@ class Shadow:
     def read(self, pieces: Array, access: Access) -> None:
         if not len(pieces):
             return
-        self._check_writers(pieces, access, "write-read")
+        self._check_writers("write-read", pieces, access)
         self._readers.record(pieces, access.agents, access.now(), self._races.number(access.place))
 
-    def write(self, pieces: Array, access: Access, changes: Array | None) -> None:
-        """Pieces are written; where `changes` is False they hold the same bytes as before.
-
-        Two writes of the same bytes need no order. What reads them needs to be ordered after one
-        of them, and what writes other bytes after both.
-        """
-        if not len(pieces):
-            return
-        if changes is None or changes.all():
-            self._change(pieces, access, is_known=changes is not None)
-            return
-        alike = ~changes & self._unordered(pieces, access)
-        if alike.any():
-            self._races.doubt(f"{access.place.instruction} keeps bytes that others access")
-            self._join(pieces[alike], access.at(alike))
-        if changes.any():
-            self._change(pieces[changes], access.at(changes), is_known=True)
-        again = ~(changes | alike)
-        if again.any():
-            pieces, access = pieces[again], access.at(again)
-            if self._alike.members:
-                late = self._alike.late(pieces, access.known, access.entries, access.agents)
-                self._alike.forget(pieces, late)
-            self._set(pieces, access, is_known=True)
-
-    def _unordered(self, pieces: Array, access: Access) -> Array:
-        """Whether another agent wrote a piece last, and the accessing one does not know of it."""
+    def _late_writers(self, pieces: Array, access: Access) -> Array:
         agents, when, _ = self._writers.of(pieces)
-        others: Array = (agents != NO_AGENT) & (agents != access.agents)
-        if others.any():
-            others &= when > access.clock_of(np.where(others, agents, 0))
-        return others
+        late: Array = (agents != NO_AGENT) & (agents != access.agents)
+        if late.any():
+            late &= when > access.clock_of(np.where(late, agents, 0))
+        return late
+
+    def _write_alike(self, pieces: Array, access: Access) -> None:
+        self._races.doubt(f"{access.place.instruction} keeps bytes that others access")
+        self._join(pieces, access)
 
     def _change(self, pieces: Array, access: Access, *, is_known: bool) -> None:
-        self._check_writers(pieces, access, "write-write")
+        self._check_writers("write-write", pieces, access)
         if self._alike.members:
             self._check_each("write-write", self._alike, pieces, access)
             self._alike.forget(pieces)
         self._set(pieces, access, is_known=is_known)
+
+    def _write_again(self, pieces: Array, access: Access) -> None:
+        if self._alike.members:
+            late = self._alike.late(pieces, access.known, access.entries, access.agents)
+            self._alike.forget(pieces, late)
+        self._set(pieces, access, is_known=True)
 
     def _set(self, pieces: Array, access: Access, *, is_known: bool) -> None:
         """These write last. Of several agents at once one counts as the last one."""
@@ -285,7 +320,7 @@ class Shadow:
         if beside.any() and is_known:
             self._join(pieces[beside], access.at(beside))
         elif beside.any():
-            self._check_writers(pieces[beside], access.at(beside), "write-write")
+            self._check_writers("write-write", pieces[beside], access.at(beside))
 
     def _join(self, pieces: Array, access: Access) -> None:
         self._alike.record(pieces, access.agents, access.now(), self._races.number(access.place))
@@ -301,20 +336,20 @@ class Shadow:
             agent = before.members[column]
             self._report(kind, pieces[chosen], by, agent, access.at(chosen), formal=False)
 
-    def _check_writers(self, pieces: Array, access: Access, kind: RaceKind) -> None:
+    def _check_writers(self, kind: RaceKind, pieces: Array, access: Access) -> None:
         agents, when, by = self._writers.of(pieces)
-        others = (agents != NO_AGENT) & (agents != access.agents)
-        if not others.any():
+        chosen = np.nonzero((agents != NO_AGENT) & (agents != access.agents))[0]
+        if not len(chosen):
             return
-        chosen = np.nonzero(others)[0]
         pieces, access = pieces[chosen], access.at(chosen)
         agents, when, by = agents[chosen], when[chosen], by[chosen]
         late = when > access.clock_of(agents)
         if late.any():
             serious = late
             if kind == "write-read" and self._alike.members:
-                one = self._alike.knows_one(pieces, access.known, access.entries, access.agents)
-                serious = late & ~one
+                serious = late & ~self._alike.knows_one(
+                    pieces, access.known, access.entries, access.agents
+                )
             for agent in np.unique(agents[serious]).tolist():
                 some = serious & (agents == agent)
                 self._report(kind, pieces[some], by[some], agent, access.at(some), formal=False)
@@ -334,10 +369,10 @@ class Shadow:
             now = int(access.agents[same].min())
             mine = pieces[same & (access.agents == now)]
             name, size = self._where(int(mine[0]) % self._pieces)
-            done = kind.split("-")
+            before, after = kind.split("-")
             why = "no fence.proxy.async orders" if formal else "nothing orders"
             what = (
-                f"{why} the {done[0]} by {self._names[agent]} and the {done[1]} by"
+                f"{why} the {before} by {self._names[agent]} and the {after} by"
                 f" {self._names[now]} of {name} ({len(mine) * size} bytes)"
             )
             first = self._races.place(number)
@@ -366,7 +401,7 @@ class _Read:
     place: int
 
 
-class GlobalShadow:
+class GlobalShadow(_Writes):
     """Last accesses to global memory, in pieces of `grain` bytes."""
 
     def __init__(
@@ -374,12 +409,10 @@ class GlobalShadow:
     ) -> None:
         count = -(-len(memory.data) // grain)
         self.grain = grain
+        super().__init__(count, agents, races)
         self._memory = memory
-        self._names = agents.names
         self._warps = agents.warps
-        self._races = races
         self._releases = releases
-        self._writers = Stamps(count)
         # Numbers of CTAs, plus one: 0 is none.
         self._writer_cta = np.zeros(count, dtype=np.int32)
         self._reader_cta = np.zeros(count, dtype=np.int32)
@@ -402,27 +435,26 @@ class GlobalShadow:
     def is_whole(self) -> bool:
         return self._readers.is_whole
 
-    def read(self, spots: Array, size: int, ctas: Array, access: Access, strength: int) -> None:
-        """`size` bytes each at offsets (n,) are read by CTAs (n,), by their number in the grid."""
+    def read(self, spots: Array, size: int, access: Access) -> None:
+        """`size` bytes each at offsets (n,) are read."""
         if not len(spots):
             return
         number = self._races.number(access.place)
-        one = _Read(spots, size, ctas, access.agents, access.now(), number)
+        read = _Read(spots, size, access.ctas, access.agents, access.now(), number)
         regions = self._regions(spots)
         listed = self._listed[regions[0]] if len(regions) == 1 else None
-        if listed is not None and not strength:
-            listed.append(one)
+        if listed is not None and not access.strength:
+            listed.append(read)
             self._count += len(spots)
             if self._count > _MOST_LISTED:
                 self._enter(range(len(self._listed)))
             return
         self._enter(regions)
         pieces, times = in_pieces(spots, size, self.grain)
-        whose, by = np.repeat(ctas, times), access.repeated(times)
-        self._check_writers("write-read", pieces, whose, by, strength)
-        if not strength:
+        self._check_writers("write-read", pieces, access.repeated(times))
+        if not access.strength:
             # What a later write to a strong one means is for who releases to say.
-            self._record(one)
+            self._record(read)
 
     def _regions(self, spots: Array) -> range:
         first = self._memory.region_of(int(spots.min()))
@@ -431,14 +463,16 @@ class GlobalShadow:
     def _enter(self, regions: range) -> None:
         """From now on the pieces of these regions are looked at one by one."""
         for number in regions:
-            for one in self._listed[number] or ():
-                self._record(one)
-                self._count -= len(one.spots)
+            for read in self._listed[number] or ():
+                self._record(read)
+                self._count -= len(read.spots)
             self._listed[number] = None
 
-    def _record(self, one: _Read) -> None:
-        pieces, times = in_pieces(one.spots, one.size, self.grain)
-        ctas, agents, when = (np.repeat(each, times) for each in (one.ctas, one.agents, one.when))
+    def _record(self, read: _Read) -> None:
+        pieces, times = in_pieces(read.spots, read.size, self.grain)
+        ctas, agents, when = (
+            np.repeat(numbers, times) for numbers in (read.ctas, read.agents, read.when)
+        )
         owners = self._reader_cta[pieces] - 1
         moved = (owners >= 0) & (owners != ctas)
         if moved.any():
@@ -448,137 +482,109 @@ class GlobalShadow:
             self._others.set(taken, *self._readers.one_of(taken))
             self._readers.forget(taken)
         self._reader_cta[pieces] = ctas + 1
-        self._readers.record(pieces, agents, when, one.place)
+        self._readers.record(pieces, agents, when, read.place)
 
-    def write(
-        self,
-        spots: Array,
-        size: int,
-        ctas: Array,
-        access: Access,
-        changes: Array | None,
-        strength: int,
-    ) -> None:
-        """Bytes are written; where `changes` is False they are the same as before."""
-        if not len(spots):
-            return
-        self._enter(self._regions(spots))
-        pieces, times = in_pieces(spots, size, self.grain)
-        ctas, access = np.repeat(ctas, times), access.repeated(times)
-        if changes is None or changes.all():
-            self._change(pieces, ctas, access, strength, is_known=changes is not None)
-            return
-        alike = ~changes & self._late(
-            ctas, access, self._writer_cta[pieces] - 1, *self._writers.of(pieces)[:2]
-        )
-        if alike.any():
-            self._join(pieces[alike], ctas[alike], access.at(alike))
-        if changes.any():
-            self._change(
-                pieces[changes], ctas[changes], access.at(changes), strength, is_known=True
-            )
-        again = ~(changes | alike)
-        if again.any():
-            self._set(pieces[again], ctas[again], access.at(again), strength, is_known=True)
+    def write_bytes(self, spots: Array, size: int, access: Access, changes: Array | None) -> None:
+        """`size` bytes each at offsets (n,) are written; `changes` as for `write`, of pieces."""
+        if len(spots):
+            self._enter(self._regions(spots))
+            pieces, times = in_pieces(spots, size, self.grain)
+            self.write(pieces, access.repeated(times), changes)
 
-    def _change(
-        self, pieces: Array, ctas: Array, access: Access, strength: int, *, is_known: bool
-    ) -> None:
-        self._check_writers("write-write", pieces, ctas, access, strength)
+    def _late_writers(self, pieces: Array, access: Access) -> Array:
+        return self._late(access, self._writer_cta[pieces] - 1, *self._writers.of(pieces)[:2])
+
+    def _change(self, pieces: Array, access: Access, *, is_known: bool) -> None:
+        self._check_writers("write-write", pieces, access)
         if self._has_alike:
             owners = self._alike_cta[pieces] - 1
-            self._check("write-write", pieces, ctas, access, owners, self._alike.of(pieces))
+            self._check("write-write", pieces, access, owners, self._alike.of(pieces))
             self._alike_cta[pieces] = 0
             self._again[pieces] = 0
-        self._set(pieces, ctas, access, strength, is_known=is_known)
+        self._set(pieces, access, is_known=is_known)
 
-    def _set(
-        self, pieces: Array, ctas: Array, access: Access, strength: int, *, is_known: bool
-    ) -> None:
+    def _write_again(self, pieces: Array, access: Access) -> None:
+        self._set(pieces, access, is_known=True)
+
+    def _set(self, pieces: Array, access: Access, *, is_known: bool) -> None:
         """These write last. Of several agents at once one counts as the last one."""
-        self._check_readers(pieces, ctas, access)
+        self._check_readers(pieces, access)
         others = self._other_cta[pieces] - 1
         if (others >= 0).any():
-            self._check("read-write", pieces, ctas, access, others, self._others.of(pieces))
+            self._check("read-write", pieces, access, others, self._others.of(pieces))
         self._writers.set(pieces, access.agents, access.now(), self._races.number(access.place))
-        self._writer_cta[pieces] = ctas + 1
-        if strength or self._has_strong:
-            self._strength[pieces] = strength
+        self._writer_cta[pieces] = access.ctas + 1
+        if access.strength or self._has_strong:
+            self._strength[pieces] = access.strength
             self._has_strong = True
         beside = self._writers.of(pieces)[0] != access.agents
-        beside |= self._writer_cta[pieces] != ctas + 1
+        beside |= self._writer_cta[pieces] != access.ctas + 1
         if beside.any() and is_known:
-            self._join(pieces[beside], ctas[beside], access.at(beside))
+            self._write_alike(pieces[beside], access.at(beside))
         elif beside.any():
-            self._check_writers(
-                "write-write", pieces[beside], ctas[beside], access.at(beside), strength
-            )
+            self._check_writers("write-write", pieces[beside], access.at(beside))
 
-    def _join(self, pieces: Array, ctas: Array, access: Access) -> None:
+    def _write_alike(self, pieces: Array, access: Access) -> None:
         self._alike.set(pieces, access.agents, access.now(), self._races.number(access.place))
-        self._alike_cta[pieces] = ctas + 1
-        np.bitwise_or.at(self._again, pieces, _bit(ctas))
+        self._alike_cta[pieces] = access.ctas + 1
+        np.bitwise_or.at(self._again, pieces, _bit(access.ctas))
         self._has_alike = True
 
-    def _check_readers(self, pieces: Array, ctas: Array, access: Access) -> None:
+    def _check_readers(self, pieces: Array, access: Access) -> None:
         """Report reads of before that may be unordered; mostly there are none."""
         owners = self._reader_cta[pieces] - 1
         if not (owners >= 0).any():
             return
         if not self._readers.is_whole:
-            self._check("read-write", pieces, ctas, access, owners, self._readers.one_of(pieces))
+            self._check("read-write", pieces, access, owners, self._readers.one_of(pieces))
             return
-        mine = owners == ctas
         when = self._readers.times(pieces)
-        asked = when > access.known[:, self._readers.members].take(access.entries, axis=0)
-        asked = np.where(mine[:, None], asked, when > 0)
-        for column in np.nonzero(asked.any(axis=0))[0].tolist():
-            some = np.nonzero(asked[:, column])[0]
+        doubtful = when > access.known[:, self._readers.members].take(access.entries, axis=0)
+        doubtful = np.where((owners == access.ctas)[:, None], doubtful, when > 0)
+        for column in np.nonzero(doubtful.any(axis=0))[0].tolist():
+            some = np.nonzero(doubtful[:, column])[0]
             agents = np.full(len(some), self._readers.members[column])
-            self._check(
-                "read-write", pieces[some], ctas[some], access.at(some), owners[some],
-                (agents, when[some, column], self._readers.places_of(pieces[some], column)),
-            )  # fmt: skip
+            last = agents, when[some, column], self._readers.places_of(pieces[some], column)
+            self._check("read-write", pieces[some], access.at(some), owners[some], last)
 
-    def _check_writers(
-        self, kind: RaceKind, pieces: Array, ctas: Array, access: Access, strength: int
-    ) -> None:
+    def _check_writers(self, kind: RaceKind, pieces: Array, access: Access) -> None:
         owners = self._writer_cta[pieces] - 1
         weak = owners >= 0
         if not weak.any():
             return
         if kind == "write-read":
             # Bytes that this CTA has written too are its own.
-            weak &= self._again[pieces] & _bit(ctas) == 0
-        if strength:
-            needed = np.where(owners == ctas, WITHIN_CTA, WITHIN_GPU)
-            weak &= (self._strength[pieces] < needed) | (strength < needed)
+            weak &= self._again[pieces] & _bit(access.ctas) == 0
+        if access.strength:
+            needed = np.where(owners == access.ctas, WITHIN_CTA, WITHIN_GPU)
+            weak &= (self._strength[pieces] < needed) | (access.strength < needed)
         chosen = np.nonzero(weak)[0]
-        if not len(chosen):
-            return
-        before = pieces[chosen]
-        last = self._writers.of(before)
-        self._check(kind, before, ctas[chosen], access.at(chosen), owners[chosen], last)
+        if len(chosen):
+            pieces = pieces[chosen]
+            last = self._writers.of(pieces)
+            self._check(kind, pieces, access.at(chosen), owners[chosen], last)
 
     def _check(
-        self, kind: RaceKind, pieces: Array, ctas: Array, access: Access, owners: Array, last: _Last
+        self, kind: RaceKind, pieces: Array, access: Access, owners: Array, last: _Last
     ) -> None:
         """Report accesses of before, by agents of owners, that nothing orders with this one."""
         agents, when, by = last
-        late = self._late(ctas, access, owners, agents, when)
+        late = self._late(access, owners, agents, when)
         if not late.any():
             return
-        done, keys = kind.split("-"), np.stack([agents, by], axis=1)[late]
+        words, keys = kind.split("-"), np.stack([agents, by], axis=1)[late]
         for agent, number in np.unique(keys.astype(np.int64), axis=0).tolist():
             at = np.nonzero(late & (agents == agent) & (by == number))[0]
             # One that accesses now speaks for all.
             at = at[access.agents[at] == access.agents[at].min()]
-            owner, cta, accessor = (int(each[at[0]]) for each in (owners, ctas, access.agents))
+            owner, cta, accessor = (
+                int(numbers[at[0]]) for numbers in (owners, access.ctas, access.agents)
+            )
             apart, are_warps = owner != cta, max(agent, accessor) < self._warps
-            before, now = (f" of CTA {each}" if apart else "" for each in (owner, cta))
+            before, now = (f" of CTA {row}" if apart else "" for row in (owner, cta))
             what = (
-                f"nothing orders the {done[0]} by {self._names[agent]}{before} and the {done[1]} by"
-                f" {self._names[accessor]}{now} of"
+                f"nothing orders the {words[0]} by {self._names[agent]}{before} and the {words[1]}"
+                f" by {self._names[accessor]}{now} of"
                 f" {self._memory.where(int(pieces[at[0]]) * self.grain)}"
                 f" ({len(at) * self.grain} bytes)"
             )
@@ -589,17 +595,15 @@ class GlobalShadow:
             )  # fmt: skip
             self._races.add(race)
 
-    def _late(
-        self, ctas: Array, access: Access, owners: Array, agents: Array, when: Array
-    ) -> Array:
+    def _late(self, access: Access, owners: Array, agents: Array, when: Array) -> Array:
         """Whether nothing orders accesses of before, by agents of owners, with this one."""
         some = (agents != NO_AGENT) & (owners >= 0)
-        late: Array = some & (owners == ctas) & (agents != access.agents)
+        late: Array = some & (owners == access.ctas) & (agents != access.agents)
         if late.any():
             late &= when > access.clock_of(np.where(some, agents, 0))
-        foreign = some & (owners != ctas)
+        foreign = some & (owners != access.ctas)
         if foreign.any():
-            late |= foreign & ~self._releases.ordered(owners, agents, when, ctas, foreign)
+            late |= foreign & ~self._releases.ordered(owners, agents, when, access.ctas, foreign)
         return late
 
 

@@ -18,25 +18,17 @@ from gpu_emulator.values import Place, Race, RaceSpace
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`size` bytes each at offsets (n,) into a memory, by CTAs in rows (n,).
-
-    `strength` is that of the opcode.
-    """
+    """`size` bytes each at offsets (n,) into a memory."""
 
     memory: Memory
     spots: Array
     size: int
-    rows: Array
-    strength: int
 
     def at(self, chosen: Array) -> Write:
         """Some of it."""
-        return replace(self, spots=self.spots[chosen], rows=self.rows[chosen])
+        return replace(self, spots=self.spots[chosen])
 
-    def undo(self, before: Array) -> None:
-        self.memory.store(self.spots, before, self.size)
-
-    def done(self, values: Array, grain: int) -> Done:
+    def store(self, values: Array, grain: int) -> Done:
         before = self.memory.load(self.spots, self.size)
         self.memory.store(self.spots, values, self.size)
         now = self.memory.load(self.spots, self.size)
@@ -66,7 +58,7 @@ def _differ(left: Array, right: Array, size: int) -> Array:
         return left != right
     kind = f"u{min(size, 8)}"
     count = (len(left), left.dtype.itemsize // size, -1)
-    pieces = (np.ascontiguousarray(each).view(kind).reshape(count) for each in (left, right))
+    pieces = (np.ascontiguousarray(bits).view(kind).reshape(count) for bits in (left, right))
     return np.asarray(np.not_equal(*pieces).any(axis=2))
 
 
@@ -121,48 +113,47 @@ class RaceWatch(HappensBefore):
         spots, lanes = _chosen(touch.frame, touch.index, touch.active)
         if not len(spots):
             return
-        access, rows = self._access(touch, spots, lanes)
+        access = self._access(touch, spots, lanes)
         if touch.memory is self._shared:
             pieces, times = in_pieces(spots, touch.size, self._grain)
             self._shadow.read(pieces, access.repeated(times))
-            return
-        everywhere, ctas = self._watched.everywhere, rows + self._first
-        everywhere.read(spots, touch.size, ctas, access, touch.how.strength)
+        else:
+            self._watched.everywhere.read(spots, touch.size, access)
 
     def write(self, touch: Touch, values: Array | None) -> None:
         """Threads are about to write values; None: whatever they are."""
         if not self._is_watched(touch):
             return
-        frame, strength = touch.frame, touch.how.strength
+        frame = touch.frame
         spots, lanes = _chosen(frame, touch.index, touch.active)
         if not len(spots):
             return
-        is_shared = touch.memory is self._shared
-        access, rows = self._access(touch, spots, lanes)
-        write = Write(touch.memory, spots, touch.size, rows, strength)
+        access = self._access(touch, spots, lanes)
+        write = Write(touch.memory, spots, touch.size)
         if values is None:
             self._write(write, access, None)
             return
         new = np.broadcast_to(values, frame.shape).reshape(-1)[lanes]
+        is_shared = touch.memory is self._shared
         grain = self._grain if is_shared else self._watched.everywhere.grain
-        done = write.done(new, grain)
+        done = write.store(new, grain)
         if not done.lost.any():
             self._write(write, access, done.changes)
             return
         # Some threads write other bytes than others to one place: there warp after warp writes.
         met = np.isin(spots, spots[done.lost])
-        rest = np.nonzero(~met)[0]
+        alone = np.nonzero(~met)[0]
         pieces = done.changes.reshape(len(spots), -1)
-        self._write(write.at(rest), access.at(rest), pieces[rest].reshape(-1))
-        write.at(met).undo(done.before[met])
-        warps = rows * self._agents + access.agents
+        self._write(write.at(alone), access.at(alone), pieces[alone].reshape(-1))
+        write.memory.store(spots[met], done.before[met], write.size)
+        warps = access.ctas * self._agents + access.agents
         threads = np.arange(np.prod(frame.shape))[lanes] % frame.lanes
         for warp in np.unique(warps[met]).tolist():
             own = np.nonzero(met & (warps == warp))[0]
             part = write.at(own)
-            done = part.done(new[own], grain)
+            done = part.store(new[own], grain)
             self._write(part, access.at(own), done.changes)
-            if done.lost.any() and not strength:
+            if done.lost.any() and not access.strength:
                 self._among_lanes(part, new[own], threads[own], done.lost, access.place)
 
     def _among_lanes(
@@ -172,12 +163,12 @@ class RaceWatch(HappensBefore):
 
         CUDA C++ Programming Guide, "SIMT Architecture": which thread performs the final write.
         """
-        one = int(np.nonzero(lost)[0][0])
-        other = int(np.nonzero((write.spots == write.spots[one]) & ~lost)[0][-1])
-        memory, spot = write.memory, int(write.spots[one])
+        first = int(np.nonzero(lost)[0][0])
+        last = int(np.nonzero((write.spots == write.spots[first]) & ~lost)[0][-1])
+        memory, spot = write.memory, int(write.spots[first])
         where = memory.where(spot % memory.stride if memory.stride else spot)
-        raw = [np.ascontiguousarray(values[at]).tobytes()[::-1].hex() for at in (one, other)]
-        lanes = [int(threads[at]) % WARP for at in (one, other)]
+        raw = [np.ascontiguousarray(values[at]).tobytes()[::-1].hex() for at in (first, last)]
+        lanes = [int(threads[at]) % WARP for at in (first, last)]
         count = len(np.unique(write.spots[lost])) * write.size
         what = (
             f"lanes {lanes[0]} and {lanes[1]} of a warp write 0x{raw[0]} and 0x{raw[1]} to {where}"
@@ -190,33 +181,48 @@ class RaceWatch(HappensBefore):
 
     def _write(self, write: Write, access: Access, changes: Array | None) -> None:
         if write.memory is not self._shared:
-            self._watched.everywhere.write(
-                write.spots, write.size, write.rows + self._first, access, changes, write.strength
-            )
+            self._watched.everywhere.write_bytes(write.spots, write.size, access, changes)
             return
         pieces, times = in_pieces(write.spots, write.size, self._grain)
         self._shadow.write(pieces, access.repeated(times), changes)
 
-    def tensor(self, warp: int, spots: Array, place: Place, *, writes: bool) -> None:
-        """The task that is running accesses cells: (CTA * 128 + lane) * 512 + column."""
+    def engine(
+        self, space: str, warp: int, rows: Array, spots: Array, size: int, place: Place, *,
+        writes: bool,
+    ) -> None:  # fmt: skip
+        """The task that is running accesses `size` bytes each at offsets (n,), for CTAs (n,)."""
         task = self.task
-        if task is None:
+        if task is None or not len(spots):
             return
+        if space == "global":
+            everywhere, access = self._watched.everywhere, self._access_of(task, warp, rows, place)
+            if writes:
+                everywhere.write_bytes(spots, size, access, None)
+            else:
+                everywhere.read(spots, size, access)
+            return
+        if space == "shared":
+            shadow, (pieces, _) = self._shadow, in_pieces(spots, size, self._grain)
+            access = self._access_of(task, warp, pieces * self._grain // self._stride, place)
+        else:
+            shadow, pieces = self._cells(spots)
+            access = self._access_of(task, warp, pieces // (_SLABS * _COLUMNS), place)
+            access = replace(access, fenced=None)
+        if writes:
+            shadow.write(pieces, access, None)
+        else:
+            shadow.read(pieces, access)
+
+    def _cells(self, spots: Array) -> tuple[Shadow, Array]:
+        """The shadow of tensor memory, and the pieces that have some of the cells."""
         if self._tensor is None:
             agents = self._watched.agents
             self._tensor = Shadow(
-                self._ctas, _SLABS * _COLUMNS, "tensor_memory", agents, _cell_words,
-                self._races,
-            )  # fmt: skip
+                self._ctas, _SLABS * _COLUMNS, "tensor_memory", agents, _cell_words, self._races
+            )
         touched = np.zeros(self._ctas * _SLABS * _COLUMNS, dtype=np.bool_)
         touched[spots // (_COLUMNS * _SLAB) * _COLUMNS + spots % _COLUMNS] = True
-        pieces = np.nonzero(touched)[0]
-        rows = pieces // (_SLABS * _COLUMNS)
-        access = replace(self._access_of(task, warp, rows, place), fenced=None)
-        if writes:
-            self._tensor.write(pieces, access, None)
-        else:
-            self._tensor.read(pieces, access)
+        return self._tensor, np.nonzero(touched)[0]
 
     def too_early(self, load: Place, use: Place) -> None:
         """Registers of a `tcgen05.ld` are used before its `tcgen05.wait::ld`.
@@ -245,51 +251,28 @@ class RaceWatch(HappensBefore):
             Race(kind="parted", space="warp", formal=True, first=branch, second=place, what=what)
         )
 
-    def engine(
-        self, warp: int, rows: Array, spots: Array, size: int, place: Place, *, writes: bool
-    ) -> None:
-        task = self.task
-        if task is None or not len(spots):
-            return
-        rows = np.repeat(rows, len(spots) // len(rows))
-        access = self._access_of(task, warp, rows, place)
-        everywhere, ctas = self._watched.everywhere, rows + self._first
-        if writes:
-            everywhere.write(spots, size, ctas, access, None, 0)
-        else:
-            everywhere.read(spots, size, ctas, access, 0)
-
-    def block(self, warp: int, spots: Array, size: int, place: Place, *, writes: bool) -> None:
-        task = self.task
-        if task is None:
-            return
-        pieces, _ = in_pieces(spots, size, self._grain)
-        access = self._access_of(task, warp, pieces * self._grain // self._stride, place)
-        if writes:
-            self._shadow.write(pieces, access, None)
-        else:
-            self._shadow.read(pieces, access)
-
-    def _access(self, touch: Touch, spots: Array, lanes: Array | slice) -> tuple[Access, Array]:
-        """The access of threads, or of the tasks that they issued, and the rows of their CTAs."""
-        frame, place = touch.frame, touch.place
+    def _access(self, touch: Touch, spots: Array, lanes: Array | slice) -> Access:
+        """The access of threads, or of the tasks that they issued."""
+        frame = touch.frame
         if frame.first not in self._threads:
             rows = np.repeat(np.arange(frame.ctas), frame.lanes)
             self._threads[frame.first] = rows, np.tile(np.arange(frame.lanes) // WARP, frame.ctas)
-        rows, warps = (each[lanes] for each in self._threads[frame.first])
+        rows, warps = (numbers[lanes] for numbers in self._threads[frame.first])
         # In the memory of another CTA of the cluster its warps stand for those that access it.
         is_abroad = self._has_clusters and touch.memory is self._shared
         owners = spots // self._stride if is_abroad else rows
-        task, generic = self.task, self._numbers.generic
+        task, fenced = self.task, None
         if task is None:
-            agents = warps + frame.first // WARP
-            known = self._both[0].reshape(-1, self._agents)
+            agents, known = warps + frame.first // WARP, self._both[0]
             entries = owners * self._warps + agents
-            return Access(agents, entries, known, None, generic, place), rows
-        entries = owners * len(task.agents) + warps
-        known, fenced = (each.reshape(-1, self._agents) for each in (task.known, task.fenced))
-        among = fenced if task.is_proxied else None
-        return Access(task.agents[warps], entries, known, among, generic, place), rows
+        else:
+            agents, known = task.agents[warps], task.known
+            entries = owners * len(task.agents) + warps
+            fenced = task.fenced.reshape(-1, self._agents) if task.is_proxied else None
+        return Access(
+            agents, rows + self._first, entries, known.reshape(-1, self._agents), fenced,
+            self._numbers.generic, touch.place, touch.how.strength,
+        )  # fmt: skip
 
     def _access_of(self, task: Task, warp: int, rows: Array, place: Place) -> Access:
         """A task that a warp issued accesses a piece for each of some rows."""
@@ -297,7 +280,7 @@ class RaceWatch(HappensBefore):
         many = len(task.agents)
         fenced = task.fenced.reshape(-1, self._agents) if task.is_proxied else None
         return Access(
-            np.full(len(rows), task.agents[at]), rows * many + at,
+            np.full(len(rows), task.agents[at]), rows + self._first, rows * many + at,
             task.known.reshape(-1, self._agents), fenced, self._numbers.generic, place,
         )  # fmt: skip
 

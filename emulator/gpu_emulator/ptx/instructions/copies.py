@@ -297,11 +297,11 @@ class Issue:
         batch, warp = self.frame.batch, (self.frame.first + self.column) // WARP
         if not writes and spots.size:
             batch.note_unwritten(batch.memories[space], spots, size, None, self.place)
-        if batch.watch is not None and space == "shared":
-            batch.watch.block(warp, spots.reshape(-1), size, self.place, writes=writes)
-        elif batch.watch is not None:
-            rows = np.repeat(self.rows, spots.shape[1])
-            batch.watch.engine(warp, rows, spots.reshape(-1), size, self.place, writes=writes)
+        if batch.watch is not None:
+            # In shared memory it is the CTA whose memory it is that counts.
+            stride, flat = batch.memories[space].stride, spots.reshape(-1)
+            rows = flat // stride if stride else np.repeat(self.rows, spots.shape[1])
+            batch.watch.engine(space, warp, rows, flat, size, self.place, writes=writes)
 
     def signalled(self, address: Array, count: int) -> None:
         """Tell the mbarriers of the CTAs that so many bytes have come."""

@@ -19,7 +19,6 @@ import numpy as np
 from gpu_emulator.engines import matrices, products
 from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, wgmma_descriptor
 from gpu_emulator.ptx.instructions.copies import commits, waits
-from gpu_emulator.ptx.instructions.warps import warps_of
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import Frame, Trouble, by_operands, gather, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
@@ -33,8 +32,8 @@ def whole_warps(registers: Registers) -> None:
     if registers[MASK] is None:
         return
     frame: Frame = registers[0]
-    here = warps_of(frame, frame.active())
-    alive = warps_of(frame, frame.alive())
+    here = frame.by_warp(frame.active())
+    alive = frame.by_warp(frame.alive())
     if (here.any(axis=2) & (alive & ~here).any(axis=2)).any():
         raise Trouble("part of a warp executes an instruction of the whole warp")
 
@@ -89,7 +88,7 @@ def _load_matrix(line: Binder) -> Step:
         registers[MASK] = first_lanes(frame, rows)
         value, _ = gather(registers, space, address(registers), 16, place)
         registers[MASK] = outer
-        warps = warps_of(frame, value)[:, :, :rows]
+        warps = frame.by_warp(value)[:, :, :rows]
         taken = np.ascontiguousarray(warps)[..., None].view(np.uint8)
         load = (
             matrices.load_bytes(taken)
@@ -141,7 +140,7 @@ def _move_matrix(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
-        moved = matrices.move_matrix(warps_of(frame, reader(registers)))
+        moved = matrices.move_matrix(frame.by_warp(reader(registers)))
         frame.write(slots[0], moved.reshape(frame.shape))
 
     return Step(run, tuple(slots))
@@ -206,7 +205,7 @@ def _scales(line: Binder) -> Callable[[Registers], dict[str, Any]]:
             functions.items(), data, where, strict=True
         ):
             scales[name] = function(
-                np.ascontiguousarray(warps_of(frame, source(registers))), blocks=blocks,
+                np.ascontiguousarray(frame.by_warp(source(registers))), blocks=blocks,
                 byte=int(byte(registers).flat[0]), thread=int(thread(registers).flat[0]),
             )  # fmt: skip
         return scales
@@ -365,7 +364,8 @@ class _Product:
         group.frame.batch.note_unwritten(memory, spots, 16, None, self._place)
         for warp in group.members.tolist() if watch is not None else ():
             number = group.frame.first // WARP + warp
-            watch.block(number, spots, 16, self._place, writes=False)
+            rows = spots // memory.stride
+            watch.engine("shared", number, rows, spots, 16, self._place, writes=False)
 
 
 without_effect("wgmma.fence.sync.aligned")

@@ -25,7 +25,15 @@ from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.ptx.instructions.barriers import signal
 from gpu_emulator.ptx.instructions.matrix import result_slots, side_by_side, whole_warps, write_all
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Trouble, by_operands, issuers, scatter
+from gpu_emulator.state.frame import (
+    CLUSTER_SHIFT,
+    TENSOR_MEMORY,
+    Frame,
+    Trouble,
+    by_operands,
+    issuers,
+    scatter,
+)
 from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
@@ -52,7 +60,10 @@ class _Group:
             spots = (self.members[:, [member]] * ROWS + lanes[own]) * COLUMNS + columns[own]
             spots = spots.reshape(-1)
             if batch.watch is not None:
-                batch.watch.tensor(self.warp, spots, self.place, writes=writes)
+                rows = spots // (ROWS * COLUMNS)
+                batch.watch.engine(
+                    TENSOR_MEMORY, self.warp, rows, spots, 1, self.place, writes=writes
+                )
             if writes:
                 batch.tensor_memories.mark(spots)
             else:
@@ -75,7 +86,8 @@ class _Group:
         spots = (self.members.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
         batch.note_unwritten(memory, spots, 16, None, self.place)
         if batch.watch is not None:
-            batch.watch.block(self.warp, spots, 16, self.place, writes=False)
+            rows = spots // memory.stride
+            batch.watch.engine("shared", self.warp, rows, spots, 16, self.place, writes=False)
 
 
 @opcode(f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32", waits=True)

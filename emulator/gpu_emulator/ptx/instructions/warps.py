@@ -21,11 +21,6 @@ _ALL = 0xFFFF_FFFF
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
-def warps_of(frame: Frame, value: Array) -> Array:
-    """A value of every thread as (CTAs, warps, 32)."""
-    return np.broadcast_to(value, frame.shape).reshape(frame.ctas, -1, WARP)
-
-
 def _bits(flags: Array) -> Array:
     """(CTAs, warps, 32) flags as (CTAs, warps, 1) masks."""
     return (flags * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
@@ -50,13 +45,13 @@ def _shuffle(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        values = warps_of(frame, value(registers))
+        values = frame.by_warp(value(registers))
         if simple is not None:
             lanes, inside = simple
             taken = values[..., lanes]
         else:
             lanes, inside = _source_lanes(
-                mode, warps_of(frame, amount(registers)), warps_of(frame, limits(registers))
+                mode, frame.by_warp(amount(registers)), frame.by_warp(limits(registers))
             )
             taken = np.take_along_axis(values, np.broadcast_to(lanes, values.shape), axis=2)
         taken = _defined(frame, taken, lanes, members(registers), line.place)
@@ -74,9 +69,9 @@ def _defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Pl
     """
     if frame.registers[MASK] is None and (members == _ALL).all():
         return taken
-    live = warps_of(frame, members) & _bits(warps_of(frame, frame.active()))
+    live = frame.by_warp(members) & _bits(frame.by_warp(frame.active()))
     sources = np.broadcast_to(lanes, taken.shape).astype(np.uint32)
-    open_ = (live >> sources & 1 == 0) & warps_of(frame, frame.active())
+    open_ = (live >> sources & 1 == 0) & frame.by_warp(frame.active())
     if not open_.any():
         return taken
     frame.batch.note_open(open_, sources, place)
@@ -105,9 +100,9 @@ def _vote(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        yes = _bits(warps_of(frame, flag(registers)) & warps_of(frame, frame.active()))
-        mask = warps_of(frame, members(registers))
-        live = mask & _bits(warps_of(frame, frame.active()))
+        yes = _bits(frame.by_warp(flag(registers)) & frame.by_warp(frame.active()))
+        mask = frame.by_warp(members(registers))
+        live = mask & _bits(frame.by_warp(frame.active()))
         ballot = yes & mask
         results = {
             "all": ballot == live, "any": ballot != 0, "uni": (ballot == live) | (ballot == 0),
@@ -127,9 +122,9 @@ def _match(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        values = warps_of(frame, value(registers))
-        mask = warps_of(frame, members(registers))
-        live = mask & _bits(warps_of(frame, frame.active()))
+        values = frame.by_warp(value(registers))
+        mask = frame.by_warp(members(registers))
+        live = mask & _bits(frame.by_warp(frame.active()))
         same = values[..., :, None] == values[..., None, :]
         matches = (same * _BIT).sum(axis=3, dtype=np.uint32) & live
         if is_all:
@@ -161,8 +156,8 @@ def _redux(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        values = warps_of(frame, value(registers))
-        mask = warps_of(frame, members(registers)) & _bits(warps_of(frame, frame.active()))
+        values = frame.by_warp(value(registers))
+        mask = frame.by_warp(members(registers)) & _bits(frame.by_warp(frame.active()))
         # Whose mask names the same lanes gets the same result.
         chosen = (mask[..., :, None] & _BIT) != 0
         result = reduce(values[..., None, :], chosen).astype(DTYPES[kind])
@@ -200,7 +195,7 @@ def _active_mask(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        frame.write(slot, _spread(frame, _bits(warps_of(frame, frame.active()))))
+        frame.write(slot, _spread(frame, _bits(frame.by_warp(frame.active()))))
 
     return Step(run, (slot,))
 
@@ -212,7 +207,7 @@ def _elect(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        live = warps_of(frame, members(registers)) & _bits(warps_of(frame, frame.active()))
+        live = frame.by_warp(members(registers)) & _bits(frame.by_warp(frame.active()))
         # Any lane may be elected; the lowest is.
         leader = live & (~live + np.uint32(1))
         frame.write(flag, _spread(frame, leader == _BIT))
