@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from gpu_emulator.ptx.text.constants import constant, float_bits, integer
 from gpu_emulator.ptx.text.document import Document, Function, Head, parse, read_head
 from gpu_emulator.ptx.text.document import StatementKind as Kind
-from gpu_emulator.ptx.text.facts import NAME, split_operands
+from gpu_emulator.ptx.text.facts import NAME, Instruction, split_operands
 from gpu_emulator.ptx.text.registers import Declared, declared_registers, without_scopes
 from gpu_emulator.steps import BITS, MOST_BYTES, Entry, NotExecutable, Variable
 from gpu_emulator.values import Place
@@ -163,240 +164,6 @@ class _Call:
     prefix: str
 
 
-class Calls:
-    """Puts functions in place of their calls, in the listing of one entry.
-
-    `read_body` enters a function's lines, all that it declares with a prefix.
-    """
-
-    def __init__(
-        self,
-        document: Document,
-        functions: Mapping[str, tuple[Head, Function]],
-        result: EntryListing,
-        read_body: Callable[[Function, str], None],
-    ) -> None:
-        self._document = document
-        self._functions = functions
-        self._result = result
-        self._read_body = read_body
-        self._calls = 0
-        self._depth = 0
-        self._taken: list[str] | None = None
-        self._deepest: int | None = None
-        places = range(_CODE, _CODE + _CODE_STEP * len(functions), _CODE_STEP)
-        result.functions = dict(zip(functions, places, strict=True))
-
-    def call(self, line: PtxLine) -> None:
-        operands = list(line.operands)
-        results = _names(operands.pop(0)) if operands and operands[0].startswith("(") else []
-        name = operands.pop(0) if operands else ""
-        has_arguments = bool(operands) and operands[0].startswith("(")
-        arguments = _names(operands.pop(0)) if has_arguments else []
-        self._calls += 1
-        prefix = f"%call{self._calls}$"
-        after = f"{prefix}$after"
-        if line.guard:
-            self._jump(after, line, line.guard, is_negated=not line.is_negated)
-        call = _Call(line, results, arguments, prefix)
-        if name in self._functions:
-            self._inline(name, call)
-        elif name in _BUILT_IN:
-            self._built_in(name, call)
-        elif name in self._result.registers:
-            self._choose(name, operands, call)
-        else:
-            raise NotExecutable(f"calls {name}, which the PTX does not define", (line.opcode,))
-        self._result.labels[after] = len(self._result.lines)
-
-    def _jump(self, to: str, line: PtxLine, guard: str = "", *, is_negated: bool = False) -> None:
-        self._result.lines.append(PtxLine("bra", (to,), line.place, guard, is_negated))
-
-    def _inline(self, name: str, call: _Call) -> None:
-        line, prefix = call.line, call.prefix
-        if self._deepest is None:
-            self._deepest = self._depth_of(self._result.name)
-        if self._depth >= self._deepest:
-            words = PtxLine("%too_deep", (str(self._deepest),), line.place)
-            self._result.lines.append(words)
-            return
-        head, function = self._functions[name]
-        outs = split_operands(head.results.strip("()"))
-        ins = [each.text for each in head.parameters]
-        given = (len(call.arguments), len(call.results))
-        if given != (len(ins), len(outs)):
-            raise NotExecutable(
-                f"PTX line {line.place.ptx_line}: {line.place.instruction} has {given[0]}"
-                f" arguments and {given[1]} results, and {name} {len(ins)} and {len(outs)}"
-            )
-        has_stack = any(
-            one.instruction and one.instruction.base == "alloca"
-            for one in (self._document.statements[place] for place in function.body)
-        )
-        if has_stack:
-            self._result.registers[f"{prefix}$stack"] = "b64"
-            self._result.lines.append(PtxLine("stacksave.u64", (f"{prefix}$stack",), line.place))
-        for text, actual in zip(ins, call.arguments, strict=True):
-            self._pass(text, actual, prefix, line, is_result=False)
-        for text in outs:
-            self._own(text, prefix)
-        self._depth += 1
-        self._read_body(function, prefix)
-        self._depth -= 1
-        self._result.labels[f"{prefix}$return"] = len(self._result.lines)
-        for text, actual in zip(outs, call.results, strict=True):
-            self._pass(text, actual, prefix, line, is_result=True)
-        if has_stack:
-            back = PtxLine("stackrestore.u64", (f"{prefix}$stack",), line.place)
-            self._result.lines.append(back)
-
-    def _choose(self, name: str, rest: Sequence[str], call: _Call) -> None:
-        """Compare an address with those of functions that it may mean, one after the other."""
-        line, prefix = call.line, call.prefix
-        differs, kind = f"{prefix}$differs", self._result.registers[name]
-        self._result.registers[differs] = "pred"
-        listed = self._result.tables.get(rest[0]) if rest else None
-        for number, each in enumerate(self._named() if listed is None else listed):
-            if not self._fits(each, call):
-                continue
-            address = str(self._result.functions[each])
-            opcode = f"setp.ne.b{kind[1:]}"
-            self._result.lines.append(PtxLine(opcode, (differs, name, address), line.place))
-            self._jump(f"{prefix}$other{number}", line, differs)
-            self._inline(each, replace(call, prefix=f"{prefix}{number}$"))
-            self._jump(f"{prefix}$after", line)
-            self._result.labels[f"{prefix}$other{number}"] = len(self._result.lines)
-        self._result.lines.append(PtxLine("%no_function", (name,), line.place))
-
-    def _fits(self, name: str, call: _Call) -> bool:
-        if name not in self._functions:
-            return False
-        head, _ = self._functions[name]
-        sizes = (len(head.parameters), len(split_operands(head.results.strip("()"))))
-        return sizes == (len(call.arguments), len(call.results))
-
-    def _named(self) -> list[str]:
-        """Functions whose address is taken: named by what is not a call."""
-        if self._taken is None:
-            words = {
-                name
-                for one in self._document.statements
-                if one.kind in (Kind.INSTRUCTION, Kind.DECLARATION)
-                and not (one.instruction and one.instruction.base == "call")
-                for name in NAME.findall(one.code)
-            }
-            self._taken = [
-                each for each, (head, _) in self._functions.items()
-                if each in words and not head.is_entry
-            ]  # fmt: skip
-        return self._taken
-
-    def _built_in(self, name: str, call: _Call) -> None:
-        """`__assertfail` and `vprintf`: read the arguments, then an instruction of our own."""
-        line, prefix, arguments = call.line, call.prefix, call.arguments
-        sizes = _BUILT_IN[name]
-        if len(arguments) != len(sizes):
-            raise NotExecutable(f"calls {name} with {len(arguments)} arguments")
-        registers = []
-        for number, (size, actual) in enumerate(zip(sizes, arguments, strict=True)):
-            kind, register = f"b{8 * size}", f"{prefix}$argument{number}"
-            self._result.registers[register] = kind
-            is_register = actual in self._result.registers
-            opcode, origin = (
-                (f"mov.{kind}", actual) if is_register else (f"ld.local.{kind}", f"[{actual}]")
-            )
-            self._result.lines.append(PtxLine(opcode, (register, origin), line.place))
-            registers.append(register)
-        if name == "vprintf":
-            register = f"{prefix}$printed"
-            self._result.registers[register] = "b32"
-            registers.insert(0, register)
-        self._result.lines.append(PtxLine(f"%{name.lstrip('_')}", tuple(registers), line.place))
-        for actual in call.results[: int(name == "vprintf")]:
-            is_register = actual in self._result.registers
-            opcode, to = ("mov.b32", actual) if is_register else ("st.local.b32", f"[{actual}]")
-            self._result.lines.append(PtxLine(opcode, (to, registers[0]), line.place))
-
-    def _depth_of(self, entry: str) -> int:
-        """How deep calls may nest: less where functions call themselves, so that lines stay few."""
-        calls: dict[str, list[str]] = {}
-        for name, (_, function) in self._functions.items():
-            found = [
-                one.instruction for place in function.body
-                if (one := self._document.statements[place]).instruction
-                and one.instruction.base == "call"
-            ]  # fmt: skip
-            calls[name] = []
-            for each in filter(None, found):
-                callee = next((o for o in each.operands if not o.startswith("(")), "")
-                direct = callee in self._functions or callee in _BUILT_IN
-                calls[name] += [callee] if direct else self._named()
-        sizes = {name: len(function.body) for name, (_, function) in self._functions.items()}
-        lines = dict(sizes)
-        for depth in range(1, _DEEPEST_CALL + 1):
-            more = {
-                name: sizes[name] + sum(lines.get(each, 1) for each in calls[name])
-                for name in sizes
-            }
-            if more == lines:
-                return _DEEPEST_CALL
-            if more[entry] > _MOST_RECURSIVE_LINES and depth > len(sizes):
-                return depth - 1
-            lines = more
-        return _DEEPEST_CALL
-
-    def _own(self, text: str, prefix: str) -> Variable | None:
-        """Declare a parameter of a function: a register (None), or a variable in local memory."""
-        if found := _REGISTER.match(text.strip()):
-            if found[1] not in BITS:
-                raise NotExecutable(f"the parameter {text!r} of a function cannot be read")
-            self._result.registers[prefix + found[2]] = found[1]
-            return None
-        formal = read_variable(text)
-        if formal is None:
-            raise NotExecutable(f"the parameter {text!r} of a function cannot be read")
-        self._result.variables.append(replace(formal, name=prefix + formal.name, space="local"))
-        return formal
-
-    def _pass(self, text: str, actual: str, prefix: str, line: PtxLine, *, is_result: bool) -> None:
-        """Copy an argument into a parameter, or a result back: 8 bytes at a time, or 1."""
-        formal = read_variable(text) if is_result else self._own(text, prefix)
-        if found := _REGISTER.match(text.strip()):
-            inner = prefix + found[2]
-            opcode = f"mov.{'pred' if found[1] == 'pred' else f'b{BITS[found[1]]}'}"
-            pair = (actual, inner) if is_result else (inner, actual)
-            if actual != "_":
-                self._result.lines.append(PtxLine(opcode, pair, line.place))
-            return
-        if formal is None:
-            raise NotExecutable(f"the parameter {text!r} of a function cannot be read")
-        inner = prefix + formal.name
-        target, origin = (actual, inner) if is_result else (inner, actual)
-        is_register = actual in self._result.registers or not NAME.fullmatch(actual)
-        if is_register:
-            kind = f"b{formal.size * 8}"
-            opcode, operands = (
-                (f"ld.local.{kind}", (actual, f"[{inner}]"))
-                if is_result
-                else (f"st.local.{kind}", (f"[{inner}]", actual))
-            )
-            self._result.lines.append(PtxLine(opcode, operands, line.place))
-            return
-        step = formal.align if formal.align in (1, 2, 4, 8) else 8
-        kind = f"b{step * 8}"
-        temporary = f"{prefix}$copy{step}"
-        self._result.registers[temporary] = f"b{max(step * 8, 16)}"
-        for offset in range(0, formal.size, step):
-            self._result.lines += [
-                PtxLine(f"ld.local.{kind}", (temporary, f"[{origin}+{offset}]"), line.place),
-                PtxLine(f"st.local.{kind}", (f"[{target}+{offset}]", temporary), line.place),
-            ]
-
-
-def _names(operand: str) -> list[str]:
-    return list(split_operands(operand.strip()[1:-1]))
-
-
 _LOC = re.compile(r"\.loc\s+([0-9]+)\s+([0-9]+)")
 _FILE = re.compile(r'\.file\s+([0-9]+)\s*"([^"\n]*)"')
 _TABLE = re.compile(r"\.(branch|call)targets\s+([^;]*);")
@@ -414,43 +181,244 @@ def read_listing(ptx: str, entry: str | None) -> EntryListing:
 
 
 class _Reader:
+    """Reads an entry, and puts functions in place of their calls."""
+
     def __init__(self, document: Document, ptx_lines: Sequence[int]) -> None:
         self._document = document
         self._ptx_lines = ptx_lines
-        self._files = {each[0]: each[1] for each in _found(document, _FILE)}
         self._functions: dict[str, tuple[Head, Function]] = {}
         for function in document.functions:
             head = read_head(document.statements[function.head].code)
             if head:
                 self._functions[head.name] = (head, function)
-        self._statics: set[str] = set()
         self._result = EntryListing("")
-        self._calls: Calls | None = None
+        places = range(_CODE, _CODE + _CODE_STEP * len(self._functions), _CODE_STEP)
+        self._result.functions = dict(zip(self._functions, places, strict=True))
+        directives = [s.code for s in document.statements if s.kind is Kind.DIRECTIVE]
+        self._files = {file[1]: file[2] for file in filter(None, map(_FILE.match, directives))}
+        self._statics: set[str] = set()
+        self._calls = 0
+        self._depth = 0
+
+    def _emit(self, opcode: str, operands: tuple[str, ...], place: Place) -> None:
+        self._result.lines.append(PtxLine(opcode, operands, place))
+
+    def _is_register(self, text: str) -> bool:
+        return text in self._result.registers
+
+    def _call(self, line: PtxLine) -> None:
+        operands = list(line.operands)
+        results = _names(operands.pop(0)) if operands and operands[0].startswith("(") else []
+        name = operands.pop(0) if operands else ""
+        has_arguments = bool(operands) and operands[0].startswith("(")
+        arguments = _names(operands.pop(0)) if has_arguments else []
+        self._calls += 1
+        prefix = f"%call{self._calls}$"
+        after = f"{prefix}$after"
+        if line.guard:
+            self._jump(after, line, line.guard, is_negated=not line.is_negated)
+        call = _Call(line, results, arguments, prefix)
+        if name in self._functions:
+            self._inline(name, call)
+        elif name in _BUILT_IN:
+            self._built_in(name, call)
+        elif self._is_register(name):
+            self._choose(name, operands, call)
+        else:
+            raise NotExecutable(f"calls {name}, which the PTX does not define", (line.opcode,))
+        self._result.labels[after] = len(self._result.lines)
+
+    def _jump(self, to: str, line: PtxLine, guard: str = "", *, is_negated: bool = False) -> None:
+        self._result.lines.append(PtxLine("bra", (to,), line.place, guard, is_negated))
+
+    def _inline(self, name: str, call: _Call) -> None:
+        line, prefix = call.line, call.prefix
+        if self._depth >= self._deepest:
+            self._emit("%too_deep", (str(self._deepest),), line.place)
+            return
+        head, function = self._functions[name]
+        outs = split_operands(head.results.strip("()"))
+        ins = [parameter.text for parameter in head.parameters]
+        arguments, results = len(call.arguments), len(call.results)
+        if (arguments, results) != (len(ins), len(outs)):
+            raise NotExecutable(
+                f"PTX line {line.place.ptx_line}: {line.place.instruction} has {arguments}"
+                f" arguments and {results} results, and {name} {len(ins)} and {len(outs)}"
+            )
+        stack = f"{prefix}$stack"
+        has_stack = any(
+            instruction.base == "alloca" for instruction in self._instructions(function.body)
+        )
+        if has_stack:
+            self._result.registers[stack] = "b64"
+            self._emit("stacksave.u64", (stack,), line.place)
+        for text, actual in zip(ins, call.arguments, strict=True):
+            self._pass(text, actual, prefix, line, is_result=False)
+        for text in outs:
+            self._own(text, prefix)
+        self._depth += 1
+        self._read_body(function, prefix)
+        self._depth -= 1
+        self._result.labels[f"{prefix}$return"] = len(self._result.lines)
+        for text, actual in zip(outs, call.results, strict=True):
+            self._pass(text, actual, prefix, line, is_result=True)
+        if has_stack:
+            self._emit("stackrestore.u64", (stack,), line.place)
+
+    def _instructions(self, places: Iterable[int]) -> Iterator[Instruction]:
+        statements = (self._document.statements[place] for place in places)
+        return (s.instruction for s in statements if s.instruction)
+
+    def _choose(self, name: str, tables: Sequence[str], call: _Call) -> None:
+        """Compare an address with those of functions that it may mean, one after the other."""
+        line, prefix = call.line, call.prefix
+        differs, kind = f"{prefix}$differs", self._result.registers[name]
+        self._result.registers[differs] = "pred"
+        listed = self._result.tables.get(tables[0]) if tables else None
+        for number, callee in enumerate(self._named if listed is None else listed):
+            if not self._fits(callee, call):
+                continue
+            address = str(self._result.functions[callee])
+            self._emit(f"setp.ne.b{kind[1:]}", (differs, name, address), line.place)
+            self._jump(f"{prefix}$other{number}", line, differs)
+            self._inline(callee, replace(call, prefix=f"{prefix}{number}$"))
+            self._jump(f"{prefix}$after", line)
+            self._result.labels[f"{prefix}$other{number}"] = len(self._result.lines)
+        self._emit("%no_function", (name,), line.place)
+
+    def _fits(self, name: str, call: _Call) -> bool:
+        if name not in self._functions:
+            return False
+        head, _ = self._functions[name]
+        sizes = (len(head.parameters), len(split_operands(head.results.strip("()"))))
+        return sizes == (len(call.arguments), len(call.results))
+
+    @cached_property
+    def _named(self) -> list[str]:
+        """Functions whose address is taken: named by what is not a call."""
+        words = {
+            name
+            for statement in self._document.statements
+            if statement.kind in (Kind.INSTRUCTION, Kind.DECLARATION)
+            and not (statement.instruction and statement.instruction.base == "call")
+            for name in NAME.findall(statement.code)
+        }
+        heads = (head for head, _ in self._functions.values())
+        return [head.name for head in heads if head.name in words and not head.is_entry]
+
+    def _built_in(self, name: str, call: _Call) -> None:
+        """`__assertfail` and `vprintf`: read the arguments, then an instruction of our own."""
+        line, prefix, arguments = call.line, call.prefix, call.arguments
+        sizes = _BUILT_IN[name]
+        if len(arguments) != len(sizes):
+            raise NotExecutable(f"calls {name} with {len(arguments)} arguments")
+        registers = []
+        for number, (size, actual) in enumerate(zip(sizes, arguments, strict=True)):
+            kind, register = f"b{8 * size}", f"{prefix}$argument{number}"
+            self._result.registers[register] = kind
+            if self._is_register(actual):
+                self._emit(f"mov.{kind}", (register, actual), line.place)
+            else:
+                self._emit(f"ld.local.{kind}", (register, f"[{actual}]"), line.place)
+            registers.append(register)
+        if name == "vprintf":
+            register = f"{prefix}$printed"
+            self._result.registers[register] = "b32"
+            registers.insert(0, register)
+        self._emit(f"%{name.lstrip('_')}", tuple(registers), line.place)
+        for actual in call.results[: int(name == "vprintf")]:
+            is_register = self._is_register(actual)
+            opcode, to = ("mov.b32", actual) if is_register else ("st.local.b32", f"[{actual}]")
+            self._emit(opcode, (to, registers[0]), line.place)
+
+    @cached_property
+    def _deepest(self) -> int:
+        """How deep calls may nest: less where functions call themselves, so that lines stay few."""
+        calls: dict[str, list[str]] = {}
+        for name, (_, function) in self._functions.items():
+            calls[name] = []
+            for call in self._instructions(function.body):
+                if call.base == "call":
+                    callee = next((o for o in call.operands if not o.startswith("(")), "")
+                    direct = callee in self._functions or callee in _BUILT_IN
+                    calls[name] += [callee] if direct else self._named
+        sizes = {name: len(function.body) for name, (_, function) in self._functions.items()}
+        lines = dict(sizes)
+        for depth in range(1, _DEEPEST_CALL + 1):
+            more = {
+                name: sizes[name] + sum(lines.get(callee, 1) for callee in calls[name])
+                for name in sizes
+            }
+            if more == lines:
+                return _DEEPEST_CALL
+            if more[self._result.name] > _MOST_RECURSIVE_LINES and depth > len(sizes):
+                return depth - 1
+            lines = more
+        return _DEEPEST_CALL
+
+    def _own(self, text: str, prefix: str) -> Variable | None:
+        """Declare a parameter of a function: a register (None), or a variable in local memory."""
+        register, formal = _REGISTER.match(text.strip()), read_variable(text)
+        if register and register[1] in BITS:
+            self._result.registers[prefix + register[2]] = register[1]
+            return None
+        if register or formal is None:
+            raise NotExecutable(f"the parameter {text!r} of a function cannot be read")
+        self._result.variables.append(replace(formal, name=prefix + formal.name, space="local"))
+        return formal
+
+    def _pass(self, text: str, actual: str, prefix: str, line: PtxLine, *, is_result: bool) -> None:
+        """Copy an argument into a parameter, or a result back: 8 bytes at a time, or 1."""
+        formal = read_variable(text) if is_result else self._own(text, prefix)
+        if register := _REGISTER.match(text.strip()):
+            inner, bits = prefix + register[2], BITS[register[1]]
+            opcode = "mov.pred" if register[1] == "pred" else f"mov.b{bits}"
+            if actual != "_":
+                pair = (actual, inner) if is_result else (inner, actual)
+                self._emit(opcode, pair, line.place)
+            return
+        if formal is None:
+            raise NotExecutable(f"the parameter {text!r} of a function cannot be read")
+        inner = prefix + formal.name
+        target, origin = (actual, inner) if is_result else (inner, actual)
+        if self._is_register(actual) or not NAME.fullmatch(actual):
+            kind = f"b{formal.size * 8}"
+            if is_result:
+                self._emit(f"ld.local.{kind}", (actual, f"[{inner}]"), line.place)
+            else:
+                self._emit(f"st.local.{kind}", (f"[{inner}]", actual), line.place)
+            return
+        step = formal.align if formal.align in (1, 2, 4, 8) else 8
+        kind = f"b{step * 8}"
+        temporary = f"{prefix}$copy{step}"
+        self._result.registers[temporary] = f"b{max(step * 8, 16)}"
+        for offset in range(0, formal.size, step):
+            self._emit(f"ld.local.{kind}", (temporary, f"[{origin}+{offset}]"), line.place)
+            self._emit(f"st.local.{kind}", (f"[{target}+{offset}]", temporary), line.place)
 
     def entry(self, name: str | None) -> EntryListing:
-        entries = [each for each, (head, _) in self._functions.items() if head.is_entry]
+        entries = [entry for entry, (head, _) in self._functions.items() if head.is_entry]
         if name is None and len(entries) != 1:
             raise NotExecutable(f"the PTX has {len(entries)} entries; name one of them")
         chosen = entries[0] if name is None else name
         if chosen not in entries:
             raise NotExecutable(f"the PTX has no entry {chosen}")
         head, function = self._functions[chosen]
-        self._result = EntryListing(chosen, directives=head.directives)
-        self._calls = Calls(self._document, self._functions, self._result, self._body)
-        inside = {place for _, one in self._functions.values() for place in one.body}
-        for place, one in enumerate(self._document.statements):
-            if one.kind is Kind.DECLARATION and place not in inside:
-                self._declare(one.code, "")
-            elif one.kind is Kind.OPAQUE and place not in inside:
-                raise NotExecutable(f"PTX line {self._ptx_lines[place]} cannot be read: {one.code}")
-            elif one.code.startswith(".target"):
-                self._result.target = one.code.split()[1].rstrip(",")
+        self._result.name, self._result.directives = chosen, head.directives
+        inside = {place for _, own in self._functions.values() for place in own.body}
+        for place, statement in enumerate(self._document.statements):
+            if statement.kind is Kind.DECLARATION and place not in inside:
+                self._declare(statement.code, "")
+            elif statement.kind is Kind.OPAQUE and place not in inside:
+                raise self._unread(place)
+            elif statement.code.startswith(".target"):
+                self._result.target = statement.code.split()[1].rstrip(",")
         for parameter in head.parameters:
-            found = read_variable(parameter.text)
-            if found is None:
+            variable = read_variable(parameter.text)
+            if variable is None:
                 raise NotExecutable(f"the parameter {parameter.text!r} cannot be read")
-            self._result.parameters.append(found)
-        self._body(function, "")
+            self._result.parameters.append(variable)
+        self._read_body(function, "")
         if any(line.opcode.startswith(_STACK_OPCODES) for line in self._result.lines):
             memory = f"{STACK}$memory"
             result, first = self._result, self._result.lines[0].place
@@ -461,41 +429,46 @@ class _Reader:
             result.labels = {label: line + 1 for label, line in result.labels.items()}
         return self._result
 
-    def _body(self, function: Function, prefix: str) -> None:
-        known = self._names(function, prefix) if prefix else {}
+    def _unread(self, place: int) -> NotExecutable:
+        code = self._document.statements[place].code
+        return NotExecutable(f"PTX line {self._ptx_lines[place]} cannot be read: {code}")
+
+    def _read_body(self, function: Function, prefix: str) -> None:
+        """Enter a function's lines, all that it declares with a prefix."""
+        names = self._names(function, prefix) if prefix else {}
         source: str | None = None
 
         def renamed(text: str) -> str:
-            return NAME.sub(lambda at: known.get(at[0], at[0]), text) if known else text
+            return NAME.sub(lambda name: names.get(name[0], name[0]), text) if names else text
 
         for place in function.body:
-            one = self._document.statements[place]
-            if one.kind is Kind.DECLARATION:
-                self._declare(one.code, prefix, known)
-            elif one.label is not None:
-                label = renamed(one.label)
-                self._result.labels[label] = len(self._result.lines)
-            elif one.kind is Kind.DIRECTIVE:
-                if found := _LOC.match(one.code):
-                    source = f"{self._files.get(found[1], '?')}:{found[2]}"
-            elif instruction := one.instruction:
-                at = Place(ptx_line=self._ptx_lines[place], instruction=one.code, source=source)
+            statement = self._document.statements[place]
+            if statement.kind is Kind.DECLARATION:
+                self._declare(statement.code, prefix, names)
+            elif statement.label is not None:
+                self._result.labels[renamed(statement.label)] = len(self._result.lines)
+            elif statement.kind is Kind.DIRECTIVE:
+                if location := _LOC.match(statement.code):
+                    source = f"{self._files.get(location[1], '?')}:{location[2]}"
+            elif instruction := statement.instruction:
+                at = Place(
+                    ptx_line=self._ptx_lines[place], instruction=statement.code, source=source
+                )
                 guard, operands = instruction.guard, instruction.operands
-                if known:
+                if names:
                     operands = tuple(map(renamed, operands))
                 line = PtxLine(
                     instruction.opcode, operands, at, renamed(guard.lstrip("@!")), "!" in guard
                 )
                 self._line(line, prefix)
-            elif one.kind is not Kind.CLOSE and one.kind is not Kind.OPEN:
-                raise NotExecutable(f"PTX line {self._ptx_lines[place]} cannot be read: {one.code}")
+            elif statement.kind is not Kind.CLOSE and statement.kind is not Kind.OPEN:
+                raise self._unread(place)
             if len(self._result.lines) > _MOST_LINES:
                 raise NotExecutable(f"more than {_MOST_LINES} instructions with all calls in place")
 
     def _line(self, line: PtxLine, prefix: str) -> None:
         if line.base == "call":
-            assert self._calls is not None
-            self._calls.call(line)
+            self._call(line)
         elif prefix and line.base == "ret":
             # Back to the caller: the label stands behind the function's last line.
             back = (f"{prefix}$return",)
@@ -508,51 +481,49 @@ class _Reader:
 
         What lies in memory that all threads share is there once, however often it is called.
         """
-        head = read_head(self._document.statements[function.head].code)
-        found = {each.name for each in head.parameters} if head else set()
+        [head] = [head for head, own in self._functions.values() if own is function]
+        names = {parameter.name for parameter in head.parameters} | set(NAME.findall(head.results))
         shared = {}
-        if head:
-            found |= set(NAME.findall(head.results))
         for place in function.body:
-            one = self._document.statements[place]
-            if one.label:
-                found.add(one.label)
-            elif one.kind is Kind.DECLARATION:
-                variable = read_variable(one.code.rstrip(";"))
-                if variable and head and variable.space in ("global", "shared", "const"):
+            statement = self._document.statements[place]
+            if statement.label:
+                names.add(statement.label)
+            elif statement.kind is Kind.DECLARATION:
+                variable = read_variable(statement.code.rstrip(";"))
+                if variable and variable.space in ("global", "shared", "const"):
                     shared[variable.name] = f"{head.name}${variable.name}"
-                found |= {variable.name} if variable else set()
-                found |= {n for each in _declared(one.code, len(found)) for n in each.names}
-        return {each: prefix + each for each in found} | shared
+                names |= {variable.name} if variable else set()
+                for declared in _declared(statement.code, len(names)):
+                    names.update(declared.names)
+        return {name: prefix + name for name in names} | shared
 
-    def _declare(self, code: str, prefix: str, known: Mapping[str, str] | None = None) -> None:
+    def _declare(self, code: str, prefix: str, renamed: Mapping[str, str] | None = None) -> None:
         for declared in _declared(code, len(self._result.registers)):
             kind = declared.type.removeprefix(".")
             self._result.registers.update(dict.fromkeys((prefix + n for n in declared.names), kind))
         if code.startswith((".reg", ".pragma", ".alias", ".callprototype")):
             return
-        if found := _TABLE.match(code):
+        if table := _TABLE.match(code):
             label = next(reversed(self._result.labels), "")
-            names = split_operands(found[2])
-            inner = prefix if found[1] == "branch" else ""
-            self._result.tables[label] = tuple(inner + each for each in names)
+            inner = prefix if table[1] == "branch" else ""
+            self._result.tables[label] = tuple(inner + name for name in split_operands(table[2]))
             return
         variable = read_variable(code.rstrip(";"))
         if variable:
             space = "local" if variable.space == "param" else variable.space
-            name = (known or {}).get(variable.name, prefix + variable.name)
+            name = (renamed or {}).get(variable.name, prefix + variable.name)
             if name not in self._statics:
                 self._result.variables.append(replace(variable, name=name, space=space))
             if prefix and not name.startswith(prefix):
                 self._statics.add(name)
 
 
-def _declared(code: str, known: int) -> Iterator[Declared]:
-    """What a declaration declares, besides as many registers as are `known`."""
-    for one in declared_registers(code):
-        if known + (one.count or 1) > _MOST_REGISTERS:
+def _declared(code: str, before: int) -> Iterator[Declared]:
+    """What a declaration declares, where so many registers were declared before."""
+    for declared in declared_registers(code):
+        if before + (declared.count or 1) > _MOST_REGISTERS:
             raise NotExecutable(f"more than {_MOST_REGISTERS:,} registers are declared")
-        yield one
+        yield declared
 
 
 def _line_numbers(written: Document, document: Document) -> list[int]:
@@ -562,20 +533,18 @@ def _line_numbers(written: Document, document: Document) -> list[int]:
     """
     places: list[tuple[Kind, int]] = []
     line = 1
-    for one in written.statements:
-        line += one.before.count("\n")
-        places.append((one.kind, line))
-        line += one.text.count("\n")
+    for statement in written.statements:
+        line += statement.before.count("\n")
+        places.append((statement.kind, line))
+        line += statement.text.count("\n")
     numbers, at = [], 0
-    for one in document.statements:
-        while places[at][0] is not one.kind and places[at][0] in _BRACES:
+    for statement in document.statements:
+        while places[at][0] is not statement.kind and places[at][0] in _BRACES:
             at += 1
         numbers.append(places[at][1])
         at += 1
     return numbers
 
 
-def _found(document: Document, pattern: re.Pattern[str]) -> Iterator[Sequence[str]]:
-    for one in document.statements:
-        if one.kind is Kind.DIRECTIVE and (found := pattern.match(one.code)):
-            yield found.groups()
+def _names(operand: str) -> list[str]:
+    return list(split_operands(operand.strip()[1:-1]))
