@@ -17,6 +17,7 @@ from enum import Enum
 from functools import cached_property
 
 from gpu_emulator.ptx.text.facts import (
+    LOC,
     Instruction,
     blank_opaque,
     read_instruction,
@@ -54,7 +55,7 @@ class Head:
 
     def __str__(self) -> str:
         words = " ".join([*self.front, f".{self.what}", *filter(None, [self.results]), self.name])
-        parameters = ", ".join(each.text for each in self.parameters)
+        parameters = ", ".join(parameter.text for parameter in self.parameters)
         return " ".join([f"{words}({parameters})", *self.directives])
 
     @property
@@ -65,19 +66,19 @@ class Head:
 
 def read_head(code: str) -> Head | None:
     """Read a head without comments; None if it is not to be understood."""
-    found = _HEAD.fullmatch(code)
-    if not found:
+    match = _HEAD.fullmatch(code)
+    if not match:
         return None
     parameters = []
-    for text in split_operands(found["parameters"] or ""):
+    for text in split_operands(match["parameters"] or ""):
         name = _NAME.search(text)
         if not name:
             return None
         parameters.append(PtxParameter(text, name[1]))
     return Head(
-        front=tuple(found["front"].split()), what=found["what"], results=found["results"] or "",
-        name=found["name"], parameters=tuple(parameters),
-        directives=tuple(text.strip() for text in _DIRECTIVES.findall(found["directives"])),
+        front=tuple(match["front"].split()), what=match["what"], results=match["results"] or "",
+        name=match["name"], parameters=tuple(parameters),
+        directives=tuple(text.strip() for text in _DIRECTIVES.findall(match["directives"])),
     )  # fmt: skip
 
 
@@ -93,9 +94,7 @@ _LABEL = re.compile(r"[A-Za-z_$%][\w$]*\s*:(?!:)")
 _DIRECTIVE = re.compile(
     r"\.version\s+[0-9.]+|\.target\s+\w+(?:\s*,\s*\w+)*|\.address_size\s+[0-9]+"
     r'|\.file\s+[0-9]+\s*"[^"\n]*"(?:\s*,\s*[0-9]+\s*,\s*[0-9]+)?'
-    r"|\.loc\s+[0-9]+\s+[0-9]+\s+[0-9]+"
-    r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*[0-9]+)?"
-    r"\s*,\s*inlined_at\s+[0-9]+\s+[0-9]+\s+[0-9]+)?"
+    rf"|{LOC.pattern}"
     r"|\.section\s+[\w.]+\s*\{[^{}]*\}"
 )
 
@@ -159,23 +158,23 @@ class Document:
     tail: str = ""
 
     def __str__(self) -> str:
-        pieces = [piece for one in self.statements for piece in (one.before, one.text)]
+        pieces = [piece for s in self.statements for piece in (s.before, s.text)]
         return "".join([*pieces, self.tail])
 
     @cached_property
     def instructions(self) -> list[tuple[int, Instruction]]:
-        found = ((place, one.instruction) for place, one in enumerate(self.statements))
-        return [(place, instruction) for place, instruction in found if instruction]
+        read = enumerate(statement.instruction for statement in self.statements)
+        return [(place, instruction) for place, instruction in read if instruction]
 
     @cached_property
     def scopes(self) -> dict[int, int]:
         """The opening brace of each scope that is closed, and its closing one."""
         opened: list[int] = []
         pairs = {}
-        for place, one in enumerate(self.statements):
-            if one.kind is StatementKind.OPEN:
+        for place, statement in enumerate(self.statements):
+            if statement.kind is StatementKind.OPEN:
                 opened.append(place)
-            elif one.kind is StatementKind.CLOSE and opened:
+            elif statement.kind is StatementKind.CLOSE and opened:
                 pairs[opened.pop()] = place
         return pairs
 
@@ -191,14 +190,14 @@ class Document:
         """The document with other statements, or none, at some positions."""
         result: list[Statement] = []
         is_cut = False
-        for place, one in enumerate(self.statements):
+        for place, old in enumerate(self.statements):
             new = changes.get(place)
             if new is not None:
                 result.extend(new)
                 is_cut = not new
                 continue
             # What stood on both sides of a cut must not grow into one word.
-            result.append(one if one.before or not is_cut else replace(one, before="\n"))
+            result.append(old if old.before or not is_cut else replace(old, before="\n"))
             is_cut = False
         return Document(tuple(result), self.tail)
 
@@ -212,24 +211,23 @@ def parse(text: str) -> Document:
     statements = []
     start = 0
     blanks: dict[str, str] = {}
-    for read_as, begin, end in _pieces(clean):
-        piece = text[begin:end]
+    for read_as, begin, stop in _pieces(clean):
+        piece = text[begin:stop]
         folded = " ".join((uncomment(piece) if "/" in piece else piece).split())
         code = piece if folded == piece else folded
         is_unread = read_as is StatementKind.INSTRUCTION and not read_instruction(code)
         kind = StatementKind.OPAQUE if is_unread else read_as
         before = text[start:begin]
         statements.append(Statement(kind, piece, blanks.setdefault(before, before), code))
-        start = end
+        start = stop
     return Document(tuple(statements), text[start:])
 
 
 def _pieces(clean: str) -> Iterator[tuple[StatementKind, int, int]]:
     """Kind, begin and end of each statement of a text without comments."""
     position = 0
-    while True:
-        blanks = _BLANKS.match(clean, position)
-        begin = blanks.end() if blanks else position
+    while blanks := _BLANKS.match(clean, position):
+        begin = blanks.end()
         if begin >= len(clean):
             return
         kind, position = _piece(clean, begin)
@@ -257,10 +255,10 @@ def _piece(clean: str, begin: int) -> tuple[StatementKind, int]:
             )
     elif label := _LABEL.match(clean, begin):
         return StatementKind.LABEL, label.end()
-    end, is_whole = _end_of_statement(clean, begin)
+    stop_at, is_whole = _end_of_statement(clean, begin)
     if not is_whole:
-        return StatementKind.OPAQUE, end
-    return (StatementKind.DECLARATION if first == "." else StatementKind.INSTRUCTION), end
+        return StatementKind.OPAQUE, stop_at
+    return (StatementKind.DECLARATION if first == "." else StatementKind.INSTRUCTION), stop_at
 
 
 def _end_of_statement(clean: str, begin: int) -> tuple[int, bool]:

@@ -98,34 +98,34 @@ def names_in(operand: str) -> list[str]:
 @lru_cache(maxsize=1 << 16)
 def read_instruction(code: str) -> Instruction | None:
     """Read a statement without comments, with its semicolon; None if it is not an instruction."""
-    found = _INSTRUCTION.match(code)
-    if not found or not code.endswith(";"):
+    match = _INSTRUCTION.match(code)
+    if not match or not code.endswith(";"):
         return None
-    negation, guard, opcode = found.groups()
-    operands = split_operands(code[found.end() : -1])
+    negation, guard, opcode = match.groups()
+    operands = split_operands(code[match.end() : -1])
     return Instruction(f"@{negation}{guard}" if guard else "", opcode, operands)
 
 
 def split_operands(text: str) -> tuple[str, ...]:
     """Split at the commas that are in no bracket."""
     pieces, start = list[str](), 0
-    while found := _OPERAND.match(text, start):
-        pieces.append(found[0].strip())
-        start = found.end() + 1
+    while operand := _OPERAND.match(text, start):
+        pieces.append(operand[0].strip())
+        start = operand.end() + 1
         if start > len(text):
             return tuple(pieces) if pieces != [""] else ()
         if text[start - 1] != ",":
             break
     # Brackets in brackets.
     depth, start, pieces = 0, 0, []
-    for found in _BRACKETS.finditer(text):
-        if found[0] in "[({":
+    for mark in _BRACKETS.finditer(text):
+        if mark[0] in "[({":
             depth += 1
-        elif found[0] in "])}":
+        elif mark[0] in "])}":
             depth -= 1
         elif depth == 0:
-            pieces.append(text[start : found.start()].strip())
-            start = found.end()
+            pieces.append(text[start : mark.start()].strip())
+            start = mark.end()
     last = text[start:].strip()
     return (*pieces, last) if pieces or last else ()
 
@@ -136,7 +136,7 @@ _MOVE = re.compile(r"mov\.[bus]32")
 _MOVES = 4
 
 
-def held_numbers(
+def _held_numbers(
     operands: set[str], code: Callable[[], Iterable[tuple[str, bool, str]]]
 ) -> set[int | None]:
     """The numbers that operands are, or hold wherever they are read; None for another.
@@ -145,12 +145,12 @@ def held_numbers(
     it without the semicolon.
     """
     for _ in range(_MOVES):
-        names = {each for each in operands if not _NUMBER.fullmatch(each)}
+        names = {operand for operand in operands if not _NUMBER.fullmatch(operand)}
         if not names:
             break
         operands = (operands - names) | _moved_to(code(), names)
-    found = {_NUMBER.fullmatch(each) for each in operands}
-    return {int(each[0].rstrip("U"), 0) if each else None for each in found}
+    numbers = map(_NUMBER.fullmatch, operands)
+    return {int(number[0].rstrip("U"), 0) if number else None for number in numbers}
 
 
 def _moved_to(code: Iterable[tuple[str, bool, str]], names: set[str]) -> set[str]:
@@ -179,7 +179,7 @@ _TOP_LEVEL = re.compile(r"\.entry\s+([A-Za-z_$%][A-Za-z0-9_$]*)|\{|;")
 _BRACES = re.compile(r"\{+|\}+")
 _REQNTID = re.compile(r"\.reqntid\s+([0-9]{1,9})(?:\s*,\s*([0-9]{1,9}))?(?:\s*,\s*([0-9]{1,9}))?")
 _REGISTERS = re.compile(r"\.(?:maxnreg|minnctapersm)\s+[0-9]{1,9}\s*")
-_LOC = re.compile(
+LOC = re.compile(
     r"\.loc\s+[0-9]+\s+[0-9]+\s+[0-9]+"
     r"(?:\s*,\s*function_name\s+[\w$]+(?:\s*\+\s*[0-9]+)?"
     r"\s*,\s*inlined_at\s+[0-9]+\s+[0-9]+\s+[0-9]+)?"
@@ -238,16 +238,6 @@ class PtxFacts:
         return self.effects == 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
-    """Where an entry is: its directives from `head` to `opening`, its body up to `end`."""
-
-    name: str
-    head: int
-    opening: int
-    end: int
-
-
 def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
     """Read the header and one entry (the first, unless named).
 
@@ -258,19 +248,21 @@ def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
         raise PtxError("not PTX: it holds binary data")
     clean = blank_opaque(text)
     version, target = _header(clean)
-    entries = tuple(_entries(clean))
+    entries: dict[str, tuple[str, str]] = {}
+    for name, head, body in _entries(clean):
+        entries.setdefault(name, (head, body))
     if not entries:
         raise PtxError("no .entry: nothing that can be launched")
-    names = tuple(dict.fromkeys(found.name for found in entries))
+    names = tuple(entries)
     if entry is not None and entry not in names:
         more = ", ..." if len(names) > 8 else ""
         raise PtxError(f"no entry {entry!r}; the file has {', '.join(names[:8])}{more}")
-    chosen = next(found for found in entries if entry in (None, found.name))
-    body = _LOC.sub(" ", _FILE.sub(" ", clean[chosen.opening : chosen.end]))
-    counts, columns, always_traps = _survey(body)
+    chosen = names[0] if entry is None else entry
+    head, body = entries[chosen]
+    counts, columns, always_traps = _survey(LOC.sub(" ", _FILE.sub(" ", body)))
     return PtxFacts(
-        version=version[1], target=target[1], entry=chosen.name, entries=names,
-        threads=_threads(clean[chosen.head : chosen.opening]), tmem_columns=columns,
+        version=version[1], target=target[1], entry=chosen, entries=names,
+        threads=_threads(head), tmem_columns=columns,
         instructions=sum(counts.values()),
         effects=sum(count for opcode, count in counts.items() if writes_outside(opcode)),
         traps=counts["trap"], always_traps=always_traps,
@@ -305,8 +297,8 @@ def opcodes(code: str) -> Iterator[tuple[str, bool]]:
 
 
 def _instructions(code: str) -> Iterator[tuple[str, bool, str]]:
-    for found in _STATEMENT.finditer(code):
-        statement = found[0].strip()
+    for match in _STATEMENT.finditer(code):
+        statement = match[0].strip()
         instruction = _FACTS_INSTRUCTION.match(statement)
         if not instruction:
             position = 0
@@ -332,7 +324,7 @@ def _survey(body: str) -> tuple[Counter[str], int | None, bool]:
                 always_traps = False
             elif opcode == "trap" and not guarded:
                 always_traps = True
-    numbers = held_numbers(allocated, lambda: _instructions(body))
+    numbers = _held_numbers(allocated, lambda: _instructions(body))
     columns = max(filter(None, numbers), default=None) if None not in numbers else None
     return counts, columns, bool(always_traps)
 
@@ -353,10 +345,10 @@ def _replace_opaque(text: str, replacement: Callable[[str], str]) -> str:
     Comments do not nest, one that is not closed reaches to the end; a string ends with its line.
     """
     pieces, position = [], 0
-    while found := _OPAQUE.search(text, position):
-        pieces.append(text[position : found.start()])
-        position = _end_of_opaque(text, found)
-        pieces.append(replacement(text[found.start() : position]))
+    while opening := _OPAQUE.search(text, position):
+        pieces.append(text[position : opening.start()])
+        position = _end_of_opaque(text, opening)
+        pieces.append(replacement(text[opening.start() : position]))
     pieces.append(text[position:])
     return "".join(pieces)
 
@@ -367,10 +359,10 @@ def _end_of_opaque(text: str, opening: re.Match[str]) -> int:
         return closing + 2 if closing >= 0 else len(text)
     # The nearer of the two at once: to look for each alone reads the rest again for every quote.
     ends = _STRING_ENDS if opening[0] == '"' else _LINE_ENDS
-    found = ends.search(text, opening.end())
-    if not found:
+    closing_mark = ends.search(text, opening.end())
+    if not closing_mark:
         return len(text)
-    return found.end() if found[0] == '"' else found.start()
+    return closing_mark.end() if closing_mark[0] == '"' else closing_mark.start()
 
 
 def _blank(opaque: str) -> str:
@@ -392,19 +384,20 @@ def _header(clean: str) -> tuple[re.Match[str], re.Match[str]]:
     return version, target
 
 
-def _entries(clean: str) -> Iterator[_Entry]:
-    """Every entry with a body; a declaration, which ends in a semicolon, has none."""
+def _entries(clean: str) -> Iterator[tuple[str, str, str]]:
+    """Name, directives and body of each; a declaration, which ends in a semicolon, has no body."""
     position, pending = 0, None
-    while found := _TOP_LEVEL.search(clean, position):
-        position = found.end()
-        if found[1]:
-            pending = found
-        elif found[0] == ";":
+    while mark := _TOP_LEVEL.search(clean, position):
+        position = mark.end()
+        if mark[1]:
+            pending = mark
+        elif mark[0] == ";":
             pending = None
         else:
             position = _end_of_scope(clean, position)
             if pending:
-                yield _Entry(name=pending[1], head=pending.end(), opening=found.end(), end=position)
+                head, body = clean[pending.end() : mark.end()], clean[mark.end() : position]
+                yield pending[1], head, body
             pending = None
 
 
@@ -433,7 +426,7 @@ def _threads(head: str) -> int | None:
 def without_debug(text: str) -> str:
     """The text without comments, line tables, debug sections and the labels that only they use."""
     text = _FILE.sub(" ", uncomment(text))
-    text = _LOC.sub(" ", _DEBUG_SECTION.sub(" ", text))
+    text = LOC.sub(" ", _DEBUG_SECTION.sub(" ", text))
     text = _BLANK_LINES.sub("\n", _LOCAL_LABEL.sub(" ", text))
     lines = (line.strip() for line in text.split("\n"))
     return "\n".join(line for line in lines if line)
@@ -444,10 +437,7 @@ def body_sha256(text: str) -> str:
 
     Two toolchains with equal body hashes hand ptxas the same program.
     """
-    body = without_debug(text)
-    version = _VERSION.match(body)
-    body = body[version.end() :] if version else body
-    return hashlib.sha256(body.encode(errors="backslashreplace")).hexdigest()
+    return _hash(_without_header(text, _VERSION))
 
 
 def instructions_sha256(text: str) -> str:
@@ -455,11 +445,19 @@ def instructions_sha256(text: str) -> str:
 
     Executed on the same inputs, two texts with equal hashes do the same.
     """
+    return _hash(_REGISTERS.sub("", _without_header(text, _VERSION, _TARGET)))
+
+
+def _without_header(text: str, *directives: re.Pattern[str]) -> str:
+    """What is compiled, without these directives at the start."""
     body = without_debug(text)
-    for header in (_VERSION, _TARGET):
-        found = header.match(body)
-        body = body[found.end() :] if found else body
-    body = _REGISTERS.sub("", body)
+    for directive in directives:
+        if match := directive.match(body):
+            body = body[match.end() :]
+    return body
+
+
+def _hash(body: str) -> str:
     return hashlib.sha256(body.encode(errors="backslashreplace")).hexdigest()
 
 
@@ -482,16 +480,10 @@ def retarget(text: str, *, target: str | None = None, version: str | None = None
     """
     old_version, old_target = _header(blank_opaque(text))
     # From the back, so that the positions before stay true.
-    if target:
-        text = (
-            text[: old_target.start(1)] + header_value("target", target) + text[old_target.end(1) :]
-        )
-    if version:
-        text = (
-            text[: old_version.start(1)]
-            + header_value("version", version)
-            + text[old_version.end(1) :]
-        )
+    changes = (("target", target, old_target), ("version", version, old_version))
+    for name, value, old in changes:
+        if value:
+            text = text[: old.start(1)] + header_value(name, value) + text[old.end(1) :]
     return text
 
 
@@ -586,5 +578,5 @@ def with_directive(text: str, directive: str) -> str | None:
     places = list(_BLOCK_SIZE.finditer(code))
     if len(places) != 1 or re.search(rf"{re.escape(directive.split(maxsplit=1)[0])}\b", code):
         return None
-    end = places[0].end()
-    return f"{text[:end]}\n{directive}{text[end:]}"
+    behind = places[0].end()
+    return f"{text[:behind]}\n{directive}{text[behind:]}"

@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 
 from gpu_emulator.ptx.text.document import Document, Function, Statement, StatementKind, statement
 from gpu_emulator.ptx.text.facts import NAME, Instruction
@@ -52,10 +52,9 @@ class Declared:
 
 def declared_registers(code: str) -> Iterator[Declared]:
     """What a `.reg` declaration declares; nothing for any other declaration."""
-    found = _DECLARATION.match(code)
-    if found:
-        for name, count in _NAMES.findall(found[2]):
-            yield Declared(found[1].replace(" ", ""), name, int(count) if count else None)
+    if match := _DECLARATION.match(code):
+        for name, count in _NAMES.findall(match[2]):
+            yield Declared(match[1].replace(" ", ""), name, int(count) if count else None)
 
 
 @dataclass(slots=True)
@@ -75,17 +74,15 @@ class Registers:
         """The declared type (`.b32`, `.pred`, ...) of a register; None if it is none."""
         if name in self.single:
             return self.single[name]
-        found = _NUMBERED.fullmatch(name)
-        if found and found[1] in self.numbered:
-            kind, count = self.numbered[found[1]]
-            return kind if int(found[2]) < count else None
-        return None
+        numbered = _NUMBERED.fullmatch(name)
+        kind, count = self.numbered.get(numbered[1], (None, 0)) if numbered else (None, 0)
+        return kind if numbered and int(numbered[2]) < count else None
 
 
 def declared_variable(code: str) -> str | None:
     """The name of the variable, label of a table or parameter that a declaration declares."""
-    found = _VARIABLE.match(code)
-    return found[1] if found else None
+    match = _VARIABLE.match(code)
+    return match[1] if match else None
 
 
 def read_registers(document: Document, function: Function, *, is_inner: bool = True) -> Registers:
@@ -98,17 +95,17 @@ def read_registers(document: Document, function: Function, *, is_inner: bool = T
         depth -= document.statements[place].kind is StatementKind.CLOSE
         if depth and not is_inner:
             continue
-        one = document.statements[place]
-        if one.kind is StatementKind.DECLARATION:
-            for declared in declared_registers(one.code):
+        line = document.statements[place]
+        if line.kind is StatementKind.DECLARATION:
+            for declared in declared_registers(line.code):
                 registers.add(declared)
     return registers
 
 
-def renamed(one: Statement, rename: Callable[[str], str]) -> Statement:
+def renamed(old: Statement, rename: Callable[[str], str]) -> Statement:
     """The statement with other names in it; the same one where none changes."""
-    code = NAME.sub(lambda found: rename(found[0]), one.code)
-    return one if code == one.code else Statement(one.kind, code, one.before, code)
+    code = NAME.sub(lambda name: rename(name[0]), old.code)
+    return old if code == old.code else statement(old.kind, code, old.before)
 
 
 def type_finder(document: Document) -> Callable[[int, str], str | None]:
@@ -172,14 +169,14 @@ def _new_names(document: Document, function: Function) -> dict[int, dict[str, st
     """For each inner scope, another name for all that it declares and that is not unique."""
     owned: dict[int, list[str]] = {}
     for place, scopes in _scopes(document, function):
-        one = document.statements[place]
+        line = document.statements[place]
         names = owned.setdefault(scopes[-1] if scopes else function.opening, [])
-        if one.label:
-            names.append(one.label)
-        elif one.kind is StatementKind.DECLARATION:
-            names += filter(None, [declared_variable(one.code)])
-            registers = declared_registers(_expanded(one).code)
-            names += [each.name for each in registers if each.count is None]
+        if line.label:
+            names.append(line.label)
+        elif line.kind is StatementKind.DECLARATION:
+            names += filter(None, [declared_variable(line.code)])
+            registers = declared_registers(_expanded(line).code)
+            names += [register.name for register in registers if register.count is None]
     counts = Counter(name for names in owned.values() for name in set(names))
     outer = read_registers(document, function, is_inner=False)
     words: set[str] = set()
@@ -203,14 +200,16 @@ def _find(scopes: list[dict[str, str]], name: str) -> str:
     return next((names[name] for names in scopes if name in names), name)
 
 
-def _expanded(one: Statement) -> Statement:
+def _expanded(line: Statement) -> Statement:
     """A declaration of `%r<3>` as one of `%r0, %r1, %r2`: so each of them can be renamed."""
-    found = list(declared_registers(one.code)) if one.kind is StatementKind.DECLARATION else []
-    size = sum(each.count or 1 for each in found)
-    if all(each.count is None for each in found) or size > _MOST_NAMES:
-        return one
-    names = ", ".join(name for each in found for name in each.names)
-    return statement(one.kind, f".reg {found[0].type} {names};", one.before)
+    registers = (
+        list(declared_registers(line.code)) if line.kind is StatementKind.DECLARATION else []
+    )
+    size = sum(declared.count or 1 for declared in registers)
+    if all(declared.count is None for declared in registers) or size > _MOST_NAMES:
+        return line
+    names = ", ".join(name for declared in registers for name in declared.names)
+    return statement(line.kind, f".reg {registers[0].type} {names};", line.before)
 
 
 def dominators(after: Sequence[Sequence[int]], first: int) -> dict[int, int]:
@@ -229,39 +228,37 @@ def dominators(after: Sequence[Sequence[int]], first: int) -> dict[int, int]:
     while changed:
         changed = False
         for block in order[1:]:
-            known = [each for each in before[block] if each in nearest]
-            found = known[0]
-            for other in known[1:]:
-                found = _common(nearest, place, found, other)
-            if nearest.get(block) != found:
-                nearest[block] = found
+            ways = [origin for origin in before[block] if origin in nearest]
+            common = reduce(partial(_common, nearest, place), ways)
+            if nearest.get(block) != common:
+                nearest[block] = common
                 changed = True
     return nearest
 
 
 def _in_order(after: Sequence[Sequence[int]], first: int) -> list[int]:
     """Those that are reached, in the reverse of the order in which a search leaves them."""
-    seen, done = {first}, []
+    reached, order = {first}, []
     pile = [(first, iter(after[first]))]
     while pile:
-        block, rest = pile[-1]
-        following = next((each for each in rest if each not in seen), None)
+        block, successors = pile[-1]
+        following = next((to for to in successors if to not in reached), None)
         if following is None:
-            done.append(block)
+            order.append(block)
             pile.pop()
         else:
-            seen.add(following)
+            reached.add(following)
             pile.append((following, iter(after[following])))
-    return done[::-1]
+    return order[::-1]
 
 
-def _common(nearest: dict[int, int], place: dict[int, int], one: int, other: int) -> int:
-    while one != other:
-        while place[one] > place[other]:
-            one = nearest[one]
-        while place[other] > place[one]:
-            other = nearest[other]
-    return one
+def _common(nearest: dict[int, int], place: dict[int, int], left: int, right: int) -> int:
+    while left != right:
+        while place[left] > place[right]:
+            left = nearest[left]
+        while place[right] > place[left]:
+            right = nearest[right]
+    return left
 
 
 _LEAVES = frozenset({"ret", "exit", "trap"})
@@ -289,41 +286,37 @@ def undefined_reads(document: Document, function: Function) -> list[UndefinedRea
     registers = read_registers(document, function)
     blocks = [_Block()]
     for place in function.body:
-        one = document.statements[place]
-        if one.label:
+        line = document.statements[place]
+        if line.label:
             if blocks[-1].lines:
                 blocks.append(_Block())
-            blocks[-1].labels.append(one.label)
-        elif instruction := one.instruction:
+            blocks[-1].labels.append(line.label)
+        elif instruction := line.instruction:
             blocks[-1].lines.append((place, instruction))
             if instruction.base in ("bra", "brx") or instruction.base in _LEAVES:
                 blocks.append(_Block())
     starts = {label: number for number, block in enumerate(blocks) for label in block.labels}
     for number, block in enumerate(blocks):
         block.next = list(_following(block, number, starts, len(blocks)))
-    numbers = _Numbers(registers)
-    entering: list[int | None] = [None] * len(blocks)
-    if blocks:
-        entering[0] = 0
-    waiting = [0] if blocks else []
+    facts = _DefinedRegisters(registers)
+    # What is defined where a block begins, as far as the ways to it were followed.
+    entering = {0: 0}
+    waiting = [0]
     while waiting:
         number = waiting.pop()
-        leaving = numbers.after(blocks[number], entering[number] or 0)
+        leaving = facts.after(blocks[number], entering[number])
         for following in blocks[number].next:
-            before = entering[following]
-            merged = leaving if before is None else before & leaving
-            if merged != before:
+            merged = leaving & entering.get(following, leaving)
+            if merged != entering.get(following):
                 entering[following] = merged
                 waiting.append(following)
     return [
-        read
-        for block, known in zip(blocks, entering, strict=True)
-        if known is not None
-        for read in numbers.undefined(block, known)
-    ]
+        read for number in sorted(entering)
+        for read in facts.undefined(blocks[number], entering[number])
+    ]  # fmt: skip
 
 
-class _Numbers:
+class _DefinedRegisters:
     """Facts as bits: a register is defined, or is defined where a guard holds."""
 
     def __init__(self, registers: Registers) -> None:
@@ -331,32 +324,30 @@ class _Numbers:
         self._bits: dict[tuple[str, str], int] = {}
         self._guarded_by: dict[str, int] = {}
 
-    def after(self, block: _Block, known: int) -> int:
-        for _, one in block.lines:
-            known = self._step(one, known)
-        return known
+    def after(self, block: _Block, facts: int) -> int:
+        for _, instruction in block.lines:
+            facts = self._step(instruction, facts)
+        return facts
 
-    def undefined(self, block: _Block, known: int) -> Iterator[UndefinedRead]:
-        """The reads of a block that what is known before it does not cover."""
-        for place, one in block.lines:
-            for name in dict.fromkeys(one.reads):
-                if self._registers.type_of(name) and not self._is_defined(name, one.guard, known):
+    def undefined(self, block: _Block, facts: int) -> Iterator[UndefinedRead]:
+        """The reads of a block that the facts before it do not cover."""
+        for place, instruction in block.lines:
+            for name in dict.fromkeys(instruction.reads):
+                if not self._registers.type_of(name):
+                    continue
+                # A read under the guard of a write is one of what was written.
+                if not facts & (self._bit("", name) | self._bit(instruction.guard, name)):
                     yield UndefinedRead(place, name)
-            known = self._step(one, known)
+            facts = self._step(instruction, facts)
 
-    def _is_defined(self, name: str, guard: str, known: int) -> bool:
-        if known & self._bit("", name):
-            return True
-        return bool(guard) and bool(known & self._bit(guard, name))
-
-    def _step(self, one: Instruction, known: int) -> int:
-        for name in one.writes:
-            known &= ~self._guarded_by.get(name, 0)
-        for name in one.writes:
+    def _step(self, instruction: Instruction, facts: int) -> int:
+        for name in instruction.writes:
+            facts &= ~self._guarded_by.get(name, 0)
+        for name in instruction.writes:
             # Not where it writes its own guard: the guard that held is no more.
-            if one.guard.lstrip("@!") not in one.writes:
-                known |= self._bit(one.guard, name)
-        return known
+            if instruction.guard.lstrip("@!") not in instruction.writes:
+                facts |= self._bit(instruction.guard, name)
+        return facts
 
     def _bit(self, guard: str, name: str) -> int:
         key = (guard, name)
