@@ -484,7 +484,7 @@ class GlobalShadow(_Writes):
         self._reader_cta[pieces] = ctas + 1
         self._readers.record(pieces, agents, when, read.place)
 
-    def write_bytes(self, spots: Array, size: int, access: Access, changes: Array | None) -> None:
+    def write_spots(self, spots: Array, size: int, access: Access, changes: Array | None) -> None:
         """`size` bytes each at offsets (n,) are written; `changes` as for `write`, of pieces."""
         if len(spots):
             self._enter(self._regions(spots))

@@ -181,7 +181,7 @@ class RaceWatch(HappensBefore):
 
     def _write(self, write: Write, access: Access, changes: Array | None) -> None:
         if write.memory is not self._shared:
-            self._watched.everywhere.write_bytes(write.spots, write.size, access, changes)
+            self._watched.everywhere.write_spots(write.spots, write.size, access, changes)
             return
         pieces, times = in_pieces(write.spots, write.size, self._grain)
         self._shadow.write(pieces, access.repeated(times), changes)
@@ -197,7 +197,7 @@ class RaceWatch(HappensBefore):
         if space == "global":
             everywhere, access = self._watched.everywhere, self._access_of(task, warp, rows, place)
             if writes:
-                everywhere.write_bytes(spots, size, access, None)
+                everywhere.write_spots(spots, size, access, None)
             else:
                 everywhere.read(spots, size, access)
             return
