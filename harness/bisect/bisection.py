@@ -59,7 +59,7 @@ class BisectSearch:
     elsewhere: Elsewhere | None = None
     question: Followed = field(init=False)
     followed: Followed = field(init=False)
-    done: dict[str, Evaluated] = field(default_factory=dict)
+    results: dict[str, Evaluated] = field(default_factory=dict)
     plans: dict[str, PlannedCell] = field(default_factory=dict)
     choosing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -390,13 +390,13 @@ async def _believe(search: BisectSearch, version: str, least: int) -> str | None
 
 
 async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Probe, str | None]:
-    answers, done = search.answers, search.done
+    answers, results = search.answers, search.results
     bench, plan = search.bench, await plan_of(search, version)
     if again:
         bench = search.bench.apart(limits=None, uncached=True)
-        if search.axis.frozen and version in done:
-            bench.made.update(done[version].evidence.values())
-            bench.made.discard(done[version].evidence.get("assemble", ""))
+        if search.axis.frozen and version in results:
+            bench.made.update(results[version].evidence.values())
+            bench.made.discard(results[version].evidence.get("assemble", ""))
     result = await search.evaluate(bench, plan)
     if again:
         search.bench.cpu_seconds += bench.cpu_seconds
@@ -410,10 +410,10 @@ async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Prob
     tally = answers.tallies.get(version, Tally()) + tally_of(probe)
     before = answers.probes.get(version)
     if before is None or before.outcome is VerdictAnswer.OK or probe.outcome is VerdictAnswer.SAME:
-        done[version], answers.rows[version] = result, result.row
+        results[version], answers.rows[version] = result, result.row
     if tally.is_flaky:
         answers.rows[version] = replace(answers.rows[version], flaky=True)
-    record = record_of(structs.replace(done[version], row=answers.rows[version]))
+    record = record_of(structs.replace(results[version], row=answers.rows[version]))
     search.bench.store.put_result(search.run, record)
     return probe, None
 
@@ -430,7 +430,7 @@ async def plan_of(search: BisectSearch, version: str) -> PlannedCell:
                 f"{config.label if config else ''}, which the log follows; begin without --resume"
             )
         search.plans[version] = cell
-        search.done[version] = await search.evaluate(search.bench, cell)
+        search.results[version] = await search.evaluate(search.bench, cell)
     return search.plans[version]
 
 
@@ -484,38 +484,43 @@ async def bisect_versions(
         TriageError: nothing could be tried at all.
     """
     async with work(store, how) as (bench, run_id):
-        axis = version_axis(selection, options.axis, options.package_version)
         search = BisectSearch(
             bench=bench,
             run=run_id,
-            axis=axis,
+            axis=version_axis(selection, options.axis, options.package_version),
             options=options,
             log=log,
             tell=tell,
             elsewhere=elsewhere,
         )
         if options.run:
-            from harness.run.executors import executor_of  # noqa: PLC0415 - numpy: 0.2 s
-
-            def hear(text: str) -> None:
-                tell(*(("the GPU", text) if options.on == GPU else (text, "")))
-
-            search.evaluate = executor_of(
-                bench, axis.selection, hear, options.on, runner=options.runner, command=how.command
-            ).evaluate
+            search.evaluate = _executor(search, how.command)
         if options.script:
             await check_script(search.bench, options.script)
         trouble = await _search(search)
-        stages = None if trouble or axis.frozen else await _stages(search)
+        stages = None if trouble or search.axis.frozen else await _stages(search)
     return log.end(
         search.followed,
-        axis=axis.name,
-        versions=axis.versions,
-        has_all=axis.has_all,
+        axis=search.axis.name,
+        versions=search.axis.versions,
+        has_all=search.axis.has_all,
         focus=search.named_focus,
         stages=stages,
         trouble=trouble,
     )
+
+
+def _executor(search: BisectSearch, command: str) -> Evaluate:
+    from harness.run.executors import executor_of  # noqa: PLC0415 - numpy: 0.2 s
+
+    options, selection = search.options, search.axis.selection
+
+    def hear(text: str) -> None:
+        search.tell(*(("the GPU", text) if options.on == GPU else (text, "")))
+
+    return executor_of(
+        search.bench, selection, hear, options.on, runner=options.runner, command=command
+    ).evaluate
 
 
 async def _search(search: BisectSearch) -> str | None:
@@ -588,5 +593,5 @@ async def _stages(search: BisectSearch) -> StageStory | None:
     for index in (boundary.before, boundary.after):
         version = search.axis.versions[index]
         plan = await plan_of(search, version)
-        sides.append((plan, search.done[version]))
+        sides.append((plan, search.results[version]))
     return await tell_stages(search.bench, sides[0], sides[1])
