@@ -8,9 +8,9 @@ the names of all levels.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import other_targets
@@ -22,21 +22,19 @@ from harness.frontends.source_form import SyntaxForm
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.driver import TextFormat
-from harness.minimize.reduction.fingerprint import Fingerprint, Reaction, guards_of
+from harness.minimize.reduction.fingerprint import Fingerprint, Reaction
 from harness.minimize.reduction.interest import (
     AnyTool,
-    AssemblerOracle,
-    AvailableVersions,
     CompilerOracle,
-    Interest,
+    HeldBy,
     Oracle,
-    VersionReactions,
     ask_installed,
     assembler_versions,
     compiler_versions,
+    hold_in_place,
     walk_the_index,
 )
-from harness.minimize.reduction.result import REFUSALS, Minimization, NothingToReduce
+from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import Level, MinimizeTask, reduce_level
 from harness.minimize.settings import open_launch
 from harness.minimize.syntax import syntax_format
@@ -205,19 +203,6 @@ def ir_oracle(
 T = TypeVar("T", bound=AnyTool)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldBy(Generic[T]):
-    """What a level is held to: the tool that fails, how it is asked, and its other versions.
-
-    `for_target` gives what asks the tool for another target; None where it has no such cell.
-    """
-
-    oracle: Oracle[T]
-    tool: T
-    versions: AvailableVersions[T]
-    for_target: Callable[[Target], Awaitable[Oracle[T] | None]] | None = None
-
-
 async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
     """Write the subject as one file of source, reduce it, and report.
 
@@ -240,17 +225,17 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
     back = back_end(cell.compiler.kind, cell.cell.target)
     if _until(task) is Stage.CUBIN and back.takes != PTX:
         # It is not a level of its own: what the assembler takes is only reduced as source.
-        by_assembler = AssemblerOracle(inner=oracle)
         versions = assembler_versions(back)
         return await minimize_level(
-            task, level, HeldBy(oracle=by_assembler, tool=cell.ptxas, versions=versions)
+            task, level, HeldBy(oracle=oracle, tool=cell.ptxas, versions=versions)
         )
 
     async def elsewhere(target: Target) -> Oracle[Compiler] | None:
         beside = await cell_beside(task, target, cell.compiler)
         return replace(oracle, cell=beside) if beside else None
 
-    held_by = replace(held_by_compilers(task, oracle), for_target=elsewhere)
+    targets = other_targets(cell.cell.target)
+    held_by = replace(held_by_compilers(task, oracle), targets=targets, for_target=elsewhere)
     return await minimize_level(task, level, held_by)
 
 
@@ -362,33 +347,15 @@ async def minimize_level(
     watch, limits, bad = task.watch, task.bench.limits, held_by.tool.version
     fingerprint = _fingerprint(task, bad)
     watch.stage(f"asking every installed {held_by.versions.name} about the original")
-    tried = await ask_installed(
-        held_by.oracle, held_by.versions, level.original, held_by.tool, limits
-    )
+    tried = await ask_installed(held_by, level.original, limits)
     first = tried.reactions[bad]
     if not fingerprint.shows(first):
         gives = f"{first.verdict.value}: {first.reason}"
         return NothingToReduce(reason=f"the {level.name} alone does not reproduce it, but {gives}")
     if fingerprint.condition is None:
-        await walk_the_index(
-            held_by.oracle, held_by.versions, tried, fingerprint, limits, watch.stage
-        )
-    fingerprint = fingerprint.with_errors_of(tried.reactions.values())
-    answers = tried.answers(fingerprint)
-    guards = guards_of(answers, bad, keeps_refusals=True)
-    fingerprint = fingerprint.with_guards(answers, guards)
-    elsewhere = None
-    if first.verdict in REFUSALS and fingerprint.signature and not fingerprint.accepting:
-        watch.stage("asking about the original for other targets")
-        own = task.subject.cell.cell.target
-        fingerprint, elsewhere = await held_elsewhere(own, held_by, tried, fingerprint)
-    interest = Interest(
-        fingerprint=fingerprint,
-        versions=tried,
-        oracle=held_by.oracle,
-        is_accepted=elsewhere,
-        keeps_refusals=True,
-    )
+        await walk_the_index(held_by, tried, fingerprint, limits, watch.stage)
+    own = task.subject.cell.cell.target
+    interest = await hold_in_place(held_by, tried, fingerprint, own, keeps_refusals=True)
     found = await reduce_level(task, level, interest)
     ptxas = task.subject.cell.ptxas
     # What the failing version says of the result; of the original where it was not asked.
@@ -401,31 +368,6 @@ async def minimize_level(
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
         reason=said or first.reason,
     )
-
-
-async def held_elsewhere(
-    own: Target, held_by: HeldBy[T], tried: VersionReactions[T], fingerprint: Fingerprint
-) -> tuple[Fingerprint, Callable[[str], Awaitable[bool]] | None]:
-    """The fingerprint with the nearest other target that accepts the original, and its question.
-
-    It holds a refusal in place that no version lifts.
-    """
-    targets = other_targets(own) if held_by.for_target else []
-    for target in sorted(targets, key=lambda each: abs(each.capability - own.capability)):
-        assert held_by.for_target is not None
-        oracle = await held_by.for_target(target)
-        if oracle and (await oracle.react(tried.text, held_by.tool)).is_accepted:
-
-            async def is_accepted(text: str, oracle: Oracle[T] = oracle) -> bool:
-                return (await oracle.react(text, held_by.tool)).is_accepted
-
-            return replace(fingerprint, held_for=str(target)), is_accepted
-    nowhere = f", and {fingerprint.bad} for no other target" if targets else ""
-    tried.notes.append(
-        f"nothing that was tried accepts the original: no {tried.name}{nowhere}; so what is left "
-        "may be wrong in itself"
-    )
-    return fingerprint, None
 
 
 def _install(compiler: Compiler, assembler: Assembler) -> SourceInstall | None:

@@ -237,7 +237,7 @@ class LaunchLevel(Oracle[Compiler]):
             flags=tuple(flag for flag in self.begun.flags if flag not in gone),
         )
 
-    async def changes(self, work: Work) -> list[str]:
+    async def changes(self, work: Work[Compiler]) -> list[str]:
         """What was made smaller, in words."""
         return differences(self.begun, self.settings(work.best))
 

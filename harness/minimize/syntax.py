@@ -15,7 +15,6 @@ from functools import cached_property
 from harness.frontends.one_file import Syntax, SyntaxNode
 from harness.minimize.reduction.driver import (
     FoundPass,
-    MarkedPass,
     Reducer,
     TextFormat,
     reduce_patiently,
@@ -619,13 +618,13 @@ def shorter_names(tree: SourceTree) -> Iterator[SyntaxChange]:
 
 # Reduces a text by its syntax: what is large goes first, what is fine last.
 
-_STRUCTURE: tuple[MarkedPass[SourceTree], ...] = (
+_STRUCTURE: tuple[FoundPass[SourceTree], ...] = (
     change_pass("comments", comments),
     change_pass("items", items),
     change_pass("items alone", alone),
     change_pass("parts for wholes", unwrapped),
 )
-_FINE: tuple[MarkedPass[SourceTree], ...] = (
+_FINE: tuple[FoundPass[SourceTree], ...] = (
     change_pass("macros", macros),
     change_pass("parameters", parameters),
     change_pass("arguments for parameters", specialised),
@@ -638,7 +637,7 @@ _FINE: tuple[MarkedPass[SourceTree], ...] = (
     change_pass("plain types", plain_types),
     change_pass("half of numbers", halves),
 )
-_LAST: tuple[MarkedPass[SourceTree], ...] = (
+_LAST: tuple[FoundPass[SourceTree], ...] = (
     change_pass("names", shorter_names),
     change_pass("layout", layout),
 )

@@ -15,7 +15,6 @@ from functools import cached_property
 
 from harness.minimize.reduction.driver import (
     FoundPass,
-    MarkedPass,
     Reducer,
     TextFormat,
     reduce_patiently,
@@ -441,7 +440,7 @@ def _split(arguments: str) -> Iterator[str]:
 
 
 _UNUSED = FoundPass("unused", _unused, IrModule.without, _words)
-IR_PASSES: tuple[MarkedPass[IrModule], ...] = (
+IR_PASSES: tuple[FoundPass[IrModule], ...] = (
     _UNUSED,
     FoundPass("operations", _operations_that_can_go, IrModule.without, _words_of_all),
     FoundPass("constants", _that_can_be_constant, _with_constants, _words),

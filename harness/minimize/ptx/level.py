@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from msgspec import structs
 
@@ -33,17 +34,18 @@ from harness.minimize.reduction.fingerprint import (
     Fingerprint,
     Reaction,
     accepting_neighbours,
-    guards_of,
     lower_versions,
 )
 from harness.minimize.reduction.interest import (
     AvailableVersions,
+    HeldBy,
     Interest,
     Predicate,
     PredicateAnswer,
     PtxOracle,
     VersionReactions,
     ask_installed,
+    hold_in_place,
     ptxas_versions,
     try_on,
     walk_the_index,
@@ -51,7 +53,6 @@ from harness.minimize.reduction.interest import (
 from harness.minimize.reduction.result import Ablation, Ending, Minimization, NothingToReduce
 from harness.minimize.reduction.work import Level, MinimizeTask, Work, reduce_level
 from harness.values.errors import InfrastructureError, UsageError
-from harness.values.target import Target
 from harness.values.toolchain import BUNDLED, Assembler
 from harness.values.verdict import VerdictKind
 
@@ -98,10 +99,9 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
     flags, is_defined = oracle.question.flags, options.is_defined
     level = _ptx_level(
         text,
-        interest,
         is_defined=is_defined,
         terms={"flags": flags, "is_defined": is_defined},
-        remarks=partial(_look_longer, interest, oracle, ptxas, task.how.limits),
+        remarks=partial(_look_longer, oracle, ptxas, task.how.limits),
     )
     found = await reduce_level(task, level, interest)
     tools = interest.versions.tools.items()
@@ -144,11 +144,7 @@ async def minimize_by(
         predicate=predicate,
     )
     level = _ptx_level(
-        text,
-        interest,
-        is_defined=is_defined,
-        is_always=is_always,
-        terms={"is_defined": is_defined, **terms},
+        text, is_defined=is_defined, is_always=is_always, terms={"is_defined": is_defined, **terms}
     )
     found = _ptx_report(await reduce_level(task, level, interest), is_defined=is_defined)
     return replace(found, flags=(), limit=task.bench.limits.timeout)
@@ -156,12 +152,11 @@ async def minimize_by(
 
 def _ptx_level(
     text: str,
-    interest: Interest[Assembler],
     *,
     is_defined: bool,
     is_always: bool = False,
     terms: Mapping[str, object],
-    remarks: Callable[[Work], Awaitable[list[str]]] | None = None,
+    remarks: Callable[[Work[Any]], Awaitable[list[str]]] | None = None,
 ) -> Level:
     return Level(
         name="ptx",
@@ -170,7 +165,7 @@ def _ptx_level(
         size_of=_size_of,
         reduce=partial(reduce_ptx, defined=is_defined, always=is_always),
         terms=terms,
-        ablate=partial(_ablate, interest, is_defined=is_defined),
+        ablate=partial(_ablate, is_defined=is_defined),
         remarks=remarks,
     )
 
@@ -229,25 +224,24 @@ async def _interest(
         )
     if is_failure and task.subject.row.verdict is not VerdictKind.TIMEOUT:
         await _fewest_flags(oracle, text, ptxas, fingerprint)
-    tried = await _look_around(oracle, text, ptxas, fingerprint, task.watch.stage)
-    tally = await _try_again(oracle, ptxas, fingerprint, tried)
-    fingerprint = fingerprint.with_errors_of(tried.reactions.values())
-    answers = tried.answers(fingerprint)
-    fingerprint = fingerprint.with_guards(answers, guards_of(answers, ptxas.version))
-    oracle.limits = _oracle_limits(oracle.limits, tried.reactions, ptxas.version)
-    is_refusal = tried.reactions[ptxas.version].verdict is VerdictKind.PTXAS_ERROR
-    target = None
-    if is_failure and is_refusal and not fingerprint.accepting:
-        target = await _accepting_target(oracle, tried, ptxas)
-        fingerprint = replace(fingerprint, held_for=str(target) if target else None)
-    interest = Interest(
-        fingerprint=fingerprint,
-        versions=tried,
+    own = oracle.question.target
+    held_by = HeldBy(
         oracle=oracle,
-        tries=runs_to_trust(tally) if tally.is_flaky else 1,
-        is_accepted=partial(oracle.accepts_for, tool=ptxas, target=target) if target else None,
+        tool=ptxas,
+        versions=ptxas_versions(),
+        targets=[near for near in known_targets(own) if near.capability != own.capability],
+        for_target=oracle.for_target,
     )
+    tried = await ask_installed(held_by, text, oracle.limits)
+    if condition is None and fingerprint.shows(tried.reactions[ptxas.version]):
+        if accepting_neighbours(tried.answers(fingerprint), ptxas.version)[0] is None:
+            await _lower(oracle, held_by.versions, tried, ptxas, fingerprint)
+        await walk_the_index(held_by, tried, fingerprint, oracle.limits, task.watch.stage)
+    tally = await _try_again(oracle, ptxas, fingerprint, tried)
+    oracle.limits = _oracle_limits(oracle.limits, tried.reactions, ptxas.version)
+    interest = await hold_in_place(held_by, tried, fingerprint, own, keeps_refusals=False)
     if tally.is_flaky:
+        interest.tries = runs_to_trust(tally)
         tried.notes.append(
             f"it fails only now and then ({tally.failures} of {tally.runs} runs): "
             f"a candidate is run up to {interest.tries} times"
@@ -285,23 +279,6 @@ async def _same_from_index(oracle: PtxOracle, text: str, ptxas: Assembler) -> As
     return wheel if is_same else ptxas
 
 
-async def _look_around(
-    oracle: PtxOracle,
-    text: str,
-    ptxas: Assembler,
-    fingerprint: Fingerprint,
-    tell: Callable[[str], None],
-) -> VersionReactions[Assembler]:
-    """Try every installed ptxas on the original, and more of the index until both sides accept."""
-    versions = ptxas_versions()
-    tried = await ask_installed(oracle, versions, text, ptxas, oracle.limits)
-    if fingerprint.condition is None and fingerprint.shows(tried.reactions[ptxas.version]):
-        if accepting_neighbours(tried.answers(fingerprint), ptxas.version)[0] is None:
-            await _lower(oracle, versions, tried, ptxas, fingerprint)
-        await walk_the_index(oracle, versions, tried, fingerprint, oracle.limits, tell)
-    return tried
-
-
 async def _lower(
     oracle: PtxOracle,
     versions: AvailableVersions[Assembler],
@@ -334,28 +311,6 @@ async def _lower(
         tried.notes.append(
             f"it has .version {lowered} in place of {facts.version}, so that older ptxas take it"
         )
-
-
-async def _accepting_target(
-    oracle: PtxOracle, tried: VersionReactions[Assembler], ptxas: Assembler
-) -> Target | None:
-    """The nearest other target for which this ptxas accepts the original; None: there is none.
-
-    It holds a refusal in place that no version lifts.
-    """
-    own = oracle.question.target
-    targets = [each for each in known_targets(own) if each.capability != own.capability]
-    accepts = await asyncio.gather(
-        *(oracle.accepts_for(tried.text, ptxas, target) for target in targets)
-    )
-    held = [target for target, accepted in zip(targets, accepts, strict=True) if accepted]
-    if not held:
-        tried.notes.append(
-            f"nothing that was tried accepts the original: no ptxas, and {ptxas.version} for no "
-            "other target; so what is left may be wrong in itself"
-        )
-        return None
-    return min(held, key=lambda each: abs(each.capability - own.capability))
 
 
 def _oracle_limits(
@@ -399,17 +354,13 @@ async def _try_again(
 
 
 async def _look_longer(
-    interest: Interest[Assembler],
-    oracle: PtxOracle,
-    ptxas: Assembler,
-    limits: ResourceLimits,
-    work: Work,
+    oracle: PtxOracle, ptxas: Assembler, limits: ResourceLimits, work: Work[Assembler]
 ) -> list[str]:
     """Say whether what is taken for a hang would have come to an end after all."""
-    first = interest.versions.reactions.get(ptxas.version)
+    first = work.interest.versions.reactions.get(ptxas.version)
     if work.ending not in (Ending.FINISHED, Ending.BUDGET):
         return []
-    if interest.fingerprint.signature is None or first is None:
+    if work.interest.fingerprint.signature is None or first is None:
         return []
     if first.verdict is not VerdictKind.TIMEOUT:
         return []
@@ -424,9 +375,7 @@ async def _look_longer(
     return []
 
 
-async def _ablate(
-    interest: Interest[Assembler], work: Work, *, is_defined: bool
-) -> tuple[tuple[Ablation, ...], int]:
+async def _ablate(work: Work[Assembler], *, is_defined: bool) -> tuple[tuple[Ablation, ...], int]:
     """Take each instruction away alone, and see; and how many were not tried."""
     work.watch.stage("taking each instruction away alone")
     deletions = single_deletions(work.best)
@@ -434,7 +383,7 @@ async def _ablate(
         return (), 0
     most = _undefined_count(work.best) if is_defined else None
     tasks = [
-        asyncio.ensure_future(_without(interest, instruction, text, most))
+        asyncio.ensure_future(_without(work.interest, instruction, text, most))
         for instruction, text in deletions[:_MAX_ABLATED]
     ]
     try:

@@ -436,23 +436,12 @@ class _Round(Generic[D]):
 # go.
 
 
-class MarkedPass(Transformation[D], Protocol[D]):
-    """A transformation that knows its edits again when the document has changed elsewhere."""
-
-    def mark(self, document: D, edit: Edit) -> Hashable:
-        """What an edit would change, in words: the same for the same change."""
-
-
-class MarkedByEdit:
-    """What makes a pass a `MarkedPass` where its edits say themselves what they would change."""
-
-    def mark(self, document: object, edit: Edit) -> Hashable:
-        return edit
-
-
 @dataclass(frozen=True)
 class FoundPass(Generic[D]):
-    """A pass of three functions: its edits, what comes of some, and one in words."""
+    """A pass of three functions: its edits, what comes of some, and one in words.
+
+    The words are the same for the same change, also where the document has changed elsewhere.
+    """
 
     name: str
     find: Callable[[D], Iterable[Edit]]
@@ -462,9 +451,6 @@ class FoundPass(Generic[D]):
     def opportunities(self, document: D) -> Sequence[Edit]:
         return list(self.find(document))
 
-    def mark(self, document: D, edit: Edit) -> Hashable:
-        return self.words(document, edit)
-
     def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
         return self.make(document, chosen)
 
@@ -473,7 +459,7 @@ class FoundPass(Generic[D]):
 class _Patient(Generic[D]):
     """A pass without the edits that were refused."""
 
-    inner: MarkedPass[D]
+    inner: FoundPass[D]
     refused: set[Hashable] = field(default_factory=set)
 
     @property
@@ -484,7 +470,7 @@ class _Patient(Generic[D]):
         return [
             edit
             for edit in self.inner.opportunities(document)
-            if self.inner.mark(document, edit) not in self.refused
+            if self.inner.words(document, edit) not in self.refused
         ]
 
     def apply(self, document: D, chosen: Sequence[Edit]) -> D | None:
@@ -492,8 +478,8 @@ class _Patient(Generic[D]):
 
     def marks(self, document: D) -> set[Hashable]:
         """All that could be asked for."""
-        found = self.inner.opportunities(document)
-        return {self.inner.mark(document, edit) for edit in found}
+        edits = self.inner.opportunities(document)
+        return {self.inner.words(document, edit) for edit in edits}
 
 
 async def sweep_coarsely(
@@ -512,7 +498,7 @@ async def _round(
     return await reducer.round(transformation, smallest=smallest, largest=max(1, largest))
 
 
-async def reduce_patiently(reducer: Reducer[D], passes: Sequence[MarkedPass[D]]) -> None:
+async def reduce_patiently(reducer: Reducer[D], passes: Sequence[FoundPass[D]]) -> None:
     """Sweep until no pass brings anything; single edits are tried all along."""
     patient = [_Patient(each) for each in passes]
     while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -33,8 +34,10 @@ from harness.minimize.reduction.fingerprint import (
     Fingerprint,
     Reaction,
     accepting_neighbours,
+    guards_of,
     in_order,
 )
+from harness.minimize.reduction.result import REFUSALS
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
@@ -298,14 +301,80 @@ def compiler_versions(kind: str) -> AvailableVersions[Compiler]:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBy(Generic[T]):
+    """What a level is held to: the tool that fails, how it is asked, and its other versions.
+
+    `for_target` gives what asks the tool for one of the other `targets`; None where it has no such
+    cell.
+    """
+
+    oracle: Oracle[T]
+    tool: T
+    versions: AvailableVersions[T]
+    targets: Sequence[Target] = ()
+    for_target: Callable[[Target], Awaitable[Oracle[T] | None]] | None = None
+
+
+async def hold_in_place(
+    held_by: HeldBy[T],
+    tried: VersionReactions[T],
+    fingerprint: Fingerprint,
+    own: Target,
+    *,
+    keeps_refusals: bool,
+) -> Interest[T]:
+    """What a candidate has to show: the failure, and what keeps it from becoming another one.
+
+    Where no version lifts a refusal, that is the nearest target to `own` for which it is none.
+    """
+    fingerprint = fingerprint.with_errors_of(tried.reactions.values())
+    answers, bad = tried.answers(fingerprint), held_by.tool.version
+    guards = guards_of(answers, bad, keeps_refusals=keeps_refusals)
+    fingerprint = fingerprint.with_guards(answers, guards)
+    is_accepted = None
+    is_refusal = tried.reactions[bad].verdict in REFUSALS
+    if is_refusal and fingerprint.signature and not fingerprint.accepting:
+        fingerprint, is_accepted = await held_elsewhere(own, held_by, tried, fingerprint)
+    return Interest(
+        fingerprint=fingerprint,
+        versions=tried,
+        oracle=held_by.oracle,
+        is_accepted=is_accepted,
+        keeps_refusals=keeps_refusals,
+    )
+
+
+async def held_elsewhere(
+    own: Target, held_by: HeldBy[T], tried: VersionReactions[T], fingerprint: Fingerprint
+) -> tuple[Fingerprint, Callable[[str], Awaitable[bool]] | None]:
+    """The fingerprint with the nearest other target that accepts the original, and its question."""
+    for target in sorted(held_by.targets, key=lambda near: abs(near.capability - own.capability)):
+        assert held_by.for_target is not None
+        oracle = await held_by.for_target(target)
+        if oracle and (await oracle.react(tried.text, held_by.tool)).is_accepted:
+
+            async def is_accepted(text: str, oracle: Oracle[T] = oracle) -> bool:
+                return (await oracle.react(text, held_by.tool)).is_accepted
+
+            return replace(fingerprint, held_for=str(target)), is_accepted
+    nowhere = f", and {fingerprint.bad} for no other target" if held_by.targets else ""
+    tried.notes.append(
+        f"nothing that was tried accepts the original: no {tried.name}{nowhere}; so what is left "
+        "may be wrong in itself"
+    )
+    return fingerprint, None
+
+
 async def ask_installed(
-    oracle: Oracle[T], versions: AvailableVersions[T], text: str, tool: T, limits: ResourceLimits
+    held_by: HeldBy[T], text: str, limits: ResourceLimits
 ) -> VersionReactions[T]:
-    """Try every installed version, and `tool` in place of the installed one of its version.
+    """Try every installed version, and the tool in place of the installed one of its version.
 
     Raises:
-        InfrastructureError: `tool` cannot be started.
+        InfrastructureError: the tool cannot be started.
     """
+    oracle, versions, tool = held_by.oracle, held_by.versions, held_by.tool
     tried = VersionReactions[T](name=versions.name, text=text)
     tried.tools[tool.version] = tool
     tried.reactions |= await ask_all(oracle, text, [tool], limits)
@@ -335,8 +404,7 @@ async def try_on(
 
 
 async def walk_the_index(
-    oracle: Oracle[T],
-    versions: AvailableVersions[T],
+    held_by: HeldBy[T],
     tried: VersionReactions[T],
     fingerprint: Fingerprint,
     limits: ResourceLimits,
@@ -346,7 +414,7 @@ async def walk_the_index(
 
     Until one accepts, or cannot do this at all, or enough were tried.
     """
-    bad = fingerprint.bad
+    versions, bad = held_by.versions, fingerprint.bad
     below, above = accepting_neighbours(tried.answers(fingerprint), bad)
     if (below and above) or offline():
         return
@@ -364,7 +432,7 @@ async def walk_the_index(
         except (InfrastructureError, UsageError) as error:
             tried.notes.append(f"{versions.name} {version} was not tried: {error}")
             return False
-        await try_on(oracle, tried, [tool], limits)
+        await try_on(held_by.oracle, tried, [tool], limits)
         return version in tried.reactions
 
     here = Version(bad)
@@ -402,6 +470,7 @@ class PtxOracle(Oracle[Assembler]):
         self.question = question
         self.limits = limits
         self.slots = asyncio.Semaphore(jobs)
+        self.retargets = False
 
     def facts(self, text: str) -> PtxFacts | None:
         """The header and the entry; None where this can never be launched."""
@@ -418,6 +487,8 @@ class PtxOracle(Oracle[Assembler]):
     async def react(
         self, text: str, tool: Assembler, limits: ResourceLimits | None = None
     ) -> Reaction:
+        target = self.question.target
+        text = retarget(text, target=str(target)) if self.retargets else text
         for _ in range(2):
             async with self.slots:
                 done = await PTXAS_BACK_END.assemble_once(
@@ -428,7 +499,6 @@ class PtxOracle(Oracle[Assembler]):
                     target=None,
                     limits=limits or self.limits,
                 )
-            target = self.question.target
             facts = self.facts(text)
             evidence = cell_evidence(
                 target=target,
@@ -442,22 +512,16 @@ class PtxOracle(Oracle[Assembler]):
                 return reaction_of(verdict, evidence)
         raise InfrastructureError(f"ptxas {tool.version}: {verdict.reason}")
 
-    async def accepts_for(self, text: str, tool: Assembler, target: Target) -> bool:
-        """Whether that ptxas accepts the same PTX for another target.
-
-        Raises:
-            InfrastructureError: this machine failed, twice.
-        """
-        asked = self.question
+    async def for_target(self, target: Target) -> PtxOracle:
+        """Asks about the same PTX for another target."""
         flags = tuple(
             f"--gpu-name={target}" if flag.startswith("--gpu-name") else flag
-            for flag in asked.flags
+            for flag in self.question.flags
         )
-        there = PtxOracle(
-            self.hub, replace(asked, target=target, flags=flags), jobs=1, limits=self.limits
-        )
-        there.slots = self.slots
-        return (await there.react(retarget(text, target=str(target)), tool)).is_accepted
+        there = copy(self)
+        there.question = replace(self.question, target=target, flags=flags)
+        there.retargets = True
+        return there
 
     async def satisfies(self, text: str, words: tuple[str, ...], *, name: str) -> bool:
         """Whether the user's predicate, which is shown a file of this name, ends with 0."""
@@ -518,12 +582,12 @@ _AFTER_PTX = frozenset({Stage.CUBIN, Stage.LAUNCH, Stage.RUN})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompilerOracle(Oracle[Compiler]):
+class CompilerOracle(Oracle[Compiler | Assembler]):
     """Compiles a text as the cell is compiled, by any version; nothing is stored.
 
     The text is a file of source with this `suffix`, or the compiler's IR (`is_ir`); it is compiled
-    with `options`. `until` is the stage of the failure, where one is looked for: what gets past it
-    need not be compiled to the end.
+    with `options`; the cell's own compiler writes what an assembler is given. `until` is the stage
+    of the failure, where one is looked for: what gets past it need not be compiled to the end.
     """
 
     bench: Workbench
@@ -534,30 +598,29 @@ class CompilerOracle(Oracle[Compiler]):
     options: Mapping[str, object] = field(default_factory=dict)
 
     async def react(
-        self, text: str, tool: Compiler, limits: ResourceLimits | None = None
+        self, text: str, tool: Compiler | Assembler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        return await self._react(text, tool, limits=limits)
+        return await self._react(text, tool, None, limits or self.bench.limits)
 
-    async def look(self, text: str, tool: Compiler) -> Reaction:
-        return await self._react(text, tool, until=self.until)
+    async def look(self, text: str, tool: Compiler | Assembler) -> Reaction:
+        return await self._react(text, tool, self.until, self.bench.limits)
 
     async def _react(
-        self,
-        text: str,
-        compiler: Compiler,
-        *,
-        until: Stage | None = None,
-        limits: ResourceLimits | None = None,
+        self, text: str, tool: Compiler | Assembler, until: Stage | None, limits: ResourceLimits
     ) -> Reaction:
         assert self.cell.launch is not None
-        limits = limits or self.bench.limits
+        cell, compiler = self.cell, self.cell.launch.compiler
+        if isinstance(tool, Assembler):
+            cell = replace(cell, ptxas=tool, freeze_ptx=False)
+        else:
+            compiler = tool
         form = front_end(compiler.kind).source_form
         assert form is not None, "its text was written by it"
         lowered = await form.compile(
             self.bench,
             replace(self.cell.launch, compiler=compiler),
             text,
-            ptxas=self._seen_by(compiler),
+            ptxas=_seen_by(cell, compiler),
             until=until,
             suffix=self.suffix,
             options=self.options,
@@ -570,18 +633,12 @@ class CompilerOracle(Oracle[Compiler]):
             reason = f"it gets past stage {until.value if until else ''}"
             verdict = Verdict(kind=VerdictKind.INFRA, reason=reason, stage=until)
             return reaction_of(verdict, CellEvidence(target=self.cell.cell.target))
-        return await self._assembled(lowered, limits)
+        return await self._assembled(cell, lowered, limits)
 
-    def _seen_by(self, compiler: Compiler) -> Assembler | None:
-        """The ptxas that the compiler is pointed at; None is its own choice."""
-        cell = self.cell
-        assert cell.launch is not None
-        if compiler == cell.launch.compiler:
-            return cell.seen_ptxas
-        return None if cell.freeze_ptx or cell.ptxas.origin == BUNDLED else cell.ptxas
-
-    async def _assembled(self, lowered: Lowered, limits: ResourceLimits) -> Reaction:
-        cell, target = self.cell, self.cell.cell.target
+    async def _assembled(
+        self, cell: PlannedCell, lowered: Lowered, limits: ResourceLimits
+    ) -> Reaction:
+        target = cell.cell.target
         assembly = inspection = None
         facts = lowered.reading.facts if lowered.reading else None
         is_read = lowered.reading is not None and lowered.reading.problem is None
@@ -623,24 +680,8 @@ class CompilerOracle(Oracle[Compiler]):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssemblerOracle(Oracle[Assembler]):
-    """The same with the cell's compiler, by any version of its assembler."""
-
-    inner: CompilerOracle
-
-    async def react(
-        self, text: str, tool: Assembler, limits: ResourceLimits | None = None
-    ) -> Reaction:
-        return await self._by(tool).react(text, self._compiler, limits)
-
-    async def look(self, text: str, tool: Assembler) -> Reaction:
-        return await self._by(tool).look(text, self._compiler)
-
-    @property
-    def _compiler(self) -> Compiler:
-        assert self.inner.cell.launch is not None
-        return self.inner.cell.launch.compiler
-
-    def _by(self, tool: Assembler) -> CompilerOracle:
-        return replace(self.inner, cell=replace(self.inner.cell, ptxas=tool, freeze_ptx=False))
+def _seen_by(cell: PlannedCell, compiler: Compiler) -> Assembler | None:
+    """The ptxas that the compiler is pointed at; None is its own choice."""
+    if cell.launch is not None and compiler == cell.launch.compiler:
+        return cell.seen_ptxas
+    return None if cell.freeze_ptx or cell.ptxas.origin == BUNDLED else cell.ptxas

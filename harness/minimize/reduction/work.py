@@ -26,7 +26,7 @@ from harness.io.files.writing import write_atomically
 from harness.io.processes.cluster import MachinesGoneError
 from harness.judging.conditions import Condition, spell
 from harness.minimize.reduction.driver import Effort, PassCount, ReduceText, ReductionProgress, Size
-from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, drifted
+from harness.minimize.reduction.fingerprint import Reaction, drifted
 from harness.minimize.reduction.interest import AnyTool, Interest
 from harness.minimize.reduction.result import Ablation, Ending, Minimization, VersionLine
 from harness.minimize.reduction.subject import Subject
@@ -264,134 +264,6 @@ class Watch:
     step: Callable[[ReductionStep], None] = lambda step: None  # noqa: ARG005
 
 
-@dataclass(slots=True, kw_only=True)
-class Work:
-    """The best text so far and how it came to be.
-
-    `deadline` is by `time.monotonic`; `jobs`, `seed` and `max_tests` are those of an `Effort`.
-    `history` are texts that were accepted, oldest first; the first is the one that this run began
-    with. `calls` counts the runs of a compiler.
-    """
-
-    folder: MinimizedFolder
-    watch: Watch
-    best: str
-    size_of: Callable[[str], Size]
-    started: float
-    deadline: float | None = None
-    jobs: int = 1
-    seed: int = 0
-    max_tests: int | None = None
-    tests: int = 0
-    accepted: int = 0
-    calls: int = 0
-    ending: Ending = Ending.FINISHED
-    trouble: str | None = None
-    passes: dict[str, PassCount] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    history: list[str] = field(default_factory=list)
-    size: Size = field(init=False)
-    _before: int = 0
-    _began: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.size = self.size_of(self.best)
-        self.history.append(self.best)
-        self.passes.update(self.folder.passes)
-
-    @property
-    def all_tests(self) -> int:
-        """Of this run and of those that it goes on from."""
-        return self.folder.tests + self.tests
-
-    @property
-    def all_calls(self) -> int:
-        """How often a compiler was run for them."""
-        return self.folder.calls + self.calls
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of this run and of those that it goes on from."""
-        return self.folder.seconds + time.monotonic() - self.started
-
-    @property
-    def effort(self) -> Effort:
-        """What this run may still spend."""
-        left = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
-        end = self.deadline
-        return Effort(
-            jobs=self.jobs,
-            seed=self.seed,
-            max_tests=left,
-            is_time_up=lambda: end is not None and time.monotonic() > end,
-        )
-
-    def begin(self) -> None:
-        """A driver starts to count from nothing."""
-        self._before, self._began = self.tests, time.monotonic()
-
-    def heard(self, pass_name: str, tests: int, *, text: str | None) -> None:
-        """One test was answered, the driver's `tests`-th; `text` is the new best, if it is."""
-        self.tests = self._before + tests
-        if text is not None:
-            self.accepted += 1
-            self.take(text)
-            self.log("accepted", {"pass": pass_name})
-        self.watch.step(
-            ReductionStep(
-                pass_name=pass_name,
-                is_accepted=text is not None,
-                tests=self.tests,
-                accepted=self.accepted,
-                best=self.size,
-                rate=tests / max(time.monotonic() - self._began, 1e-3),
-            )
-        )
-
-    def end(self, ledger: Mapping[str, PassCount], tests: int, *, is_finished: bool) -> None:
-        """A driver is done."""
-        self.tests = self._before + tests
-        for name, count in ledger.items():
-            self.passes[name] = self.passes.get(name, PassCount()) + count
-        if not is_finished:
-            self.ending = Ending.BUDGET
-
-    def take(self, text: str) -> None:
-        """This is the best now: on disk before anything else is tried."""
-        if text == self.best:
-            return
-        self.best, self.size = text, self.size_of(text)
-        self.folder.keep(text)
-        self.history.append(text)
-        if sum(map(len, self.history)) > _MAX_HISTORY:
-            self.history[1:-1:2] = []
-
-    def finish(self, *, is_minimal: bool | None) -> None:
-        """The last line of the log: how it ended, and what a later run can go on from."""
-        passes = {name: asdict(count) for name, count in self.passes.items()}
-        self.log(self.ending.value, {"is_minimal": is_minimal, "passes": passes})
-
-    def note(self, words: str) -> None:
-        """Tell something now, and in the report."""
-        self.notes.append(words)
-        self.watch.tell(words)
-
-    def log(self, event: str, more: Mapping[str, object] | None = None) -> None:
-        """A line of the log: what happened, and where it stands."""
-        self.folder.log(
-            {
-                "event": event,
-                **(more or {}),
-                "instructions": self.size.instructions,
-                "lines": self.size.lines,
-                "bytes": self.size.bytes,
-                "tests": self.all_tests,
-                "calls": self.all_calls,
-                "seconds": round(self.seconds, 2),
-            }
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinimizeTask:
     """What is to be reduced, and with what; which level comes later."""
@@ -442,28 +314,67 @@ class Level:
     reduce: ReduceText
     options: str = ""
     terms: Mapping[str, object] = field(default_factory=dict)
-    ablate: Callable[[Work], Awaitable[tuple[tuple[Ablation, ...], int]]] | None = None
-    remarks: Callable[[Work], Awaitable[list[str]]] | None = None
+    ablate: Callable[[Work[Any]], Awaitable[tuple[tuple[Ablation, ...], int]]] | None = None
+    remarks: Callable[[Work[Any]], Awaitable[list[str]]] | None = None
 
 
 T = TypeVar("T", bound=AnyTool)
 
 
 @dataclass(slots=True, kw_only=True)
-class LevelReduction(Generic[T]):
-    """The reduction of a level: reduces, asks every version, and goes back where one differs.
+class Work(Generic[T]):
+    """The reduction of a level: the best text so far, and how it came to be.
 
-    `interest` says what is interesting about a text, and has the versions that hold the failure in
-    place. `versions` is the table of original against result once it is known.
+    It reduces, asks every version, and goes back where one differs. `interest` says what is
+    interesting about a text, and has the versions that hold the failure in place. `deadline` is by
+    `time.monotonic`; `jobs`, `seed` and `max_tests` are those of an `Effort`. `history` are texts
+    that were accepted, oldest first; the first is the one that this run began with. `calls` counts
+    the runs of a compiler. `versions` is the table of original against result once it is known.
     """
 
     level: Level
-    work: Work
     interest: Interest[T]
+    folder: MinimizedFolder
+    watch: Watch
+    best: str
+    started: float
+    deadline: float | None = None
+    jobs: int = 1
+    seed: int = 0
+    max_tests: int | None = None
+    tests: int = 0
+    accepted: int = 0
+    calls: int = 0
+    ending: Ending = Ending.FINISHED
+    trouble: str | None = None
+    passes: dict[str, PassCount] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
+    size: Size = field(init=False)
     versions: tuple[VersionLine, ...] = ()
     ablation: tuple[Ablation, ...] = ()
     not_ablated: int = 0
     _is_minimal: bool | None = None
+
+    def __post_init__(self) -> None:
+        self.size = self.level.size_of(self.best)
+        self.history.append(self.best)
+        self.passes.update(self.folder.passes)
+
+    @property
+    def all_tests(self) -> int:
+        """Of this run and of those that it goes on from."""
+        return self.folder.tests + self.tests
+
+    @property
+    def all_calls(self) -> int:
+        """How often a compiler was run for them."""
+        return self.folder.calls + self.calls
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of this run and of those that it goes on from."""
+        return self.folder.seconds + time.monotonic() - self.started
 
     @property
     def is_minimal(self) -> bool | None:
@@ -472,70 +383,104 @@ class LevelReduction(Generic[T]):
             return self._is_minimal
         if not self.ablation or self.not_ablated:
             return None
-        return all(each.is_needed for each in self.ablation)
+        return all(piece.is_needed for piece in self.ablation)
 
-    async def run(self, *, is_done: bool = False) -> None:
+    async def run(self, *, is_reduced: bool = False) -> None:
         """Reduce until nothing is left to try or to spend; Ctrl-C and trouble keep the best.
 
-        With `is_done`, an earlier run has reduced it: only the versions are asked.
+        With `is_reduced`, an earlier run has reduced it: only the versions are asked.
         """
-        work, interest = self.work, self.interest
+        interest = self.interest
         try:
-            if is_done:
-                self._is_minimal = work.folder.is_minimal
+            if is_reduced:
+                self._is_minimal = self.folder.is_minimal
             else:
                 await self._reduce()
             while True:
                 if interest.predicate is None:
-                    work.watch.stage(f"asking every installed {interest.versions.name}")
-                now = await interest.react_all(work.best)
-                diverged = self._diverged(now)
+                    self.watch.stage(f"asking every installed {interest.versions.name}")
+                reactions = await interest.react_all(self.best)
+                diverged = self._diverged(reactions)
                 # Those that were asked answer differently from run to run.
                 if set(diverged) <= set(interest.fingerprint.checks):
                     break
                 await self._go_back(diverged)
                 await self._reduce()
-            self.versions = self._lines(now)
-            work.calls = interest.calls
+            self.versions = self._lines(reactions)
+            self.calls = interest.calls
             if self.level.ablate:
-                self.ablation, self.not_ablated = await self.level.ablate(work)
+                self.ablation, self.not_ablated = await self.level.ablate(self)
         except asyncio.CancelledError:
-            work.ending = Ending.INTERRUPTED
+            self.ending = Ending.INTERRUPTED
         except (InfrastructureError, MachinesGoneError) as error:
-            work.ending, work.trouble = Ending.TROUBLE, str(error)
+            self.ending, self.trouble = Ending.TROUBLE, str(error)
         if not self.versions:
             self.versions = self._lines({})
 
     async def _reduce(self) -> None:
-        work = self.work
-        work.begin()
-        done = await self.level.reduce(
-            work.best, self.interest.begin, effort=work.effort, watch=self._heard
+        before, began = self.tests, time.monotonic()
+
+        def hear(progress: ReductionProgress[str]) -> None:
+            self.calls = self.interest.calls
+            self.tests = before + progress.tests
+            is_accepted = progress.document is not None
+            if progress.document is not None:
+                self.accepted += 1
+                self._take(progress.document)
+                self.log("accepted", {"pass": progress.pass_name})
+            self.watch.step(
+                ReductionStep(
+                    pass_name=progress.pass_name,
+                    is_accepted=is_accepted,
+                    tests=self.tests,
+                    accepted=self.accepted,
+                    best=self.size,
+                    rate=progress.tests / max(time.monotonic() - began, 1e-3),
+                )
+            )
+
+        left = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
+        deadline = self.deadline
+        effort = Effort(
+            jobs=self.jobs,
+            seed=self.seed,
+            max_tests=left,
+            is_time_up=lambda: deadline is not None and time.monotonic() > deadline,
         )
-        work.take(done.document)
-        work.end(done.ledger, done.tests, is_finished=done.is_finished)
-        self._is_minimal = done.is_minimal if done.is_finished else None
+        result = await self.level.reduce(self.best, self.interest.begin, effort=effort, watch=hear)
+        self._take(result.document)
+        self.tests = before + result.tests
+        for name, count in result.ledger.items():
+            self.passes[name] = self.passes.get(name, PassCount()) + count
+        if not result.is_finished:
+            self.ending = Ending.BUDGET
+        self._is_minimal = result.is_minimal if result.is_finished else None
 
-    def _heard(self, progress: ReductionProgress[str]) -> None:
-        self.work.calls = self.interest.calls
-        self.work.heard(progress.pass_name, progress.tests, text=progress.document)
+    def _take(self, text: str) -> None:
+        """This is the best now: on disk before anything else is tried."""
+        if text == self.best:
+            return
+        self.best, self.size = text, self.level.size_of(text)
+        self.folder.keep(text)
+        self.history.append(text)
+        if sum(map(len, self.history)) > _MAX_HISTORY:
+            self.history[1:-1:2] = []
 
-    def _diverged(self, now: Mapping[str, Reaction]) -> tuple[str, ...]:
+    def _diverged(self, reactions: Mapping[str, Reaction]) -> tuple[str, ...]:
         """Versions that answered otherwise for the original; numbers are asked of one only."""
         fingerprint = self.interest.fingerprint
         if fingerprint.signature is None:
             return ()
-        answers = {version: fingerprint.answer(each) for version, each in now.items()}
+        answers = {name: fingerprint.answer(reaction) for name, reaction in reactions.items()}
         original = self.interest.versions.answers(fingerprint)
         return drifted(original, answers, keeps_refusals=self.interest.keeps_refusals)
 
     async def _go_back(self, diverged: tuple[str, ...]) -> None:
         """Return to the last step that had not diverged, and ask these versions from there on."""
-        interest = self.interest
+        interest, history = self.interest, self.history
         interest.fingerprint = interest.fingerprint.with_guards(
             interest.versions.answers(interest.fingerprint), diverged
         )
-        history = self.work.history
         first, last = 0, len(history) - 1
         while last - first > 1:
             middle = (first + last) // 2
@@ -544,34 +489,47 @@ class LevelReduction(Generic[T]):
             else:
                 last = middle
         tools = f"{interest.versions.name} {', '.join(diverged)}"
-        self.work.note(f"{tools} differed from the original: from there on asked, too")
+        note = f"{tools} differed from the original: from there on asked, too"
+        self.notes.append(note)
+        self.watch.tell(note)
         text = history[first]
         del history[first + 1 :]
-        self.work.take(text)
-        self.work.log("went back", {"versions": diverged})
+        self._take(text)
+        self.log("went back", {"versions": diverged})
 
-    def _lines(self, now: Mapping[str, Reaction]) -> tuple[VersionLine, ...]:
-        fingerprint, tried = self.interest.fingerprint, self.interest.versions
-
-        def line(version: str, answer: Answer) -> VersionLine:
-            first = VersionLine(
+    def _lines(self, reactions: Mapping[str, Reaction]) -> tuple[VersionLine, ...]:
+        fingerprint, original = self.interest.fingerprint, self.interest.versions
+        lines = []
+        for version, answer in original.answers(fingerprint).items():
+            line = VersionLine(
                 version=version,
                 original=answer,
-                original_words=fingerprint.described(tried.reactions[version]),
+                original_words=fingerprint.described(original.reactions[version]),
             )
-            mine = now.get(version)
-            return (
-                first
-                if mine is None
-                else replace(
-                    first,
-                    minimized=fingerprint.answer(mine),
-                    minimized_words=fingerprint.described(mine),
-                    minimized_kind=mine.verdict,
+            if reaction := reactions.get(version):
+                line = replace(
+                    line,
+                    minimized=fingerprint.answer(reaction),
+                    minimized_words=fingerprint.described(reaction),
+                    minimized_kind=reaction.verdict,
                 )
-            )
+            lines.append(line)
+        return tuple(lines)
 
-        return tuple(line(*item) for item in tried.answers(fingerprint).items())
+    def log(self, event: str, more: Mapping[str, object]) -> None:
+        """A line of the log: what happened, and where it stands."""
+        self.folder.log(
+            {
+                "event": event,
+                **more,
+                "instructions": self.size.instructions,
+                "lines": self.size.lines,
+                "bytes": self.size.bytes,
+                "tests": self.all_tests,
+                "calls": self.all_calls,
+                "seconds": round(self.seconds, 2),
+            }
+        )
 
 
 def with_files(found: Minimization, files: Mapping[str, bytes], command: str) -> Minimization:
@@ -594,9 +552,9 @@ async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) 
         StorageError: the folder cannot be read or written.
         InfrastructureError: this machine failed before the reduction began.
     """
-    options, tried = task.options, interest.versions
+    options, versions = task.options, interest.versions
     folder = task.folder(level.suffix).open(level.original, resume=options.resume)
-    best, notes = tried.text, list(tried.notes)
+    best, notes = versions.text, list(versions.notes)
     if folder.begun not in (None, level.original, best):
         begun = folder.begun or ""
         try:
@@ -608,10 +566,11 @@ async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) 
         else:
             notes.append(STARTED_OVER)
     work = Work(
+        level=level,
+        interest=interest,
         folder=folder,
         watch=task.watch,
         best=best,
-        size_of=level.size_of,
         started=task.started,
         # What earlier runs spent is spent.
         deadline=task.started + options.seconds - folder.seconds if options.seconds else None,
@@ -621,19 +580,18 @@ async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) 
         notes=notes,
     )
     folder.keep(best)
-    reduction = LevelReduction(level=level, work=work, interest=interest)
-    await reduction.run(is_done=_begins_at_the_end(task, level, work, interest.fingerprint))
+    await work.run(is_reduced=_begins_at_the_end(task, work))
     if level.remarks:
         work.notes += await level.remarks(work)
-    work.finish(is_minimal=reduction.is_minimal)
-    return _report(task.subject, reduction, limit=task.how.limits.timeout)
+    passes = {name: asdict(count) for name, count in work.passes.items()}
+    work.log(work.ending.value, {"is_minimal": work.is_minimal, "passes": passes})
+    return _report(task, work)
 
 
-def _begins_at_the_end(
-    task: MinimizeTask, level: Level, work: Work, fingerprint: Fingerprint
-) -> bool:
+def _begins_at_the_end(task: MinimizeTask, work: Work[T]) -> bool:
     """Say what begins; whether an earlier run has finished the same, so that nothing is left."""
-    row, folder = task.subject.row, work.folder
+    row, folder, level = task.subject.row, work.folder, work.level
+    fingerprint = work.interest.fingerprint
     task.watch.began(row.kernel, level.name, work.size)
     condition = fingerprint.condition
     terms = {
@@ -648,13 +606,13 @@ def _begins_at_the_end(
     }
     begun = {"kernel": row.short, "subject": folder.subject, "jobs": task.how.workers}
     work.log("begun", {**begun, "terms": terms})
-    same = json.loads(json.dumps(terms)) == folder.finished_terms
-    return same and work.best == folder.begun
+    is_same = json.loads(json.dumps(terms)) == folder.finished_terms
+    return is_same and work.best == folder.begun
 
 
-def _report(subject: Subject, reduction: LevelReduction[T], *, limit: float) -> Minimization:
+def _report(task: MinimizeTask, work: Work[T]) -> Minimization:
     """What a reduction came to, as far as it is the same for every level."""
-    level, work, interest = reduction.level, reduction.work, reduction.interest
+    subject, level, interest = task.subject, work.level, work.interest
     reaction = interest.versions.reactions.get(interest.fingerprint.bad)
     is_file = subject.cell.raw_ptx is not None
     return Minimization(
@@ -672,7 +630,7 @@ def _report(subject: Subject, reduction: LevelReduction[T], *, limit: float) -> 
         reaction=reaction,
         reason=reaction.reason if reaction else subject.row.reason,
         stage=subject.row.stage,
-        limit=limit,
+        limit=task.how.limits.timeout,
         path=str(work.folder.path),
         as_version=interest.versions.as_version,
         original_text=level.original,
@@ -684,10 +642,10 @@ def _report(subject: Subject, reduction: LevelReduction[T], *, limit: float) -> 
         seconds=work.seconds,
         ending=work.ending,
         trouble=work.trouble,
-        versions=reduction.versions,
-        ablation=reduction.ablation,
-        not_ablated=reduction.not_ablated,
-        is_minimal=reduction.is_minimal,
+        versions=work.versions,
+        ablation=work.ablation,
+        not_ablated=work.not_ablated,
+        is_minimal=work.is_minimal,
         passes=dict(work.passes),
         notes=(*work.notes, *subject.notes),
     )

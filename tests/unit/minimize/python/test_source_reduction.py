@@ -32,7 +32,7 @@ from harness.minimize.python.passes import (
     variables,
 )
 from harness.minimize.python.tree import PythonFile, undefined
-from harness.minimize.reduction.driver import Effort, MarkedPass, Reduction, ReductionProgress
+from harness.minimize.reduction.driver import Effort, FoundPass, Reduction, ReductionProgress
 from harness.values.standalone import FileLaunch, Standalone
 
 TRITON_FORM = TritonForm(TRITON_FRONT_END)
@@ -128,7 +128,7 @@ def source_of(*lines: str, **constants: str) -> PythonFile:
     return PythonFile.of(Standalone(code=code + "\n    ".join(lines), launch=launch), TRITON_FORM)
 
 
-def applied(change: MarkedPass[PythonFile], source: PythonFile) -> PythonFile | None:
+def applied(change: FoundPass[PythonFile], source: PythonFile) -> PythonFile | None:
     """All that a pass offers, at once."""
     return change.apply(source, change.opportunities(source))
 
@@ -245,7 +245,7 @@ def test_options_and_attributes_go() -> None:
         (constants(1.0), "tl.store(x + y, N)", "tl.store(1.0, 1.0)"),
     ],
 )
-def test_expressions(change: MarkedPass[PythonFile], before: str, after: str) -> None:
+def test_expressions(change: FoundPass[PythonFile], before: str, after: str) -> None:
     left = applied(change, source_of(before))
     assert left is not None
     assert body(left) == [after]
@@ -365,6 +365,6 @@ def test_an_edit_is_known_again_when_the_rest_has_changed() -> None:
     before = source_of("a = y", "b = tl.exp(a)", "tl.store(x, b)")
     after = source_of("b = tl.exp(a)", "tl.store(x, b)")
     change = operands(0)
-    marks = [{change.mark(s, e) for e in change.opportunities(s)} for s in (before, after)]
+    marks = [{change.words(s, e) for e in change.opportunities(s)} for s in (before, after)]
     assert marks[0] == marks[1]
     assert change.opportunities(before) != change.opportunities(after)

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from harness.bisect.contrast import other_targets
 from harness.io.processes.hub import ResourceLimits
-from harness.minimize.levels import HeldBy, held_elsewhere
 from harness.minimize.reduction.driver import Reducer, TextFormat
 from harness.minimize.reduction.fingerprint import Answer, Fingerprint, Reaction, guards_of
 from harness.minimize.reduction.interest import (
     AvailableVersions,
-    Interest,
+    HeldBy,
     VersionReactions,
     ask_installed,
+    held_elsewhere,
+    hold_in_place,
     walk_the_index,
 )
 from harness.minimize.reduction.result import Ending
-from harness.minimize.reduction.work import Level, LevelReduction, MinimizedFolder, Watch, Work
+from harness.minimize.reduction.work import Level, MinimizedFolder, Watch, Work
 from harness.values.errors import InfrastructureError
 from harness.values.outcome import ProcessEnd
 from harness.values.target import Target
@@ -96,20 +98,20 @@ TEXTS = TextFormat(
 )
 
 
-def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> LevelReduction[Version]:
+def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> Work[Version]:
     """Reduce the original with these versions installed."""
 
-    async def inner() -> LevelReduction[Version]:
+    async def inner() -> Work[Version]:
         oracle, tools = Fake(rules), {version: Version(version) for version in rules}
         versions = AvailableVersions(
             name="Triton", installed=list(tools.values()), available=list, install=Version, steps=0
         )
         fingerprint = Fingerprint(bad=bad, signature=signature("bug").key)
-        tried = await ask_installed(oracle, versions, ORIGINAL, tools[bad], LIMITS)
-        answers = tried.answers(fingerprint)
-        guards = guards_of(answers, bad, keeps_refusals=True)
+        held_by = HeldBy(oracle=oracle, tool=tools[bad], versions=versions)
+        tried = await ask_installed(held_by, ORIGINAL, LIMITS)
+        own = Target.parse("sm_80")
         folder = MinimizedFolder(path=tmp_path / "o", suffix=".txt").open(ORIGINAL, resume=False)
-        held = LevelReduction(
+        held = Work(
             level=Level(
                 name="words",
                 suffix=".txt",
@@ -117,15 +119,11 @@ def run(tmp_path: Path, rules: Rules, *, bad: str = "2.0") -> LevelReduction[Ver
                 size_of=TEXTS.size_of,
                 reduce=TEXTS.reduce_text,
             ),
-            work=Work(
-                folder=folder, watch=Watch(), best=ORIGINAL, size_of=TEXTS.size_of, started=0.0
-            ),
-            interest=Interest(
-                fingerprint=fingerprint.with_guards(answers, guards),
-                versions=tried,
-                oracle=oracle,
-                keeps_refusals=True,
-            ),
+            folder=folder,
+            watch=Watch(),
+            best=ORIGINAL,
+            started=0.0,
+            interest=await hold_in_place(held_by, tried, fingerprint, own, keeps_refusals=True),
         )
         await held.run()
         return held
@@ -145,7 +143,7 @@ def valid(text: str) -> str:
 def test_input_that_working_versions_refuse_is_no_result(tmp_path: Path) -> None:
     """The failing version fails before it would look at the shapes."""
     held = run(tmp_path, {"1.0": valid, "2.0": fails_with("dot"), "3.0": valid})
-    assert held.work.best == "shapes dot"
+    assert held.best == "shapes dot"
     assert held.interest.fingerprint.accepting == ("1.0", "3.0")
     assert [(line.original, line.minimized) for line in held.versions] == [
         (Answer.ACCEPTS, Answer.ACCEPTS),
@@ -156,7 +154,7 @@ def test_input_that_working_versions_refuse_is_no_result(tmp_path: Path) -> None
 
 def test_without_a_neighbour_that_accepts_nothing_guards(tmp_path: Path) -> None:
     held = run(tmp_path, {"2.0": fails_with("dot"), "3.0": fails_with("dot")})
-    assert held.work.best == "dot"
+    assert held.best == "dot"
     assert held.interest.fingerprint.accepting == ()
 
 
@@ -164,7 +162,7 @@ def test_a_version_that_refuses_in_another_way_goes_on_doing_so(tmp_path: Path) 
     """It has no `mask` yet; without one it would work, and the history would be another."""
     old = {"1.0": lambda text: "no mask" if "mask" in text else "ok"}
     held = run(tmp_path, {**old, "2.0": fails_with("dot"), "3.0": valid})
-    assert set(held.work.best.split()) == {"shapes", "dot", "mask"}
+    assert set(held.best.split()) == {"shapes", "dot", "mask"}
     assert held.interest.fingerprint.refusing == ("1.0",)
 
 
@@ -176,18 +174,18 @@ def test_a_version_farther_away_that_strays_is_held_from_there_on(
     other = "ok" if said == "bug" else "bug"
     far = {"9.0": lambda text: said if "loop" in text else other}
     held = run(tmp_path, {"1.0": valid, "2.0": fails_with("dot"), "3.0": valid, **far})
-    assert set(held.work.best.split()) == {"shapes", "dot", "loop"}
+    assert set(held.best.split()) == {"shapes", "dot", "loop"}
     assert all(line.is_same for line in held.versions)
-    assert held.work.notes == ["Triton 9.0 differed from the original: from there on asked, too"]
-    assert held.work.ending is Ending.FINISHED
+    assert held.notes == ["Triton 9.0 differed from the original: from there on asked, too"]
+    assert held.ending is Ending.FINISHED
 
 
 def test_a_version_that_answers_now_so_now_so_ends_it_too(tmp_path: Path) -> None:
     answers = itertools.cycle(["ok", "ok", "other"])
     rules = {"2.0": fails_with("dot"), "3.0": valid, "9.0": lambda _: next(answers)}
     held = run(tmp_path, rules)
-    assert held.work.ending is Ending.FINISHED
-    assert "dot" in held.work.best
+    assert held.ending is Ending.FINISHED
+    assert "dot" in held.best
 
 
 def test_a_version_that_this_machine_cannot_run_is_left_out(tmp_path: Path) -> None:
@@ -216,8 +214,9 @@ def test_the_index_is_walked_where_nothing_installed_accepts(
             install=Version,
             steps=2,
         )
-        found = await ask_installed(oracle, versions, ORIGINAL, bad, LIMITS)
-        await walk_the_index(oracle, versions, found, fingerprint, LIMITS, heard.append)
+        held_by = HeldBy(oracle=oracle, tool=bad, versions=versions)
+        found = await ask_installed(held_by, ORIGINAL, LIMITS)
+        await walk_the_index(held_by, found, fingerprint, LIMITS, heard.append)
         return found
 
     found = asyncio.run(inner())
@@ -247,12 +246,16 @@ def held_for(*accepts: str) -> tuple[str | None, list[str], bool | None]:
         versions = AvailableVersions(
             name="Triton", installed=[], available=list, install=Version, steps=0
         )
+        own = Target.parse("sm_120a")
         held_by = HeldBy(
-            oracle=Fake({}), tool=Version("2.0"), versions=versions, for_target=for_target
+            oracle=Fake({}),
+            tool=Version("2.0"),
+            versions=versions,
+            targets=other_targets(own),
+            for_target=for_target,
         )
         tried = VersionReactions[Version](name="Triton", text=ORIGINAL)
         fingerprint = Fingerprint(bad="2.0", signature=signature("bug").key)
-        own = Target.parse("sm_120a")
         found, is_accepted = await held_elsewhere(own, held_by, tried, fingerprint)
         taken = await is_accepted("shapes dot") if is_accepted else None
         return found.held_for, tried.notes, taken

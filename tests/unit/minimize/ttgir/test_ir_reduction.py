@@ -10,7 +10,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.minimize.reduction.driver import MarkedPass, Reduction
+from harness.minimize.reduction.driver import FoundPass, Reduction
 from harness.minimize.ttgir import IR_FORMAT, IR_PASSES, IrModule
 
 # As Triton 3.6 prints one, with locations, aliases, a loop and a reduction.
@@ -54,7 +54,7 @@ def reduced(holds: Callable[[IrModule], bool], **options: object) -> Reduction[I
     return asyncio.run(IR_FORMAT.reduce(MODULE, is_interesting, **options))  # type: ignore[arg-type]
 
 
-def named(name: str) -> MarkedPass[IrModule]:
+def named(name: str) -> FoundPass[IrModule]:
     return next(each for each in IR_PASSES if each.name == name)
 
 
