@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from msgspec import structs
 from packaging.version import Version
@@ -285,27 +286,36 @@ async def find_blame(
         state = BlameState(
             bench=bench, run=run_id, selection=selection, budget=options.budget, tell=tell
         )
-        asked = Followed(signature=options.signature, condition=options.condition)
-        case, row, others = await find_case(state, asked)
-        if options.looks_further and not others and rank(row, asked) in (1, 3):
-            found = await look_along(state, case, row, lambda each: rank(each, asked) == 0)
-            case, row = found or (case, row)
-        grid = Grid(lines=(), ptxas=(), focus=_follow(case, row, asked))
-        if rank(row, asked) < NOT_MEANT:
-            grid = await _grid(state, case, row, asked)
-        lifting = await lift_collapse(state.bench, case, row)
-    report = report_of(state, case, row, others, grid)
-    if grid.focus.kind is VerdictKind.UNSUPPORTED:
-        report = replace(report, remedy=remedy_of(grid, row.compiler, row.compiler_version))
+        case, report = await follow_case(state, options, partial(_grid, state))
+        row, lifting = report.case, await lift_collapse(bench, case, report.case)
+    if report.grid.focus.kind is VerdictKind.UNSUPPORTED:
+        report = replace(report, remedy=remedy_of(report.grid, row.compiler, row.compiler_version))
     reasons = (*report.blame.reasons, *lifting)
     return replace(report, blame=replace(report.blame, reasons=reasons))
 
 
-def report_of(
-    state: BlameState, case: PlannedCell, row: Row, others: tuple[CellId, ...], grid: Grid
-) -> BlameReport:
-    """What the grid says of the case, with the troubles and notes that came up on the way."""
-    return BlameReport(
+async def follow_case(
+    state: BlameState,
+    options: BlameOptions,
+    grid_of: Callable[[PlannedCell, Row, Followed], Awaitable[Grid]],
+) -> tuple[PlannedCell, BlameReport]:
+    """The first cell that shows the failure, and what the grid says that is made of it.
+
+    `grid_of` is not asked where no cell shows it.
+
+    Raises:
+        EmptySelectionError: no config matches.
+        TriageError: where the question begins, nothing could be tried.
+    """
+    question = Followed(signature=options.signature, condition=options.condition)
+    case, row, others = await _find_case(state, question)
+    if options.looks_further and not others and rank(row, question) in (1, NOT_MEANT):
+        match = await look_along(state, case, row, lambda other: rank(other, question) == 0)
+        case, row = match or (case, row)
+    grid = Grid(lines=(), ptxas=(), focus=_follow(case, row, question))
+    if rank(row, question) < NOT_MEANT:
+        grid = await grid_of(case, row, question)
+    return case, BlameReport(
         case=row,
         cell=case.cell,
         grid=grid,
@@ -323,7 +333,7 @@ def _follow(case: PlannedCell, row: Row, asked: Followed, others: Iterable[Row] 
     return follow(row, condition=asked.condition, others=others, is_over_limit=is_over_limit)
 
 
-async def find_case(
+async def _find_case(
     state: BlameState, asked: Followed
 ) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
     """The first cell that fails, of all that were selected, and one of each config beside it.

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from packaging.version import Version
 
 from harness.bisect.axes import plan_cells
 from harness.bisect.bisection import tell_stages
 from harness.bisect.contrast import other_options, other_targets
-from harness.blame.blaming import NOT_MEANT, BlameOptions, find_case, report_of
+from harness.blame.blaming import BlameOptions, follow_case
 from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
 from harness.blame.lines import (
     BlameState,
@@ -24,7 +25,6 @@ from harness.blame.lines import (
     choose_columns,
     followed,
     lines_of,
-    look_along,
     make_all,
 )
 from harness.blame.words import BlameReport
@@ -37,9 +37,9 @@ from harness.frontends.registry import form_of, front_end
 from harness.frontends.texts.ir_inputs import read_triton_ir
 from harness.frontends.texts.python import OPTIONS
 from harness.judging.answers import VerdictAnswer
-from harness.judging.followed import Followed, follow, rank
+from harness.judging.followed import Followed, follow
 from harness.judging.ptxas.options import level_change
-from harness.run.executing import OnEmulator
+from harness.run.executing import Executor, OnEmulator
 from harness.run.executors import executed_selection, executor_of
 from harness.run.recorded_launch import RecordedLaunch, small_selection
 from harness.store.store import Store
@@ -108,7 +108,7 @@ class _Case:
     executor: OnEmulator
     cell: PlannedCell
     focus: Followed
-    done: dict[CellId, Evaluated]
+    results: dict[CellId, Evaluated]
     trials: list[PairTrial] = field(default_factory=list)
     contrast: Contrasted | None = None
 
@@ -149,14 +149,14 @@ async def find_run_blame(
     if selection.ptxas != (None,):
         raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
     selection = small_selection(selection)
-    done: dict[CellId, Evaluated] = {}
+    results: dict[CellId, Evaluated] = {}
     async with work(store, how) as (bench, run_id):
         source = RecordedLaunch(bench=bench, selection=selection, tell=lambda text: tell(text, ""))
         executor = OnEmulator(source=source)
 
         async def evaluate(bench: Workbench, cell: PlannedCell) -> Evaluated:
-            done[cell.cell] = await executor.evaluate(bench, cell)
-            return done[cell.cell]
+            results[cell.cell] = await executor.evaluate(bench, cell)
+            return results[cell.cell]
 
         state = BlameState(
             bench=bench,
@@ -166,14 +166,13 @@ async def find_run_blame(
             tell=tell,
             evaluate=evaluate,
         )
-        asked = Followed(signature=options.signature)
-        cell, row, others = await find_case(state, asked)
-        grid = Grid(lines=(), ptxas=(), focus=follow(row))
-        if rank(row, asked) < NOT_MEANT:
-            case = _Case(state=state, executor=executor, cell=cell, focus=grid.focus, done=done)
-            grid = await _grid(case, row)
-    report = report_of(state, cell, row, others, grid)
-    return replace(report, executed=tuple(evaluated.row for evaluated in done.values()))
+        case = partial(_Case, state=state, executor=executor, results=results)
+        _, report = await follow_case(
+            state,
+            replace(options, looks_further=False),
+            lambda cell, row, _: _grid(case(cell=cell, focus=follow(row)), row),
+        )
+    return replace(report, executed=tuple(result.row for result in results.values()))
 
 
 async def _grid(case: _Case, row: Row) -> Grid:
@@ -236,7 +235,7 @@ async def _vary_options(case: _Case) -> None:
             if found is None:
                 continue
             done = await case.executor.evaluate(case.state.bench, found, like=record)
-            case.done[found.cell] = done
+            case.results[found.cell] = done
             outcome = case.keep(words, Varied.OPTION, cell.compiler.version, done.row)
             if outcome is VerdictAnswer.OK and case.contrast is None:
                 await _contrast(case, found, words)
@@ -256,7 +255,7 @@ async def _vary_targets(case: _Case) -> None:
         found = next((each for each in plan.cells if followed(each) == followed(cell)), None)
         try:
             if found:
-                done = case.done[found.cell] = await case.executor.evaluate(state.bench, found)
+                done = case.results[found.cell] = await case.executor.evaluate(state.bench, found)
                 case.keep(str(target), Varied.TARGET, cell.compiler.version, done.row)
         finally:
             if plan.session:
@@ -266,7 +265,7 @@ async def _vary_targets(case: _Case) -> None:
 async def _contrast(case: _Case, good: PlannedCell | None, name: str) -> None:
     if good is None:
         return
-    sides = [(each, case.done[each.cell]) for each in (good, case.cell)]
+    sides = [(each, case.results[each.cell]) for each in (good, case.cell)]
     story = await tell_stages(case.state.bench, sides[0], sides[1])
     case.contrast = Contrasted(name=name, stages=story.stages)
 
@@ -342,41 +341,43 @@ async def find_measured_blame(
             evaluate=launched.evaluate,
         )
         state.notes += launched.source.notes
-        asked = Followed(signature=options.signature)
-        case, row, others = await find_case(state, asked)
-        if options.looks_further and not others and rank(row, asked) in (1, NOT_MEANT):
-            found = await look_along(state, case, row, lambda each: rank(each, asked) == 0)
-            case, row = found or (case, row)
-        grid = Grid(lines=(), ptxas=(), focus=follow(row))
-        if rank(row, asked) < NOT_MEANT:
-            focus = follow(row)
-            made = await make_all(state, case, row, focus)
-            bundled = [each.cell.ptxas for each in made if each.cell]
-            columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
-            await assemble_all(state, made, columns, focus)
-            lines = lines_of(made, focus)
-            used = {version for line in lines for version in line.cells}
-            changes = [level_change(level) for level in _LEVELS]
-            rows = await asyncio.gather(
-                *(state.row(with_flags(case, change), kept=False) for change in changes)
-            )
-            grid = Grid(
-                lines=lines,
-                ptxas=tuple(sorted(used, key=Version)),
-                focus=focus,
-                trials=tuple(
-                    PairTrial(
-                        what=change.label,
-                        varied=Varied.LEVEL,
-                        triton=row.compiler_version,
-                        ptxas=case.ptxas.version,
-                        before=VerdictAnswer.SAME,
-                        after=focus.of(found),
-                        verdict=found.verdict,
-                        reason=found.reason,
-                    )
-                    for change, found in zip(changes, rows, strict=True)
-                ),
-                device=launched.device,
-            )
-    return report_of(state, case, row, others, grid)
+        _, report = await follow_case(
+            state, options, lambda case, row, _: _measured_grid(state, launched, case, row)
+        )
+    return report
+
+
+async def _measured_grid(
+    state: BlameState, launched: Executor, case: PlannedCell, row: Row
+) -> Grid:
+    focus = follow(row)
+    programs = await make_all(state, case, row, focus)
+    bundled = [program.cell.ptxas for program in programs if program.cell]
+    columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
+    await assemble_all(state, programs, columns, focus)
+    lines = lines_of(programs, focus)
+    used = {version for line in lines for version in line.cells}
+    changes = [level_change(level) for level in _LEVELS]
+    rows = await asyncio.gather(
+        *(state.row(with_flags(case, change), kept=False) for change in changes)
+    )
+    trials = tuple(
+        PairTrial(
+            what=change.label,
+            varied=Varied.LEVEL,
+            triton=row.compiler_version,
+            ptxas=case.ptxas.version,
+            before=VerdictAnswer.SAME,
+            after=focus.of(varied),
+            verdict=varied.verdict,
+            reason=varied.reason,
+        )
+        for change, varied in zip(changes, rows, strict=True)
+    )
+    return Grid(
+        lines=lines,
+        ptxas=tuple(sorted(used, key=Version)),
+        focus=focus,
+        trials=trials,
+        device=launched.device,
+    )

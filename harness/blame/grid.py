@@ -89,9 +89,7 @@ class Cell:
     outcome: VerdictAnswer
     verdict: str = ""
     reason: str = ""
-    stage: str | None = None
     signature: str | None = None
-    short: str | None = None
     row: Row | None = None
 
 

@@ -411,8 +411,6 @@ def _cell(row: Row, focus: Followed) -> Cell:
         outcome=focus.of(row),
         verdict=row.verdict,
         reason=row.reason,
-        stage=row.stage,
         signature=row.signature,
-        short=row.short,
         row=row,
     )

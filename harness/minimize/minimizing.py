@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.cells.evaluate import Evaluated
 from harness.cells.places import CompileOptions, work
-from harness.frontends.base import FrontEnd, PlannedCell, Selection
+from harness.frontends.base import FrontEnd, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub
@@ -27,31 +26,12 @@ from harness.values.target import Target
 from harness.values.toolchain import PTX, PTXAS, compiler_name
 from harness.values.verdict import Stage
 
+if TYPE_CHECKING:
+    from harness.minimize.executed.gpu import MeasuredCase
+    from harness.minimize.executed.kernel import ExecutedKernel
+    from harness.minimize.executed.ptx import RawCase
+
 _LONGEST = 200_000
-
-
-class ExecutedSubject(Protocol):
-    """What is executed to be reduced: a kernel, a file of PTX, or its cubins on a GPU."""
-
-    @property
-    def selection(self) -> Selection:
-        """The kernel, with the launch that is executed."""
-
-    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        """Compile a cell, execute what comes of it, and judge that.
-
-        Raises:
-            UsageError: the inputs do not fit its parameters.
-            TriageError: it cannot be executed.
-        """
-
-    async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
-        """Reduce it; what it is launched with goes with what is left.
-
-        Raises:
-            UsageError: the folder is taken, or it cannot be reduced at this level.
-            TriageError: the machine failed before the reduction began.
-        """
 
 
 def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
@@ -196,7 +176,7 @@ async def minimize(
 
 def _executing(
     bench: Workbench, selection: Selection, options: MinimizeOptions, watch: Watch
-) -> ExecutedSubject | None:
+) -> MeasuredCase | RawCase | ExecutedKernel | None:
     """What executes candidates, where they are executed.
 
     Raises:

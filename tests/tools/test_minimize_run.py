@@ -20,8 +20,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.frontends.triton.source import TritonForm
 from harness.io.processes.hub import Hub
-from harness.minimize.executed.kernel import IrForm
-from harness.minimize.executed.oracle import ExecutedOracle, SourceForm
+from harness.minimize.executed.oracle import ExecutedOracle, IrForm, SourceForm
 from harness.minimize.levels import export_source, ir_texts
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.run.recorded_launch import RecordedLaunch, small_selection

@@ -28,7 +28,7 @@ from harness.minimize.executed.launch_file import (
     launch_text,
     recorded_name,
 )
-from harness.minimize.executed.oracle import ExecutedOracle, SourceForm, oracle_of
+from harness.minimize.executed.oracle import ExecutedOracle, IrForm, SourceForm, oracle_of
 from harness.minimize.executed.ptx import (
     as_npy,
     executed_case,
@@ -56,7 +56,6 @@ from harness.minimize.reduction.work import (
     Watch,
     with_files,
 )
-from harness.minimize.ttgir import IrModule, argument_names
 from harness.run.executing import OnEmulator
 from harness.run.executors import executor_of
 from harness.run.raw_ptx import LAUNCH_INPUTS
@@ -272,37 +271,6 @@ async def _try_launch(
 
 
 # The level of IR.
-
-_SAID_OF_ARGUMENTS = ("signature", "constants")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IrForm:
-    """Modules of Triton's IR: see `harness.minimize.executed.oracle.Form`.
-
-    `arguments` are those of the original, `known` is what Triton said when it lowered the source:
-    of a file of IR it does not know what its arguments are called.
-    """
-
-    suffix: str
-    options: Mapping[str, object]
-    arguments: tuple[str, ...]
-    known: Mapping[str, object]
-
-    @classmethod
-    def of(cls, ir: IrText) -> IrForm:
-        return cls(
-            suffix=ir.suffix,
-            options=ir.options,
-            arguments=argument_names(IrModule.read(ir.text)),
-            known={name: ir.metadata.get(name) for name in _SAID_OF_ARGUMENTS},
-        )
-
-    def is_possible(self, text: str) -> bool:
-        return argument_names(IrModule.read(text)) == self.arguments
-
-    def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
-        return {**metadata, **self.known}
 
 
 async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization | NothingToReduce:

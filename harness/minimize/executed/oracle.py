@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 from gpu_emulator.values import Budget, Schedule
 from harness.cells.evaluate import cell_evidence
@@ -23,8 +22,10 @@ from harness.frontends.sessions import CapturedLaunch
 from harness.frontends.source_form import Lowered
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.judge import judge as judge_compilation
+from harness.minimize.levels import IrText
 from harness.minimize.reduction.fingerprint import Reaction
 from harness.minimize.reduction.interest import Oracle
+from harness.minimize.ttgir import IrModule, argument_names
 from harness.run.emulating import UnstoredEmulation, emulate_once
 from harness.run.executing import OnEmulator
 from harness.run.jobs import Emulation, Ran, RunTrial
@@ -41,28 +42,6 @@ from harness.values.verdict import Stage, Verdict, VerdictKind
 _PLAIN = Schedule(warps="lockstep", completion="early")
 TWICE = (RunTrial(schedule=_PLAIN), RunTrial(schedule=replace(_PLAIN, garbage=1)))
 """What is compared with: one run, and one with other garbage, which must leave the same."""
-
-
-class Form(Protocol):
-    """What the texts are, and how they are compiled.
-
-    A file named `*.py` is Python that compiles one kernel; with another `suffix` it is Triton's IR,
-    which is compiled with `options`.
-    """
-
-    @property
-    def suffix(self) -> str:
-        """Of a file of it."""
-
-    @property
-    def options(self) -> Mapping[str, object]:
-        """What it does not fix by itself."""
-
-    def is_possible(self, text: str) -> bool:
-        """Whether the launch can be made of a candidate, as of the original."""
-
-    def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
-        """What Triton says of a lowering, with which arguments the kernel takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +67,38 @@ class SourceForm:
 
     def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
         return metadata
+
+
+_SAID_OF_ARGUMENTS = ("signature", "constants")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IrForm:
+    """Modules of Triton's IR, which are compiled with `options`.
+
+    `arguments` are those of the original, `known` is what Triton said when it lowered the source:
+    of a file of IR it does not know what its arguments are called.
+    """
+
+    suffix: str
+    options: Mapping[str, object]
+    arguments: tuple[str, ...]
+    known: Mapping[str, object]
+
+    @classmethod
+    def of(cls, ir: IrText) -> IrForm:
+        return cls(
+            suffix=ir.suffix,
+            options=ir.options,
+            arguments=argument_names(IrModule.read(ir.text)),
+            known={name: ir.metadata.get(name) for name in _SAID_OF_ARGUMENTS},
+        )
+
+    def is_possible(self, text: str) -> bool:
+        return argument_names(IrModule.read(text)) == self.arguments
+
+    def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
+        return {**metadata, **self.known}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +130,7 @@ class ExecutedOracle(Oracle[Compiler]):
     variant: LaunchVariant
     trials: tuple[RunTrial, ...]
     budget: Budget
-    form: Form
+    form: SourceForm | IrForm
     trusted: tuple[Trusted, ...] = ()
     beside: CapturedLaunch | None = None
     beside_compiler: Compiler | None = None
@@ -241,7 +252,7 @@ class ExecutedOracle(Oracle[Compiler]):
 
 
 async def oracle_of(
-    bench: Workbench, cell: PlannedCell, executor: OnEmulator, form: Form
+    bench: Workbench, cell: PlannedCell, executor: OnEmulator, form: SourceForm | IrForm
 ) -> tuple[ExecutedOracle, RunRow]:
     """An oracle that compares with nothing, and what came out of the cell; on the same inputs.
 

@@ -57,7 +57,7 @@ BEYOND = Followed(kind=VerdictKind.UNSUPPORTED, stage="cubin", signature="f")
 
 def cell(outcome: VerdictAnswer, focus: Followed) -> Cell:
     verdict = focus.kind.value if outcome is SAME else VERDICTS[outcome]
-    return Cell(outcome=outcome, verdict=verdict, reason="because", stage=focus.stage)
+    return Cell(outcome=outcome, verdict=verdict, reason="because")
 
 
 def line(
@@ -647,7 +647,7 @@ def test_crossings_say_where_it_comes_about(
 
 def test_what_older_ones_die_of_and_newer_ones_refuse_is_the_kernels() -> None:
     said = "num_ctas > 1 needs sm_90. Please target an SM90+ GPU."
-    refused = Cell(outcome=OTHER, verdict="rejected", reason=said, stage="ttir")
+    refused = Cell(outcome=OTHER, verdict="rejected", reason=said)
     newer = [Line(compilers=(version,), stopped=refused) for version in ("3.5.1", "3.9.0")]
     found = judged(PASS, stopped("x", PASS, triton="3.4.0"), *newer)
     assert (found.culprit, found.ground) == (Culprit.KERNEL, Ground.REJECTED)
