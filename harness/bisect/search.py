@@ -135,12 +135,9 @@ class Finding:
     @property
     def came_back(self) -> bool:
         """Whether it failed, worked, and failed again."""
-        return len(self.regressions) + (not self._begins_good) > 1 and self.newest_bad is not None
-
-    @property
-    def _begins_good(self) -> bool:
-        moving = [segment for segment in self.segments if segment.probe.outcome.moves_a_bound]
-        return not moving or moving[0].probe.outcome is VerdictAnswer.OK
+        moving = (part.probe.outcome for part in self.segments if part.probe.outcome.moves_a_bound)
+        begins_bad = next(moving, VerdictAnswer.OK) is not VerdictAnswer.OK
+        return len(self.regressions) + begins_bad > 1 and self.newest_bad is not None
 
 
 def next_probes(

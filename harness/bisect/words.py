@@ -267,14 +267,12 @@ class BisectReport:
         newest: dict[str | None, Row] = {}
         for version in self.versions:
             row = self.rows.get(version)
-            if row and is_followable(row) and self._is_another(row):
-                newest[row.signature] = row
+            if row and is_followable(row):
+                outcome = self.followed.of(row)
+                is_better = outcome is VerdictAnswer.OK and self.followed.condition is not None
+                if outcome is not VerdictAnswer.SAME and not is_better:
+                    newest[row.signature] = row
         return tuple(newest.values())
-
-    def _is_another(self, row: Row) -> bool:
-        outcome = self.followed.of(row)
-        is_better = outcome is VerdictAnswer.OK and self.followed.condition is not None
-        return outcome is not VerdictAnswer.SAME and not is_better
 
     @property
     def boundary(self) -> Boundary | None:

@@ -54,7 +54,7 @@ from harness.values.errors import (
     TriageError,
 )
 from harness.values.row import Row
-from harness.values.toolchain import TRITON, Assembler, Compiler, compiler_name
+from harness.values.toolchain import TRITON, Assembler, compiler_name
 from harness.values.verdict import VerdictKind
 from harness.workaround.trials import ptxas_environment
 
@@ -343,7 +343,8 @@ async def _find_case(
     tried: list[tuple[PlannedCell, Row]] = []
     seen: dict[object, CellId] = {}
     refusals: list[TriageError] = []
-    for triton in _in_order(state.selection):
+    own = state.selection.repro.version
+    for triton in sorted(state.selection.compilers, key=lambda triton: triton.version != own):
         try:
             cells = (await state.plan(triton)).cells
         except CaptureError as error:
@@ -360,11 +361,6 @@ async def _find_case(
         raise InfrastructureError(row.reason)
     del seen[followed(cell)]
     return cell, row, tuple(seen.values())
-
-
-def _in_order(selection: Selection) -> Sequence[Compiler]:
-    own = selection.repro.version
-    return sorted(selection.compilers, key=lambda triton: triton.version != own)
 
 
 async def _until_one_fails(

@@ -17,7 +17,7 @@ from harness.bisect.axes import plan_cells
 from harness.bisect.bisection import tell_stages
 from harness.bisect.contrast import other_options, other_targets
 from harness.blame.blaming import BlameOptions, follow_case
-from harness.blame.grid import Contrasted, Grid, Line, PairTrial, Varied
+from harness.blame.grid import Contrasted, Grid, PairTrial, Varied
 from harness.blame.lines import (
     BlameState,
     CompiledPtx,
@@ -177,7 +177,11 @@ async def find_run_blame(
 
 async def _grid(case: _Case, row: Row) -> Grid:
     made = await make_all(case.state, case.cell, row, case.focus)
-    lines = tuple(_on_emulator(line) for line in lines_of(made, case.focus))
+    lines = []
+    for line in lines_of(made, case.focus):
+        # One program does one thing, whichever ptxas its Triton bundles.
+        first = next(iter(line.cells.values()), None)
+        lines.append(replace(line, cells={EMULATOR: first} if first else {}))
     await _vary_options(case)
     await _vary_targets(case)
     # Of the Tritons that work, the nearest to the one that does not; the newer of two.
@@ -194,18 +198,12 @@ async def _grid(case: _Case, row: Row) -> Grid:
         await _contrast(case, good.cell, compiler_name(case.cell.compiler.kind, good.triton))
         await _cross(case, made[0], good)
     return Grid(
-        lines=lines,
+        lines=tuple(lines),
         ptxas=(EMULATOR,),
         focus=case.focus,
         trials=tuple(case.trials),
         contrast=case.contrast,
     )
-
-
-def _on_emulator(line: Line) -> Line:
-    """One program does one thing, whichever ptxas its Triton bundles."""
-    cells = list(line.cells.values())
-    return replace(line, cells={EMULATOR: cells[0]} if cells else {})
 
 
 async def _vary_options(case: _Case) -> None:

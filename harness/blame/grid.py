@@ -462,7 +462,10 @@ def _executed(grid: Grid) -> Ground:
     """
     if grid.working:
         return Ground.ANOTHER_TRITON
-    if any(trial.changed and not _hides(grid, trial) for trial in grid.varying(Varied.OPTION)):
+    # A race that the kernel itself has would go away too: fewer threads, fewer races.
+    hides = grid.focus.kind in _OF_THREADS
+    options = [trial for trial in grid.varying(Varied.OPTION) if trial.changed]
+    if any(not hides or trial.what.startswith("num_stages") for trial in options):
         return Ground.OPTION
     if any(trial.changed for trial in grid.varying(Varied.TARGET)):
         return Ground.TARGET
@@ -482,11 +485,6 @@ def _launched(grid: Grid) -> Ground:
             return Ground.ORDER
         return Ground.SPLIT if grid.splits else Ground.LEVELS
     return Ground.RAW_PTX if grid.is_raw else _executed(grid)
-
-
-def _hides(grid: Grid, trial: PairTrial) -> bool:
-    """Whether a race that the kernel itself has would go away too: fewer threads, fewer races."""
-    return grid.focus.kind in _OF_THREADS and not trial.what.startswith("num_stages")
 
 
 def _before_ptxas(grid: Grid) -> Ground:

@@ -223,17 +223,12 @@ async def make_all(
 
     versions = choose_compilers(state.selection, own, state.troubles)
     made = list(await asyncio.gather(*(one(version) for version in versions)))
-    shows = await _reproduces(state, made[0], case, row, meant)
+    # What the compiler makes for the ptxas that it bundles may not show it.
+    own_row = made[0].row
+    if row.program is not None and made[0].program is not None:
+        own_row = await _at(state, made[0], case.ptxas)
+    shows = own_row is not None and meant.of(own_row) is VerdictAnswer.SAME
     return made if shows else [as_seen(case, row), *made]
-
-
-async def _reproduces(
-    state: BlameState, made: CompiledPtx, case: PlannedCell, row: Row, meant: Followed
-) -> bool:
-    """Whether what Triton makes for the ptxas that it bundles shows what is meant too."""
-    if row.program is None or made.program is None:
-        return made.row is not None and meant.of(made.row) is VerdictAnswer.SAME
-    return meant.of(await _at(state, made, case.ptxas)) is VerdictAnswer.SAME
 
 
 def as_seen(case: PlannedCell, row: Row) -> CompiledPtx:

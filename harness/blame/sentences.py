@@ -58,15 +58,11 @@ _TWO_STOPS = re.compile(r"(?<!\.)\.\.$")
 
 def sentences(grid: Grid, ground: Ground) -> list[str]:
     """What is followed, why that is the ground, and what else the grid shows."""
-    said = [*_asked(grid), *_GROUNDS[ground](grid), *_besides(grid, ground)]
+    followed = [f"Followed: {grid.focus.words}."] if grid.focus.words else []
+    said = [*followed, *_GROUNDS[ground](grid), *_besides(grid, ground)]
     said = [_TWO_STOPS.sub(".", each) for each in said]
     # What begins with "PTX" or "ptxas" begins with a name.
     return said if grid.tool == PTXAS else [f"{each[:1].upper()}{each[1:]}" for each in said]
-
-
-def _asked(grid: Grid) -> Iterator[str]:
-    if grid.focus.words:
-        yield f"Followed: {grid.focus.words}."
 
 
 def _verbs(grid: Grid) -> tuple[str, str]:
@@ -498,16 +494,13 @@ def _varied_runs(grid: Grid) -> Iterator[str]:
         groups: dict[tuple[bool, str], list[PairTrial]] = {}
         for trial in grid.varying(varied):
             is_same = trial.after is VerdictAnswer.SAME
-            verdict = "the same" if is_same else f"{trial.verdict}{_another(trial, grid)}"
+            another = " in another way" if trial.verdict == grid.focus.kind.value else ""
+            verdict = "the same" if is_same else f"{trial.verdict}{another}"
             groups.setdefault((is_same, verdict), []).append(trial)
         for (_, verdict), trials in sorted(groups.items()):
             what = ", ".join(trial.what for trial in trials)
             who = compiler_names(grid.title, [each.triton for each in trials if each.triton])
             yield f"{words.format(what=what)} ({who}): {verdict}."
-
-
-def _another(trial: PairTrial, grid: Grid) -> str:
-    return " in another way" if trial.verdict == grid.focus.kind.value else ""
 
 
 def _contrasted(grid: Grid) -> Iterator[str]:
@@ -561,7 +554,7 @@ def measured_sentences(grid: Grid, ground: Ground) -> list[str]:
     """Where cubins of one PTX disagree; else what is wrong with it, or with what it is held to."""
     begin = f"Measured on {grid.device}: cubins of one PTX were launched on the same inputs."
     if ground is Ground.LEVELS:
-        return [begin, *_levels(grid), *_alike(grid)]
+        return [begin, *_levels(grid)]
     if ground is Ground.ORDER:
         return [begin, _ORDER.format(kind=grid.focus.kind.value, tool=grid.tool)]
     if ground in (Ground.SPLIT, Ground.RAW_PTX):
@@ -580,9 +573,6 @@ def _levels(grid: Grid) -> Iterator[str]:
         f"{', '.join(fails) or 'its default level'}, and works at "
         f"{', '.join(trial.what for trial in works)}."
     )
-
-
-def _alike(grid: Grid) -> Iterator[str]:
     failing = grid.ptxas_with(VerdictAnswer.SAME)
     if len(failing) > 1:
         yield f"Every {grid.tool} that gave a result does it: {', '.join(failing)}."

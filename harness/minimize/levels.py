@@ -122,11 +122,6 @@ class IrText:
         """As a file of it is named."""
         return f".{self.stage.value}"
 
-    @property
-    def set_options(self) -> str:
-        """The options as `triage compile` takes them."""
-        return " ".join(f"--set {name}={value}" for name, value in self.options.items())
-
 
 async def find_ir(
     bench: Workbench,
@@ -273,7 +268,7 @@ def ir_level(ir: IrText) -> Level:
         original=ir.text,
         size_of=IR_FORMAT.size_of,
         reduce=IR_FORMAT.reduce_text,
-        options=ir.set_options,
+        options=" ".join(f"--set {name}={value}" for name, value in ir.options.items()),
     )
 
 

@@ -268,11 +268,6 @@ def _words(document: IrModule, index: int) -> Hashable:
     return document.operations[index].header.strip()
 
 
-def _words_of_all(document: IrModule, index: int) -> Hashable:
-    """All that goes with it."""
-    return tuple(_words(document, each) for each in sorted(document.closure([index])))
-
-
 def _can_go(operation: IrOperation) -> bool:
     return operation.depth > 1 and not operation.is_last
 
@@ -442,7 +437,13 @@ def _split(arguments: str) -> Iterator[str]:
 _UNUSED = FoundPass("unused", _unused, IrModule.without, _words)
 IR_PASSES: tuple[FoundPass[IrModule], ...] = (
     _UNUSED,
-    FoundPass("operations", _operations_that_can_go, IrModule.without, _words_of_all),
+    FoundPass(
+        "operations",
+        _operations_that_can_go,
+        IrModule.without,
+        # With all that goes with it.
+        lambda module, index: tuple(_words(module, n) for n in sorted(module.closure([index]))),
+    ),
     FoundPass("constants", _that_can_be_constant, _with_constants, _words),
     _by_another_value("operands"),
     _by_another_value("earlier values", is_earlier=True),

@@ -76,9 +76,14 @@ async def _with_options(
     bench: Workbench, cell: PlannedCell, row: Row
 ) -> tuple[CollapseEvidence | None, list[Evaluated]]:
     collapse = collapse_of(row)
-    if collapse is None or row.ptx_sha256 is None or _asks(bench, row.ptx_sha256):
+    if collapse is None or row.ptx_sha256 is None:
         return None, []
-    options = _one_of_each_kind(await asyncio.to_thread(options_of, cell.ptxas))
+    code = blank_opaque(bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace"))
+    if any(directive in code for directive in _ASKED):
+        return None, []
+    found = await asyncio.to_thread(options_of, cell.ptxas)
+    # One of each kind.
+    options = list({option.needs[0][0]: option for option in reversed(found)}.values())[::-1]
     results = await asyncio.gather(
         *(evaluate(bench, with_flags(cell, option.change)) for option in options)
     )
@@ -88,15 +93,6 @@ async def _with_options(
         if result.row.ptx_sha256 == row.ptx_sha256
     )
     return CollapseEvidence(collapse=collapse, options=lifts), list(results)
-
-
-def _asks(bench: Workbench, ptx: str) -> bool:
-    code = blank_opaque(bench.store.artifacts.get(ptx).decode(errors="replace"))
-    return any(directive in code for directive in _ASKED)
-
-
-def _one_of_each_kind(options: Sequence[PtxasOption]) -> list[PtxasOption]:
-    return list({option.needs[0][0]: option for option in reversed(options)}.values())[::-1]
 
 
 async def _pairs(

@@ -70,7 +70,7 @@ class MeasuredPtx(LaunchSource):
 
     def __post_init__(self) -> None:
         """Each trip takes all texts that were asked about by then."""
-        self._together = Together(trip=self._trip)
+        self._together = Together(trip=lambda texts: self._launched(self.bench, texts))
 
     @property
     def trips(self) -> int:
@@ -127,9 +127,6 @@ class MeasuredPtx(LaunchSource):
                 if each.origin not in (BUNDLED, TRITON)
             ],
         )
-
-    async def _trip(self, texts: Sequence[str]) -> list[tuple[Executed, ...]]:
-        return await self._launched(self.bench, texts)
 
     async def _launched(self, bench: Workbench, texts: Sequence[str]) -> list[tuple[Executed, ...]]:
         cells = []

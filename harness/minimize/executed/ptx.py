@@ -200,13 +200,10 @@ class EmulatedPtx:
         name = schedule_words(schedule)
         if values.get(name) == wanted.values.get(name):
             return None
-        return PredicateAnswer(Answer.OTHER, self._other_value(once))
-
-    def _other_value(self, once: UnstoredEmulation) -> str:
-        judgement = self._judge(once)
+        judgement, reason = self._judge(once), "another value comes out"
         if judgement.verdict in (*_FAULTS, RunVerdict.NOT_RUN):
-            return f"{judgement.verdict.value}: {judgement.reason}"
-        return "another value comes out"
+            reason = f"{judgement.verdict.value}: {judgement.reason}"
+        return PredicateAnswer(Answer.OTHER, reason)
 
     def _judge(self, once: UnstoredEmulation) -> Judgement:
         contents = {**once.contents, **self.launch.expected_bytes}

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from msgspec import structs
@@ -19,9 +20,10 @@ from gpu_emulator.ptx.text.document import parse
 from gpu_emulator.ptx.text.facts import retarget
 from harness.bisect.neighbours import known_targets
 from harness.bisect.search import Tally, runs_to_trust
-from harness.frontends.bench.assemble import script_words
+from harness.frontends.bench.assemble import run_predicate, script_words
 from harness.io.processes.hub import ResourceLimits
-from harness.io.toolchains.install import install_ptxas
+from harness.io.toolchains.install import available_ptxas, install_ptxas
+from harness.io.toolchains.installed import PTXAS, installed_versions
 from harness.minimize.ptx.reduce import (
     count_instructions,
     reduce_ptx,
@@ -46,7 +48,6 @@ from harness.minimize.reduction.interest import (
     VersionReactions,
     ask_installed,
     hold_in_place,
-    ptxas_versions,
     try_on,
     walk_the_index,
 )
@@ -199,7 +200,12 @@ class _Script:
         return self.oracle.is_possible(text)
 
     async def ask(self, text: str) -> PredicateAnswer:
-        if await self.oracle.satisfies(text, self.words, name="min.ptx"):
+        oracle = self.oracle
+        async with oracle.slots:
+            process = await run_predicate(
+                oracle.hub, text, name="min.ptx", words=self.words, limits=oracle.limits
+            )
+        if process.ok:
             return PredicateAnswer(Answer.SAME, "still interesting")
         return PredicateAnswer(Answer.OTHER, "the script says no")
 
@@ -228,7 +234,13 @@ async def _interest(
     held_by = HeldBy(
         oracle=oracle,
         tool=ptxas,
-        versions=ptxas_versions(),
+        versions=AvailableVersions(
+            name="ptxas",
+            installed=[install_ptxas(version) for version in installed_versions(PTXAS)],
+            available=lambda: [version for version, _ in available_ptxas()],
+            install=install_ptxas,
+            steps=8,
+        ),
         targets=[near for near in known_targets(own) if near.capability != own.capability],
         for_target=oracle.for_target,
     )
@@ -378,16 +390,16 @@ async def _look_longer(
 async def _ablate(work: Work[Assembler], *, is_defined: bool) -> tuple[tuple[Ablation, ...], int]:
     """Take each instruction away alone, and see; and how many were not tried."""
     work.watch.stage("taking each instruction away alone")
-    deletions = single_deletions(work.best)
-    if work.ending is not Ending.FINISHED and len(deletions) > _MAX_ABLATED_UNFINISHED:
+    count = count_instructions(work.best)
+    if work.ending is not Ending.FINISHED and count > _MAX_ABLATED_UNFINISHED:
         return (), 0
     most = _undefined_count(work.best) if is_defined else None
     tasks = [
         asyncio.ensure_future(_without(work.interest, instruction, text, most))
-        for instruction, text in deletions[:_MAX_ABLATED]
+        for instruction, text in islice(single_deletions(work.best), _MAX_ABLATED)
     ]
     try:
-        return tuple(await asyncio.gather(*tasks)), max(0, len(deletions) - _MAX_ABLATED)
+        return tuple(await asyncio.gather(*tasks)), max(0, count - _MAX_ABLATED)
     finally:
         for task in tasks:
             task.cancel()

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import overload
 
 from gpu_emulator.ptx.text.document import (
     Document,
@@ -596,10 +595,6 @@ async def reduce_ptx(
     return await (_reduce_defined(work) if defined else _reduce(work))
 
 
-def _as_it_is(document: Document) -> Document:
-    return document
-
-
 @dataclass(kw_only=True)
 class _Work:
     """The arguments of `reduce_ptx`; while `is_ahead`, no better document is reported."""
@@ -610,7 +605,9 @@ class _Work:
     watch: Callable[[ReductionProgress[str]], None]
     is_ahead: bool = False
 
-    def reducer(self, complete: Callable[[Document], Document], spent: int) -> Reducer[Document]:
+    def reducer(
+        self, complete: Callable[[Document], Document] = lambda document: document, spent: int = 0
+    ) -> Reducer[Document]:
         """A reducer that tests what `complete` makes of a document, after so many tests."""
 
         def hear(progress: ReductionProgress[Document]) -> None:
@@ -634,7 +631,7 @@ class _Work:
 async def _reduce(
     work: _Work, *, allowed: Counter[str] | None = None, named: frozenset[str] | None = None
 ) -> Reduction[str]:
-    reducer = work.reducer(_as_it_is, 0)
+    reducer = work.reducer()
     kinds = ballasts(tidied(work.document))
     is_minimal = await _Strategy(reducer, kinds, allowed=allowed, named=named).run()
     return _result(reducer, reducer.best, is_minimal=is_minimal)
@@ -647,7 +644,7 @@ async def _reduce_defined(work: _Work) -> Reduction[str]:
     """
     kinds, allowed = ballasts(tidied(work.document)), undefined_registers(work.document)
     work.is_ahead = True
-    reducer = work.reducer(_as_it_is, 0)
+    reducer = work.reducer()
     named = undeclared(work.document) | _SPECIAL
     await _Strategy(reducer, kinds, named=named).run()
     is_defined = await define(reducer, allowed=allowed)
@@ -741,29 +738,11 @@ def _size(document: Document) -> int:
     return _PER_INSTRUCTION * len(document.instructions) + length
 
 
-class _Deletions(Sequence[tuple[str, str]]):
-    """Made when they are asked for: together they are as long as the text times its length."""
-
-    def __init__(self, text: str) -> None:
-        self._document = parse(text)
-
-    def __len__(self) -> int:
-        return len(self._document.instructions)
-
-    @overload
-    def __getitem__(self, index: int) -> tuple[str, str]: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[tuple[str, str]]: ...
-    def __getitem__(self, index: int | slice) -> tuple[str, str] | list[tuple[str, str]]:
-        if isinstance(index, slice):
-            return [self[number] for number in range(len(self))[index]]
-        place, _ = self._document.instructions[index]
-        return self._document.statements[place].text, str(self._document.without([place]))
-
-
-def single_deletions(text: str) -> Sequence[tuple[str, str]]:
+def single_deletions(text: str) -> Iterator[tuple[str, str]]:
     """Each instruction as it is written, and the text without it."""
-    return _Deletions(text)
+    document = parse(text)
+    for place, _ in document.instructions:
+        yield document.statements[place].text, str(document.without([place]))
 
 
 def count_instructions(text: str) -> int:

@@ -170,7 +170,7 @@ class PythonFile:
                 bits += 1
         launch = self.launch
         given = [*launch.constants.values(), *launch.options.values()]
-        bits += sum(_bits(text) for text in given)
+        bits += sum(int(text).bit_length() for text in given if text.lstrip("-").isdigit())
         entries = len(launch.signature) + len(launch.attributes) + len(launch.options)
         return 8 * len(self.nodes) + bits + 8 * entries + 4 * len(launch.constants)
 
@@ -385,8 +385,3 @@ def _settle(node: ast.AST, field: str) -> None:
         return
     real = [each for each in body if not isinstance(each, ast.Pass)]
     setattr(node, field, real or ([ast.Pass()] if field == "body" else []))
-
-
-def _bits(text: str) -> int:
-    value = ast.literal_eval(text) if text.lstrip("-").isdigit() else 0
-    return int(value).bit_length()

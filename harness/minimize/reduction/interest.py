@@ -16,7 +16,7 @@ from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.cells.evaluate import cell_evidence, ptxas_flags
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
 from harness.frontends.base import PlannedCell
-from harness.frontends.bench.assemble import Inspection, run_predicate
+from harness.frontends.bench.assemble import Inspection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
@@ -24,8 +24,6 @@ from harness.frontends.source_form import Lowered
 from harness.io.files.locations import offline
 from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.hub import Hub, ResourceLimits
-from harness.io.toolchains.install import available_ptxas, install_ptxas
-from harness.io.toolchains.installed import PTXAS, installed_versions
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import template
 from harness.minimize.reduction.fingerprint import (
@@ -251,21 +249,6 @@ class VersionReactions(Generic[T]):
             version: fingerprint.answer(self.reactions[version])
             for version in sorted(self.reactions, key=Version)
         }
-
-
-def ptxas_versions() -> AvailableVersions[Assembler]:
-    """Every ptxas.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
-    return AvailableVersions(
-        name="ptxas",
-        installed=[install_ptxas(version) for version in installed_versions(PTXAS)],
-        available=lambda: [version for version, _ in available_ptxas()],
-        install=install_ptxas,
-        steps=8,
-    )
 
 
 def assembler_versions(back: BackEnd) -> AvailableVersions[Assembler]:
@@ -522,12 +505,6 @@ class PtxOracle(Oracle[Assembler]):
         there.question = replace(self.question, target=target, flags=flags)
         there.retargets = True
         return there
-
-    async def satisfies(self, text: str, words: tuple[str, ...], *, name: str) -> bool:
-        """Whether the user's predicate, which is shown a file of this name, ends with 0."""
-        async with self.slots:
-            end = await run_predicate(self.hub, text, name=name, words=words, limits=self.limits)
-        return end.ok
 
 
 def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:

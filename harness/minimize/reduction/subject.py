@@ -54,10 +54,6 @@ class SubjectSearch:
     any_will_do: bool = False
     at_ptxas: bool = False
 
-    def is_met(self, row: Row) -> bool:
-        """Whether this row is what is looked for."""
-        return self._counts(row) and (self.any_will_do or self.shows(row))
-
     def shows(self, row: Row) -> bool:
         """Whether it fails, or meets the condition, at whatever stage."""
         if self.condition is not None:
@@ -67,9 +63,10 @@ class SubjectSearch:
     def is_sick(self, row: Row) -> bool:
         """Whether it is what is left to look at where nothing fails."""
         is_sick = row.verdict is VerdictKind.SICK
-        return self.condition is None and is_sick and self._counts(row)
+        return self.condition is None and is_sick and self.counts(row)
 
-    def _counts(self, row: Row) -> bool:
+    def counts(self, row: Row) -> bool:
+        """Whether it went wrong where that matters."""
         return not self.at_ptxas or (row.ptx_sha256 is not None and not is_before_ptxas(row))
 
 
@@ -102,7 +99,7 @@ async def find_subject(
             rows.append(row)
             if len(cells) > 1:
                 tell(f"{label}: {row.verdict}: {row.reason[:100]}")
-            if search.is_met(row):
+            if search.counts(row) and (search.any_will_do or search.shows(row)):
                 return _chosen(bench, selection, cells, rows, len(rows) - 1, search.condition)
     sick = next((index for index, row in enumerate(rows) if search.is_sick(row)), None)
     if sick is None:

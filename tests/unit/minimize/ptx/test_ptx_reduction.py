@@ -259,7 +259,7 @@ def test_a_real_file_that_needs_nothing_is_reduced_to_nothing(path) -> None:  # 
 
 
 def test_single_deletions_leave_all_but_one() -> None:
-    deletions = single_deletions(MODULE)
+    deletions = list(single_deletions(MODULE))
     assert len(deletions) == count_instructions(MODULE) == 18
     assert all(count_instructions(text) == 17 for _, text in deletions)
     assert ("@again bra inner;", MODULE.replace("\n\t@again bra inner;", "")) in deletions
