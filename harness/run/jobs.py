@@ -50,15 +50,6 @@ class Passed:
     pointer: Pointer | None = None
     tensor_map: TensorMapArgument | None = None
 
-    @classmethod
-    def of(cls, argument: Argument) -> Passed:
-        """An argument of the emulator's."""
-        if isinstance(argument, Scalar):
-            return cls(scalar=argument.raw)
-        if isinstance(argument, Pointer):
-            return cls(pointer=argument)
-        return cls(tensor_map=argument) if isinstance(argument, TensorMapArgument) else cls()
-
     @property
     def argument(self) -> Argument:
         """As the emulator takes it."""

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
-from gpu_emulator.values import Argument as Given
-from gpu_emulator.values import Budget, Null, Pointer, Scalar, TensorMap, TensorMapArgument
+from gpu_emulator.values import Budget, Pointer, TensorMap, TensorMapArgument
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.judging.judge import CellEvidence, judge_fit
@@ -168,19 +167,12 @@ class BindingError(ValueError):
     """Arguments and parameters do not fit; the message is a sentence for the user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """The arguments in the order of the parameters; `scratch` are sizes of more buffers.
+def bind(
+    variant: LaunchVariant, metadata: Mapping[str, object], entry: Entry
+) -> tuple[tuple[Passed, ...], tuple[int, ...]]:
+    """The arguments of a launch for an entry that Triton lowered for it; and sizes of more buffers.
 
-    A scratch buffer's number follows those of the variant's buffers.
-    """
-
-    arguments: tuple[Given, ...]
-    scratch: tuple[int, ...]
-
-
-def bind(variant: LaunchVariant, metadata: Mapping[str, object], entry: Entry) -> Bound:
-    """Pass the arguments of a launch to an entry that Triton lowered for it.
+    These are of scratch memory: their numbers follow those of the variant's buffers.
 
     `metadata` is that of the lowering, with Triton's `signature` (pairs of name and type) and
     `constants` (names of parameters that 3.2 leaves out).
@@ -191,17 +183,17 @@ def bind(variant: LaunchVariant, metadata: Mapping[str, object], entry: Entry) -
     signature, constants = metadata.get("signature"), metadata.get("constants")
     if not isinstance(signature, Sequence) or not isinstance(constants, Sequence):
         raise BindingError("Triton does not say which arguments this kernel takes")
-    arguments = {argument.name: argument for argument in variant.arguments}
+    by_name = {argument.name: argument for argument in variant.arguments}
     maps = metadata.get("tensordesc_meta")
     binder = _Binder(entry=entry, maps=list(maps) if isinstance(maps, Sequence) else [])
     for name, kind in signature:
         if name in constants:
             continue
-        if name not in arguments:
+        if name not in by_name:
             raise BindingError(f"the launch has no argument {name!r}")
-        binder.take(arguments[name], kind)
+        binder.take(by_name[name], kind)
     scratch = binder.scratch(variant, metadata)
-    return Bound(arguments=tuple(binder.given), scratch=scratch)
+    return tuple(binder.arguments), scratch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -213,9 +205,9 @@ class _Binder:
 
     entry: Entry
     maps: list[object]
-    given: list[Given] = field(default_factory=list)
+    arguments: list[Passed] = field(default_factory=list)
 
-    def _pass(self, name: str, size: int, given: Given) -> None:
+    def _pass(self, name: str, size: int, argument: Passed) -> None:
         """The next parameter gets this; it has to be of this size."""
         parameter = self._next()
         if parameter is None:
@@ -228,10 +220,10 @@ class _Binder:
                 f"{name} is {size} bytes, and the parameter `{parameter.words}` of "
                 f"{self.entry.name} is {parameter.size}"
             )
-        self.given.append(given)
+        self.arguments.append(argument)
 
     def _next(self) -> EntryParameter | None:
-        place = len(self.given)
+        place = len(self.arguments)
         return self.entry.parameters[place] if place < len(self.entry.parameters) else None
 
     def take(self, argument: Argument, kind: Signature) -> None:
@@ -249,7 +241,7 @@ class _Binder:
             self._pass(argument.name, _POINTER_BYTES, _address(argument))
         elif text != "constexpr":
             raw = _scalar(argument, text)
-            self._pass(argument.name, len(raw), Scalar(raw=raw))
+            self._pass(argument.name, len(raw), Passed(scalar=raw))
 
     def _take_descriptor(self, argument: Argument) -> None:
         if argument.kind is not ArgumentKind.DESCRIPTOR:
@@ -259,10 +251,9 @@ class _Binder:
         meta = self.maps.pop(0) if self.maps else None
         if isinstance(meta, Mapping):
             tensor_map = TensorMapArgument(tensor_map=_tensor_map(argument, meta))
-            self._pass(argument.name, _MAP_BYTES, tensor_map)
+            self._pass(argument.name, _MAP_BYTES, Passed(tensor_map=tensor_map))
         else:
-            base = Pointer(allocation=argument.buffer, offset=argument.offset)
-            self._pass(argument.name, _POINTER_BYTES, base)
+            self._pass(argument.name, _POINTER_BYTES, _base(argument))
             self._integers(argument.name, (*argument.shape, *argument.strides), 8)
             for flag in (argument.nan_padding, argument.round_to_tf32):
                 parameter = self._next()
@@ -273,11 +264,11 @@ class _Binder:
 
     def _integers(self, name: str, values: Sequence[int], size: int) -> None:
         for value in values:
-            self._pass(name, size, Scalar(raw=pack_integer(value, size)))
+            self._pass(name, size, Passed(scalar=pack_integer(value, size)))
 
     def scratch(self, variant: LaunchVariant, metadata: Mapping[str, object]) -> tuple[int, ...]:
         """Pass pointers to scratch memory to the parameters that are left; sizes of its buffers."""
-        rest = self.entry.parameters[len(self.given) :]
+        rest = self.entry.parameters[len(self.arguments) :]
         if len(rest) > len(_SCRATCH) or any(each.size != _POINTER_BYTES for each in rest):
             words = ", ".join(f"`{parameter.words}`" for parameter in rest)
             raise BindingError(f"the launch gives nothing for {words} of {self.entry.name}")
@@ -286,9 +277,10 @@ class _Binder:
             size = metadata.get(f"{name}_size") or 0
             assert isinstance(size, int)
             if not size:
-                self.given.append(Null())
+                self.arguments.append(Passed())
                 continue
-            self.given.append(Pointer(allocation=len(variant.buffers) + len(sizes)))
+            pointer = Pointer(allocation=len(variant.buffers) + len(sizes))
+            self.arguments.append(Passed(pointer=pointer))
             sizes.append(size * math.prod(variant.grid) * cluster_of(metadata)[0])
         return tuple(sizes)
 
@@ -306,12 +298,16 @@ def cluster_of(metadata: Mapping[str, object]) -> tuple[int, int, int]:
     return (count if isinstance(count, int) else 1), 1, 1
 
 
-def _address(argument: Argument) -> Given:
+def _address(argument: Argument) -> Passed:
     if argument.kind is ArgumentKind.NONE:
-        return Null()
+        return Passed()
     if argument.kind is not ArgumentKind.TENSOR:
         raise BindingError(f"{argument.name} is a pointer to the kernel, and no tensor here")
-    return Pointer(allocation=argument.buffer, offset=argument.offset)
+    return _base(argument)
+
+
+def _base(argument: Argument) -> Passed:
+    return Passed(pointer=Pointer(allocation=argument.buffer, offset=argument.offset))
 
 
 def _scalar(argument: Argument, kind: str) -> bytes:
@@ -440,7 +436,7 @@ def launch_of_text(
     name = metadata.get("name")
     try:
         entry = read_entry(text, name if isinstance(name, str) else None)
-        bound = bind(variant, metadata, entry)
+        arguments, scratch = bind(variant, metadata, entry)
     except (EntryError, BindingError) as error:
         raise NotRunError(f"arguments and PTX do not fit: {error}") from error
     x, y, z = (*variant.grid, 1, 1, 1)[:3]
@@ -463,7 +459,7 @@ def launch_of_text(
     ]
     buffers += [
         JobBuffer(name=f"scratch memory {number}", size=size)
-        for number, size in enumerate(bound.scratch, start=1)
+        for number, size in enumerate(scratch, start=1)
     ]
     emulation = Emulation(
         ptx="",
@@ -473,7 +469,7 @@ def launch_of_text(
         cluster=cluster,
         dynamic_shared=_integer(metadata.get("shared")),
         buffers=tuple(buffers),
-        arguments=tuple(map(Passed.of, bound.arguments)),
+        arguments=arguments,
         trials=tuple(trials),
         budget=budget or Budget(),
     )

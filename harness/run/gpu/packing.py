@@ -6,6 +6,7 @@ import base64
 import binascii
 import ctypes
 import hashlib
+import itertools
 import json
 import re
 import shlex
@@ -116,21 +117,8 @@ def inspect_pack(path: Path) -> Inspected:
     except PackError as error:
         raise UsageError(str(error)) from error
     is_ours = code == runner_files()
-    lines = [
-        f"{path}: pack {pack.sha256[:12]}, {len(pack.cases)} cubins, {pack.repeats} runs each",
-        f"limit: {pack.limit:g} s for one run",
-        f"program: {_OURS if is_ours else _FOREIGN}",
-    ]
-    for number, launch in enumerate(pack.launches):
-        shapes = {name: "x".join(map(str, launch[name])) for name in ("grid", "block")}
-        shape = ", ".join(f"{name} {words}" for name, words in shapes.items())
-        sizes = [f"{buffer.get('name')} {buffer['size']} B" for buffer in launch["buffers"]]
-        lines.append(f"launch {number}: {shape}, shared {launch['shared']} B; {', '.join(sizes)}")
-        lines += [
-            f"  {case['cubin'][:12]} {case['entry']}  {case['name']}"
-            for case in pack.cases
-            if case["launch"] == number
-        ]
+    first, *lines = pack.words
+    lines = [f"{path}: {first}", f"program: {_OURS if is_ours else _FOREIGN}", *lines]
     document = {
         "pack": pack.sha256,
         "is_ours": is_ours,
@@ -158,7 +146,9 @@ class AnswersError(ValueError):
     """The lines are not results of this pack; the message says which line, and why."""
 
 
-class _Head(msgspec.Struct, frozen=True):
+class ResultsHead(msgspec.Struct, frozen=True):
+    """The first line: its version, the sha256 of the pack's manifest, how many cases that has."""
+
     results: int
     pack: str
     cases: int
@@ -212,44 +202,37 @@ def read_answers(
     Raises:
         AnswersError: they are not of this pack, or not as a runner writes them.
     """
-    reader: _Reader | None = None
-    for number, line in enumerate(lines, start=1):
-        if not line.endswith(b"\n"):
-            break
+    whole = itertools.takewhile(lambda line: line.endswith(b"\n"), lines)
+    first = next(whole, None)
+    if first is None:
+        raise AnswersError("no results: the first line must say which pack and GPU they are of")
+    head, cases = read_head(first), len(trip.carried)
+    if head.pack != pack:
+        raise AnswersError("line 1: the results are of another pack")
+    if head.cases != cases:
+        raise AnswersError(f"line 1: {head.cases} cases; the pack has {cases}")
+    reader = _Reader(trip=trip, sizes=sizes, answers=Answers(gpu=head.gpu))
+    for number, line in enumerate(whole, start=2):
         try:
-            if reader is None:
-                reader = _Reader(trip=trip, sizes=sizes, answers=_begun(line, trip, pack))
-            else:
-                reader.take(line)
+            reader.take(line)
         except (AnswersError, msgspec.MsgspecError, binascii.Error, zlib.error) as error:
             raise AnswersError(f"line {number}: {error}") from error
-    if reader is None:
-        raise AnswersError("no results: the first line must say which pack and GPU they are of")
     return reader.answers
 
 
-def _begun(line: bytes, trip: Trip, pack: str) -> Answers:
-    if head_of(line) != pack:
-        raise AnswersError("the results are of another pack")
-    head = msgspec.json.decode(line, type=_Head)
-    if head.cases != len(trip.carried):
-        raise AnswersError(f"{head.cases} cases; the pack has {len(trip.carried)}")
-    return Answers(gpu=head.gpu)
-
-
-def head_of(line: bytes) -> str:
-    """The pack that results are of, by their first line.
+def read_head(line: bytes) -> ResultsHead:
+    """The first line of results: which pack and GPU they are of.
 
     Raises:
         AnswersError: it is not such a line.
     """
     try:
-        head = msgspec.json.decode(line, type=_Head)
+        head = msgspec.json.decode(line, type=ResultsHead)
     except msgspec.MsgspecError as error:
         raise AnswersError(f"line 1: {error}") from error
     if head.results != _VERSION:
         raise AnswersError(f"line 1: results of version {head.results}; this reads {_VERSION}")
-    return head.pack
+    return head
 
 
 @dataclass(slots=True, kw_only=True)
@@ -441,7 +424,7 @@ def head_of_file(path: Path) -> str:
         UsageError: the file cannot be read, or begins otherwise.
     """
     try:
-        return head_of(next(_lines(path), b""))
+        return read_head(next(_lines(path), b"")).pack
     except AnswersError as error:
         raise UsageError(f"{path}: not the results of a pack: {error}") from error
 

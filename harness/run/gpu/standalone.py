@@ -18,17 +18,10 @@ from harness.tables.templates import render_template
 
 PROGRAM = "repro.py"
 
-# Of numpy's kinds; what `struct` does not know is compared by its bits.
-_FORMS = {
-    **{
-        (kind, size): letter
-        for kind in "uib"
-        for size, letter in ((1, "B"), (2, "H"), (4, "I"), (8, "Q"))
-    },
-    **{("i", size): letter for size, letter in ((1, "b"), (2, "h"), (4, "i"), (8, "q"))},
-    **{("f", size): letter for size, letter in ((2, "e"), (4, "f"), (8, "d"))},
-}
+# The letters of `struct` by numpy's kinds; what it does not know is compared by its bits.
 _BITS = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_SIGNED = {size: letter.lower() for size, letter in _BITS.items()}
+_FORMS = {"u": _BITS, "b": _BITS, "i": _SIGNED, "f": {2: "e", 4: "f", 8: "d"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +48,15 @@ def standalone_program(
     the ptxas.
     """
     emulation = launch.emulation
-    if any(each.tensor_map for each in emulation.arguments) or emulation.cluster != (1, 1, 1):
-        return None
-    if '"""' in ptx or any(each.size > _LARGEST for each in emulation.buffers):
+    has_maps = any(argument.tensor_map for argument in emulation.arguments)
+    is_large = any(buffer.size > _LARGEST for buffer in emulation.buffers)
+    if has_maps or is_large or emulation.cluster != (1, 1, 1) or '"""' in ptx:
         return None
     arguments: list[bytes | tuple[int, ...]] = []
-    for each in emulation.arguments:
-        if each.scalar is not None:
-            arguments.append(each.scalar)
-        else:
-            pointer = each.pointer
-            arguments.append((pointer.allocation, pointer.offset) if pointer else ())
+    for argument in emulation.arguments:
+        pointer = argument.pointer
+        address = (pointer.allocation, pointer.offset) if pointer else ()
+        arguments.append(address if argument.scalar is None else argument.scalar)
     outputs = {
         tensor.buffer: (tensor.name, tensor.buffer, *_form(tensor.dtype, expected.allowed))
         for tensor in launch.tensors
@@ -83,10 +74,10 @@ def standalone_program(
         ptx=ptx,
         buffers=[
             {
-                "before": _packed(contents[each.file] if each.file else bytes(each.size)),
+                "before": _packed(contents[buffer.file] if buffer.file else bytes(buffer.size)),
                 "after": _packed(after),
             }
-            for each, after in zip(emulation.buffers, expected.buffers, strict=True)
+            for buffer, after in zip(emulation.buffers, expected.buffers, strict=True)
         ],
         outputs=list(outputs.values()),
     )
@@ -98,7 +89,7 @@ _LARGEST = 1 << 20
 
 def _form(dtype: str, allowed: float) -> tuple[str, float]:
     kind = ELEMENTS[dtype]
-    form = _FORMS.get((kind.kind, kind.itemsize))
+    form = _FORMS.get(kind.kind, {}).get(kind.itemsize)
     if form is None or (allowed == 0 and kind.kind == "f"):
         # To the bit.
         return f"<{form or _BITS.get(kind.itemsize, 'B')}", 0.0

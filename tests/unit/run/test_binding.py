@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -59,6 +60,14 @@ def entry(*types: str) -> Any:
     return read_entry(f".entry k({', '.join(words)}) {{ ret; }}")
 
 
+def bound(*launch: Any) -> SimpleNamespace:
+    """What the entry is passed, as the emulator takes it."""
+    arguments, scratch = bind(*launch)
+    return SimpleNamespace(
+        arguments=tuple(passed.argument for passed in arguments), scratch=scratch
+    )
+
+
 def signature(**types: object) -> dict[str, object]:
     return {"signature": list(types.items()), "constants": []}
 
@@ -77,21 +86,21 @@ def test_constexprs_are_left_out_and_scratch_pointers_follow() -> None:
     )
     # Triton 3.2, 3.3, 3.5.
     for scratch in range(3):
-        found = bind(given, types, entry("u64", "u32", "f32", *["u64"] * scratch))
+        found = bound(given, types, entry("u64", "u32", "f32", *["u64"] * scratch))
         assert found.arguments == (*expected, *[Null()] * scratch)
         assert found.scratch == ()
 
 
 def test_triton_3_2_names_constants_apart_from_the_signature() -> None:
     types = signature(x="*fp32", n="i32", bias="*i8") | {"constants": ["n", "bias"]}
-    assert bind(variant(X, N, BIAS), types, entry("u64")).arguments == (
+    assert bound(variant(X, N, BIAS), types, entry("u64")).arguments == (
         Pointer(allocation=1, offset=32),
     )
 
 
 def test_scratch_memory_has_room_for_every_program() -> None:
     types = signature(x="*fp32") | {"global_scratch_size": 100, "num_ctas": 2}
-    found = bind(variant(X), types, entry("u64", "u64", "u64"))
+    found = bound(variant(X), types, entry("u64", "u64", "u64"))
     assert found.scratch == (100 * 6 * 2,)
     assert found.arguments[1:] == (Pointer(allocation=2), Null())
 
@@ -103,7 +112,7 @@ def test_scratch_memory_has_room_for_every_program() -> None:
 def test_integers_of_every_width(kind: str, value: int, size: int) -> None:
     argument = replace(N, value=str(value))
     ptx = {1: "u8", 2: "u16", 4: "u32", 8: "u64"}[size]
-    found = bind(variant(argument), signature(n=kind), entry(ptx))
+    found = bound(variant(argument), signature(n=kind), entry(ptx))
     assert found.arguments == (integer(value, size),)
 
 
@@ -117,13 +126,13 @@ def test_integers_of_every_width(kind: str, value: int, size: int) -> None:
     ],
 )
 def test_floats_of_every_width(kind: str, ptx: str, raw: bytes) -> None:
-    found = bind(variant(SCALE), signature(scale=kind), entry(ptx))
+    found = bound(variant(SCALE), signature(scale=kind), entry(ptx))
     assert found.arguments == (Scalar(raw=raw),)
 
 
 def test_a_tuple_is_passed_item_by_item() -> None:
     both = Argument(name="t", kind=ArgumentKind.TUPLE, items=(X, N, BLOCK))
-    found = bind(variant(both), signature(t=["*fp32", "i32", "constexpr"]), entry("u64", "u32"))
+    found = bound(variant(both), signature(t=["*fp32", "i32", "constexpr"]), entry("u64", "u32"))
     assert found.arguments == (Pointer(allocation=1, offset=32), integer(-2, 4))
 
 
@@ -131,7 +140,7 @@ def test_a_tuple_is_passed_item_by_item() -> None:
 def test_a_descriptor_in_pieces(flags: int) -> None:
     """Triton 3.4 passes no flags, 3.5 NaN padding, 3.7 rounding to TF32, too."""
     ptx = entry("u64", *["u64"] * 4, *["u8"] * flags, "u32", "u32", "u64", "u64")
-    found = bind(variant(DESCRIPTOR), signature(d="tensordesc<bf16[2, 16]>"), ptx)
+    found = bound(variant(DESCRIPTOR), signature(d="tensordesc<bf16[2, 16]>"), ptx)
     wide = [integer(each, 8) for each in (6, 48, 64, 1)]
     narrow = [integer(6, 4), integer(48, 4), integer(64, 8), integer(1, 8)]
     said = [integer(1, 1), integer(0, 1)][:flags]
@@ -147,7 +156,7 @@ def test_a_descriptor_as_a_tensor_map() -> None:
         "fp4_padded": False,
     }
     types = signature(d="tensordesc<bf16[2, 16]>") | {"tensordesc_meta": [meta]}
-    found = bind(variant(DESCRIPTOR), types, entry("map", "u32", "u32", "u64", "u64"))
+    found = bound(variant(DESCRIPTOR), types, entry("map", "u32", "u32", "u64", "u64"))
     first = found.arguments[0]
     assert isinstance(first, TensorMapArgument)
     tensor_map = first.tensor_map

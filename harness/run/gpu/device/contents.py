@@ -75,28 +75,28 @@ class Contents:
             raise PackError(f"{self.path}: `samples` is not a number of runs")
         last = len(self.cases) - 1
         if not isinstance(timings, list) or not all(
-            isinstance(group, list) and group and all(_is_size(each, last) for each in group)
+            isinstance(group, list) and group and all(_is_size(case, last) for case in group)
             for group in timings
         ):
             raise PackError(f"{self.path}: `timings` are not lists of cases")
         return samples, timings
 
     def _listed(self, manifest: dict[str, Any], name: str, check: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a function
-        found = manifest.get(name)
-        if not isinstance(found, list) or len(found) > _MOST:
+        entries = manifest.get(name)
+        if not isinstance(entries, list) or len(entries) > _MOST:
             raise PackError(f"{self.path}: `{name}` is not a list")
-        for number, each in enumerate(found):
-            problem = check(each) if isinstance(each, dict) else "it is not an object"
+        for number, entry in enumerate(entries):
+            problem = check(entry) if isinstance(entry, dict) else "it is not an object"
             if problem:
                 raise PackError(f"{self.path}: {name}[{number}]: {problem}")
-        return found
+        return entries
 
     def _check_launch(self, launch: dict[str, Any]) -> str | None:
         for name in ("grid", "block", "cluster"):
             sizes = launch.get(name)
             if not isinstance(sizes, list) or len(sizes) != 3:
                 return f"`{name}` is not three sizes"
-            if not all(_is_size(each, (1 << 31) - 1) and each for each in sizes):
+            if not all(_is_size(size, (1 << 31) - 1) and size for size in sizes):
                 return f"`{name}` is not three sizes"
         if not _is_size(launch.get("shared"), 1 << 24):
             return "`shared` is not a size"
@@ -144,6 +144,29 @@ class Contents:
             raise PackError(f"{self.path}: {blob_name(sha256)} is not what its name says")
         return data
 
+    @property
+    def words(self) -> list[str]:
+        """What it holds, line by line."""
+        lines = [
+            f"pack {self.sha256[:12]}, {len(self.cases)} cubins, {self.repeats} runs each",
+            f"limit: {self.limit:g} s for one run",
+        ]
+        if self.sanitize:
+            lines.append("each case under the four tools of compute-sanitizer, where that is there")
+        timed = f"timed in turns, {self.samples} runs each: cases"
+        lines += [f"{timed} {group}" for group in self.timings]
+        for number, launch in enumerate(self.launches):
+            shapes = [f"{name} {launch[name]}" for name in ("grid", "block", "cluster")]
+            sizes = [f"{buffer.get('name')} {buffer['size']} B" for buffer in launch["buffers"]]
+            words = ", ".join([*shapes, f"shared {launch['shared']} B"])
+            lines.append(f"launch {number}: {words}; {', '.join(sizes)}")
+            lines += [
+                f"  {case['cubin'][:12]} {case['entry']}  {case['name']}"
+                for case in self.cases
+                if case["launch"] == number
+            ]
+        return lines
+
     def members(self) -> dict[str, bytes]:
         """Everything in the archive that is code: names and bytes."""
         names = [name for name in self._archive.namelist() if name.endswith(".py")]
@@ -156,8 +179,8 @@ def _wrong_argument(argument: object, buffers: list[dict[str, Any]]) -> str | No
         return "an argument is not an object"
     pointer = argument.get("pointer")
     if "map" in argument:
-        wanted = argument["map"]
-        pointer = wanted.get("pointer") if isinstance(wanted, dict) else 0
+        tensor_map = argument["map"]
+        pointer = tensor_map.get("pointer") if isinstance(tensor_map, dict) else 0
     if pointer is not None:
         if not isinstance(pointer, list) or len(pointer) != 2:
             return "a pointer is a buffer and an offset"

@@ -135,8 +135,8 @@ class GpuDriver:
         name, words = ctypes.c_char_p(), ctypes.c_char_p()
         self._cuda.cuGetErrorName(status, ctypes.byref(name))
         self._cuda.cuGetErrorString(status, ctypes.byref(words))
-        said = [(text.value or b"").decode(errors="replace") for text in (name, words)]
-        raise kind(call, status, said[0], f"{said[1]}{more}"[:_WORDS])
+        texts = [(text.value or b"").decode(errors="replace") for text in (name, words)]
+        raise kind(call, status, texts[0], f"{texts[1]}{more}"[:_WORDS])
 
     def load(self, cubin: bytes) -> ctypes.c_void_p:
         """A module from a cubin.
@@ -150,8 +150,8 @@ class GpuDriver:
         module = ctypes.c_void_p()
         status = self._cuda.cuModuleLoadDataEx(ctypes.byref(module), cubin, 2, options, values)
         if status != _SUCCESS:
-            said = log.value.decode(errors="replace").strip()
-            self._fail(RefusedError, "cuModuleLoadDataEx", status, f"; {said}" if said else "")
+            words = log.value.decode(errors="replace").strip()
+            self._fail(RefusedError, "cuModuleLoadDataEx", status, f"; {words}" if words else "")
         return module
 
     def unload(self, module: ctypes.c_void_p) -> None:
@@ -166,12 +166,12 @@ class GpuDriver:
 
     def needs(self, function: ctypes.c_void_p) -> dict[str, int]:
         """What the driver says of an entry: registers, local and shared memory, threads."""
-        found = {}
+        needs = {}
         for word, number in _FUNCTION.items():
             value = ctypes.c_int()
             self.check("cuFuncGetAttribute", ctypes.byref(value), number, function)
-            found[word] = value.value
-        return found
+            needs[word] = value.value
+        return needs
 
     def allocate(self, size: int) -> int:
         """The address of so many bytes of the GPU's memory."""
@@ -241,26 +241,26 @@ class GpuDriver:
             RefusedError: the driver does not start it.
             FaultError: it was started, and failed.
         """
-        start, end = events
+        start, stop = events
         self.launch(
             function,
             shape,
             shared,
             arguments,
             before=lambda: self.check("cuEventRecord", start, None),
-            behind=lambda: self.check("cuEventRecord", end, None),
+            behind=lambda: self.check("cuEventRecord", stop, None),
         )
         milliseconds = ctypes.c_float()
-        self.check("cuEventElapsedTime", ctypes.byref(milliseconds), start, end)
+        self.check("cuEventElapsedTime", ctypes.byref(milliseconds), start, stop)
         return milliseconds.value
 
-    def tensor_map(self, address: int, wanted: dict[str, object]) -> bytes:
-        """The 128 bytes of `cuTensorMapEncodeTiled`; `wanted` is a map as a pack describes it."""
+    def tensor_map(self, address: int, description: dict[str, object]) -> bytes:
+        """The 128 bytes of `cuTensorMapEncodeTiled`; `description` is that of a pack."""
 
         def numbers(name: str) -> list[int]:
-            found = wanted.get(name)
-            assert isinstance(found, list)
-            return [int(each) for each in found]
+            values = description.get(name)
+            assert isinstance(values, list)
+            return [int(value) for value in values]
 
         sizes, strides, box = numbers("sizes"), numbers("strides"), numbers("box")
         steps, rank = numbers("element_strides"), len(sizes)
@@ -269,17 +269,17 @@ class GpuDriver:
         self.check(
             "cuTensorMapEncodeTiled",
             ctypes.c_void_p(start),
-            _ELEMENTS.index(str(wanted["element"])),
+            _ELEMENTS.index(str(description["element"])),
             ctypes.c_uint(rank),
             ctypes.c_void_p(address),
             (ctypes.c_uint64 * rank)(*sizes),
             (ctypes.c_uint64 * max(1, rank - 1))(*strides),
             (ctypes.c_uint32 * rank)(*box),
             (ctypes.c_uint32 * rank)(*steps),
-            _INTERLEAVES[int(str(wanted["interleave"]))],
-            _SWIZZLES[int(str(wanted["swizzle"]))],
+            _INTERLEAVES[int(str(description["interleave"]))],
+            _SWIZZLES[int(str(description["swizzle"]))],
             0,
-            int(bool(wanted["nan_fill"])),
+            int(bool(description["nan_fill"])),
         )
         return ctypes.string_at(start, _MAP_BYTES)
 
@@ -302,7 +302,7 @@ class GpuDriver:
         """
         if shared:
             self.check("cuFuncSetAttribute", function, _DYNAMIC_SHARED, shared)
-        held, addresses = _in_place(arguments)
+        room, addresses = _in_place(arguments)
         launch = _Launch(shared=shared)
         launch.grid[:], launch.block[:] = list(shape["grid"]), list(shape["block"])
         cluster = tuple(shape["cluster"])
@@ -314,24 +314,24 @@ class GpuDriver:
             before()
             self.check("cuLaunchKernelEx", ctypes.byref(launch), function, addresses, None)
         else:
-            sizes = [ctypes.c_uint(each) for each in (*launch.grid, *launch.block, shared)]
+            sizes = [ctypes.c_uint(size) for size in (*launch.grid, *launch.block, shared)]
             before()
             self.check("cuLaunchKernel", function, *sizes, None, addresses, None)
         behind()
         status = self._cuda.cuCtxSynchronize()
-        del held
+        del room
         if status != _SUCCESS:
             self._fail(FaultError, "cuCtxSynchronize", status)
 
 
 def _in_place(arguments: Sequence[bytes]) -> tuple[list[object], ctypes.Array[ctypes.c_void_p]]:
     """Arguments in memory that is aligned as tensor maps have to be, and their addresses."""
-    held: list[object] = []
+    rooms: list[object] = []
     addresses = []
     for argument in arguments:
         room = ctypes.create_string_buffer(len(argument) + _MAP_ALIGNMENT)
         start = -(-ctypes.addressof(room) // _MAP_ALIGNMENT) * _MAP_ALIGNMENT
         ctypes.memmove(start, argument, len(argument))
-        held.append(room)
+        rooms.append(room)
         addresses.append(start)
-    return held, (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+    return rooms, (ctypes.c_void_p * max(1, len(addresses)))(*addresses)

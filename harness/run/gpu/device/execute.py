@@ -47,16 +47,16 @@ def execute_case(
         function = gpu.function(module, case["entry"])
         needs = {**gpu.needs(function), "dynamic_shared": launch["shared"]}
         for run in range(pack.repeats):
-            found, blobs = _execute(gpu, pack, launch, function, run, begin)
-            yield {"case": number, "run": run, "status": "ended", "needs": needs, **found}, blobs
+            result, blobs = _execute(gpu, pack, launch, function, run, begin)
+            yield {"case": number, "run": run, "status": "ended", "needs": needs, **result}, blobs
         gpu.unload(module)
     except PackError as error:
-        said = {"call": "the pack", "code": 0, "name": "damaged", "words": str(error)}
-        yield {"case": number, "run": None, "status": "refused", "needs": needs, **said}, {}
+        facts = {"call": "the pack", "code": 0, "name": "damaged", "words": str(error)}
+        yield {"case": number, "run": None, "status": "refused", "needs": needs, **facts}, {}
     except DriverError as error:
         status = "fault" if isinstance(error, FaultError) else "refused"
-        said = {"call": error.call, "code": error.code, "name": error.name, "words": error.words}
-        yield {"case": number, "run": None, "status": status, "needs": needs, **said}, {}
+        facts = {"call": error.call, "code": error.code, "name": error.name, "words": error.words}
+        yield {"case": number, "run": None, "status": status, "needs": needs, **facts}, {}
 
 
 def _execute(
@@ -76,18 +76,18 @@ def _execute(
         started = time.perf_counter()
         gpu.launch(function, launch, launch["shared"], arguments)
         seconds = time.perf_counter() - started
-        found: dict[str, Any] = {"buffers": [], "guards": [], "seconds": seconds}
+        result: dict[str, Any] = {"buffers": [], "guards": [], "seconds": seconds}
         blobs: dict[str, bytes] = {}
         for index, (buffer, address) in enumerate(zip(launch["buffers"], addresses)):  # noqa: B905
             sha256, zones = _read_back(gpu, address, buffer["size"], launch, blobs)
-            found["buffers"].append(sha256)
+            result["buffers"].append(sha256)
             if launch.get("digest") and not run:
-                found.setdefault("glimpses", []).append(_glimpse(gpu, address, buffer["size"]))
+                result.setdefault("glimpses", []).append(_glimpse(gpu, address, buffer["size"]))
             for side, zone in zip(("before", "behind"), zones):  # noqa: B905
                 if zone != guard:
                     changed = [at for at, byte in enumerate(zone) if byte != guard[0]]
-                    said = {"buffer": index, "side": side, "bytes": len(changed)}
-                    found["guards"].append({**said, "first": changed[0], "last": changed[-1]})
+                    write = {"buffer": index, "side": side, "bytes": len(changed)}
+                    result["guards"].append({**write, "first": changed[0], "last": changed[-1]})
     except FaultError:
         # Nothing can be given back: the context is lost, and goes with the process.
         raise
@@ -97,7 +97,7 @@ def _execute(
         raise
     for address in addresses:
         gpu.free(address)
-    return found, blobs
+    return result, blobs
 
 
 def _read_back(
@@ -108,16 +108,16 @@ def _read_back(
     Where only a digest is wanted, no bytes are kept; it is of all of them, or of windows of the
     buffer, evenly spread.
     """
-    wanted = launch.get("digest")
-    if not wanted:
+    kind = launch.get("digest")
+    if not kind:
         data = gpu.read(address, size + 2 * GUARD)
         inner = data[GUARD:-GUARD]
         sha256 = hashlib.sha256(inner).hexdigest()
         blobs[sha256] = inner
         return sha256, (data[:GUARD], data[-GUARD:])
     digest = hashlib.sha256()
-    step = _CHUNK if wanted == "whole" else WINDOW
-    starts = range(0, size, step) if wanted == "whole" else window_starts(size)
+    step = _CHUNK if kind == "whole" else WINDOW
+    starts = range(0, size, step) if kind == "whole" else window_starts(size)
     for start in starts:
         digest.update(gpu.read(address + GUARD + start, min(step, size - start)))
     zones = gpu.read(address, GUARD), gpu.read(address + GUARD + size, GUARD)

@@ -40,24 +40,24 @@ def allocate_buffers(
         if len(data) > size or not data:
             raise PackError(f"{len(data)} bytes for a buffer of {size}")
         gpu.write(address + GUARD, data)
-        done = len(data)
-        while done < size:
-            more = min(done, size - done)
-            gpu.copy(address + GUARD + done, address + GUARD, more)
-            done += more
+        filled = len(data)
+        while filled < size:
+            more = min(filled, size - filled)
+            gpu.copy(address + GUARD + filled, address + GUARD, more)
+            filled += more
 
 
 def arguments_of(gpu: GpuDriver, launch: dict[str, Any], addresses: list[int]) -> list[bytes]:
     """The bytes of the parameters of a launch whose buffers lie there."""
-    return [_argument(gpu, each, addresses) for each in launch["arguments"]]
+    return [_argument(gpu, argument, addresses) for argument in launch["arguments"]]
 
 
 def _argument(gpu: GpuDriver, argument: dict[str, Any], addresses: list[int]) -> bytes:
     """The bytes of a parameter; of a null pointer where it is nothing else."""
     if "map" in argument:
-        wanted = argument["map"]
-        buffer, offset = wanted["pointer"]
-        return gpu.tensor_map(addresses[buffer] + GUARD + offset, wanted)
+        tensor_map = argument["map"]
+        buffer, offset = tensor_map["pointer"]
+        return gpu.tensor_map(addresses[buffer] + GUARD + offset, tensor_map)
     if argument.get("pointer") is not None:
         buffer, offset = argument["pointer"]
         return int(addresses[buffer] + GUARD + offset).to_bytes(8, "little")
@@ -80,7 +80,7 @@ class Allocations:
             RefusedError: there is not so much memory.
             PackError: the bytes of a buffer are damaged.
         """
-        buffers = [(each.get("file"), each["size"]) for each in launch["buffers"]]
+        buffers = [(buffer.get("file"), buffer["size"]) for buffer in launch["buffers"]]
         key = json.dumps(buffers)
         if key not in self._held:
             addresses = self._held.setdefault(key, [])

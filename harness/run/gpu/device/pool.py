@@ -58,15 +58,15 @@ class _Worker:
         """Whole messages among what was received."""
         while len(self.received) >= _HEAD.size:
             text, more = _HEAD.unpack_from(self.received)
-            end = _HEAD.size + text + more
-            if len(self.received) < end:
+            behind = _HEAD.size + text + more
+            if len(self.received) < behind:
                 return
             message = json.loads(bytes(self.received[_HEAD.size : _HEAD.size + text]))
             at, blobs = _HEAD.size + text, {}
             for sha256, size in message.pop("blobs"):
                 blobs[sha256] = bytes(self.received[at : at + size])
                 at += size
-            del self.received[:end]
+            del self.received[:behind]
             yield message, blobs
 
 
@@ -105,8 +105,8 @@ class GpuPool:
     def _fill(self) -> None:
         """As many processes as there is work for, but one until the GPU is known to be there."""
         busy = sum(worker.case is not None for worker in self._workers)
-        wanted = min(self._size, busy + len(self._waiting)) if self.facts else 1
-        while len(self._workers) < wanted:
+        count = min(self._size, busy + len(self._waiting)) if self.facts else 1
+        while len(self._workers) < count:
             self._workers.append(self._start())
         for worker in list(self._workers):
             if self._is_idle(worker):
@@ -149,9 +149,9 @@ class GpuPool:
         pid = os.fork()
         if pid == 0:
             try:
-                for other in self._workers:
-                    os.close(other.jobs)
-                    os.close(other.answers)
+                for worker in self._workers:
+                    os.close(worker.jobs)
+                    os.close(worker.answers)
                 os.close(jobs)
                 os.close(answers)
                 _serve(self._pack.path, take, give, parent)
@@ -227,16 +227,16 @@ class GpuPool:
 
     def _finish_timing(self, worker: _Worker) -> None:
         """Times came, or the process ended before: then no time is known of the rest."""
-        known = set()
+        timed = set()
         words = "the process that timed it did not come to its end"
         for message, blobs in worker.finished:
             if message["status"] in ("timed", "untimed"):
-                known.add(message["case"])
+                timed.add(message["case"])
                 self._tell(message, blobs)
             elif message["status"] == "failed":
                 words = message["words"]
         for number in worker.timed:
-            if number not in known:
+            if number not in timed:
                 self._tell({"case": number, "status": "untimed", "words": words}, {})
         worker.case, worker.finished = None, []
         self._end(worker)

@@ -78,7 +78,7 @@ def main() -> None:
     try:
         pack = Contents(sys.argv[0])
         if options.inspect:
-            _inspect(pack)
+            print("\n".join(pack.words))  # noqa: T201 - a program of its own
         elif options.alone is not None:
             launch_alone(pack, options.alone)
         else:
@@ -99,7 +99,7 @@ def _execute(pack: Contents, out: str | None, jobs: int | None) -> int:
         try:
             pool.run(results.begin)
             if pack.sanitize:
-                check_cases(pack, lambda said: results.take(said, {}))
+                check_cases(pack, lambda answer: results.take(answer, {}))
         except KeyboardInterrupt:
             return _NOT_RUN
         seconds = time.monotonic() - started
@@ -112,17 +112,3 @@ def _execute(pack: Contents, out: str | None, jobs: int | None) -> int:
             file=sys.stderr,
         )
     return 0
-
-
-def _inspect(pack: Contents) -> None:
-    print(f"pack {pack.sha256[:12]}: {len(pack.cases)} cases, {pack.repeats} runs each")  # noqa: T201
-    if pack.sanitize:
-        print("each case under the four tools of compute-sanitizer, where that is there")  # noqa: T201
-    for group in pack.timings:
-        print(f"timed in turns, {pack.samples} runs each: cases {group}")  # noqa: T201
-    for number, launch in enumerate(pack.launches):
-        shape = " ".join(f"{name} {launch[name]}" for name in ("grid", "block", "cluster"))
-        sizes = [buffer["size"] for buffer in launch["buffers"]]
-        print(f"launch {number}: {shape} shared {launch['shared']} buffers {sizes}")  # noqa: T201
-    for case in pack.cases:
-        print(f"case {case['name']}: {case['entry']} launch {case['launch']} {case['cubin']}")  # noqa: T201

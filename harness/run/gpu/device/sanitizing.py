@@ -36,16 +36,16 @@ def check_cases(pack: Contents, tell: Callable[[dict[str, Any]], None]) -> None:
     program = shutil.which(_PROGRAM) or (_USUAL if os.access(_USUAL, os.X_OK) else None)
     for number in range(len(pack.cases)):
         for tool in TOOLS:
-            said: dict[str, Any] = {"errors": None, "words": f"no {_PROGRAM} on this machine"}
+            answer: dict[str, Any] = {"errors": None, "words": f"no {_PROGRAM} on this machine"}
             if program:
-                said = _check(program, tool, pack, number)
-            tell({"case": number, "status": "sanitized", "tool": tool, **said})
+                answer = _check(program, tool, pack, number)
+            tell({"case": number, "status": "sanitized", "tool": tool, **answer})
 
 
 def _check(program: str, tool: str, pack: Contents, number: int) -> dict[str, Any]:
     alone = [sys.executable, pack.path, "--alone", str(number)]
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [program, "--tool", tool, "--print-limit", "1", *alone],
             capture_output=True,
             text=True,
@@ -59,14 +59,14 @@ def _check(program: str, tool: str, pack: Contents, number: int) -> dict[str, An
         return {"errors": None, "words": f"{program}: {error.strerror}"}
     lines = [
         line.removeprefix(_PREFIX).strip()
-        for line in done.stdout.splitlines()
+        for line in process.stdout.splitlines()
         if line.startswith(_PREFIX)
     ]
-    found = next((match for line in lines if (match := _SUMMARY.search(line))), None)
-    if found is None:
-        last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["it says nothing"]
+    summary = next((match for line in lines if (match := _SUMMARY.search(line))), None)
+    if summary is None:
+        last = (process.stderr or process.stdout).strip().splitlines()[-1:] or ["it says nothing"]
         return {"errors": None, "words": f"{tool} came to no end: {last[0]}"[:_WORDS]}
-    errors = int(found[1] or found[2])
+    errors = int(summary[1] or summary[2])
     # The first finding: what it is, and where.
     words = ", ".join(lines[1:3]) if errors else ""
     return {"errors": errors, "words": words[:_WORDS]}

@@ -101,6 +101,6 @@ def time_cases(
         yield {
             "case": case.number,
             "status": "timed",
-            "ms": [round(each, 6) for each in case.samples],
+            "ms": [round(ms, 6) for ms in case.samples],
             "sm_mhz": case.clocks,
         }

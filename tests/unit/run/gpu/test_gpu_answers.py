@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_emulator.values import Budget
-from harness.run.gpu.packing import Answers, AnswersError, head_of, manifest_bytes, read_answers
+from harness.run.gpu.packing import Answers, AnswersError, manifest_bytes, read_answers, read_head
 from harness.run.gpu.trip import Trip, TripCase
 from harness.run.jobs import Emulation, JobBuffer
 from harness.run.launch import Launch
@@ -160,7 +160,7 @@ def test_of_a_launch_of_which_only_digests_come_back_no_bytes_are_read() -> None
 
 
 def test_the_pack_is_named_by_the_first_line() -> None:
-    assert head_of(json.dumps(HEAD).encode()) == PACK
+    assert read_head(json.dumps(HEAD).encode()).pack == PACK
 
 
 LIES = [

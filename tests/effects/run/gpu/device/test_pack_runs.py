@@ -372,8 +372,8 @@ def test_it_says_what_it_holds(tmp_path: Path, driver: Path) -> None:
     pack = write_pack(tmp_path / "case.pack", "add 1", "fault")
     done = start(pack, driver, "--inspect")
     assert done.returncode == 0
-    assert "2 cases" in done.stdout
-    assert "case fault: k launch 0" in done.stdout
+    assert "2 cubins" in done.stdout
+    assert " k  fault\n" in done.stdout
     assert not (tmp_path / "results").exists()
 
 
