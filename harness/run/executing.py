@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import record_of
@@ -95,9 +96,9 @@ class Executor(ABC):
             TriageError: it cannot be done on this machine, or not for this kernel.
         """
 
-    async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
+    async def evaluate(self, bench: Workbench, cell: PlannedCell, **more: Any) -> Evaluated:  # noqa: ANN401 - as `execute` takes it
         """As `execute`; what came out as a result like a compile's."""
-        return (await self.execute(bench, cell)).done
+        return (await self.execute(bench, cell, **more)).done
 
 
 _NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
@@ -120,17 +121,6 @@ class OnEmulator(Executor):
 
     source: RecordedLaunch
     follow: Follow | None = None
-
-    async def evaluate(
-        self,
-        bench: Workbench,
-        cell: PlannedCell,
-        *,
-        like: LaunchFacts | None = None,
-        instead: Kept[Lowering] | None = None,
-    ) -> Evaluated:
-        """As `execute`; what came out as a result like a compile's."""
-        return (await self.execute(bench, cell, like=like, instead=instead)).done
 
     async def execute(
         self,

@@ -233,25 +233,34 @@ class CellReferences:
             raise NotRunError(f"{another.words}: {error}") from error
 
     async def author(self) -> list[Trusted]:
-        """What the repro's own reference says, if it has one."""
-        shared = self.references
+        """What the repro's own reference says, if it has one: a torch function, in float64."""
+        shared, bench = self.references, self.bench
         if shared.reference is None:
             return []
         file, function = shared.reference
-        try:
-            trusted = await refer(
-                self.bench,
-                shared.code,
-                file=file,
-                function=function,
-                variant=self.variant,
-                target=PLAIN_TARGET,
-                compiler=shared.compiler,
-            )
-        except NoReferenceError as error:
-            shared.tell(str(error))
+        if not file.is_file():
+            shared.tell(f"no file {file}, of which the repro names a function as reference")
             return []
-        return [trusted]
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
+        described = msgspec.to_builtins(self.variant)
+        key = content_key(kind="reference", file=sha256, function=function, variant=described)
+        async with bench.once(key):
+            kept = bench.find("reference", key, Referred)
+            if kept is None:
+                request = {
+                    **capture_request(shared.code, PLAIN_TARGET).message(),
+                    "file": str(file.resolve()),
+                    "function": function,
+                    "variant": described,
+                }
+                referred = await _run(bench, request, self.variant, shared.compiler)
+                if error := referred.error:
+                    message = next(iter(error.message.splitlines()), "")[:300]
+                    shared.tell(f"{file}: {function} raised {error.type}: {message}")
+                    return []
+                names = {name: name for name in referred.buffers if name}
+                kept = bench.keep("reference", key, referred, names)
+        return [Trusted(words=_WORDS, buffers=kept.value.buffers, is_final=True)]
 
     async def _launch(
         self, captured: CapturedLaunch, config: Mapping[str, Scalar], trials: Sequence[RunTrial]
@@ -362,16 +371,10 @@ def _words(
     return f"{', '.join(own)}{still} on {target} with {compiler.name}, emulated"
 
 
-# What a kernel must write, by the `reference:` of its repro: a torch function, in float64.
-
 REFERENCE_FILE = "reference.py"
 """Beside `repro.yaml`; its functions take the kernel's arguments by name."""
 
 _WORDS = "the repro's reference (torch, float64)"
-
-
-class NoReferenceError(Exception):
-    """The function could not say what is right; the message is for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -380,45 +383,6 @@ class Referred:
 
     buffers: tuple[str | None, ...] = ()
     error: RaisedError | None = None
-
-
-async def refer(
-    bench: Workbench,
-    code: LaunchCode,
-    *,
-    file: Path,
-    function: str,
-    variant: LaunchVariant,
-    target: Target,
-    compiler: Compiler,
-) -> Trusted:
-    """Run a function of `file` on the arguments of one launch; kept by content.
-
-    Raises:
-        NoReferenceError: it raised, or gave something else than tensors of the kernel.
-        InfrastructureError: its process cannot be started.
-    """
-    if not file.is_file():
-        raise NoReferenceError(f"no file {file}, of which the repro names a function as reference")
-    sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    described = msgspec.to_builtins(variant)
-    key = content_key(kind="reference", file=sha256, function=function, variant=described)
-    async with bench.once(key):
-        kept = bench.find("reference", key, Referred)
-        if kept is None:
-            request = {
-                **capture_request(code, target).message(),
-                "file": str(file.resolve()),
-                "function": function,
-                "variant": described,
-            }
-            referred = await _run(bench, request, variant, compiler)
-            if error := referred.error:
-                message = next(iter(error.message.splitlines()), "")[:300]
-                raise NoReferenceError(f"{file}: {function} raised {error.type}: {message}")
-            names = {name: name for name in referred.buffers if name}
-            kept = bench.keep("reference", key, referred, names)
-    return Trusted(words=_WORDS, buffers=kept.value.buffers, is_final=True)
 
 
 async def _run(

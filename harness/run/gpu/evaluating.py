@@ -26,7 +26,6 @@ from harness.run.gpu.judging import (
     Variant,
     filled_variants,
     judge_digests,
-    judge_measured,
     judge_together,
     moved_variants,
     numbers_of,
@@ -98,24 +97,22 @@ class Together(Generic[Q, A]):
             # From here on another question does not put it off, and begins the next trip.
             self._next = None
             pairs, self._waiting = [pair for pair in self._waiting if not pair[1].done()], []
-            if pairs:
-                await self._travel(pairs)
-
-    async def _travel(self, pairs: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
-        self.trips += 1
-        try:
-            results = await self.trip([question for question, _ in pairs])
-            for (_, answer), result in zip(pairs, results, strict=True):
-                if not answer.done():
-                    answer.set_result(result)
-        except TriageError as error:
-            for _, answer in pairs:
-                if not answer.done():
-                    answer.set_exception(error)
-        finally:
-            # None keeps waiting where the trip ended in another way.
-            for _, answer in pairs:
-                answer.cancel()
+            if not pairs:
+                return
+            self.trips += 1
+            try:
+                results = await self.trip([question for question, _ in pairs])
+                for (_, answer), result in zip(pairs, results, strict=True):
+                    if not answer.done():
+                        answer.set_result(result)
+            except TriageError as error:
+                for _, answer in pairs:
+                    if not answer.done():
+                        answer.set_exception(error)
+            finally:
+                # None keeps waiting where the trip ended in another way.
+                for _, answer in pairs:
+                    answer.cancel()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -345,7 +342,7 @@ async def judge_trip(
             judgements = [judge_digests(case, buffers, ptx, answers.gpu) for case in measured]
         else:
             referee = await _referee(bench, launch, answers, measured, tell)
-            judgements = judge_measured(measured, referee, answers.gpu)
+            judgements = list(map(referee.judge, measured))
         cases = [carried[number] for number in numbers]
         return list(zip(cases, measured, judgements, strict=True))
 
@@ -416,11 +413,13 @@ async def _referee(
     text = get(launch.emulation.ptx).decode(errors="replace")
     evidence = evidence_of(launch, (await emulate(bench, launch.emulation)).value, get)
     referee = Referee(
+        cases=measured,
+        gpu=answers.gpu,
         evidence=replace(evidence, contents={**evidence.contents, **answers.blobs}),
         judgement=judge(evidence),
         freedom=read_freedom(text),
     )
-    if not referee.needs_variants(measured):
+    if not referee.needs_variants:
         return referee
     moved = await _variants(bench, launch, moved_variants(text))
     filled = await _variants(bench, launch, filled_variants(text))

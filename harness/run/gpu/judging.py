@@ -240,13 +240,16 @@ _FLOAT_BYTES = (2, 4, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referee:
-    """What is known of the PTX: how the emulator judges it, what it may differ in.
+    """What is known of the PTX: how the emulator judges it, what it may differ in; and its cubins.
 
-    `evidence` holds the emulator's runs, and the bytes of all buffers, those of cubins too. `moved`
-    are the buffers after emulated runs with what is left open chosen otherwise, `filled` those with
-    other values in registers that nothing wrote.
+    `cases` are those of one launch, and each is a witness of the others. `evidence` holds the
+    emulator's runs, and the bytes of all buffers, those of cubins too. `moved` are the buffers
+    after emulated runs with what is left open chosen otherwise, `filled` those with other values in
+    registers that nothing wrote.
     """
 
+    cases: Sequence[Measured]
+    gpu: GpuFacts
     evidence: RunEvidence
     judgement: Judgement
     freedom: Freedom
@@ -261,41 +264,28 @@ class Referee:
             return None
         return Trusted(words=EMULATOR_WORDS, buffers=runs[0].buffers)
 
-    def allowed(self, tensor: Argument) -> float:
+    def _allowed(self, tensor: Argument) -> float:
         """How far floating-point values may be apart: not at all where every bit is specified."""
         return 0.0 if self.freedom.is_exact else self.evidence.allowed(tensor)
 
-    def needs_variants(self, cases: Sequence[Measured]) -> bool:
+    @property
+    def needs_variants(self) -> bool:
         """Whether a cubin ends otherwise than the emulator: then it matters what is left open."""
-        return self.emulated is not None and not all(self.agrees(case) for case in cases)
+        return self.emulated is not None and not all(map(self._agrees, self.cases))
 
-    def agrees(self, case: Measured) -> bool:
+    def _agrees(self, case: Measured) -> bool:
         """Whether every run of a cubin ended as the emulator did."""
         emulated = self.emulated
         return emulated is not None and self._leaves(case, emulated.buffers)
 
-    def orders_of(self, case: Measured) -> list[str]:
-        """The emulator's schedules that leave what every run of a cubin left, if others do not."""
-        runs = [run for run in self.evidence.runs if run.ended]
-        equal = [run for run in runs if self._leaves(case, run.buffers)]
-        return [schedule_words(run.trial.schedule) for run in equal] if equal != runs else []
-
     def _leaves(self, case: Measured, buffers: Sequence[str | None]) -> bool:
         """Whether every run of a cubin came to its end, and left these buffers."""
         return bool(case.runs) and all(
-            run.status == "ended" and not run.guards and not self.differing(run.buffers, buffers)
+            run.status == "ended" and not run.guards and not self._differing(run.buffers, buffers)
             for run in case.runs
         )
 
-    @property
-    def hangs_on_registers(self) -> bool:
-        """Whether other values in registers that nothing wrote give another result, or a fault."""
-        emulated = self.emulated
-        return emulated is not None and any(
-            buffers is None or self.differing(buffers, emulated.buffers) for buffers in self.filled
-        )
-
-    def differing(self, buffers: Sequence[str], expected: Sequence[str | None]) -> bool:
+    def _differing(self, buffers: Sequence[str], expected: Sequence[str | None]) -> bool:
         """Whether buffers hold something else than what is expected of them (None: nothing)."""
         return any(
             expected[tensor.buffer] not in (None, buffers[tensor.buffer])
@@ -303,7 +293,7 @@ class Referee:
             for tensor in self.evidence.tensors
         )
 
-    def outputs(
+    def _outputs(
         self, buffers: Sequence[str], expected: Sequence[str | None]
     ) -> tuple[OutputFacts, ...]:
         """Each tensor that was written, or had to be, against what it must hold."""
@@ -316,7 +306,7 @@ class Referee:
                 outputs.append(output_facts(tensor.name, tensor.dtype, difference, after))
         return tuple(outputs)
 
-    def stable_differences(self, buffers: Sequence[str]) -> int:
+    def _stable_differences(self, buffers: Sequence[str]) -> int:
         """How many elements differ from the emulator's, and depend on nothing that is left open.
 
         Integers of a program that adds in an order of the chip's own may depend on it: none counts.
@@ -338,7 +328,7 @@ class Referee:
         self, tensor: Argument, buffers: Sequence[str], expected: Sequence[str | None]
     ) -> Difference:
         left, right = (self.evidence.values(tensor, names) for names in (buffers, expected))
-        return compare(left, right, self.allowed(tensor))
+        return compare(left, right, self._allowed(tensor))
 
     def _far(
         self, tensor: Argument, buffers: Sequence[str], right: npt.NDArray[Any]
@@ -346,7 +336,7 @@ class Referee:
         """Which elements are farther from what they must be than is allowed."""
         left = self.evidence.values(tensor, buffers)
         if left.dtype.kind not in _EXACT:
-            return ~near(left, right, self.allowed(tensor))
+            return ~near(left, right, self._allowed(tensor))
         bad = np.asarray(left != right)
         if self.freedom.has_floats and left.dtype.itemsize in _FLOAT_BYTES:
             # Two right compilers may differ in which NaN it is.
@@ -354,18 +344,196 @@ class Referee:
             bad &= ~(nans[0] & nans[1])
         return bad
 
+    def judge(self, case: Measured) -> Judgement:
+        """Say what a cubin did."""
+        judgement = replace(self._judge(case), schedule=None)
+        # The emulator's schedules that leave what every run of the cubin left, if others do not.
+        ended = [run for run in self.evidence.runs if run.ended]
+        equal = [run for run in ended if self._leaves(case, run.buffers)]
+        if not equal or equal == ended or self.judgement.verdict not in BY_VALUE:
+            return judgement
+        orders = ", ".join(schedule_words(run.trial.schedule) for run in equal)
+        # The program is wrong under other orders; this GPU never showed one of them.
+        emulated = self.judgement.reason
+        reason = (
+            "measured: latent on this GPU: every run left what the emulator leaves under "
+            f"{orders}; {emulated}"
+        )
+        if judgement.verdict is RunVerdict.RIGHT:
+            reason = f"{judgement.reason}; the emulator leaves this under {orders} only: {emulated}"
+        return replace(judgement, reason=reason, schedule=orders)
+
+    def _judge(self, case: Measured) -> Judgement:
+        failure = judge_end(case, self.evidence.launch.emulation.buffers, self.gpu)
+        if failure:
+            is_fault = bool(case.runs) and case.runs[-1].status != "refused"
+            return self._accused(case, failure) if is_fault else failure
+        first, *repeats = case.ended
+        for run in repeats:
+            if self._differing(run.buffers, first.buffers):
+                return self._nondeterministic(first, run)
+        return self._by_value(case, first)
+
+    def _accused(self, case: Measured, fault: Judgement) -> Judgement:
+        """A fault: the PTX's own where the emulator says so, else the cubin's."""
+        of_ptx = self._fault_of_ptx()
+        if of_ptx is not None:
+            return replace(
+                fault,
+                reason=f"{fault.reason}; {of_ptx}",
+                reference=EMULATOR_WORDS,
+                signature=self.judgement.signature or fault.signature,
+            )
+        unspecified = self._unspecified()
+        if unspecified:
+            return replace(unspecified, reason=f"{fault.reason}; {unspecified.reason}")
+        for witness in self._witnesses(case):
+            return replace(fault, reason=f"{fault.reason}; {witness} ends as the emulator does")
+        return fault
+
+    def _fault_of_ptx(self) -> str | None:
+        """What is wrong with the program itself, with every compiler."""
+        judgement = self.judgement
+        if not judgement.verdict.is_wrong or judgement.verdict is RunVerdict.WRONG_RESULT:
+            return None
+        return f"the PTX itself: {judgement.verdict.value}, {judgement.reason}"
+
+    def _witnesses(self, case: Measured) -> list[str]:
+        """The other cubins that end as the emulator does."""
+        peers = (peer for peer in self.cases if peer is not case)
+        return [peer.words for peer in peers if self._agrees(peer)]
+
+    def _nondeterministic(self, first: GpuRun, run: GpuRun) -> Judgement:
+        unspecified = self._unspecified()
+        if unspecified:
+            return unspecified
+        outputs = self._outputs(run.buffers, first.buffers)
+        _, words, names = differing(outputs)
+        return Judgement(
+            verdict=RunVerdict.NONDETERMINISTIC,
+            reason=f"measured: {words} between two runs of the same cubin on the same inputs",
+            outputs=outputs,
+            signature=signature_of(RunVerdict.NONDETERMINISTIC, names),
+        )
+
+    def _unspecified(self) -> Judgement | None:
+        """What the emulator finds wrong with the PTX: then no cubin is to blame."""
+        fault = self._fault_of_ptx()
+        if fault:
+            reason = f"{fault}; the cubin is not accused"
+            return replace(self.judgement, reason=reason, outputs=())
+        emulated = self.emulated
+        # Other values in registers that nothing wrote give another result, or a fault.
+        if emulated and any(
+            buffers is None or self._differing(buffers, emulated.buffers) for buffers in self.filled
+        ):
+            names = ", ".join(self.freedom.undefined[:4])
+            return Judgement(
+                verdict=RunVerdict.UNINITIALISED,
+                reason=f"the result depends on registers that nothing wrote: {names}; no cubin is "
+                "accused",
+                signature=signature_of(RunVerdict.UNINITIALISED, "depends on registers"),
+            )
+        return None
+
+    def _agreement(self, run: GpuRun, trusted: Trusted, more: str = "") -> Judgement | None:
+        """That a run left what is trusted; None where it did not."""
+        outputs = self._outputs(run.buffers, trusted.buffers)
+        if any(output.differing for output in outputs):
+            return None
+        return Judgement(
+            verdict=RunVerdict.RIGHT,
+            reason=f"measured: agrees with {trusted.words}{more}",
+            reference=trusted.words,
+            outputs=outputs,
+        )
+
+    def _by_value(self, case: Measured, run: GpuRun) -> Judgement:
+        emulated, judgement = self.emulated, self.judgement
+        trusted = self.evidence.launch.trusted
+        author = next((reference for reference in trusted if reference.is_final), None)
+        if author and (agreement := self._agreement(run, author)):
+            return agreement
+        if emulated is None:
+            if judgement.verdict in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
+                # It is wrong all the same. Not where it took too long there: a GPU is faster.
+                return replace(judgement, reason=f"it came to an end; {self._fault_of_ptx()}")
+            return self._without_referee(case, run)
+        agreement = self._agreement(run, emulated, ", which executed the same PTX")
+        if agreement is None:
+            return self._differs(case, run, emulated, author)
+        if judgement.verdict.is_fine:
+            return agreement
+        reason = f"agrees with the emulator, which says of the PTX: {judgement.reason}"
+        return replace(judgement, reason=f"measured: {reason}")
+
+    def _differs(
+        self, case: Measured, run: GpuRun, emulated: Trusted, author: Trusted | None
+    ) -> Judgement:
+        freedom = self.freedom
+        is_open = not freedom.is_exact or freedom.has_floats
+        unspecified = self._unspecified()
+        if unspecified:
+            return unspecified
+        if is_open and not self._stable_differences(run.buffers):
+            return _not_run(
+                "measured, and cannot tell: what differs depends on what the PTX leaves open "
+                f"({freedom.words or 'which NaN it is'}); no cubin is accused"
+            )
+        witnesses = self._witnesses(case)
+        # One of the same ptxas says most: what is said depends on no other that went along.
+        witnesses.sort(key=lambda words: words.split()[:2] != case.words.split()[:2])
+        if author and self.judgement.verdict is RunVerdict.RIGHT:
+            witnesses = [author.words]
+        outputs = self._outputs(run.buffers, emulated.buffers)
+        worst, words, names = differing(outputs)
+        values = f"{_number(worst.actual)} in place of {_number(worst.expected)}"
+        words = f"{words} from {EMULATOR_WORDS}'s; first at {worst.where}: {values}"
+        if not witnesses:
+            return _not_run(
+                f"measured, and cannot tell: {words}; no other cubin of this PTX agrees with the "
+                "emulator, so that either may be wrong; add -O levels or versions of ptxas",
+                outputs,
+            )
+        return Judgement(
+            verdict=RunVerdict.WRONG_RESULT,
+            reason=f"measured: {words}; {witnesses[0]} agrees with {EMULATOR_WORDS}",
+            reference=EMULATOR_WORDS,
+            outputs=outputs,
+            signature=signature_of(RunVerdict.WRONG_RESULT, f"ptxas: {names}"),
+        )
+
+    def _without_referee(self, case: Measured, run: GpuRun) -> Judgement:
+        """Nothing says what the PTX computes: all that can be said is whether cubins agree."""
+        reason = self.judgement.reason
+        peers = [
+            peer
+            for peer in self.cases
+            if peer is not case
+            and peer.ended
+            and all(run.status == "ended" and not run.guards for run in peer.runs)
+        ]
+        for peer in peers:
+            if self._differing(peer.ended[0].buffers, run.buffers):
+                return _not_run(
+                    f"measured, and cannot tell: {peer.words} computes something else, and the "
+                    f"emulator does not say which is right: {reason}"
+                )
+        for trusted in self.evidence.launch.trusted[:1]:
+            if agreement := self._agreement(run, trusted):
+                return agreement
+        words = f"agrees with {len(peers)} other cubins" if peers else "came to its end, alike"
+        return Judgement(
+            verdict=RunVerdict.RAN,
+            reason=f"measured: {words}; there is nothing to compare it with: {reason}",
+        )
+
 
 # CUDA driver API, CUresult: what a kernel that was started may end with.
 _TRAPS = frozenset({710, 715, 718, 719})
 _NO_BINARY = 209
 _OUT_OF_MEMORY = 2
 _WHOLE = 2.0**53
-
-
-def judge_measured(cases: Sequence[Measured], referee: Referee, gpu: GpuFacts) -> list[Judgement]:
-    """Say what each cubin of one launch did; each is a witness of the others."""
-    bench = _Bench(cases=cases, referee=referee, gpu=gpu)
-    return [bench.judge(case) for case in cases]
 
 
 def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Judgement | None:
@@ -389,190 +557,6 @@ def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Ju
     return Judgement(
         verdict=verdict, reason=f"measured: {words}", signature=signature_of(verdict, words)
     )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Bench:
-    cases: Sequence[Measured]
-    referee: Referee
-    gpu: GpuFacts
-
-    def judge(self, case: Measured) -> Judgement:
-        """The verdict of one cubin."""
-        judgement = replace(self._judge(case), schedule=None)
-        orders = ", ".join(self.referee.orders_of(case))
-        if not orders or self.referee.judgement.verdict not in BY_VALUE:
-            return judgement
-        # The program is wrong under other orders; this GPU never showed one of them.
-        emulated = self.referee.judgement.reason
-        reason = (
-            "measured: latent on this GPU: every run left what the emulator leaves under "
-            f"{orders}; {emulated}"
-        )
-        if judgement.verdict is RunVerdict.RIGHT:
-            reason = f"{judgement.reason}; the emulator leaves this under {orders} only: {emulated}"
-        return replace(judgement, reason=reason, schedule=orders)
-
-    def _judge(self, case: Measured) -> Judgement:
-        failure = judge_end(case, self.referee.evidence.launch.emulation.buffers, self.gpu)
-        if failure:
-            is_fault = bool(case.runs) and case.runs[-1].status != "refused"
-            return self._accused(case, failure) if is_fault else failure
-        first, *repeats = case.ended
-        for run in repeats:
-            if self.referee.differing(run.buffers, first.buffers):
-                return self._nondeterministic(first, run)
-        return self._by_value(case, first)
-
-    def _accused(self, case: Measured, fault: Judgement) -> Judgement:
-        """A fault: the PTX's own where the emulator says so, else the cubin's."""
-        of_ptx = self._fault_of_ptx()
-        if of_ptx is not None:
-            return replace(
-                fault,
-                reason=f"{fault.reason}; {of_ptx}",
-                reference=EMULATOR_WORDS,
-                signature=self.referee.judgement.signature or fault.signature,
-            )
-        unspecified = self._unspecified()
-        if unspecified:
-            return replace(unspecified, reason=f"{fault.reason}; {unspecified.reason}")
-        for witness in self._witnesses(case):
-            return replace(fault, reason=f"{fault.reason}; {witness} ends as the emulator does")
-        return fault
-
-    def _fault_of_ptx(self) -> str | None:
-        """What is wrong with the program itself, with every compiler."""
-        judgement = self.referee.judgement
-        if not judgement.verdict.is_wrong or judgement.verdict is RunVerdict.WRONG_RESULT:
-            return None
-        return f"the PTX itself: {judgement.verdict.value}, {judgement.reason}"
-
-    def _witnesses(self, case: Measured) -> list[str]:
-        """The other cubins that end as the emulator does."""
-        peers = (peer for peer in self.cases if peer is not case)
-        return [peer.words for peer in peers if self.referee.agrees(peer)]
-
-    def _nondeterministic(self, first: GpuRun, run: GpuRun) -> Judgement:
-        unspecified = self._unspecified()
-        if unspecified:
-            return unspecified
-        outputs = self.referee.outputs(run.buffers, first.buffers)
-        _, words, names = differing(outputs)
-        return Judgement(
-            verdict=RunVerdict.NONDETERMINISTIC,
-            reason=f"measured: {words} between two runs of the same cubin on the same inputs",
-            outputs=outputs,
-            signature=signature_of(RunVerdict.NONDETERMINISTIC, names),
-        )
-
-    def _unspecified(self) -> Judgement | None:
-        """What the emulator finds wrong with the PTX: then no cubin is to blame."""
-        fault = self._fault_of_ptx()
-        if fault:
-            reason = f"{fault}; the cubin is not accused"
-            return replace(self.referee.judgement, reason=reason, outputs=())
-        if self.referee.hangs_on_registers:
-            names = ", ".join(self.referee.freedom.undefined[:4])
-            return Judgement(
-                verdict=RunVerdict.UNINITIALISED,
-                reason=f"the result depends on registers that nothing wrote: {names}; no cubin is "
-                "accused",
-                signature=signature_of(RunVerdict.UNINITIALISED, "depends on registers"),
-            )
-        return None
-
-    def _agreement(self, run: GpuRun, trusted: Trusted, more: str = "") -> Judgement | None:
-        """That a run left what is trusted; None where it did not."""
-        outputs = self.referee.outputs(run.buffers, trusted.buffers)
-        if any(output.differing for output in outputs):
-            return None
-        return Judgement(
-            verdict=RunVerdict.RIGHT,
-            reason=f"measured: agrees with {trusted.words}{more}",
-            reference=trusted.words,
-            outputs=outputs,
-        )
-
-    def _by_value(self, case: Measured, run: GpuRun) -> Judgement:
-        emulated, judgement = self.referee.emulated, self.referee.judgement
-        trusted = self.referee.evidence.launch.trusted
-        author = next((reference for reference in trusted if reference.is_final), None)
-        if author and (agreement := self._agreement(run, author)):
-            return agreement
-        if emulated is None:
-            if judgement.verdict in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
-                # It is wrong all the same. Not where it took too long there: a GPU is faster.
-                return replace(judgement, reason=f"it came to an end; {self._fault_of_ptx()}")
-            return self._without_referee(case, run)
-        agreement = self._agreement(run, emulated, ", which executed the same PTX")
-        if agreement is None:
-            return self._differs(case, run, emulated, author)
-        if judgement.verdict.is_fine:
-            return agreement
-        reason = f"agrees with the emulator, which says of the PTX: {judgement.reason}"
-        return replace(judgement, reason=f"measured: {reason}")
-
-    def _differs(
-        self, case: Measured, run: GpuRun, emulated: Trusted, author: Trusted | None
-    ) -> Judgement:
-        freedom = self.referee.freedom
-        is_open = not freedom.is_exact or freedom.has_floats
-        unspecified = self._unspecified()
-        if unspecified:
-            return unspecified
-        if is_open and not self.referee.stable_differences(run.buffers):
-            return _not_run(
-                "measured, and cannot tell: what differs depends on what the PTX leaves open "
-                f"({freedom.words or 'which NaN it is'}); no cubin is accused"
-            )
-        witnesses = self._witnesses(case)
-        # One of the same ptxas says most: what is said depends on no other that went along.
-        witnesses.sort(key=lambda words: words.split()[:2] != case.words.split()[:2])
-        if author and self.referee.judgement.verdict is RunVerdict.RIGHT:
-            witnesses = [author.words]
-        outputs = self.referee.outputs(run.buffers, emulated.buffers)
-        worst, words, names = differing(outputs)
-        values = f"{_number(worst.actual)} in place of {_number(worst.expected)}"
-        words = f"{words} from {EMULATOR_WORDS}'s; first at {worst.where}: {values}"
-        if not witnesses:
-            return _not_run(
-                f"measured, and cannot tell: {words}; no other cubin of this PTX agrees with the "
-                "emulator, so that either may be wrong; add -O levels or versions of ptxas",
-                outputs,
-            )
-        return Judgement(
-            verdict=RunVerdict.WRONG_RESULT,
-            reason=f"measured: {words}; {witnesses[0]} agrees with {EMULATOR_WORDS}",
-            reference=EMULATOR_WORDS,
-            outputs=outputs,
-            signature=signature_of(RunVerdict.WRONG_RESULT, f"ptxas: {names}"),
-        )
-
-    def _without_referee(self, case: Measured, run: GpuRun) -> Judgement:
-        """Nothing says what the PTX computes: all that can be said is whether cubins agree."""
-        reason = self.referee.judgement.reason
-        peers = [
-            peer
-            for peer in self.cases
-            if peer is not case
-            and peer.ended
-            and all(run.status == "ended" and not run.guards for run in peer.runs)
-        ]
-        for peer in peers:
-            if self.referee.differing(peer.ended[0].buffers, run.buffers):
-                return _not_run(
-                    f"measured, and cannot tell: {peer.words} computes something else, and the "
-                    f"emulator does not say which is right: {reason}"
-                )
-        for trusted in self.referee.evidence.launch.trusted[:1]:
-            if agreement := self._agreement(run, trusted):
-                return agreement
-        words = f"agrees with {len(peers)} other cubins" if peers else "came to its end, alike"
-        return Judgement(
-            verdict=RunVerdict.RAN,
-            reason=f"measured: {words}; there is nothing to compare it with: {reason}",
-        )
 
 
 def _refused(run: GpuRun, gpu: GpuFacts) -> Judgement:

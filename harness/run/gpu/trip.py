@@ -20,11 +20,9 @@ from harness.run.jobs import Emulation, Passed
 from harness.run.launch import Launch, tensors_of
 from harness.run.launching import LaunchSource, NotRunError, launch_of
 from harness.run.recorded_launch import lower_cell
-from harness.store.store import Store
 from harness.values.cell import CellId
 from harness.values.errors import TriageError
 from harness.values.execution import Argument, Buffer, LaunchVariant
-from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.toolchain import GPU
 
@@ -258,46 +256,38 @@ def pattern(dtype: str) -> bytes | None:
 # the GPU (`patterns`). What comes back of it is a digest.
 
 
-def shaped_variant(record: LaunchFacts, store: Store) -> LaunchVariant:
-    """What a captured launch is given, with a pattern in its buffers.
-
-    Raises:
-        NotRunError: its arguments are not known, or depend on integers in memory.
-    """
-    if not record.views or record.grid is None:
-        raise NotRunError("the capture does not say what the launch is given")
-    arguments = msgspec.convert(record.views, tuple[Argument, ...])
-    types: dict[int, str] = {}
-    for tensor in tensors_of(arguments):
-        types.setdefault(tensor.buffer, tensor.dtype)
-        if pattern(tensor.dtype) is None:
-            raise NotRunError(
-                f"{tensor.name} holds {tensor.dtype}: what the launch code computes for it is not "
-                "known at this shape, and is not made up"
-            )
-    buffers = []
-    for number, size in enumerate(record.storages):
-        data = pattern(types[number]) or b""
-        buffers.append(Buffer(sha256=store.artifacts.put(data[:size]), size=size))
-    return LaunchVariant(
-        config=record.config,
-        grid=tuple(record.grid),
-        arguments=arguments,
-        buffers=tuple(buffers),
-        described=record.arguments,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapedLaunches(LaunchSource):
-    """Launches each cell at its own shape."""
+    """Launches each cell at its own shape, with a pattern in its buffers."""
 
     digest: Literal["whole", "windows"] = "windows"
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`."""
-        if cell.launch is None or cell.record is None:
+        record = cell.record
+        if cell.launch is None or record is None:
             raise NotRunError("a file of PTX has no launch that was captured")
-        variant = shaped_variant(cell.record, bench.store)
+        if not record.views or record.grid is None:
+            raise NotRunError("the capture does not say what the launch is given")
+        arguments = msgspec.convert(record.views, tuple[Argument, ...])
+        types: dict[int, str] = {}
+        for tensor in tensors_of(arguments):
+            types.setdefault(tensor.buffer, tensor.dtype)
+            if pattern(tensor.dtype) is None:
+                raise NotRunError(
+                    f"{tensor.name} holds {tensor.dtype}: what the launch code computes for it is "
+                    "not known at this shape, and is not made up"
+                )
+        buffers = []
+        for number, size in enumerate(record.storages):
+            data = pattern(types[number]) or b""
+            buffers.append(Buffer(sha256=bench.store.artifacts.put(data[:size]), size=size))
+        variant = LaunchVariant(
+            config=record.config,
+            grid=tuple(record.grid),
+            arguments=arguments,
+            buffers=tuple(buffers),
+            described=record.arguments,
+        )
         launch = launch_of(bench, await lower_cell(bench, cell), variant)
         return replace(launch, digest=self.digest)

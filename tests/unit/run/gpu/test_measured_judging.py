@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpu_emulator.values import Budget, Fault, Schedule
-from harness.run.gpu.judging import Freedom, Referee, judge_measured
+from harness.run.gpu.judging import Freedom, Referee
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
 from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
 from harness.run.judging import Judgement, judge
@@ -75,7 +75,11 @@ def referee(
     launch = Launch(emulation=emulation, tensors=(tensor,), trusted=trusted)
     evidence = RunEvidence(launch=launch, ran=runs, contents=contents)
     return Referee(
-        evidence=evidence, judgement=judge(evidence), **{"freedom": Freedom(), **changes}
+        cases=(),
+        gpu=GPU,
+        evidence=evidence,
+        judgement=judge(evidence),
+        **{"freedom": Freedom(), **changes},
     )
 
 
@@ -92,7 +96,8 @@ def stopped(words: str, status: Any, **changes: Any) -> Measured:
 
 
 def verdicts(who: Referee, *cases: Measured) -> list[Judgement]:
-    return judge_measured(cases, who, GPU)
+    bench = replace(who, cases=cases)
+    return [bench.judge(case) for case in cases]
 
 
 TWICE = (RIGHT, RIGHT)
