@@ -108,7 +108,6 @@ _NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
 class _Trail:
     lowering: Kept[Lowering] | None = None
     emulated: Kept[Emulated] | None = None
-    trouble: str | None = None
     trace: TraceFacts | None = None
 
 
@@ -135,7 +134,7 @@ class OnEmulator(Executor):
         `like` is another config of the same launch, whose inputs it gets. `instead` is PTX that
         came about in another way than by compiling the cell.
         """
-        trail = _Trail(lowering=instead)
+        trail, is_infra = _Trail(lowering=instead), False
         try:
             evidence = await self._evidence(bench, cell, like, trail)
             judgement = judge(evidence)
@@ -144,10 +143,8 @@ class OnEmulator(Executor):
                 judgement = beside_gpu(judgement, measured, evidence.launch.emulation.ptx)
         except EmptyGridError as error:
             judgement = Judgement(verdict=RunVerdict.RAN, reason=str(error))
-        except NotRunError as error:
-            judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
-        except InfrastructureError as error:
-            trail.trouble = str(error)
+        except (NotRunError, InfrastructureError) as error:
+            is_infra = isinstance(error, InfrastructureError)
             judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error))
         body = None
         ptx = trail.lowering.artifacts.get("ptx") if trail.lowering else None
@@ -163,7 +160,7 @@ class OnEmulator(Executor):
             ptx=ptx,
             body=body,
             trace=trail.trace,
-            is_infra=trail.trouble is not None,
+            is_infra=is_infra,
             file=cell.file,
         )
 

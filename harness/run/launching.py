@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
-from gpu_emulator.values import Budget, Pointer, TensorMap, TensorMapArgument
+from gpu_emulator.values import MOST_THREADS, Budget, Pointer, TensorMap, TensorMapArgument
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.judging.judge import CellEvidence, judge_fit
@@ -363,7 +363,6 @@ def _number(argument: Argument, meta: Mapping[str, object], name: str) -> int:
 
 
 _LANES = 32
-_LARGEST_BLOCK = 1024
 
 
 class NotRunError(UsageError):
@@ -444,6 +443,14 @@ def launch_of_text(
         raise NotRunError(f"the grid ({x}, {y}, {z}) cannot be launched")
     if min(x, y, z) == 0:
         raise EmptyGridError(f"the grid ({x}, {y}, {z}) has no programs: nothing is launched")
+    warps, shared = metadata.get("num_warps"), metadata.get("shared")
+    # Triton launches all threads in one row; the entry may say how many (`.reqntid`).
+    threads = _LANES * warps if isinstance(warps, int) else 0
+    if entry.block and math.prod(entry.block) != threads:
+        words = f"the entry wants {math.prod(entry.block)}"
+        raise NotRunError(f"Triton launches blocks of {threads} threads, {words}")
+    if not 0 < threads <= MOST_THREADS:
+        raise NotRunError(f"a block of {threads} threads cannot be launched")
     cluster = cluster_of(metadata)
     names: dict[int, str] = {}
     for argument in tensors_of(variant.arguments):
@@ -465,9 +472,9 @@ def launch_of_text(
         ptx="",
         entry=entry.name,
         grid=(x * cluster[0], y * cluster[1], z * cluster[2]),
-        block=_block_size(metadata.get("num_warps"), entry.block),
+        block=(threads, 1, 1),
         cluster=cluster,
-        dynamic_shared=_integer(metadata.get("shared")),
+        dynamic_shared=shared if isinstance(shared, int) else 0,
         buffers=tuple(buffers),
         arguments=arguments,
         trials=tuple(trials),
@@ -534,19 +541,3 @@ def effort_words(emulation: Emulation, ptx: str) -> str:
         f"{blocks:,}{of} blocks of {threads:,} threads, {len(emulation.trials)} runs of about "
         f"{once:,} instructions each, loops counted once"
     )
-
-
-def _integer(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _block_size(num_warps: object, required: tuple[int, int, int] | None) -> tuple[int, int, int]:
-    """As Triton launches it: all threads in one row; the entry may say how many (`.reqntid`)."""
-    threads = _integer(num_warps) * _LANES
-    if required and math.prod(required) != threads:
-        raise NotRunError(
-            f"Triton launches blocks of {threads} threads, the entry wants {math.prod(required)}"
-        )
-    if not 0 < threads <= _LARGEST_BLOCK:
-        raise NotRunError(f"a block of {threads} threads cannot be launched")
-    return threads, 1, 1

@@ -25,7 +25,7 @@ from harness.run.jobs import RunTrial
 from harness.run.launch import Launch
 from harness.run.launching import LaunchSource, NotRunError, launch_of
 from harness.run.recording import PLAIN_TARGET, find_variant, recorded
-from harness.run.references import CellReferences, References, reference_of
+from harness.run.references import REFERENCE_FILE, CellReferences, References
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.errors import TriageError, UsageError
 from harness.values.execution import Inputs, LaunchVariant
@@ -239,13 +239,15 @@ class RecordedLaunch(LaunchSource):
                 records = [planned.record for planned in plan.cells if planned.record]
                 others = [other for other in selection.compilers if other != compiler]
                 others.sort(key=lambda other: Version(other.version), reverse=True)
+                repro = selection.repro
+                file = repro.folder / REFERENCE_FILE
                 self._references[place] = References(
                     bench=self.bench,
                     budget=self.budget,
                     code=self.code,
                     compiler=compiler,
                     records=records,
-                    reference=reference_of(selection.repro),
+                    reference=(file, repro.reference) if repro.reference else None,
                     tell=self.tell,
                     interpreter=selection.compilers[0],
                     others=others if self.is_voted else (),

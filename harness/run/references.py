@@ -37,7 +37,7 @@ from harness.run.launching import NotRunError, launch_of, why_refused
 from harness.run.recording import PLAIN_TARGET, find_variant, lower_record, record_like, recorded
 from harness.values.errors import TriageError
 from harness.values.execution import LaunchVariant
-from harness.values.kernel import Repro, Scalar
+from harness.values.kernel import Scalar
 from harness.values.limits import limits_of
 from harness.values.outcome import LaunchFacts, Lowering, RaisedError
 from harness.values.target import Target
@@ -143,7 +143,11 @@ class CellReferences:
     async def hold(self, launch: Launch) -> Launch:
         """The launch of the cell, held to what is known of it."""
         shared, variant = self.references, self.variant
-        trusted = [*await self.author(), *_accepted(variant)]
+        trusted = await self.author()
+        for assertion in variant.asserted:
+            if assertion.holds and any(assertion.buffers):
+                words = f"what the file's own assertion accepts ({assertion.where})"
+                trusted.append(Trusted(words=words, buffers=assertion.buffers))
         ptx = self.bench.store.artifacts.get(launch.emulation.ptx).decode(errors="replace")
         instructions = instructions_sha256(ptx)
         own, is_clean = await self._plain(shared.compiler, instructions)
@@ -338,20 +342,6 @@ def prevailing(own: Trusted | None, others: Sequence[Trusted]) -> Trusted | None
 def _interpretation(compiler: Compiler, variant: LaunchVariant) -> Trusted:
     buffers = tuple(buffer.sha256 for buffer in variant.interpreted)
     return Trusted(words=f"the interpreter of {compiler.name}", buffers=buffers)
-
-
-def _accepted(variant: LaunchVariant) -> list[Trusted]:
-    """What the launch left that an assertion of the launch code accepts."""
-    return [
-        Trusted(words=f"what the file's own assertion accepts ({held.where})", buffers=held.buffers)
-        for held in variant.asserted
-        if held.holds and any(held.buffers)
-    ]
-
-
-def reference_of(repro: Repro) -> tuple[Path, str] | None:
-    """The file and the function of it that a repro names as its reference."""
-    return (repro.folder / REFERENCE_FILE, repro.reference) if repro.reference else None
 
 
 def _words(

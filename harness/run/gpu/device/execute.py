@@ -7,20 +7,15 @@ them.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.run.gpu.device.contents import PackError
+from harness.run.gpu.device.contents import Contents, PackError
 from harness.run.gpu.device.driver import DriverError, FaultError, GpuDriver
 from harness.run.gpu.device.memory import GUARD, allocate_buffers, arguments_of
-
-if TYPE_CHECKING:
-    import ctypes
-
-    from harness.run.gpu.device.contents import Contents
-
 
 WINDOW, WINDOWS = 1 << 16, 64
 """Bytes of a window of a large buffer, and how many of them are looked at."""
@@ -82,7 +77,9 @@ def _execute(
             sha256, zones = _read_back(gpu, address, buffer["size"], launch, blobs)
             result["buffers"].append(sha256)
             if launch.get("digest") and not run:
-                result.setdefault("glimpses", []).append(_glimpse(gpu, address, buffer["size"]))
+                places = glimpse_places(buffer["size"])
+                glimpse = b"".join(gpu.read(address + GUARD + at, GLIMPSE) for at in places)
+                result.setdefault("glimpses", []).append(glimpse.hex())
             for side, zone in zip(("before", "behind"), zones):  # noqa: B905
                 if zone != guard:
                     changed = [at for at, byte in enumerate(zone) if byte != guard[0]]
@@ -133,9 +130,3 @@ def glimpse_places(size: int) -> list[int]:
     """Where the few bytes begin, of a buffer of so many, that come back of it."""
     last = (size - GLIMPSE) // GLIMPSE
     return [GLIMPSE * (last * n // (WINDOWS - 1)) for n in range(WINDOWS)] if last >= 0 else []
-
-
-def _glimpse(gpu: GpuDriver, address: int, size: int) -> str:
-    """Few bytes of each window, in hexadecimal digits: what kind of numbers there are."""
-    places = glimpse_places(size)
-    return b"".join(gpu.read(address + GUARD + at, GLIMPSE) for at in places).hex()

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.run.gpu.device.contents import PackError
-
-if TYPE_CHECKING:
-    from harness.run.gpu.device.contents import Contents
-    from harness.run.gpu.device.driver import GpuDriver
-
+from harness.run.gpu.device.contents import Contents, PackError
+from harness.run.gpu.device.driver import GpuDriver
 
 GUARD = 1 << 12
 """Bytes before and behind each buffer. Alignment of the buffer stays that of the allocation."""

@@ -17,16 +17,12 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from harness.run.gpu.device.contents import PackError
+from harness.run.gpu.device.contents import Contents, PackError
 from harness.run.gpu.device.driver import DriverError, GpuDriver
 from harness.run.gpu.device.execute import execute_case
 from harness.run.gpu.device.timing import time_cases
-
-if TYPE_CHECKING:
-    from harness.run.gpu.device.contents import Contents
-
 
 _HEAD = struct.Struct("<II")
 _START_SECONDS = 120.0
@@ -281,8 +277,6 @@ class GpuPool:
 
 def _serve(path: str, jobs: int, answers: int, parent: int) -> None:
     """What a process does: one case after the other, until there are no more."""
-    from harness.run.gpu.device.contents import Contents  # noqa: PLC0415
-
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return

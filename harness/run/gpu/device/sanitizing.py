@@ -12,14 +12,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from harness.run.gpu.device.contents import Contents
 from harness.run.gpu.device.driver import DriverError, GpuDriver
 from harness.run.gpu.device.memory import GUARD, arguments_of
-
-if TYPE_CHECKING:
-    from harness.run.gpu.device.contents import Contents
-
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 _PROGRAM = "compute-sanitizer"

@@ -8,18 +8,14 @@ never set.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from harness.run.gpu.device.clocks import SmClock
+from harness.run.gpu.device.contents import Contents
 from harness.run.gpu.device.driver import DriverError, FaultError, GpuDriver
 from harness.run.gpu.device.memory import Allocations
-
-if TYPE_CHECKING:
-    import ctypes
-
-    from harness.run.gpu.device.contents import Contents
-
 
 _LEAST = 5
 """Runs of a case that is slow: its time is worth less than that of all others."""
