@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-from msgspec import structs
+from typing import TypeAlias
 
 from harness.bisect.neighbours import contrast
 from harness.cells.compile import compile_selections
@@ -18,8 +17,8 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
-from harness.judging.conditions import Condition
 from harness.report.claims import AttachedPlace
+from harness.report.dossier import Dossier
 from harness.report.gather import executed_rows
 from harness.run.executing import Executed
 from harness.run.raw_ptx import LAUNCH_INPUTS, RawInputs, inputs_of, read_launch
@@ -49,58 +48,6 @@ class Retrial:
     launch: str | None = None
     config: Config | None = None
     like: Config | None = None
-
-
-def retrial_of(row: Row) -> Retrial:
-    """How a stored result came about."""
-    return Retrial(
-        compiler=row.compiler_version or "",
-        target=row.target,
-        launch=row.launch,
-        config=Config.of(row.config),
-    )
-
-
-async def execute_again(
-    selection: Selection,
-    points: Iterable[Retrial],
-    store: Store,
-    how: CompileOptions,
-    *,
-    seconds: float,
-) -> dict[Retrial, Executed | str]:
-    """What comes out at each point, all on inputs that are recorded once; the first ones first.
-
-    Where it cannot be tried, or not in these seconds: why.
-
-    Raises:
-        UsageError: the kernel has no launch that can be run with values.
-    """
-    selection = small_selection(selection)
-    groups: dict[Retrial, list[Retrial]] = {}
-    for point in dict.fromkeys(points):
-        groups.setdefault(replace(point, config=None), []).append(point)
-    results: dict[Retrial, Executed | str] = {}
-    async with at_bench(store, structs.replace(how, use_cache=False)) as bench:
-        bench.deadline = time.monotonic() + seconds
-        executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
-        # Few at once: each holds a compiler's process with its launch.
-        turns = asyncio.Semaphore(bench.jobs)
-
-        async def one(group: Sequence[Retrial]) -> None:
-            async with turns:
-                try:
-                    await _execute(bench, selection, executions, group, results)
-                except (TriageError, TimeIsUpError) as error:
-                    is_late = isinstance(error, TimeIsUpError)
-                    why = (
-                        f"the {seconds:.0f} s for all of them were over" if is_late else str(error)
-                    )
-                    for point in group:
-                        results.setdefault(point, why)
-
-        await asyncio.gather(*map(one, groups.values()))
-    return results
 
 
 async def _execute(
@@ -165,197 +112,204 @@ def _meant(cells: Sequence[PlannedCell], point: Retrial) -> PlannedCell | None:
     return next(iter(same or cells), None)
 
 
-# The attached files.
-
 MINIMAL = "min.ptx"
+_Subject: TypeAlias = AttachedPlace | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """Where the files lie and how to compile them: `case` is the failing cell they are to show.
+@dataclass(slots=True, kw_only=True)
+class AttachedTrial:
+    """The files of a report, compiled or executed again in `folder`, for at most `seconds`.
 
-    With a `condition`, it is what the case shows in the place of a failure; `formal` is that of the
-    selection. Nothing that is
-    compiled is taken from `store`; `seconds` is how long all of it may take.
+    Nothing that is compiled is taken from `store`. `rows` and `runs` are what came out by place,
+    or by cell where the kernel itself was executed; `untried` says why something was not.
     """
 
     folder: Path
-    case: Row
+    dossier: Dossier
+    selection: Selection
     store: Store
     how: CompileOptions
     seconds: float
-    condition: Condition | None = None
-    formal: bool = False
+    runner: str | None
+    rows: dict[_Subject, Row] = field(default_factory=dict)
+    runs: dict[_Subject, RunRow] = field(default_factory=dict)
+    untried: dict[_Subject, str] = field(default_factory=dict)
 
+    @property
+    def late(self) -> str:
+        """Why something was not tried where there was no time."""
+        return f"the {self.seconds:.0f} s for all of them were over"
 
-async def compile_places(
-    bench: Bench, places: Sequence[AttachedPlace], untried: dict[AttachedPlace | str, str]
-) -> dict[AttachedPlace, Row]:
-    """What each file does there; what could not be compiled, or not in time, is in `untried`.
+    async def compile(self, places: Sequence[AttachedPlace]) -> None:
+        """Compile each file there, those that come first first."""
+        started, target = time.monotonic(), self.dossier.case.target
+        groups: dict[tuple[str, ...], list[AttachedPlace]] = {}
+        for place in places:
+            axis = "flag" if place.flag else "target" if place.target != target else ""
+            key = (place.file, axis) if axis else (place.file, "", place.version)
+            groups.setdefault(key, []).append(place)
+        for (_, axis, *_), group in groups.items():
+            why, rows = self.late, dict[AttachedPlace, Row]()
+            if time.monotonic() - started <= self.seconds:
+                try:
+                    rows = await self._compiled(axis, group)
+                    why = "it is not compiled there"
+                except TriageError as error:
+                    why = str(error)
+            for place in group:
+                row = rows.get(place)
+                if row and row.verdict is not VerdictKind.INFRA:
+                    self.rows[place] = row
+                else:
+                    self.untried[place] = row.reason if row else why
 
-    The places that come first are compiled first.
-    """
-    started = time.monotonic()
-    compiled: dict[AttachedPlace, Row] = {}
-    groups: dict[tuple[str, ...], list[AttachedPlace]] = {}
-    for each in places:
-        key: tuple[str, ...] = (each.file, each.version)
-        if each.flag:
-            key = (each.file, "flag")
-        elif each.target != bench.case.target:
-            key = (each.file, "target")
-        groups.setdefault(key, []).append(each)
-    for group in groups.values():
-        why = f"the {bench.seconds:.0f} s for all of them were over"
-        rows: dict[AttachedPlace, Row] = {}
-        if time.monotonic() - started <= bench.seconds:
-            try:
-                rows = await _compiled(bench, group)
-                why = "it is not compiled there"
-            except TriageError as error:
-                why = str(error)
-        for place in group:
-            row = rows.get(place)
-            if row and row.verdict is not VerdictKind.INFRA:
-                compiled[place] = row
-            else:
-                untried[place] = row.reason if row else why
-    return compiled
-
-
-async def _compiled(bench: Bench, group: Sequence[AttachedPlace]) -> dict[AttachedPlace, Row]:
-    first = group[0]
-    if first.flag or first.target != bench.case.target:
-        axis = "flag" if first.flag else "target"
-        selection = _selection(bench, first, bench.case.target)
-        neighbours = await contrast(
-            selection, bench.store, bench.how, axis, None, _silent, condition=bench.condition
-        )
-        rows = {point.label: point.row for point in neighbours.points}
-        labels = {place: place.flag or place.target for place in group}
-        return {place: row for place, label in labels.items() if (row := rows.get(label))}
-    selection = _selection(bench, first, first.target)
-    report = await compile_selections([selection], bench.store, bench.how, RunProgress())
-    # The row of the case's config, where a file launches several.
-    config = Config.of(bench.case.config)
-    same = (row for row in report.rows if Config.of(row.config) == config)
-    return dict.fromkeys(group, next(same, report.rows[0]))
-
-
-async def execute_places(
-    bench: Bench, places: Sequence[AttachedPlace], untried: dict[AttachedPlace | str, str]
-) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
-    """What each file computes there; what could not be executed, or not in time, is in `untried`.
-
-    Every version gets the inputs that are recorded with the one of the case.
-    """
-    case = bench.case
-    runs: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
-    for file in dict.fromkeys(place.file for place in places):
+    async def _compiled(
+        self, axis: str, group: Sequence[AttachedPlace]
+    ) -> dict[AttachedPlace, Row]:
+        dossier, case, place = self.dossier, self.dossier.case, group[0]
+        is_assembler = place.tool == assembler_name(case.assembler)
+        names_it = is_assembler or case.ptxas_origin != BUNDLED
+        assembler = place.version if is_assembler else case.ptxas
+        version = case.compiler_version if is_assembler else place.version
+        is_ptx = place.file.endswith(".ptx")
         words = SelectionOptions(
-            kernel=str(bench.folder / file),
+            kernel=str(self.folder / place.file),
             sm=[case.target],
-            compiler=[f"{case.compiler}=={case.compiler_version}"],
-            formal=bench.formal,
-        )
-        like = Config.of(case.config)
-        points: dict[AttachedPlace | str, Retrial] = {
-            place: Retrial(compiler=place.version, target=place.target, like=like)
-            for place in places
-            if place.file == file
-        }
-        try:
-            results = await execute_again(
-                select(words), points.values(), bench.store, bench.how, seconds=bench.seconds
-            )
-        except TriageError as error:
-            untried |= dict.fromkeys(points, str(error))
-        else:
-            runs |= _told(results, points, untried)
-    return runs
-
-
-def _told(
-    results: Mapping[Retrial, Executed | str],
-    points: Mapping[AttachedPlace | str, Retrial],
-    untried: dict[AttachedPlace | str, str],
-) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
-    runs: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
-    for subject, point in points.items():
-        executed = results[point]
-        if isinstance(executed, str):
-            untried[subject] = executed
-        else:
-            runs[subject] = executed.done.row, executed.row
-    return runs
-
-
-async def launch_places(
-    bench: Bench,
-    selection: Selection,
-    places: Sequence[AttachedPlace],
-    runner: str | None,
-    untried: dict[AttachedPlace | str, str],
-) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
-    """What the cubin of each file computes on a GPU there; what cannot be tried is in `untried`.
-
-    A file with a launch beside it gets that, any other what the repro of `given` says.
-    """
-    runs: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
-    for file in dict.fromkeys(place.file for place in places):
-        inputs = inputs_of(selection.repro)
-        if file == MINIMAL and (bench.folder / LAUNCH_INPUTS).is_file():
-            launch = read_launch((bench.folder / LAUNCH_INPUTS).read_bytes(), LAUNCH_INPUTS)
-            inputs = RawInputs(launch=launch, folder=bench.folder)
-        mine = [place for place in places if place.file == file]
-        words = SelectionOptions(
-            kernel=str(bench.folder / file),
-            sm=[bench.case.target],
-            ptxas=list(dict.fromkeys(place.version for place in mine)),
-        )
-        try:
-            launches = await executed_rows(
-                select(words), bench.store, bench.how, _silent, GPU, runner=runner, inputs=inputs
-            )
-        except TriageError as error:
-            untried |= dict.fromkeys(mine, str(error))
-            continue
-        rows = {each.row.compiled.ptxas: each for each in launches if each.row.compiled}
-        for place in mine:
-            if executed := rows.get(place.version):
-                runs[place] = executed.done.row, executed.row
-            else:
-                untried[place] = f"ptxas {place.version} made no cubin of it that was launched"
-    return runs
-
-
-async def execute_rows(
-    bench: Bench, selection: Selection, rows: Sequence[Row], untried: dict[AttachedPlace | str, str]
-) -> dict[AttachedPlace | str, tuple[Row, RunRow]]:
-    """What the kernel itself computes, by cell; what cannot be tried in time is in `untried`."""
-    points: dict[AttachedPlace | str, Retrial] = {row.cell: retrial_of(row) for row in rows}
-    results = await execute_again(
-        selection, points.values(), bench.store, bench.how, seconds=bench.seconds
-    )
-    return _told(results, points, untried)
-
-
-def _selection(bench: Bench, place: AttachedPlace, target: str) -> Selection:
-    """The file on this version; for the target as the command line names it."""
-    case = bench.case
-    is_ptx = place.file.endswith(".ptx")
-    is_assembler = place.tool == assembler_name(case.assembler)
-    names_it = is_assembler or case.ptxas_origin != BUNDLED
-    assembler = place.version if is_assembler else case.ptxas
-    version = case.compiler_version if is_assembler else place.version
-    return select(
-        SelectionOptions(
-            kernel=str(bench.folder / place.file),
-            sm=[target],
             compiler=[] if is_ptx or version is None else [f"{case.compiler}=={version}"],
             assembler=[f"{case.assembler}=={assembler}"] if names_it and assembler else [],
         )
-    )
+        if axis:
+            neighbours = await contrast(
+                select(words),
+                self.store,
+                self.how,
+                axis,
+                None,
+                _silent,
+                condition=dossier.condition,
+            )
+            rows = {point.label: point.row for point in neighbours.points}
+            labels = {place: place.flag or place.target for place in group}
+            return {place: row for place, label in labels.items() if (row := rows.get(label))}
+        report = await compile_selections([select(words)], self.store, self.how, RunProgress())
+        # The row of the case's config, where a file launches several.
+        config = Config.of(case.config)
+        same = (row for row in report.rows if Config.of(row.config) == config)
+        return dict.fromkeys(group, next(same, report.rows[0]))
+
+    async def execute(self, places: Sequence[AttachedPlace]) -> None:
+        """Execute each file there, all versions on the inputs that the case's records."""
+        case = self.dossier.case
+        for file in dict.fromkeys(place.file for place in places):
+            words = SelectionOptions(
+                kernel=str(self.folder / file),
+                sm=[case.target],
+                compiler=[f"{case.compiler}=={case.compiler_version}"],
+                formal=self.selection.formal,
+            )
+            like = Config.of(case.config)
+            points: dict[_Subject, Retrial] = {
+                place: Retrial(compiler=place.version, target=place.target, like=like)
+                for place in places
+                if place.file == file
+            }
+            try:
+                await self._execute_again(select(words), points)
+            except TriageError as error:
+                self.untried |= dict.fromkeys(points, str(error))
+
+    async def execute_cells(self, rows: Sequence[Row]) -> None:
+        """Execute the kernel itself, as these stored results came about."""
+        points: dict[_Subject, Retrial] = {
+            row.cell: Retrial(
+                compiler=row.compiler_version or "",
+                target=row.target,
+                launch=row.launch,
+                config=Config.of(row.config),
+            )
+            for row in rows
+        }
+        await self._execute_again(self.selection, points)
+
+    async def _execute_again(
+        self, selection: Selection, points: Mapping[_Subject, Retrial]
+    ) -> None:
+        """All on inputs that are recorded once; the first ones first.
+
+        Raises:
+            UsageError: the kernel has no launch that can be run with values.
+        """
+        selection = small_selection(selection)
+        groups: dict[Retrial, list[Retrial]] = {}
+        for point in dict.fromkeys(points.values()):
+            groups.setdefault(replace(point, config=None), []).append(point)
+        results: dict[Retrial, Executed | str] = {}
+        async with at_bench(self.store, self.how) as bench:
+            bench.deadline = time.monotonic() + self.seconds
+            executions = Executions(bench=bench, selection=selection, tell=lambda _: None)
+            # Few at once: each holds a compiler's process with its launch.
+            turns = asyncio.Semaphore(bench.jobs)
+
+            async def one(group: Sequence[Retrial]) -> None:
+                async with turns:
+                    try:
+                        await _execute(bench, selection, executions, group, results)
+                    except (TriageError, TimeIsUpError) as error:
+                        why = self.late if isinstance(error, TimeIsUpError) else str(error)
+                        for point in group:
+                            results.setdefault(point, why)
+
+            await asyncio.gather(*map(one, groups.values()))
+        for subject, point in points.items():
+            result = results[point]
+            if isinstance(result, str):
+                self.untried[subject] = result
+            else:
+                self.rows[subject], self.runs[subject] = result.done.row, result.row
+
+    async def launch(self, places: Sequence[AttachedPlace]) -> None:
+        """Launch the cubin of each file on a GPU, and those of all cells that are named.
+
+        A file with a launch beside it gets that, any other what the repro says.
+        """
+        case, tool = self.dossier.case, self.dossier.tool
+        cells = {
+            row.cell: AttachedPlace(
+                file="original.ptx", tool=tool, version=row.ptxas or "", target=case.target
+            )
+            for row in self.dossier.executed_rows
+        }
+        every = dict.fromkeys((*places, *cells.values()))
+        for file in dict.fromkeys(place.file for place in every):
+            inputs = inputs_of(self.selection.repro)
+            if file == MINIMAL and (self.folder / LAUNCH_INPUTS).is_file():
+                launch = read_launch((self.folder / LAUNCH_INPUTS).read_bytes(), LAUNCH_INPUTS)
+                inputs = RawInputs(launch=launch, folder=self.folder)
+            mine = [place for place in every if place.file == file]
+            words = SelectionOptions(
+                kernel=str(self.folder / file),
+                sm=[case.target],
+                ptxas=list(dict.fromkeys(place.version for place in mine)),
+            )
+            try:
+                launches = await executed_rows(
+                    select(words), self.store, self.how, _silent, GPU, self.runner, inputs
+                )
+            except TriageError as error:
+                self.untried |= dict.fromkeys(mine, str(error))
+                continue
+            by_ptxas = {x.row.compiled.ptxas: x for x in launches if x.row.compiled}
+            for place in mine:
+                if launched := by_ptxas.get(place.version):
+                    self.rows[place], self.runs[place] = launched.done.row, launched.row
+                else:
+                    why = f"ptxas {place.version} made no cubin of it that was launched"
+                    self.untried[place] = why
+        for cell, place in cells.items():
+            if place in self.untried:
+                self.untried[cell] = self.untried[place]
+            else:
+                self.rows[cell], self.runs[cell] = self.rows[place], self.runs[place]
 
 
 def _silent(*_: str) -> None:

@@ -48,7 +48,6 @@ from harness.report.gate import Defect, Private, inspect_report, without_folders
 from harness.report.paragraphs import PROGRAM
 from harness.report.picture import PICTURE
 from harness.store.store import Store
-from harness.values.execution import RunRow
 from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
@@ -256,9 +255,8 @@ _TIMES = re.compile(r"^[^\n]*Compile time = [\d.]+ ms\n", re.MULTILINE)
 class Filing:
     """How to file: `render` writes the issue, `required` are the headings that it must have.
 
-    The attached files are compiled for at most `seconds`; `tell` hears what is being checked. What
-    was executed is executed again: the cells of `selection`; what was launched, on the GPU that
-    `runner` reaches, or this machine's.
+    `tell` hears what is being checked. What was executed is executed again: the cells of
+    `selection`; what was launched, on the GPU that `runner` reaches, or this machine's.
     """
 
     render: Callable[[Dossier], Issue]
@@ -269,7 +267,6 @@ class Filing:
     store: Store
     how: CompileOptions
     tell: Callable[[str], None]
-    seconds: float = _SECONDS
     runner: str | None = None
 
 
@@ -324,7 +321,7 @@ def _unpacked(dossier: Dossier, filing: Filing, place: Path) -> Path:
 
 
 async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -> ClaimsTrial:
-    from harness.report import attached as trials  # noqa: PLC0415 - the emulator: 0.2 s
+    from harness.report.attached import AttachedTrial  # noqa: PLC0415 - the emulator: 0.2 s
 
     # Nothing is unpacked where nothing is attached.
     attached = inside.iterdir() if dossier.attachments else ()
@@ -336,48 +333,30 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         does = "executing" if dossier.executed else "compiling"
         does = "launching" if dossier.on_gpu else does
         filing.tell(f"{does} the attached files in {len(places)} ways")
-    untried: dict[AttachedPlace | str, str] = {
-        cell: _why_not_judged(filing.store, cell) for cell, row in stored.items() if row is None
-    }
-    executed: dict[AttachedPlace | str, tuple[Row, RunRow]] = {}
-    rows: dict[AttachedPlace, Row] = {}
-    home = inside.parent / "results"
-    with Store.open(home) as store:
-        bench = trials.Bench(
+    with Store.open(inside.parent / "results") as store:
+        trial = AttachedTrial(
             folder=inside,
-            case=dossier.case,
-            condition=dossier.condition,
+            dossier=dossier,
+            selection=filing.selection,
             store=store,
             how=structs.replace(filing.how, use_cache=False),
-            seconds=filing.seconds,
-            formal=filing.selection.formal,
+            seconds=_SECONDS,
+            runner=filing.runner,
         )
+        for cell, judged in stored.items():
+            if judged is None:
+                trial.untried[cell] = _why_not_judged(filing.store, cell)
         if dossier.on_gpu:
-            again = {
-                row.cell: AttachedPlace(
-                    file="original.ptx",
-                    tool=dossier.tool,
-                    version=row.ptxas or "",
-                    target=dossier.case.target,
-                )
-                for row in dossier.executed_rows
-            }
-            every = [*dict.fromkeys((*places, *again.values()))]
-            executed |= await trials.launch_places(
-                bench, filing.selection, every, filing.runner, untried
-            )
-            executed |= {
-                cell: executed[place] for cell, place in again.items() if place in executed
-            }
-            untried |= {cell: untried[place] for cell, place in again.items() if place in untried}
+            await trial.launch(places)
         elif dossier.executed:
-            executed |= await trials.execute_places(bench, places, untried)
+            await trial.execute(places)
             named = [row for row in dossier.executed_rows if row.cell in cells]
             filing.tell(f"executing {len(named)} cells again")
-            executed |= await trials.execute_rows(bench, filing.selection, named, untried)
+            await trial.execute_cells(named)
         else:
-            rows |= await trials.compile_places(bench, places, untried)
-    for subject, (row, _) in executed.items():
+            await trial.compile(places)
+    rows: dict[AttachedPlace, Row] = {}
+    for subject, row in trial.rows.items():
         if isinstance(subject, AttachedPlace):
             rows[subject] = row
         else:
@@ -387,9 +366,9 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         rows=rows,
         outcomes={place: dossier.outcome(row) for place, row in rows.items()},
         stored={cell: row for cell, row in stored.items() if row},
-        runs={subject: run for subject, (_, run) in executed.items()},
+        runs=trial.runs,
         counts=_counts(files, filing.selection),
-        untried=untried,
+        untried=trial.untried,
     )
 
 

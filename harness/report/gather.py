@@ -96,7 +96,6 @@ async def executed_rows(
     how: CompileOptions,
     tell: Callable[[str], None],
     on: str = EMULATOR,
-    *,
     runner: str | None = None,
     inputs: RawInputs | None = None,
 ) -> tuple[Executed, ...]:

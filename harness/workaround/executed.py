@@ -23,7 +23,7 @@ from harness.values.row import Row
 from harness.values.timing import Faster, compare_times
 from harness.values.verdict import VerdictKind
 from harness.workaround.result import Candidate, Equivalence, Numerics, Speedup, WorkaroundReport
-from harness.workaround.settings import Setting, SettingKind
+from harness.workaround.settings import SettingKind
 
 if TYPE_CHECKING:
     from harness.run.executing import Executed, OnEmulator
@@ -34,41 +34,34 @@ if TYPE_CHECKING:
 def keep(store: Store, report: WorkaroundReport, selection: Selection) -> None:
     """With the bugs that it works around, so that every night can say whether it is needed."""
     best = report.candidates[0] if report.candidates else None
-    patch = report.patch
+    patch, setting = report.patch, None
     if best is None and patch is None:
         return
     left_out = patch.left_out if patch else ()
+    overrides = selection.launches[0].overrides
+    # What a night compiles again; an edit of a file is the user's to keep.
+    if best and not best.setting.edit:
+        setting = KeptSetting(
+            config=best.setting.config.as_dict(),
+            overrides=tuple({**overrides, **dict(best.setting.launch)}.items()),
+            options=best.setting.flags.label if best.setting.flags else None,
+            ptxas=best.setting.ptxas,
+            triton=best.setting.triton,
+        )
+    signatures = [row.signature for row in (report.baseline, *left_out) if row.signature]
     store.put_workaround(
         KeptWorkaround(
             baseline=report.baseline,
             change=best.change if best else f"patch of {patch.file if patch else ''}",
             proof=best.row if best else None,
-            setting=_kept_setting(best.setting, selection) if best else None,
-            signatures=tuple(
-                dict.fromkeys(
-                    row.signature for row in (report.baseline, *left_out) if row.signature
-                )
-            ),
+            setting=setting,
+            signatures=tuple(dict.fromkeys(signatures)),
             diff=patch.diff if patch else "",
             is_patch_proved=bool(patch and patch.is_proved),
             left_out=tuple(row.config for row in left_out),
-            overrides=tuple(selection.launches[0].overrides.items()),
+            overrides=tuple(overrides.items()),
             created=time.time(),
         )
-    )
-
-
-def _kept_setting(setting: Setting, selection: Selection) -> KeptSetting | None:
-    """What a night compiles again; an edit of a file is the user's to keep."""
-    if setting.edit:
-        return None
-    overrides = {**selection.launches[0].overrides, **dict(setting.launch)}
-    return KeptSetting(
-        config=setting.config.as_dict(),
-        overrides=tuple(overrides.items()),
-        options=setting.flags.label if setting.flags else None,
-        ptxas=setting.ptxas,
-        triton=setting.triton,
     )
 
 
@@ -203,26 +196,23 @@ def _with_time(candidate: Candidate, before: TimedLaunch | None, after: TimedLau
     if before is None or before.time is None:
         return replace(candidate, row=row, speedup=Speedup(device=after.device))
     faster = compare_times(before.time, after.time)
-    is_same = None
-    if before.digest is not None and after.digest is not None:
-        is_same = before.digest == after.digest
+    digests = (before.digest, after.digest)
+    is_same = None if None in digests else digests[0] == digests[1]
     speedup = Speedup(
         device=after.device,
         times=before.time.median / after.time.median if after.time.median else None,
         is_ambiguous=faster is Faster.AMBIGUOUS,
         is_bit_identical=is_same,
     )
-    numerics = _identical(after) if is_same and (after.finite or 0) > 0 else candidate.numerics
+    numerics = candidate.numerics
+    if is_same and after.finite:
+        numerics = Numerics(
+            known=Equivalence.MEASURED,
+            reason=f"bit-identical to today's config on {after.device}: all {after.bytes:,} bytes "
+            f"that the launch was given, filled with a pattern before; {after.finite:.0%} of the "
+            "numbers looked at are finite",
+        )
     return replace(candidate, row=row, speedup=speedup, numerics=numerics)
-
-
-def _identical(after: TimedLaunch) -> Numerics:
-    share = f"{after.finite:.0%} of the numbers looked at are finite" if after.finite else ""
-    return Numerics(
-        known=Equivalence.MEASURED,
-        reason=f"bit-identical to today's config on {after.device}: all {after.bytes:,} bytes that "
-        f"the launch was given, filled with a pattern before; {share}",
-    )
 
 
 # What went into a pack, kept with it: its results are read without a second search. What a search

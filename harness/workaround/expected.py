@@ -113,7 +113,13 @@ def by_time(
     ]
     tiers: dict[tuple[bool, ...], list[_Priced]] = {}
     for item in priced:
-        tiers.setdefault(_tier(item.candidate), []).append(item)
+        is_for_today, steps = item.candidate.is_for_today, item.candidate.steps
+        tier = (
+            not is_for_today,
+            lowers_optimisation(item.candidate.setting.flags),
+            is_for_today and any(step.kind is SettingKind.TRITON for step in steps),
+        )
+        tiers.setdefault(tier, []).append(item)
     ordered = [item for tier in sorted(tiers) for item in _in_order(tiers[tier], errors)]
     return [
         replace(
@@ -157,14 +163,6 @@ def _works_in_loops(setting: KnownSetting) -> bool:
     return any(loop.depth and (loop.tensor_work or loop.global_bytes) for loop in loops)
 
 
-def _tier(candidate: Candidate) -> tuple[bool, ...]:
-    return (
-        not candidate.is_for_today,
-        lowers_optimisation(candidate.setting.flags),
-        candidate.is_for_today and any(step.kind is SettingKind.TRITON for step in candidate.steps),
-    )
-
-
 def _in_order(tier: Sequence[_Priced], errors: Sequence[float]) -> list[_Priced]:
     """Again and again the nearest of those that may be as fast as the fastest that is left.
 
@@ -175,16 +173,17 @@ def _in_order(tier: Sequence[_Priced], errors: Sequence[float]) -> list[_Priced]
     while remaining:
         fastest = min(remaining, key=lambda item: item.cost or math.inf)
         near = [item for item in remaining if not _is_faster(fastest, item, errors)]
-        nearest = min(near, key=_distance)
+        nearest = min(
+            near,
+            key=lambda item: (
+                item.candidate.row.verdict is not VerdictKind.OK,
+                sum(step.kind.weight for step in item.candidate.steps),
+            ),
+        )
         ordered.append(nearest)
         remaining.remove(nearest)
     sequence = iter(ordered)
     return [next(sequence) if item.cost else item for item in tier]
-
-
-def _distance(item: _Priced) -> tuple[bool, int]:
-    is_fine = item.candidate.row.verdict is VerdictKind.OK
-    return not is_fine, sum(step.kind.weight for step in item.candidate.steps)
 
 
 def _is_faster(item: _Priced, than: _Priced, errors: Sequence[float]) -> bool:

@@ -201,8 +201,7 @@ def _home(cells: Sequence[PlannedCell], rows: Sequence[Row]) -> PlannedCell:
 
 
 def _is_trouble(row: Row) -> bool:
-    kind = row.verdict
-    return not _is_fine(kind) and not kind.tells_nothing
+    return not row.verdict.tells_nothing and not _is_fine(row.verdict)
 
 
 def _is_fine(kind: VerdictKind) -> bool:

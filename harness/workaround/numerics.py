@@ -98,15 +98,11 @@ class Judge:
         if comparison.stable_max_rel is not None and comparison.allowed is not None:
             error, allowed = comparison.stable_max_rel, comparison.allowed
             apart = f", {error:.2g} apart where rounding explains {allowed:.2g}"
-        label = (
-            f"{operation.kernel}, launch {operation.launch}"
-            if operation.launch
-            else operation.kernel
-        )
+        launched = f", launch {operation.launch}" if operation.launch else ""
         verdict = "differ" if comparison.differs else "agree"
         reason = (
-            f"all results of the operation ({label}) {verdict} with and without the change{apart}; "
-            f"on a small input ({sizes})"
+            f"all results of the operation ({operation.kernel}{launched}) {verdict} with and "
+            f"without the change{apart}; on a small input ({sizes})"
         )
         return _interpreted(comparison, reason, differs=comparison.differs)
 

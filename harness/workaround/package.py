@@ -338,8 +338,11 @@ def _list_said(
         return blocks
     if pruning.source is None:
         is_named = ".py@" not in tuning.name  # of a file, `--kernel` would take what is installed
-        command = _workaround(tuning, surroundings) if not tuning.works and is_named else ""
-        command = f"; to look for one: {command}" if command else ""
+        command = ""
+        if not tuning.works and is_named:
+            words = replace(words_of(tuning.rows[0]), kernel=tuning.name, config="")
+            words = replace(words, surroundings=surroundings)
+            command = f"; to look for one: {spell_command('workaround', words)}"
         return [*blocks, say(f"  No pruning function: {pruning.why_none}{command}")]
     blocks.append(
         say(f'  prune_configs_by={{"early_config_prune": ...}} with this keeps {pruning.keeps}:')
@@ -354,13 +357,6 @@ def _reasons(tuning: TuningList) -> list[str]:
         for fate in survivors(tuning.rows).fates
         if not fate.verdict.compiles
     ]
-
-
-def _workaround(tuning: TuningList, surroundings: tuple[str, ...]) -> str:
-    words = replace(
-        words_of(tuning.rows[0]), kernel=tuning.name, config="", surroundings=surroundings
-    )
-    return spell_command("workaround", words)
 
 
 def _counts(report: PackageReport) -> list[str]:
@@ -480,15 +476,26 @@ def reach(text: str, own_files: Sequence[str] = ()) -> Reached:
     if not mine and not own_files:
         files(name)  # a package that the index does not have is said to be none
         unread = "".join(f"; {error}" for error in errors[:1])
+        names = sorted({repro.source.pin.package for repro in repros if repro.source})
+        others = f"repros there are of {', '.join(names)}" if names else "no repro is of a package"
         raise EmptySelectionError(
             f"no repro takes its kernels from {name} (--launch FILE names a file that does); "
-            f"{_others(repros)}{unread}"
+            f"{others}{unread}"
         )
     pins = {repro.source.pin.version: repro.source.pin for repro in mine if repro.source}
     version = _version(name, spec, pins)
     own = pins.get(str(version))
     pin = own or pin_of(name, version)
-    launches = [_launch(repro, mine, version, pin) for repro in _first_of_each(mine)]
+    first: dict[tuple[str, str], Repro] = {}
+    for repro in mine:
+        # The others of a repro are there to vary it.
+        for launch in repro.launches[:1]:
+            first.setdefault((repro.group, launch.name), structs.replace(repro, launches=(launch,)))
+    launches = []
+    for repro in first.values():
+        group = [member for member in mine if member.group == repro.group]
+        release = in_release(whole_folder(group, None), version, pin)
+        launches.append(structs.replace(release, launches=repro.launches, version=repro.version))
     beside = {pin.package: pin for repro in mine for pin in repro.requires}
     launches += [_of_file(file, pin, tuple(beside.values())) for file in own_files]
     return Reached(
@@ -513,24 +520,6 @@ def _version(name: str, spec: str, pins: dict[str, Pin]) -> Version:
     return versions[0]
 
 
-def _first_of_each(repros: list[Repro]) -> list[Repro]:
-    launches: dict[tuple[str, str], Repro] = {}
-    for repro in repros:
-        # The others of a repro are there to vary it.
-        for launch in repro.launches[:1]:
-            launches.setdefault(
-                (repro.group, launch.name), structs.replace(repro, launches=(launch,))
-            )
-    return list(launches.values())
-
-
-def _launch(repro: Repro, mine: list[Repro], version: Version, pin: Pin) -> Repro:
-    group = [member for member in mine if member.group == repro.group]
-    whole = whole_folder(group, None)
-    release = in_release(whole, version, pin)
-    return structs.replace(release, launches=repro.launches, version=repro.version)
-
-
 def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
     if not file.endswith(".py"):
         raise UsageError(f"--launch {file}: write the name of a Python file")
@@ -545,11 +534,6 @@ def _of_file(file: str, pin: Pin, beside: tuple[Pin, ...]) -> Repro:
             continue
         return packaged
     raise UsageError(f"--launch {file}: it imports no module of {pin.package} {pin.version}")
-
-
-def _others(repros: list[Repro]) -> str:
-    names = sorted({repro.source.pin.package for repro in repros if repro.source})
-    return f"repros there are of {', '.join(names)}" if names else "no repro is of a package"
 
 
 _CELLS_A_WORKER = 4
@@ -603,10 +587,11 @@ async def survey_package(
     # The Python files of the package; one that is not text counts as empty.
     texts = {}
     for path in sorted(folder.rglob("*.py")):
+        name = path.relative_to(folder.parent).as_posix()
         try:
-            texts[path.relative_to(folder.parent).as_posix()] = read_source(path)
+            texts[name] = read_source(path)
         except TriageError:
-            texts[path.relative_to(folder.parent).as_posix()] = "\0"
+            texts[name] = "\0"
     return PackageReport(
         surroundings=selections[0].surroundings,
         reached=reached,

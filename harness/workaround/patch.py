@@ -84,14 +84,8 @@ def _families(
     common = common_fields([c.as_dict() for c in fails], [c.as_dict() for c in works])
     if common is not None:
         return (tuple((name, tuple(values)) for name, values in common.items()),)
-    return tuple(tuple((name, (value,)) for name, value in _whole(c, fails, works)) for c in fails)
-
-
-def _whole(
-    config: Config, fails: Sequence[Config], works: Sequence[Config]
-) -> list[tuple[str, Scalar | None]]:
-    names = dict.fromkeys(name for listed in (*fails, *works) for name, _ in listed.items)
-    return [(name, config.as_dict().get(name)) for name in names]
+    names = dict.fromkeys(name for config in (*fails, *works) for name, _ in config.items)
+    return tuple(tuple((name, (c.as_dict().get(name),)) for name in names) for c in fails)
 
 
 # The Python that a patch puts into a kernel's file: a guard as a function, a config as a call. It
@@ -147,8 +141,14 @@ def pruning_source(
             "    if any(arguments.get(name) != value for name, value in compiled.items()):",
             "        return configs",
         ]
-    clauses = "\n".join(line for clause in guard.clauses for line in _clause(clause))
-    source = "\n".join(lines) + _PRUNES.format(capability=guard.capability, clauses=clauses)
+    clauses: list[str] = []
+    for clause in guard.clauses:
+        clauses.append(f"        if version in {_tuple(clause.releases)}:")
+        for family in clause.either:
+            tests = [f"values.get({literal(n)}) in {_allowed(n, allowed)}" for n, allowed in family]
+            clauses += [f"            if {' and '.join(tests)}:", "                return True"]
+    source = "\n".join(lines)
+    source += _PRUNES.format(capability=guard.capability, clauses="\n".join(clauses))
     return source + (_JOINED.format(name=name) if wraps else "")
 
 
@@ -166,14 +166,6 @@ def _docstring(guard: Guard, because: str) -> list[str]:
         for line in ("", *textwrap.wrap(text.replace("\\", "/").replace('"', "'"), _WIDTH))
     ]
     return [f'    """{lines[1]}', *(f"    {line}".rstrip() for line in lines[2:]), '    """']
-
-
-def _clause(clause: Clause) -> list[str]:
-    lines = [f"        if version in {_tuple(clause.releases)}:"]
-    for family in clause.either:
-        tests = [f"values.get({literal(n)}) in {_allowed(n, allowed)}" for n, allowed in family]
-        lines += [f"            if {' and '.join(tests)}:", "                return True"]
-    return lines
 
 
 def _allowed(name: str, values: Sequence[Scalar | None]) -> str:
@@ -539,10 +531,20 @@ async def make_patch(
         return None, [f"no patch: {file.name}: {error}"]
     everything = await trials.attempt(Setting(config=config) for config in plan.configs)
     failing = [attempt.row for attempt in everything if has_failed(attempt.row)]
-    add = _worth_adding(trials, candidates, survivor)
+    add = [
+        candidate.setting.config
+        for candidate in candidates
+        if not candidate.is_listed
+        and all(step.kind is SettingKind.CONFIG for step in candidate.steps)
+        and (
+            survivor is None or is_gain(trials.origin, (candidate.setting, candidate.row), survivor)
+        )
+    ][:1]
     notes: list[str] = []
     guard = None
-    if failing and _is_own_ptxas(trials, failing):
+    # That a ptxas which the user has chosen fails is no property of any Triton.
+    is_chosen = trials.home.ptxas.origin != BUNDLED
+    if is_chosen and any(row.stage == Stage.CUBIN.value for row in failing):
         notes.append(_NOTHING_LEFT_OUT.format(trials.home.ptxas.version))
     elif failing:
         trials.bench.deadline = ask_until
@@ -564,7 +566,9 @@ async def make_patch(
         proof, rows, is_proved = await prove_patch(trials, file, patched, add)
     except PatchError as error:
         return None, [*notes, f"no patch: with it, the launch fails: {error}"]
-    name = _name_in_tree(trials, file)
+    roots = [path.resolve() for path in trials.home.launch.request.paths]
+    inside = (file.relative_to(root).as_posix() for root in roots if file.is_relative_to(root))
+    name = next(inside, file.name)
     return Patch(
         file=name,
         diff=unified_diff(name, text, patched),
@@ -575,27 +579,6 @@ async def make_patch(
         rows=rows,
         left_out=tuple(failing) if guard else (),
     ), notes
-
-
-def _is_own_ptxas(trials: Trials, failing: Sequence[Row]) -> bool:
-    """Whether a ptxas that the user has chosen fails: no property of any Triton."""
-    chosen = trials.home.ptxas.origin != BUNDLED
-    return chosen and any(row.stage == Stage.CUBIN.value for row in failing)
-
-
-def _worth_adding(
-    trials: Trials, candidates: Sequence[Candidate], survivor: Tried | None
-) -> list[Config]:
-    configs = (
-        candidate.setting.config
-        for candidate in candidates
-        if not candidate.is_listed
-        and all(step.kind is SettingKind.CONFIG for step in candidate.steps)
-        and (
-            survivor is None or is_gain(trials.origin, (candidate.setting, candidate.row), survivor)
-        )
-    )
-    return list(configs)[:1]
 
 
 def tuned_arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar]:
@@ -612,15 +595,6 @@ def tuned_arguments(record: LaunchFacts, key: Sequence[str]) -> dict[str, Scalar
         if isinstance(read, bool | int | str):
             values[str(name)] = read
     return values
-
-
-def _name_in_tree(trials: Trials, file: Path) -> str:
-    assert trials.home.launch is not None
-    roots = [path.resolve() for path in trials.home.launch.request.paths]
-    for root in roots:
-        if file.is_relative_to(root):
-            return file.relative_to(root).as_posix()
-    return file.name
 
 
 async def _on_tritons(

@@ -61,8 +61,10 @@ async def explore(
     the tuner lists. `until` is by `time.monotonic`; each kind gets its share, so that none keeps
     the others from being tried.
     """
-    home = [trials.origin.setting]
-    starts = spread(_known(trials, listed)) if SettingKind.CONFIG in kinds else home
+    starts = [trials.origin.setting]
+    if SettingKind.CONFIG in kinds:
+        keys = {setting.key for setting in listed}
+        starts = spread([pair for pair in trials.pairs() if pair[0].key in keys])
     ways: dict[SettingKind, Callable[[], Awaitable[None]]] = {
         SettingKind.CONFIG: lambda: _configs(trials, listed, beside),
         SettingKind.LAUNCH: lambda: _launches(trials, starts),
@@ -81,9 +83,12 @@ async def explore(
         kinds = [kind for kind in kinds if kind is not SettingKind.PTX]
     store = trials.bench.store
     learned = _learned(store)
-    order = sorted(
-        kinds, key=lambda kind: (_is_vain(learned, kind), _is_too_late(trials, kind), kind.weight)
-    )
+
+    def late(kind: SettingKind) -> tuple[bool, bool, int]:
+        attempts, helped = learned.get(kind.value, [0, 0])
+        return attempts >= _VAIN and not helped, _is_too_late(trials, kind), kind.weight
+
+    order = sorted(kinds, key=late)
     is_complete = True
     for index, kind in enumerate(order):
         now = time.monotonic()
@@ -253,11 +258,6 @@ async def usable_versions(kind: str, besides: str) -> list[str]:
     return newest_of_each_minor(usable, here, besides=besides)
 
 
-def _known(trials: Trials, listed: Sequence[Setting]) -> list[tuple[Setting, Row]]:
-    keys = {setting.key for setting in listed}
-    return [pair for pair in trials.pairs() if pair[0].key in keys]
-
-
 def _best(trials: Trials) -> list[Attempt]:
     compiling = [attempt for attempt in trials.results.values() if attempt.row.verdict.compiles]
     return sorted(
@@ -278,16 +278,12 @@ def _worth_a_tool(trials: Trials) -> list[Attempt]:
             by_launch.setdefault(attempt.setting.launch, attempt)
     beam = list(by_launch.values())[:_BEAM]
     # Where nothing but the cubin was wrong, a ptxas that accepts it is all that it takes.
-    failing = _first(own, lambda row: row.stage == Stage.CUBIN.value and _fails(row))
+    failing = [a for a in own if a.row.stage == Stage.CUBIN.value and _fails(a.row)][:1]
     return list({attempt.setting.key: attempt for attempt in [*beam, *failing]}.values())
 
 
 def _fails(row: Row) -> bool:
     return not row.verdict.compiles
-
-
-def _first(attempts: Iterable[Attempt], condition: Callable[[Row], bool]) -> list[Attempt]:
-    return [attempt for attempt in attempts if condition(attempt.row)][:1]
 
 
 def _learned(store: Store) -> dict[str, list[int]]:
@@ -311,11 +307,6 @@ def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
         _fails(attempt.row) and attempt.row.stage not in (Stage.CUBIN.value, Stage.LAUNCH.value)
         for attempt in failing.get(kind, ())
     )
-
-
-def _is_vain(learned: dict[str, list[int]], kind: SettingKind) -> bool:
-    attempts, helped = learned.get(kind.value, [0, 0])
-    return attempts >= _VAIN and not helped
 
 
 def _learn(store: Store, trials: Trials) -> None:

@@ -73,7 +73,7 @@ def merit(row: Row, turns: float = 1.0) -> tuple[float, ...]:
     return (
         _standing(row.verdict),
         _spill_step(row, turns),
-        -_floored(row.occupancy, _OCCUPANCY_STEP),
+        -math.floor((row.occupancy or 0.0) / _OCCUPANCY_STEP + 1e-9) * _OCCUPANCY_STEP,
         _local_share(row),
         _or_worst(row.tmem_size),
         _or_worst(row.shared),
@@ -98,10 +98,6 @@ def _spill_step(row: Row, turns: float) -> float:
     if (row.spill_stores or 0) + (row.spill_loads or 0) < DEFAULT_THRESHOLDS.spill_bytes:
         return 0
     return 1 + math.floor(math.log(max(bytes_of_block * turns / _UNIT, 1), _SPILL_STEP))
-
-
-def _floored(value: float | None, step: float) -> float:
-    return 0.0 if value is None else math.floor(value / step + 1e-9) * step
 
 
 def _local_share(row: Row) -> float:
@@ -135,8 +131,7 @@ class SettingKind(StrEnum):
         changed in one place of the source. A parameter of the launch changes what the kernel is
         given, toolchains change every other kernel of the program too.
         """
-        order = list(SettingKind)
-        return 1 << order.index(self)
+        return 1 << list(SettingKind).index(self)
 
     @property
     def is_environment(self) -> bool:
@@ -235,8 +230,9 @@ class UserSetting:
                 origin.config.as_dict(), setting.config.as_dict()
             )
         ]
-        values = dict(defaults)
-        pairs = _differences({**values, **dict(origin.launch)}, {**values, **dict(setting.launch)})
+        pairs = _differences(
+            {**defaults, **dict(origin.launch)}, {**defaults, **dict(setting.launch)}
+        )
         steps += [
             SettingStep(kind=SettingKind.LAUNCH, name=n, before=b, after=a) for n, b, a in pairs
         ]
@@ -359,9 +355,7 @@ def neighbours(
 def in_order(values: Mapping[str, Scalar], like: Config) -> Config:
     """A config whose names come as in another one: the same config has one name everywhere."""
     names = [name for name, _ in like.items if name in values]
-    return Config.of(
-        {name: values[name] for name in [*names, *(n for n in values if n not in names)]}
-    )
+    return Config.of({name: values[name] for name in (*names, *values)})
 
 
 def _changed(
@@ -499,21 +493,16 @@ def _halved(old: float, new: float) -> str:
 
 def explain_step(step: SettingStep, undone: Row, complete: Row, limits: Limits | None) -> str:
     """What one step is for: the setting with all steps against the one without this."""
-    words = f"{_shrinks(step)}{step.words}: {explain(undone, complete)}"
+    before, after = step.before, step.after
+    is_number = all(type(value) is int for value in (before, after))
+    is_smaller = is_number and step.sizes_a_tile and int(after or 0) < int(before or 0)
+    words = f"{'a smaller tile, ' * is_smaller}{step.words}: {explain(undone, complete)}"
     columns = limits.tensor_memory_columns if limits else 0
     if columns and (undone.tmem_size or 0) > columns >= (complete.tmem_size or 0):
         words += f"; {complete.target} has {columns} columns"
     if undone.code and complete.verdict.compiles:
         words += f"; without it ptxas {undone.ptxas} says {undone.code}"
     return words
-
-
-def _shrinks(step: SettingStep) -> str:
-    values = (step.before, step.after)
-    if not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        return ""
-    smaller = int(step.after or 0) < int(step.before or 0)
-    return "a smaller tile, " if step.sizes_a_tile and smaller else ""
 
 
 Tried: TypeAlias = tuple[Setting, Row]

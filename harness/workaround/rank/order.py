@@ -7,6 +7,7 @@ import random
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any
 
 from harness.frontends.texts.python import OPTIONS
@@ -75,16 +76,14 @@ def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
 
 def ranks(numbers: Sequence[float]) -> list[float]:
     """The rank of each, from 0; equal numbers share the mean of theirs."""
-    order = sorted(range(len(numbers)), key=lambda place: numbers[place])
+    order = sorted(range(len(numbers)), key=numbers.__getitem__)
     ranks = [0.0] * len(numbers)
     start = 0
-    while start < len(order):
-        last = start
-        while last + 1 < len(order) and numbers[order[last + 1]] == numbers[order[start]]:
-            last += 1
-        for place in order[start : last + 1]:
-            ranks[place] = (start + last) / 2
-        start = last + 1
+    for _, group in groupby(order, key=numbers.__getitem__):
+        places = list(group)
+        for place in places:
+            ranks[place] = start + (len(places) - 1) / 2
+        start += len(places)
     return ranks
 
 
@@ -315,9 +314,6 @@ def _doubt(modelled: Sequence[RankedConfig], errors: Errors) -> str:
     return ""
 
 
-_REGRETS = ("first choice", "best of three")
-
-
 def ranks_said(report: RankReport) -> list[Block]:
     """A grid for each launch; the configs that are expected to be fast first."""
     parts: list[Block] = []
@@ -401,16 +397,22 @@ def _launch(launch: RankedLaunch) -> dict[str, Any]:
     }
 
 
-_LEAST = 3
-
-
 def ranks_as_markdown(report: RankReport) -> str:
     """A table with a line for each launch that was measured, and what follows from all of them."""
     launches = [(launch, launch.quality) for launch in report.launches]
     measured = [
         (launch, quality) for launch, quality in launches if quality and quality.configs >= _LEAST
     ]
-    titles = ("kernel", "launch", "configs", "slowest / best", "Spearman", *_REGRETS, "tells")
+    titles = (
+        "kernel",
+        "launch",
+        "configs",
+        "slowest / best",
+        "Spearman",
+        "first choice",
+        "best of three",
+        "tells",
+    )
     lines = [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for launch, quality in measured:
         times = [config.time.median for config in launch.configs if config.time and config.cost]
