@@ -68,8 +68,8 @@ def answer_of(
     kind: VerdictKind,
     *,
     stage: str | None,
-    signature: str | None,
-    followed: str | None,
+    signature: str | None = None,
+    followed: str | None = None,
     followed_kind: VerdictKind | None = None,
 ) -> VerdictAnswer:
     """What a verdict says of the failure with the signature `followed`, None for no failure.

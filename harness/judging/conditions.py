@@ -110,10 +110,10 @@ def truth(condition: Condition, row: Mapping[str, Scalar | None]) -> bool | None
     """Whether the condition holds of a row; None where too little of the row is known."""
     if isinstance(condition, Comparison):
         left, right = row.get(condition.field), condition.value
-        other = row.get(right.name) if isinstance(right, Field) else right
-        if left is None or other is None:
+        operand = row.get(right.name) if isinstance(right, Field) else right
+        if left is None or operand is None:
             return None
-        return bool(_OPERATORS[condition.operator](left, other))
+        return bool(_OPERATORS[condition.operator](left, operand))
     if isinstance(condition, Negation):
         value = truth(condition.part, row)
         return None if value is None else not value
@@ -127,13 +127,13 @@ def truth(condition: Condition, row: Mapping[str, Scalar | None]) -> bool | None
 def fields_of(condition: Condition) -> tuple[str, ...]:
     """The fields that it speaks of, each once."""
     if isinstance(condition, Comparison):
-        other = condition.value
-        found = (condition.field, *((other.name,) if isinstance(other, Field) else ()))
+        operand = condition.value
+        names = (condition.field, *((operand.name,) if isinstance(operand, Field) else ()))
     elif isinstance(condition, Negation):
-        found = fields_of(condition.part)
+        names = fields_of(condition.part)
     else:
-        found = (*fields_of(condition.left), *fields_of(condition.right))
-    return tuple(dict.fromkeys(found))
+        names = (*fields_of(condition.left), *fields_of(condition.right))
+    return tuple(dict.fromkeys(names))
 
 
 def spell(condition: Condition) -> str:
@@ -179,31 +179,31 @@ class _Parser:
         tokens, position = [], 0
         text = text.rstrip()
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if not found:
+            match = _TOKEN.match(text, position)
+            if not match:
                 self._refuse(f"cannot read {text[position:].strip()[:20]!r}")
-            tokens.append(found["op"] or found["word"])
-            position = found.end()
+            tokens.append(match["op"] or match["word"])
+            position = match.end()
         return tokens
 
-    def _refuse(self, said: str) -> NoReturn:
-        raise UsageError(f"--while {self._text[:200]!r}: {said}")
+    def _refuse(self, reason: str) -> NoReturn:
+        raise UsageError(f"--while {self._text[:200]!r}: {reason}")
 
     def _peek(self) -> str | None:
         return self._tokens[self._next] if self._next < len(self._tokens) else None
 
-    def _take(self, wanted: str) -> str:
+    def _take(self, description: str) -> str:
         token = self._peek()
         if token is None:
-            self._refuse(f"it ends where {wanted} should be")
+            self._refuse(f"it ends where {description} should be")
         self._next += 1
         return token
 
     def parse(self) -> Condition:
         """The whole text."""
         condition = self._either()
-        if (left := self._peek()) is not None:
-            self._refuse(f"what is {left!r} doing there? join conditions by `and` or `or`")
+        if (token := self._peek()) is not None:
+            self._refuse(f"what is {token!r} doing there? join conditions by `and` or `or`")
         return condition
 
     def _either(self) -> Condition:
@@ -240,8 +240,8 @@ class _Parser:
     def _comparison(self, name: str) -> Condition:
         if name not in FIELDS:
             near = difflib.get_close_matches(name[:40], FIELDS, n=3, cutoff=0.5)
-            known = f"near: {', '.join(near)}" if near else f"there are {', '.join(FIELDS)}"
-            self._refuse(f"no field {name[:40]!r}; {known}")
+            hint = f"near: {', '.join(near)}" if near else f"there are {', '.join(FIELDS)}"
+            self._refuse(f"no field {name[:40]!r}; {hint}")
         sign = self._take("a comparison")
         sign = "==" if sign == "=" else sign
         if sign not in _OPERATORS:
@@ -263,8 +263,8 @@ class _Parser:
         word = word[1:-1] if word[0] in "'\"" else word
         if word in ("(", ")") or sign == word:
             self._refuse(f"{word!r} is not a value for {name}")
-        known = _WORDS[name]
-        if known is not None and word not in known:
-            near = difflib.get_close_matches(word[:40], known, n=3, cutoff=0.4) or known
+        words = _WORDS[name]
+        if words is not None and word not in words:
+            near = difflib.get_close_matches(word[:40], words, n=3, cutoff=0.4) or words
             self._refuse(f"no {name} {word[:40]!r}; near: {', '.join(near)}")
         return word

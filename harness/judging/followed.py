@@ -97,10 +97,10 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
         """The numbers that it is about; none where it is a failure."""
         if self.condition is None:
             return ()
-        asked = [name for name in fields_of(self.condition) if name in _MEASURES]
+        names = [name for name in fields_of(self.condition) if name in _MEASURES]
         # Spills are read beside the registers at which they happen.
-        with_registers = any(name.startswith("spill") for name in asked)
-        return tuple(dict.fromkeys([*(["n_regs"] if with_registers else []), *asked]))
+        with_registers = any(name.startswith("spill") for name in names)
+        return tuple(dict.fromkeys([*(["n_regs"] if with_registers else []), *names]))
 
     @property
     def words(self) -> str | None:
@@ -126,13 +126,8 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
             return VerdictAnswer.INFRA
         if self._is_same(kind, signature, fields or {}, reason):
             return VerdictAnswer.SAME
-        return answer_of(
-            kind,
-            stage=stage,
-            signature=None,
-            followed=None,
-            followed_kind=self.kind if self.condition is None else None,
-        )
+        followed = self.kind if self.condition is None else None
+        return answer_of(kind, stage=stage, followed_kind=followed)
 
     def _is_same(
         self,
@@ -171,20 +166,20 @@ def is_followable(row: Row) -> bool:
 def gravest(rows: Sequence[Row]) -> Row | None:
     """The row with the gravest failure, the last one of its kind; None where nothing fails."""
     for kinds in _GRAVITY:
-        found = [row for row in rows if is_followable(row) and row.verdict in kinds]
-        if found:
-            return found[-1]
+        failing = [row for row in rows if is_followable(row) and row.verdict in kinds]
+        if failing:
+            return failing[-1]
     return None
 
 
-def rank(row: Row, asked: Followed) -> int:
+def rank(row: Row, followed: Followed) -> int:
     """Zero for the failure that is asked about, more for what is less likely to be meant.
 
     Where nothing is asked, any failure is meant; then what is sick, then what is unsupported.
     """
     kind = row.verdict
-    if asked.condition is not None or asked.signature is not None:
-        if asked.of(row) is VerdictAnswer.SAME:
+    if followed.condition is not None or followed.signature is not None:
+        if followed.of(row) is VerdictAnswer.SAME:
             return 0
     elif row.signature is not None:
         return 2 if kind.tells_nothing else int(kind.compiles)
@@ -241,17 +236,18 @@ def sickness_of(
     if name is None:
         return None
     value = _number(row, name)
-    known = [
-        other
-        for other in others
-        if works(other.verdict, other.stage) and row_fields(other).get(name) is not None
+    healthy = [
+        row_elsewhere
+        for row_elsewhere in others
+        if works(row_elsewhere.verdict, row_elsewhere.stage)
+        and row_fields(row_elsewhere).get(name) is not None
     ]
     if name == "occupancy":
-        best = max(known, key=lambda each: _number(each, name), default=None)
+        best = max(healthy, key=lambda candidate: _number(candidate, name), default=None)
         condition = Comparison(field=name, operator="<=", value=round(value, 6))
         words = "as low as in the row that is followed"
         return Sickness(condition=condition, words=_with_best(words, best, (name,)), best=best)
-    best = min(known, key=lambda each: _number(each, name), default=None)
+    best = min(healthy, key=lambda candidate: _number(candidate, name), default=None)
     floor = thresholds.spill_bytes // 16
     least = max(_number(best, name), floor) if best else value
     for factor in thresholds.worse:
@@ -310,12 +306,12 @@ def measured(names: Iterable[str], rows: Iterable[Row]) -> str:
 
     `32 registers, 616 - 740 B of spill stores`.
     """
-    known = [row_fields(row) for row in rows]
-    return ", ".join(filter(None, (_range(name, known) for name in names)))
+    values = [row_fields(row) for row in rows]
+    return ", ".join(filter(None, (_range(name, values) for name in names)))
 
 
-def _range(name: str, known: Sequence[Mapping[str, Scalar | None]]) -> str:
-    values = [each[name] for each in known if isinstance(each.get(name), (int, float))]
+def _range(name: str, rows: Sequence[Mapping[str, Scalar | None]]) -> str:
+    values = [fields[name] for fields in rows if isinstance(fields.get(name), (int, float))]
     form = _MEASURES.get(name)
     if not values or form is None:
         return ""

@@ -17,6 +17,7 @@ from harness.judging import messages
 from harness.judging.ptxas.log import Message, PtxasLog, overflow_of
 from harness.judging.ptxas.occupancy import Occupancy
 from harness.judging.signature import failing_pass, make_signature
+from harness.tables.summary import plural
 from harness.values.limits import Limits
 from harness.values.outcome import (
     Assembly,
@@ -62,27 +63,21 @@ def failed(
     return Verdict(kind=kind, reason=reason, stage=stage, code=code, signature=signature)
 
 
-def stopped(end: ProcessEnd, stage: Stage, who: str) -> Verdict | None:
+def stopped(process_end: ProcessEnd, stage: Stage, who: str) -> Verdict | None:
     """The verdict where the compiler did not end by itself."""
-    if end.timed_out:
-        return failed(
-            VerdictKind.TIMEOUT, stage, f"{who} was {end.words}", message=f"{who} timed out"
-        )
-    if end.over_memory:
-        return failed(
-            VerdictKind.OUT_OF_MEMORY,
-            stage,
-            f"{who} was {end.words}",
-            message=f"{who} out of memory",
-        )
-    if end.flooded:
-        return failed(
+    for is_so, kind, words in (
+        (process_end.timed_out, VerdictKind.TIMEOUT, "timed out"),
+        (process_end.over_memory, VerdictKind.OUT_OF_MEMORY, "out of memory"),
+        (
+            process_end.flooded,
             VerdictKind.PTXAS_ERROR if stage is Stage.CUBIN else VerdictKind.PASS_FAILURE,
-            stage,
-            f"{who} was {end.words}",
-            message=f"{who} flooded its output",
-        )
-    number = death_signal(end)
+            "flooded its output",
+        ),
+    ):
+        if is_so:
+            reason = f"{who} was {process_end.words}"
+            return failed(kind, stage, reason, message=f"{who} {words}")
+    number = death_signal(process_end)
     if number is not None and number not in _OWN_SIGNALS:
         name = signal_name(number)
         hint = "; this machine may be short of memory" if name == "SIGKILL" else ""
@@ -91,27 +86,29 @@ def stopped(end: ProcessEnd, stage: Stage, who: str) -> Verdict | None:
     return None
 
 
-def death_signal(end: ProcessEnd) -> int | None:
+def death_signal(process_end: ProcessEnd) -> int | None:
     """The signal that ended a process, also where a shell in between reports it as 128 + n."""
-    if end.signal is not None:
-        return end.signal
-    number = (end.exit_code or 0) - _SHELL_SIGNAL
+    if process_end.signal is not None:
+        return process_end.signal
+    number = (process_end.exit_code or 0) - _SHELL_SIGNAL
     return number if number in _OWN_SIGNALS or number == signals.SIGKILL else None
 
 
-def after(said: str) -> str:
+def after(words: str) -> str:
     """What was said, as the end of a sentence."""
-    return f": {said}" if said else ""
+    return f": {words}" if words else ""
 
 
-def died(end: ProcessEnd, stage: Stage, who: str, said: str, *, log: str = "") -> Verdict:
+def died(process_end: ProcessEnd, stage: Stage, who: str, words: str, *, log: str = "") -> Verdict:
     """The verdict on a compiler that left no result and no error; `said` are its last words."""
-    number = death_signal(end)
+    number = death_signal(process_end)
     if number is None:
-        reason = f"{who} ended with {end.words} in stage {stage.value} and left no result"
-        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(said), stage=stage)
-    reason = f"{who} {end.words} in stage {stage.value}" + (after(said) or ", saying nothing")
-    message = f"{signal_name(number)}: {said}"
+        reason = f"{who} ended with {process_end.words} in stage {stage.value} and left no result"
+        return Verdict(kind=VerdictKind.INFRA, reason=reason + after(words), stage=stage)
+    reason = f"{who} {process_end.words} in stage {stage.value}" + (
+        after(words) or ", saying nothing"
+    )
+    message = f"{signal_name(number)}: {words}"
     return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message, log=log)
 
 
@@ -122,37 +119,43 @@ def judge_assembly(
     assembly: Assembly, *, log: PtxasLog | None, entry: str | None, target: Target
 ) -> Verdict:
     """The verdict on a run of ptxas that left no cubin; `entry` is the kernel's name in the PTX."""
-    end, stage = assembly.end, Stage.CUBIN
-    verdict = stopped(end, stage, "ptxas")
+    process_end, stage = assembly.end, Stage.CUBIN
+    verdict = stopped(process_end, stage, "ptxas")
     if verdict:
         return verdict
     message = messages.worst(log.messages if log else ())
-    said = message.text if message else messages.last_words(f"{assembly.stdout}\n{assembly.stderr}")
+    words = (
+        message.text if message else messages.last_words(f"{assembly.stdout}\n{assembly.stderr}")
+    )
     code = message.code if message else None
     # A reproducer may rename the kernel: its name is not part of the failure.
-    nameless = messages.without_name(said, entry)
-    number = death_signal(end)
+    nameless = messages.without_name(words, entry)
+    number = death_signal(process_end)
     if number is not None:
-        refused = _cannot_do((said, *_errors(log)))
+        refused = _cannot_do((words, *_errors(log)))
         if refused:
             # It had said what is wrong before it died of it.
             return failed(
-                VerdictKind.UNSUPPORTED, stage, f"{refused} (then it {end.words})", message=refused
+                VerdictKind.UNSUPPORTED,
+                stage,
+                f"{refused} (then it {process_end.words})",
+                message=refused,
             )
         return failed(
             VerdictKind.COMPILER_CRASH,
             stage,
-            f"ptxas {end.words}" + (after(said) or ", saying nothing"),
+            f"ptxas {process_end.words}" + (after(words) or ", saying nothing"),
             message=f"{signal_name(number)}: {nameless}",
             code=code,
         )
-    if end.ok:
+    if process_end.ok:
         reason = "ptxas ended with exit code 0 and left no complete cubin"
         return failed(VerdictKind.PTXAS_ERROR, stage, reason)
-    return _judge_complaint(message, said, log, target) or failed(
-        VerdictKind.PTXAS_ICE if messages.is_internal(said, code) else VerdictKind.PTXAS_ERROR,
+    return _judge_complaint(message, words, log, target) or failed(
+        VerdictKind.PTXAS_ICE if messages.is_internal(words, code) else VerdictKind.PTXAS_ERROR,
         stage,
-        f"ptxas ended with {end.words}: {f'({code}) ' if code else ''}{said or 'it said nothing'}",
+        f"ptxas ended with {process_end.words}: {f'({code}) ' if code else ''}"
+        f"{words or 'it said nothing'}",
         message=nameless,
         code=code,
     )
@@ -164,15 +167,15 @@ def _errors(log: PtxasLog | None) -> tuple[str, ...]:
 
 def _cannot_do(texts: tuple[str, ...]) -> str | None:
     """What ptxas cannot do whatever the kernel, in a sentence; None where it does not say so."""
-    found = next((text for text in texts if messages.PTXAS_UNSUPPORTED.search(text)), None)
-    return found and f"this ptxas cannot do it: {found}"
+    refusal = next((text for text in texts if messages.PTXAS_UNSUPPORTED.search(text)), None)
+    return refusal and f"this ptxas cannot do it: {refusal}"
 
 
 def _judge_complaint(
-    message: Message | None, said: str, log: PtxasLog | None, target: Target
+    message: Message | None, words: str, log: PtxasLog | None, target: Target
 ) -> Verdict | None:
     stage = Stage.CUBIN
-    if messages.is_internal(said, message.code if message else None):
+    if messages.is_internal(words, message.code if message else None):
         return None
     overflow = overflow_of(message) if message else None
     if overflow:
@@ -182,13 +185,13 @@ def _judge_complaint(
         )
         resource = f"{overflow.resource} over the limit"
         return failed(VerdictKind.OUT_OF_RESOURCES, stage, reason, message=resource)
-    refused = _cannot_do((said, *_errors(log)))
+    refused = _cannot_do((words, *_errors(log)))
     if refused:
         return failed(VerdictKind.UNSUPPORTED, stage, refused)
-    if messages.PTXAS_NO_MEMORY.search(said):
-        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"ptxas ran out of memory: {said}")
-    if messages.PTXAS_FILE_TROUBLE.search(said):
-        reason = f"ptxas could not read or write a file: {said}"
+    if messages.PTXAS_NO_MEMORY.search(words):
+        return failed(VerdictKind.OUT_OF_MEMORY, stage, f"ptxas ran out of memory: {words}")
+    if messages.PTXAS_FILE_TROUBLE.search(words):
+        reason = f"ptxas could not read or write a file: {words}"
         return Verdict(kind=VerdictKind.INFRA, reason=reason, stage=stage)
     return None
 
@@ -207,23 +210,23 @@ def judge_lowering(lowering: Lowering) -> Verdict:
         return _unsupported(stage, f"its LLVM does not know {processor[1]}")
     if lowering.error is not None:
         return _judge_raised(lowering.error, stage, lowering.log)
-    said, ended = messages.last_words(lowering.log), lowering.end.words
-    if messages.TRITON_UNKNOWN_CAPABILITY.search(said) or messages.LLVM_UNSUPPORTED.search(said):
-        return _unsupported(stage, said)
+    words, ended = messages.last_words(lowering.log), lowering.end.words
+    if messages.TRITON_UNKNOWN_CAPABILITY.search(words) or messages.LLVM_UNSUPPORTED.search(words):
+        return _unsupported(stage, words)
     number = death_signal(lowering.end)
-    if number is None and (messages.LLVM_FATAL.match(said) or messages.llvm_error(lowering.log)):
+    if number is None and (messages.LLVM_FATAL.match(words) or messages.llvm_error(lowering.log)):
         return failed(
             VerdictKind.COMPILER_CRASH,
             stage,
-            f"LLVM ended Triton's process ({ended}) in stage {stage.value}" + after(said),
-            message=said,
+            f"LLVM ended Triton's process ({ended}) in stage {stage.value}" + after(words),
+            message=words,
             log=lowering.log,
         )
-    return died(lowering.end, stage, "Triton", said, log=lowering.log)
+    return died(lowering.end, stage, "Triton", words, log=lowering.log)
 
 
-def _unsupported(stage: Stage, said: str) -> Verdict:
-    return failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {said}")
+def _unsupported(stage: Stage, words: str) -> Verdict:
+    return failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot do it: {words}")
 
 
 def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
@@ -250,8 +253,10 @@ def _judge_raised(error: RaisedError, stage: Stage, log: str) -> Verdict:
         reason = f"the launch passes {keyword[1]}=, which neither the kernel nor Triton knows"
         return failed(VerdictKind.REJECTED, stage, reason)
     if stage is Stage.CAPTURE and messages.is_parser_error(error, log):
-        said = messages.first_error(log) or line
-        return failed(VerdictKind.UNSUPPORTED, stage, f"this Triton cannot read the IR: {said}")
+        error_words = messages.first_error(log) or line
+        return failed(
+            VerdictKind.UNSUPPORTED, stage, f"this Triton cannot read the IR: {error_words}"
+        )
     if stage is Stage.TTIR and messages.is_refusal(error):
         reason = f"Triton rejects the kernel: {line}"
         return failed(VerdictKind.REJECTED, stage, reason, message=line)
@@ -329,12 +334,12 @@ def judge(evidence: CellEvidence, thresholds: Thresholds = DEFAULT_THRESHOLDS) -
     lowering, assembly = evidence.lowering, evidence.assembly
     if lowering and (lowering.error or not lowering.end.ok):
         return evidence.judge_lowering(lowering)
-    if lowering and evidence.lost_assembly and (said := messages.llvm_error(lowering.log)):
+    if lowering and evidence.lost_assembly and (error := messages.llvm_error(lowering.log)):
         # LLVM reports and goes on, without the code that it could not generate.
         lost = ", ".join(evidence.lost_assembly)
         went_on = f"{evidence.compiler} went on without {lost} of the source"
-        reason = f"LLVM reported an error, and {went_on}: {said}"
-        return failed(VerdictKind.PASS_FAILURE, Stage.PTX, reason, message=said)
+        reason = f"LLVM reported an error, and {went_on}: {error}"
+        return failed(VerdictKind.PASS_FAILURE, Stage.PTX, reason, message=error)
     if assembly is None:
         reason = (
             f"{evidence.compiler} succeeded and left no {evidence.code}"
@@ -358,7 +363,7 @@ def _judge_stub(evidence: CellEvidence) -> Verdict | None:
     ptx, expected = evidence.ptx, evidence.ttir_effects
     if ptx is None or not ptx.does_nothing:
         return None
-    effects = f"{_plural(expected or 0, 'store')} or other effects"
+    effects = f"{plural(expected or 0, 'store')} or other effects"
     if evidence.lowering is None:
         if not ptx.always_traps:
             return None
@@ -423,8 +428,8 @@ def judge_fit(evidence: CellEvidence) -> Verdict | None:
     return failed(
         VerdictKind.OUT_OF_RESOURCES,
         Stage.LAUNCH,
-        "; ".join(said for _, said in over) + ": the launch would be refused",
-        message=", ".join(what for what, _ in over) + " over the limit",
+        "; ".join(words for _, words in over) + ": the launch would be refused",
+        message=", ".join(resource for resource, _ in over) + " over the limit",
     )
 
 
@@ -452,15 +457,15 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
         complaints.append(("local memory", f"keeps {needs.stack:,} B per thread in local memory"))
     occupancy = evidence.occupancy
     if occupancy and occupancy.warps_per_sm < thresholds.warps:
-        said = f"occupancy {occupancy.fraction:.1%}, limited by {occupancy.limiter}"
-        complaints.append(("occupancy", said))
+        words = f"occupancy {occupancy.fraction:.1%}, limited by {occupancy.limiter}"
+        complaints.append(("occupancy", words))
     if not complaints:
         return None
-    message = ", ".join(what for what, _ in complaints)
+    message = ", ".join(name for name, _ in complaints)
     return failed(
         VerdictKind.SICK,
         Stage.CUBIN if evidence.is_assembled else evidence.takes,
-        "; ".join(said for _, said in complaints) + _caveats(evidence),
+        "; ".join(words for _, words in complaints) + _caveats(evidence),
         # That a kernel spills is no sign of a bug that another one has: its name belongs to it.
         message=f"{evidence.entry}: {message}" if evidence.entry else message,
     )
@@ -469,8 +474,8 @@ def _judge_health(evidence: CellEvidence, thresholds: Thresholds) -> Verdict | N
 def _caveats(evidence: CellEvidence) -> str:
     notes = list(evidence.resources.disagreements)
     lowering = evidence.lowering
-    if lowering and (said := messages.llvm_error(lowering.log)):
-        notes.append(f"LLVM reported an error and went on, so code may be missing: {said}")
+    if lowering and (error := messages.llvm_error(lowering.log)):
+        notes.append(f"LLVM reported an error and went on, so code may be missing: {error}")
     if lowering and evidence.ptx and evidence.ptx.does_nothing:
         notes += _doubts(evidence)
     if evidence.limits is None:
@@ -487,7 +492,3 @@ def _doubts(evidence: CellEvidence) -> list[str]:
         names = ", ".join(evidence.unknown_effects)
         return [f"the kernel writes nothing, and whether {names} of its source should is not known"]
     return []
-
-
-def _plural(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"

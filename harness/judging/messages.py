@@ -114,9 +114,9 @@ _OWN_ERRORS = re.compile(
 _RAISE_STATEMENT = re.compile(r"^ +raise \w", re.MULTILINE)
 
 
-def is_internal(said: str, code: str | None) -> bool:
+def is_internal(message: str, code: str | None) -> bool:
     """Whether ptxas blames itself; what is quoted are names of the kernel's."""
-    words = _QUOTED.sub("", said)
+    words = _QUOTED.sub("", message)
     return bool(_INTERNAL_ERROR.search(words) or (code and _INTERNAL.search(words)))
 
 
@@ -131,11 +131,11 @@ def worst(messages: tuple[Message, ...]) -> Message | None:
     return next(iter([*coded, *errors, *fatal]), None)
 
 
-def without_name(said: str, name: str | None) -> str:
+def without_name(message: str, name: str | None) -> str:
     """A message without the kernel's name, which is not part of the failure."""
     if name is None:
-        return said
-    return re.sub(rf"(?<![\w$]){re.escape(name)}(?![\w$])", "KERNEL", said)
+        return message
+    return re.sub(rf"(?<![\w$]){re.escape(name)}(?![\w$])", "KERNEL", message)
 
 
 def essence(error: RaisedError) -> str:
@@ -146,9 +146,9 @@ def essence(error: RaisedError) -> str:
     """
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     carets = [number for number, line in enumerate(lines) if _CARETS.fullmatch(line)]
-    said = lines[carets[-1] + 1 :] if carets else lines
-    if said:
-        return f"{error.type}: {said[0][:300]}"
+    words = lines[carets[-1] + 1 :] if carets else lines
+    if words:
+        return f"{error.type}: {words[0][:300]}"
     cause = _cause(error)
     if cause and (bare := _BARE_ASSERTION.search(error.traceback)):
         cause = f"AssertionError: {bare[1]}"
@@ -157,8 +157,8 @@ def essence(error: RaisedError) -> str:
 
 def _cause(error: RaisedError) -> str:
     """The line of the traceback that names the exception which started it all."""
-    found = _RAISED.search(error.traceback)
-    return found[0] if found else ""
+    match = _RAISED.search(error.traceback)
+    return match[0] if match else ""
 
 
 def is_refusal(error: RaisedError) -> bool:
@@ -168,8 +168,8 @@ def is_refusal(error: RaisedError) -> bool:
     does an exception of Python with words for the user.
     """
     if "CompilationError" in error.kinds or "TritonError" in error.kinds:
-        said = essence(error).partition(": ")[2]
-        return not (_OWN_ERRORS.match(said) or _OWN_ERRORS.match(_cause(error)))
+        words = essence(error).partition(": ")[2]
+        return not (_OWN_ERRORS.match(words) or _OWN_ERRORS.match(_cause(error)))
     if not error.message.strip():
         return False
     # What C++ raises as a RuntimeError has no such statement.
@@ -224,19 +224,19 @@ def _words(lines: list[str], number: int) -> str:
 
 def first_error(log: str) -> str:
     """The first error that MLIR reports which says more than that a pass failed."""
-    found = [match[1].strip()[:300] for match in re.finditer(r"\berror: ([^\n]+)", log)]
-    telling = [text for text in found if not is_generic(text)]
-    return next(iter([*telling, *found]), "")
+    errors = [match[1].strip()[:300] for match in re.finditer(r"\berror: ([^\n]+)", log)]
+    telling = [text for text in errors if not is_generic(text)]
+    return next(iter([*telling, *errors]), "")
 
 
-def is_generic(said: str) -> bool:
+def is_generic(message: str) -> bool:
     """Whether an error says no more than that a pass failed."""
-    return said.startswith(_GENERIC_ERRORS)
+    return message.startswith(_GENERIC_ERRORS)
 
 
-def is_crash(said: str) -> bool:
+def is_crash(message: str) -> bool:
     """Whether MLIR says that a pass died, and not only that it failed."""
-    return said.startswith(_CAUGHT)
+    return message.startswith(_CAUGHT)
 
 
 def llvm_error(log: str) -> str | None:
@@ -248,5 +248,5 @@ def llvm_error(log: str) -> str | None:
 def line_of(text: str, position: int) -> str:
     """The line of a text around a position."""
     start = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    return text[start : end if end >= 0 else len(text)].strip()[:300]
+    stop = text.find("\n", position)
+    return text[start : stop if stop >= 0 else len(text)].strip()[:300]

@@ -109,11 +109,11 @@ def file_label(path: str, text: bytes) -> str:
     return ":".join(hashlib.sha256(part).hexdigest()[:16] for part in (name, text))
 
 
-def are_of_one_file(one: str | None, other: str | None) -> bool:
+def are_of_one_file(first: str | None, second: str | None) -> bool:
     """Whether two results of one cell are of one kernel: its file may be edited, or moved.
 
     Where it was edited and moved, or two folders have a file of one name, they are of two.
     """
-    if one is None or other is None:
+    if first is None or second is None:
         return True
-    return any(part == own for part, own in zip(one.split(":"), other.split(":"), strict=True))
+    return any(part == own for part, own in zip(first.split(":"), second.split(":"), strict=True))

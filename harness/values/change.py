@@ -160,9 +160,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def facts(self) -> Facts:
         """Those of the newer run, or of the older where the cell is missing."""
-        found = self.newer or self.older
-        assert found is not None
-        return found
+        side = self.newer or self.older
+        assert side is not None
+        return side
 
 
 class Surprise(msgspec.Struct, frozen=True, kw_only=True):

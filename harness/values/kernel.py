@@ -252,7 +252,7 @@ class ConfigFilter(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: a part is not `name=value`.
         """
-        wanted: dict[str, tuple[str, ...]] = {}
+        filters: dict[str, tuple[str, ...]] = {}
         for part in filter(None, (piece.strip() for piece in _split(text, ","))):
             name, equals, value = (word.strip() for word in part.partition("="))
             values = tuple(word.strip().lower() for word in _split(value, "|"))
@@ -261,13 +261,13 @@ class ConfigFilter(msgspec.Struct, frozen=True, kw_only=True):
                     f"--config {text!r}: {part!r} is not name=value; "
                     "write for example num_warps=4,maxnreg=none"
                 )
-            if name in wanted:
+            if name in filters:
                 raise UsageError(
                     f"--config {text!r}: {name} twice; for either of two values write "
-                    f"{name}={'|'.join([*wanted[name], *values])}"
+                    f"{name}={'|'.join([*filters[name], *values])}"
                 )
-            wanted[name] = values
-        return cls(wanted=tuple(wanted.items()))
+            filters[name] = values
+        return cls(wanted=tuple(filters.items()))
 
     def matches(self, config: Config) -> bool:
         """Whether this config has all the values."""
@@ -275,19 +275,19 @@ class ConfigFilter(msgspec.Struct, frozen=True, kw_only=True):
             name: {_spell(value).lower(), str(value).lower(), json.dumps(value).lower()}
             for name, value in config.items
         }
-        wanted = dict(self.wanted)
-        others = set(wanted.pop(_OTHERS, ()))
-        if others and not all(values[name] & others for name in values.keys() - wanted.keys()):
+        filters = dict(self.wanted)
+        others = set(filters.pop(_OTHERS, ()))
+        if others and not all(values[name] & others for name in values.keys() - filters.keys()):
             return False
-        return all(values.get(name, {"none"}) & set(allowed) for name, allowed in wanted.items())
+        return all(values.get(name, {"none"}) & set(allowed) for name, allowed in filters.items())
 
 
 def _split(text: str, mark: str) -> list[str]:
     """The pieces between marks that are not within a quoted text; a lone quote is a character."""
     pieces = [""]
-    for found in _PIECE.findall(text):
-        if found == mark:
+    for piece in _PIECE.findall(text):
+        if piece == mark:
             pieces.append("")
         else:
-            pieces[-1] += found
+            pieces[-1] += piece
     return pieces

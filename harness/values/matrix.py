@@ -81,7 +81,7 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
             self.matches_early(cell)
             and (self.cell is None or fnmatchcase(cell.cell, self.cell))
             and (self.bundled is None or self.bundled == (cell.ptxas_origin == BUNDLED))
-            and all(each.has(cell.assembler, cell.ptxas) for each in self.assemblers)
+            and all(choice.has(cell.assembler, cell.ptxas) for choice in self.assemblers)
             and self.config.matches(cell.config)
         )
 
@@ -105,12 +105,12 @@ def _is_like(patterns: str | None, *names: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _is_among(version: str | None, wanted: SpecifierSet | None) -> bool:
-    if wanted is None:
+def _is_among(version: str | None, specifiers: SpecifierSet | None) -> bool:
+    if specifiers is None:
         return True
     try:
         # Pre-releases are chosen where versions are; here each that is run can be meant.
-        return version is not None and wanted.contains(Version(version), prereleases=True)
+        return version is not None and specifiers.contains(Version(version), prereleases=True)
     except InvalidVersion:
         return False
 

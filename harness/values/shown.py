@@ -26,5 +26,5 @@ def shown_in_a_line(text: str) -> str:
     return _BREAKS.sub(_spelled, shown(text))
 
 
-def _spelled(found: re.Match[str]) -> str:
-    return ascii(found[0])[1:-1]
+def _spelled(match: re.Match[str]) -> str:
+    return ascii(match[0])[1:-1]

@@ -51,12 +51,12 @@ def time_of(samples: Sequence[float], clocks: Sequence[int] = ()) -> TimeMs | No
 
 def compare_times(first: TimeMs, second: TimeMs) -> Faster:
     """Which is faster: in milliseconds, and in cycles too where both clocks are known."""
-    found = _apart((first.min, first.q3), (second.min, second.q3))
+    order = _apart((first.min, first.q3), (second.min, second.q3))
     if first.sm_mhz and second.sm_mhz:
         cycles = [(t.min * t.sm_mhz, t.q3 * t.sm_mhz) for t in (first, second) if t.sm_mhz]
-        if _apart(*cycles) is not found:
+        if _apart(*cycles) is not order:
             return Faster.AMBIGUOUS
-    return found
+    return order
 
 
 def _apart(first: tuple[float, float], second: tuple[float, float]) -> Faster:

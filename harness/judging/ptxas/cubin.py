@@ -114,7 +114,9 @@ def read_cubin(data: bytes) -> Cubin:
         sections = _whole_sections(elf, data)
         osabi = elf["e_ident"]["EI_OSABI"]
         target = _target(elf["e_flags"], osabi)
-        reserve = _counted_reserve(target, elf["e_type"])
+        # Bytes of the driver's that the size of every `.nv.shared` section includes.
+        is_counted = target is not None and target >= _COUNTS_RESERVE and elf["e_type"] == "ET_EXEC"
+        reserve = None if target is None else _RESERVED_SHARED if is_counted else 0
         file_info: dict[tuple[int, int], int] = {}
         if ".nv.info" in sections:
             for attribute, value, payload in _attributes(sections[".nv.info"].data()):
@@ -153,9 +155,9 @@ def _whole_sections(elf: ELFFile, data: bytes) -> dict[str, Any]:
         raise CubinError(f"cut off: the section table ends at {table_end:,} of {len(data):,} bytes")
     sections: dict[str, Any] = {}
     for section in elf.iter_sections():
-        end = section["sh_offset"] + section["sh_size"]
-        if section.name.startswith(_WITH_BYTES) and end > len(data):
-            raise CubinError(f"cut off: {section.name} ends at {end:,} of {len(data):,} bytes")
+        stop = section["sh_offset"] + section["sh_size"]
+        if section.name.startswith(_WITH_BYTES) and stop > len(data):
+            raise CubinError(f"cut off: {section.name} ends at {stop:,} of {len(data):,} bytes")
         sections[section.name] = section
     return sections
 
@@ -171,8 +173,8 @@ def _entry_symbols(sections: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     table, names = sections[".symtab"].data(), sections[".strtab"].data()
     whole = len(table) - len(table) % _SYMBOL.size
     for index, symbol in enumerate(_SYMBOL.iter_unpack(table[:whole])):
-        name_at, info, other = symbol[:3]
-        if info & 0xF == _STT_FUNC and other & _STO_CUDA_ENTRY:
+        name_at, info, flags = symbol[:3]
+        if info & 0xF == _STT_FUNC and flags & _STO_CUDA_ENTRY:
             yield index, names[name_at : names.index(b"\0", name_at)].decode()
 
 
@@ -193,6 +195,9 @@ def _entry(
             elif attribute == _REQUIRED_THREADS and len(payload) == _DIMENSIONS.size:
                 threads = math.prod(_DIMENSIONS.unpack(payload))
     max_stack = file_info.get((_MIN_STACK_SIZE, symbol))
+    static_shared: int | None = 0
+    if shared := sections.get(f".nv.shared.{name}"):
+        static_shared = None if reserve is None else max(int(shared["sh_size"]) - reserve, 0)
     banks = []
     for section_name, section in sections.items():
         prefix, _, owner = section_name.removeprefix(".nv.constant").partition(".")
@@ -205,26 +210,11 @@ def _entry(
         or None,
         stack=file_info.get((_FRAME_SIZE, symbol)),
         max_stack=None if max_stack == _UNDETERMINED else max_stack,
-        static_shared=_static_shared(name, sections, reserve),
+        static_shared=static_shared,
         constants=tuple(sorted(banks)),
         barriers=barriers,
         threads=threads,
     )
-
-
-def _counted_reserve(target: int | None, kind: object) -> int | None:
-    """Bytes of the driver's that the size of every `.nv.shared` section includes."""
-    if target is None:
-        return None
-    return _RESERVED_SHARED if target >= _COUNTS_RESERVE and kind == "ET_EXEC" else 0
-
-
-def _static_shared(name: str, sections: Mapping[str, Any], reserve: int | None) -> int | None:
-    if f".nv.shared.{name}" not in sections:
-        return 0
-    if reserve is None:
-        return None
-    return max(int(sections[f".nv.shared.{name}"]["sh_size"]) - reserve, 0)
 
 
 def _attributes(data: bytes) -> Iterator[tuple[int, int, bytes]]:

@@ -31,16 +31,16 @@ def options_of(ptxas: Assembler) -> list[PtxasOption]:
         InfrastructureError: it does not run.
     """
     memo = cache_dir() / "described" / f"options-{ptxas.sha256[:16]}.json"
-    known = _read(memo)
-    if known is None:
-        done = run_tool([ptxas.path, "--help"], timeout=_SECONDS)
-        if not done.end.ok:
-            raise InfrastructureError(f"ptxas {ptxas.version} --help fails: {done.end.words}")
-        known = known_options(done.stdout)
+    options = _read(memo)
+    if options is None:
+        result = run_tool([ptxas.path, "--help"], timeout=_SECONDS)
+        if not result.end.ok:
+            raise InfrastructureError(f"ptxas {ptxas.version} --help fails: {result.end.words}")
+        options = known_options(result.stdout)
         # On a read-only cache it is asked again next time.
         with contextlib.suppress(StorageError):
-            write_atomically(memo, msgspec.json.encode(known))
-    return [option for option in OPTIONS if usable(option, known)]
+            write_atomically(memo, msgspec.json.encode(options))
+    return [option for option in OPTIONS if usable(option, options)]
 
 
 def _read(memo: Path) -> dict[str, str] | None:

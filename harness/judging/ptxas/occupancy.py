@@ -64,10 +64,16 @@ def theoretical_occupancy(
         "registers": _by_registers(limits, n_regs, warps),
         "shared": _by_shared(limits, shared),
         "tmem": _by_tmem(limits, tmem_columns),
-        "barriers": _by_barriers(limits, barriers),
-        "warps": _by_warps(limits, threads_per_block, warps),
+        "barriers": None,
+        "warps": limits.max_warps_per_sm // warps,
         "blocks": limits.max_blocks_per_sm,
     }
+    if barriers and limits.barriers_per_sm is not None:
+        fits["barriers"] = limits.barriers_per_sm // barriers
+        if barriers > limits.max_barriers:
+            fits["barriers"] = 0
+    if threads_per_block > limits.max_threads_per_block:
+        fits["warps"] = 0
     blocks = min(count for count in fits.values() if count is not None)
     tied = tuple(name for name in LIMITERS if fits[name] == blocks)
     return Occupancy(
@@ -103,20 +109,6 @@ def _by_tmem(limits: Limits, columns: int) -> int | None:
         return None
     allocated = max(_MIN_TMEM_COLUMNS, 1 << (columns - 1).bit_length())
     return limits.tensor_memory_columns // allocated
-
-
-def _by_barriers(limits: Limits, barriers: int | None) -> int | None:
-    if not barriers or limits.barriers_per_sm is None:
-        return None
-    if barriers > limits.max_barriers:
-        return 0
-    return limits.barriers_per_sm // barriers
-
-
-def _by_warps(limits: Limits, threads: int, warps: int) -> int:
-    if threads > limits.max_threads_per_block:
-        return 0
-    return limits.max_warps_per_sm // warps
 
 
 def _divide_up(value: int, unit: int) -> int:

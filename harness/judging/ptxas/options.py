@@ -139,9 +139,9 @@ def known_options(help_text: str) -> dict[str, str]:
     return {name: values or "" for name, values in _HELP_LINE.findall(help_text)}
 
 
-def usable(option: PtxasOption, known: Mapping[str, str]) -> bool:
+def usable(option: PtxasOption, options: Mapping[str, str]) -> bool:
     """Whether a ptxas with these options knows this one, and the value that it is given."""
-    return all(name in known and _takes(known[name], value) for name, value in option.needs)
+    return all(name in options and _takes(options[name], value) for name, value in option.needs)
 
 
 def _takes(values: str, value: str) -> bool:

@@ -35,9 +35,9 @@ def combine(
     tmem = _integer(metadata.get("tmem_size"))
     return Resources(
         n_regs=_first(usage and usage.n_regs, image and image.n_regs),
-        spill_stores=_total([each.spill_stores for each in (usage, *called) if each]),
-        spill_loads=_total([each.spill_loads for each in (usage, *called) if each]),
-        spilling_callees=tuple(each.name for each in called if each.spill_stores),
+        spill_stores=_total([function.spill_stores for function in (usage, *called) if function]),
+        spill_loads=_total([function.spill_loads for function in (usage, *called) if function]),
+        spilling_callees=tuple(function.name for function in called if function.spill_stores),
         stack=_most(
             usage and usage.stack,
             usage and usage.cumulative_stack,
@@ -62,8 +62,8 @@ def _first(*values: object) -> int | None:
 
 
 def _total(numbers: Sequence[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if numbers and len(known) == len(numbers) else None
+    counts = [number for number in numbers if number is not None]
+    return sum(counts) if numbers and len(counts) == len(numbers) else None
 
 
 def _most(*values: object) -> int | None:
@@ -86,9 +86,9 @@ def _disagreements(usage: FunctionUsage | None, image: CubinEntry | None) -> tup
         ("constant memory", _constant_of(usage), _constant_of(image)),
     )
     return tuple(
-        f"{what}: the log says {said}, the cubin {held}"
-        for what, said, held in pairs
-        if said is not None and held is not None and said != held
+        f"{name}: the log says {logged}, the cubin {stored}"
+        for name, logged, stored in pairs
+        if logged is not None and stored is not None and logged != stored
     )
 
 

@@ -114,8 +114,8 @@ def code_sections(text: str) -> dict[str, str]:
     sections = {}
     for index, start in enumerate(starts):
         limit = starts[index + 1].start() if index + 1 < len(starts) else len(text)
-        end = _SECTION_END.search(text, start.end(), limit)
-        sections[start[1]] = text[start.end() : end.start() if end else limit]
+        stop = _SECTION_END.search(text, start.end(), limit)
+        sections[start[1]] = text[start.end() : stop.start() if stop else limit]
     return sections
 
 
@@ -137,17 +137,10 @@ def instruction_mix(counts: Mapping[str, int]) -> InstructionMix:
     """Sort opcode counts (as from `opcodes`) into classes."""
     by_class: Counter[str] = Counter()
     for opcode, count in counts.items():
-        by_class[_class_of(opcode)] += count * (2 if opcode in _PACKED else 1)
+        classes = (name for name, members in _CLASSES if opcode in members)
+        name = "tensor" if _TENSOR.fullmatch(opcode) else next(classes, "other")
+        by_class[name] += count * (2 if opcode in _PACKED else 1)
     return InstructionMix(**by_class, total=sum(counts.values()))
-
-
-def _class_of(opcode: str) -> str:
-    if _TENSOR.fullmatch(opcode):
-        return "tensor"
-    for name, members in _CLASSES:
-        if opcode in members:
-            return name
-    return "other"
 
 
 _CLASSES = (
@@ -237,7 +230,7 @@ def _blocks(text: str) -> list[_Block]:
             here.falls = bool(guard) or opcode == "BREAK" or ".DIV" in line["rest"]
             blocks.append(_Block())
     for number, block in enumerate(blocks):
-        block.after = [labels[each] for each in block.jumps if each in labels]
+        block.after = [labels[label_name] for label_name in block.jumps if label_name in labels]
         if block.falls and number + 1 < len(blocks):
             block.after.append(number + 1)
     return blocks
@@ -275,12 +268,12 @@ def _fill(body: set[int], tail: int, before: Mapping[int, list[int]]) -> None:
 def _loop(depth: int, blocks: list[_Block]) -> Loop:
     counts: Counter[str] = Counter()
     work, moved = 0.0, 0
-    for opcode, rest in (line for block in blocks for line in block.code):
+    for opcode, operands in (line for block in blocks for line in block.code):
         counts[opcode] += 1
         if opcode.endswith("MMA"):
-            work += _work(opcode, rest)
+            work += _work(opcode, operands)
         elif opcode in _GLOBAL:
-            size = _BITS.search(rest.partition(" ")[0])
+            size = _BITS.search(operands.partition(" ")[0])
             moved += _BYTES[size[1]] if size else 4
     return Loop(
         depth=depth,
@@ -291,9 +284,9 @@ def _loop(depth: int, blocks: list[_Block]) -> Loop:
     )
 
 
-def _work(opcode: str, rest: str) -> float:
+def _work(opcode: str, operands: str) -> float:
     """Multiply-adds of one warp; those of a group of four warps are shared by it."""
-    shape = _MMA.search(rest)
+    shape = _MMA.search(operands)
     if shape is None:
         return 0.0
     m, n, k = (int(group) for group in shape.groups() if group)
@@ -349,27 +342,29 @@ def _read(elf: Any) -> dict[str, LineTable]:  # noqa: ANN401 - pyelftools has no
         return {}
     symbols = elf.get_section(relocations["sh_link"])
     names = {
-        each["r_offset"]: symbols.get_symbol(each["r_info_sym"]).name
-        for each in relocations.iter_relocations()
+        entry["r_offset"]: symbols.get_symbol(entry["r_info_sym"]).name
+        for entry in relocations.iter_relocations()
     }
     data = section.data()
     stream = BytesIO(data)
     structs = DWARFStructs(little_endian=True, dwarf_format=32, address_size=8)
-    found = {}
+    tables = {}
     start = 0
     while start < len(data):
         header = struct_parse(structs.Dwarf_lineprog_header, stream, start)
-        begin, end = stream.tell(), start + header["unit_length"] + 4
-        name = next((name for offset, name in names.items() if begin <= offset < end), None)
-        program = LineProgram(header, stream, structs, begin, end)
-        states = [each.state for each in program.get_entries() if each.state]
+        begin, stop = stream.tell(), start + header["unit_length"] + 4
+        name = next((name for offset, name in names.items() if begin <= offset < stop), None)
+        program = LineProgram(header, stream, structs, begin, stop)
+        states = [entry.state for entry in program.get_entries() if entry.state]
         if name is not None:
-            steps = sorted((each.address, each.line) for each in states if not each.end_sequence)
-            found[name] = LineTable(
+            steps = sorted(
+                (entry.address, entry.line) for entry in states if not entry.end_sequence
+            )
+            tables[name] = LineTable(
                 tuple(address for address, _ in steps), tuple(line for _, line in steps)
             )
-        start = end
-    return found
+        start = stop
+    return tables
 
 
 # Live registers at each instruction, in the text of `nvdisasm -c -lrm count FILE.cubin`.
@@ -410,17 +405,18 @@ def live_registers(text: str) -> dict[str, LiveRegisters]:
 
     A kernel without columns is left out.
     """
-    found: dict[str, list[tuple[int, int]]] = {}
+    by_kernel: dict[str, list[tuple[int, int]]] = {}
     kernel, column = "", 0
     for match in _LIVE_LINE.finditer(text):
         if match["kinds"]:  # each section has its own
-            column = [each.strip() for each in match["kinds"].split("|")].index("GPR")
+            column = [title.strip() for title in match["kinds"].split("|")].index("GPR")
         elif match["kernel"]:
             kernel = match["kernel"]
         else:
             # A blank column: none of its registers is live.
             words = match["counts"].split("|")[column].strip() or "0"
-            found.setdefault(kernel, []).append((int(match["address"], 16), int(words)))
+            by_kernel.setdefault(kernel, []).append((int(match["address"], 16), int(words)))
     return {
-        name: LiveRegisters(*map(tuple, zip(*lines, strict=True))) for name, lines in found.items()
+        name: LiveRegisters(*map(tuple, zip(*lines, strict=True)))
+        for name, lines in by_kernel.items()
     }
