@@ -119,11 +119,10 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
         flags=trail.flags,
         target=_other_target(plan.cell.target, trail) if plan.launch else None,
     )
-    end = back_end(plan.compiler.kind, plan.cell.target)
-    trail.assembly = await end.assemble(bench, source, plan.ptxas)
-    code = trail.assembly.artifacts.get("cubin")
-    if code:
-        trail.inspection = await end.inspect(bench, code, plan.nvdisasms)
+    back = back_end(plan.compiler.kind, plan.cell.target)
+    trail.assembly = await back.assemble(bench, source, plan.ptxas)
+    if code := trail.assembly.artifacts.get("cubin"):
+        trail.inspection = await back.inspect(bench, code, plan.nvdisasms)
 
 
 async def _lower(
@@ -132,20 +131,19 @@ async def _lower(
     """Lower for the assembler that the compiler is to see; the sha256 of what it is to take."""
     plan = trail.plan
     bundled = plan.bundled or plan.ptxas
-    end = front_end(launch.compiler.kind)
-    takes = end.back_end(plan.cell.target).takes
-    trail.lowering = await end.lower(bench, launch, record, ptxas=plan.seen_ptxas)
+    front = front_end(launch.compiler.kind)
+    takes = front.back_end(plan.cell.target).takes
+    trail.lowering = await front.lower(bench, launch, record, ptxas=plan.seen_ptxas)
     program = trail.lowering.artifacts.get(takes)
     if not trail.lowering.value.end.ok or trail.lowering.value.error or program is None:
         return None
-    trail.reading = end.read(bench, trail.lowering, program)
+    trail.reading = front.read(bench, trail.lowering, program)
     trail.same_as_bundled = True if plan.bundled else None
     if plan.seen_ptxas.version != bundled.version:
-        other = await end.lower(bench, launch, record, ptxas=bundled)
-        twin = other.artifacts.get(takes)
+        twin = await front.lower(bench, launch, record, ptxas=bundled)
         trail.same_as_bundled = None
-        if twin is not None:
-            body = end.read(bench, other, twin).value.body_sha256
+        if takes in twin.artifacts:
+            body = front.read(bench, twin, twin.artifacts[takes]).value.body_sha256
             trail.same_as_bundled = body == trail.reading.value.body_sha256
     trail.flags = ptxas_flags(plan.cell.target, trail.lowering.value.flags)
     return program
@@ -168,25 +166,13 @@ def _other_target(target: Target, trail: _Trail) -> str | None:
 
 
 def _conclude(trail: _Trail) -> Evaluated:
-    evidence = _cell_evidence(trail)
-    kept = {
+    steps = {
         "lower": trail.lowering,
         "ptx": trail.reading,
         "assemble": trail.assembly,
         "inspect": trail.inspection,
     }
-    verdict = judge(evidence)
-    return Evaluated(
-        row=_row(trail, evidence, verdict),
-        evidence={kind: step.key for kind, step in kept.items() if step},
-        signature=verdict.signature,
-        note=trail.inspection.value.problem if trail.inspection else None,
-    )
-
-
-def _cell_evidence(trail: _Trail) -> CellEvidence:
-    """Everything that was found out, in the form in which it is judged."""
-    return cell_evidence(
+    evidence = cell_evidence(
         kind=trail.plan.compiler.kind,
         target=trail.plan.cell.target,
         limits=trail.plan.limits,
@@ -195,6 +181,13 @@ def _cell_evidence(trail: _Trail) -> CellEvidence:
         assembly=trail.assembly.value if trail.assembly else None,
         inspection=trail.inspection.value if trail.inspection else None,
         trouble=trail.trouble,
+    )
+    verdict = judge(evidence)
+    return Evaluated(
+        row=_row(trail, evidence, verdict),
+        evidence={kind: step.key for kind, step in steps.items() if step},
+        signature=verdict.signature,
+        note=trail.inspection.value.problem if trail.inspection else None,
     )
 
 
@@ -213,8 +206,8 @@ def cell_evidence(
 
     `kind` is the compiler's.
     """
-    end = front_end(kind)
-    back = end.back_end(target)
+    front = front_end(kind)
+    back = front.back_end(target)
     facts = reading.facts if reading else None
     # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
     log = None
@@ -235,7 +228,7 @@ def cell_evidence(
         limits=limits,
         trouble=trouble,
         compiler=compiler_name(kind),
-        judge_lowering=end.judge,
+        judge_lowering=front.judge,
         code=back.code,
         takes=Stage(back.takes),
         is_assembled=back.kind != NO_ASSEMBLER,
@@ -277,7 +270,7 @@ def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
 def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
     plan, cell, needs = trail.plan, trail.plan.cell, evidence.resources
     facts = evidence.ptx
-    end = compiler_end(evidence.lowering, evidence.assembly)
+    process = compiler_end(evidence.lowering, evidence.assembly)
     # A stub's occupancy is that of an empty kernel: true, and of no use.
     stub = verdict.kind is VerdictKind.TRAP_STUB
     occupancy = None if stub else evidence.occupancy
@@ -301,8 +294,8 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         stage=verdict.stage.value if verdict.stage else None,
         signature=verdict.signature.key if verdict.signature else None,
         code=verdict.code,
-        signal=end.signal if end else None,
-        exit_code=end.exit_code if end else None,
+        signal=process.signal if process else None,
+        exit_code=process.exit_code if process else None,
         n_regs=needs.n_regs,
         spill_stores=needs.spill_stores,
         spill_loads=needs.spill_loads,

@@ -112,7 +112,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     `capturing` hears what is captured next, in words.
     """
 
-    capturing: Callable[[str], None] = lambda what: None  # noqa: ARG005
+    capturing: Callable[[str], None] = lambda words: None  # noqa: ARG005
     planned: Callable[[int], None] = lambda cells: None  # noqa: ARG005
     done: Callable[[Row], None] = lambda row: None  # noqa: ARG005
     work: Callable[[int, int], None] = lambda lowerings, assemblies: None  # noqa: ARG005
@@ -187,10 +187,10 @@ def places_of(selection: Selection) -> list[CapturePlace]:
 
 def captures_of(places: Sequence[CapturePlace]) -> list[list[int]]:
     """The indices of the places that one capture serves, for each, in order of the first."""
-    found: dict[object, list[int]] = {}
+    captures: dict[object, list[int]] = {}
     for index, place in enumerate(places):
-        found.setdefault(place.capture, []).append(index)
-    return list(found.values())
+        captures.setdefault(place.capture, []).append(index)
+    return list(captures.values())
 
 
 async def work_off(
@@ -208,9 +208,17 @@ async def work_off(
             if run.steering.is_time_up():
                 run.steering.left(None)
                 return
-            groups = await _captured_together(run, [places[index] for index in indices])
+            group = [places[index] for index in indices]
+            plans = await in_parallel([plan_place(run, place) for place in group])
+            # The session ends with the last row of its places.
+            async with run.bench.closing(*{plan.session for plan in plans}):
+                chosen = list(map(run.steering.choose, group, plans))
+                run.progress.planned(sum(map(len, chosen)))
+                groups = await in_parallel(
+                    in_parallel(_one(run, cell) for cell in cells) for cells in chosen
+                )
             for index, rows in zip(indices, groups, strict=True):
-                keep(index, rows)
+                keep(index, [row for row in rows if row])
 
     await in_parallel([one_capture(indices) for indices in captures])
 
@@ -224,17 +232,6 @@ async def in_parallel(jobs: Iterable[Coroutine[None, None, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _captured_together(run: Run, places: Sequence[CapturePlace]) -> list[list[Row]]:
-    """The rows of each place that one capture serves; its session ends with the last of them."""
-    plans = await in_parallel([plan_place(run, place) for place in places])
-    async with run.bench.closing(*{plan.session for plan in plans}):
-        steering = run.steering
-        chosen = [steering.choose(place, plan) for place, plan in zip(places, plans, strict=True)]
-        run.progress.planned(sum(map(len, chosen)))
-        rows = await in_parallel(in_parallel(_one(run, cell) for cell in each) for each in chosen)
-    return [[row for row in group if row] for group in rows]
 
 
 async def plan_place(run: Run, place: CapturePlace) -> Plan:
@@ -260,8 +257,8 @@ def _of_variant(place: CapturePlace, plan: Plan) -> Plan:
         return plan
     cells = plan.cells
     if place.selection.repro.ptx is None:
-        wanted = variant.config.as_dict()
-        cells = tuple(cell for cell in cells if cell.cell.config.as_dict() == wanted)
+        config = variant.config.as_dict()
+        cells = tuple(cell for cell in cells if cell.cell.config.as_dict() == config)
     if variant.options:
         change = FlagChange(label=variant.options, added=tuple(variant.options.split()))
         cells = tuple(with_flags(cell, change) for cell in cells)
@@ -269,9 +266,9 @@ def _of_variant(place: CapturePlace, plan: Plan) -> Plan:
 
 
 def _noted(run: Run, plan: Plan) -> Plan:
-    run.notes.extend((*plan.notes, *plan.warnings))
-    run.failures.extend(CaptureError(failure) for failure in plan.failures)
-    run.configs.extend(plan.configs)
+    run.notes += (*plan.notes, *plan.warnings)
+    run.failures += map(CaptureError, plan.failures)
+    run.configs += plan.configs
     return plan
 
 
@@ -290,53 +287,47 @@ async def _one(run: Run, plan: PlannedCell) -> Row | None:
     treatment = run.steering.treatment(plan)
     try:
         async with run.turns:
-            done = await _evaluate(run.bench, plan, treatment)
+            result = await _evaluate(run.bench, plan, treatment)
     except TimeIsUpError:
         run.steering.left([plan])
         run.steering.finished(plan)
         return None
-    record = record_of(done)
+    record = record_of(result)
     if treatment.evidence:
-        record = replace(record, evidence={**done.evidence, **treatment.evidence})
+        record = replace(record, evidence={**result.evidence, **treatment.evidence})
     run.bench.store.put_result(run.run, record)
     run.steering.finished(plan)
-    run.progress.done(done.row)
-    if done.note:
-        run.notes.append(f"instructions are not counted for {done.row.target}: {done.note}")
-    return done.row
+    run.progress.done(result.row)
+    if result.note:
+        run.notes.append(f"instructions are not counted for {result.row.target}: {result.note}")
+    return result.row
 
 
 async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -> Evaluated:
-    """Run the cell as often as wanted; runs that disagree make its row flaky."""
-    done: list[Evaluated] = []
+    """Run the cell as often as its treatment says; runs that disagree make its row flaky."""
+    runs: list[Evaluated] = []
     if treatment.limits is None and treatment.repeat == 1:
-        done.append(await evaluate(bench, plan))
-    while len(done) < _runs_wanted(treatment, done):
-        mine = bench.apart(limits=treatment.limits, uncached=bool(done))
+        runs.append(await evaluate(bench, plan))
+    while len(runs) < treatment.repeat or (
+        # A fix is confirmed before it is said.
+        len(runs) == 1 and treatment.used_to_fail and runs[0].row.verdict.compiles
+    ):
+        apart = bench.apart(limits=treatment.limits, uncached=bool(runs))
         try:
-            done.append(await evaluate(mine, plan))
+            runs.append(await evaluate(apart, plan))
         finally:
-            bench.cpu_seconds += mine.cpu_seconds
-    if len({_outcome(each.row) for each in done}) == 1:
-        return done[0]
+            bench.cpu_seconds += apart.cpu_seconds
+    rows = [run.row for run in runs]
+    if len({(row.verdict, row.signature, row.cubin_sha256) for row in rows}) == 1:
+        return runs[0]
     # The worst of them is shown: a reader wants to see the failure.
-    worst = next((each for each in done if each.row.signature), done[0])
+    worst = next((run for run in runs if run.row.signature), runs[0])
     return structs.replace(worst, row=replace(worst.row, flaky=True))
 
 
-def _runs_wanted(treatment: Treatment, done: Sequence[Evaluated]) -> int:
-    """A fix is confirmed before it is said."""
-    is_fixed = treatment.used_to_fail and done and done[0].row.verdict.compiles
-    return max(treatment.repeat, 2 if is_fixed else 1)
-
-
-def _outcome(row: Row) -> tuple[object, ...]:
-    return row.verdict, row.signature, row.cubin_sha256
-
-
-def record_of(done: Evaluated) -> ResultRecord:
+def record_of(result: Evaluated) -> ResultRecord:
     """A row as it is kept for history."""
-    row = done.row
+    row = result.row
     return ResultRecord(
         cell=row.cell,
         short=row.short,
@@ -349,8 +340,8 @@ def record_of(done: Evaluated) -> ResultRecord:
         verdict=row.verdict.value,
         signature_key=row.signature,
         row=msgspec.json.encode(row),
-        evidence=done.evidence,
-        signature=done.signature,
+        evidence=result.evidence,
+        signature=result.signature,
     )
 
 

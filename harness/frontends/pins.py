@@ -7,7 +7,6 @@ is pinned here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,9 +29,6 @@ from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Lowering
 from harness.values.toolchain import NVCC, Compiler, Environment, PackagePin
 
-# From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
-_CCCL_MINOR_AT = 2
-
 Fits = str | tuple[tuple[str | None, str], ...]
 """A specifier, or one for each last version of the compiler; that of None is for what is newer."""
 
@@ -50,11 +46,11 @@ class Partner:
     picks: Literal["newest", "oldest", "same", "release"] = "newest"
     since: str = "0"
 
-    def spec(self, wanted: Version) -> str:
+    def spec(self, compiler: Version) -> str:
         """Which versions fit one of the compiler's."""
         if isinstance(self.fits, str):
             return self.fits
-        return next(spec for last, spec in self.fits if last is None or wanted <= Version(last))
+        return next(spec for last, spec in self.fits if last is None or compiler <= Version(last))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,11 +76,12 @@ class Pinned:
         Raises:
             UsageError, OfflineError, InfrastructureError: as `harness.io.packages.index.wheels`.
         """
+        oldest = Version(self.oldest)
         there = (
-            {each.version for each in wheels(name, prereleases=prereleases)}
+            {wheel.version for wheel in wheels(name, prereleases=prereleases)}
             for name in (self.package, *self.whole)
         )
-        return sorted(each for each in set.intersection(*there) if each >= Version(self.oldest))
+        return sorted(version for version in set.intersection(*there) if version >= oldest)
 
     def environment(self, version: str) -> Environment:
         """The packages of one version.
@@ -103,11 +100,12 @@ class Pinned:
 
     def installed(self) -> list[Compiler]:
         """The versions that are on this machine."""
-        return [compiler_in(each) for each in environments_of(self.kind)]
+        return list(map(compiler_in, environments_of(self.kind)))
 
     def here(self, version: Version | str) -> Compiler | None:
         """An installed version: it is used as it is, as its partners were chosen then."""
-        return next((each for each in self.installed() if each.version == str(version)), None)
+        installed = (compiler for compiler in self.installed() if compiler.version == str(version))
+        return next(installed, None)
 
     def install(self, version: Version | str) -> Compiler:
         """Install a version, or find it installed; errors are those of `environment`."""
@@ -120,40 +118,35 @@ class Pinned:
             UsageError: there is no such version.
             OfflineError, InfrastructureError: the index cannot be asked, or lacks a partner.
         """
-        wanted, known = Version(version), self.available(prereleases=True)
-        if wanted not in known:
-            near = ", ".join(map(str, known))
+        compiler, versions = Version(version), self.available(prereleases=True)
+        if compiler not in versions:
+            near = ", ".join(map(str, versions))
             raise UsageError(
                 f"there is no {self.title} {version} that works here; there are {near}"
             )
-        return (PackagePin(name=self.package, version=str(wanted)), *self._with(wanted, without))
+        pins = [PackagePin(name=self.package, version=str(compiler))]
+        for partner in self.partners:
+            if compiler >= Version(partner.since) and partner.name != without:
+                pins += self._pins_of(partner, compiler)
+        return tuple(pins)
 
-    def _with(self, wanted: Version, without: str) -> Iterator[PackagePin]:
-        for each in self.partners:
-            if wanted < Version(each.since) or each.name == without:
-                continue
-            if each.picks == "same":
-                yield PackagePin(name=each.name, version=str(wanted))
-            elif each.picks == "release":
-                yield PackagePin(name=each.name, version=str(partner_of(each.name, wanted)))
-            else:
-                yield from self._chosen(each, wanted)
-
-    def _chosen(self, partner: Partner, wanted: Version) -> Iterator[PackagePin]:
-        beside = PINS.get(partner.name)
-        known = beside.available() if beside else [each.version for each in wheels(partner.name)]
-        spec = partner.spec(wanted)
-        fits = [each for each in known if SpecifierSet(spec).contains(each, prereleases=False)]
+    def _pins_of(self, partner: Partner, compiler: Version) -> tuple[PackagePin, ...]:
+        name = partner.name
+        if partner.picks == "same":
+            return (PackagePin(name=name, version=str(compiler)),)
+        if partner.picks == "release":
+            return (PackagePin(name=name, version=str(partner_of(name, compiler))),)
+        beside = PINS.get(name)
+        versions = beside.available() if beside else [wheel.version for wheel in wheels(name)]
+        spec = partner.spec(compiler)
+        fits = list(SpecifierSet(spec).filter(versions, prereleases=False))
         if not fits:
-            name = beside.package if beside else partner.name
+            package = beside.package if beside else name
             raise InfrastructureError(
-                f"the package index has no {name}{spec}, which goes with {self.title} {wanted}"
+                f"the package index has no {package}{spec}, which goes with {self.title} {compiler}"
             )
-        chosen = str(max(fits) if partner.picks == "newest" else min(fits))
-        if beside:
-            yield from beside.pins(chosen)
-        else:
-            yield PackagePin(name=partner.name, version=chosen)
+        version = str(max(fits) if partner.picks == "newest" else min(fits))
+        return beside.pins(version) if beside else (PackagePin(name=name, version=version),)
 
 
 def partner_of(name: str, cuda: Version) -> Version:
@@ -162,28 +155,28 @@ def partner_of(name: str, cuda: Version) -> Version:
     Raises:
         OfflineError, InfrastructureError: the index cannot be asked, or has none.
     """
-    known = [each.version for each in wheels(name)]
-    same = sorted(each for each in known if _release_of(each) == cuda.release[:2])
+    versions = sorted(wheel.version for wheel in wheels(name))
+    same = [version for version in versions if _release_of(version) == cuda.release[:2]]
     if not same:
         raise InfrastructureError(f"the package index has no {name} for nvcc {cuda}")
-    older = [each for each in same if each <= cuda or len(each.release) > len(cuda.release)]
+    digits = len(cuda.release)
+    older = [version for version in same if version <= cuda or len(version.release) > digits]
     return older[-1] if older else same[0]
 
 
 def _release_of(version: Version) -> tuple[int, ...]:
     """The release of CUDA that a package belongs to, as (major, minor)."""
     numbers = version.release
-    if len(numbers) <= _CCCL_MINOR_AT + 1:
-        return numbers[:2]
-    return numbers[0], numbers[_CCCL_MINOR_AT]
+    # From 13.3 on cccl counts otherwise: 13.3.4.2.1 is that of 13.4.
+    return numbers[:2] if len(numbers) <= 3 else (numbers[0], numbers[2])
 
 
 _NVVM = "nvidia-nvvm"
 _CRT = "nvidia-cuda-crt"
 _DSL = "nvidia-cutlass-dsl"
 PINS = {
-    each.kind: each
-    for each in (
+    pinned.kind: pinned
+    for pinned in (
         Pinned(
             kind=NVCC,
             title=NVCC,

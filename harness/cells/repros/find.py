@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -22,10 +22,8 @@ from harness.cells.repros.schema import (
     REPRO_FILE,
     ReproFile,
     ReproInputs,
-    ReproKernel,
     ReproOperation,
     ReproPin,
-    ReproSource,
     check_repro,
 )
 from harness.frontends.base import FrontEnd
@@ -33,7 +31,7 @@ from harness.frontends.registry import front_end, kinds, takes
 from harness.frontends.texts.ir_inputs import SUFFIXES, launch_from, read_file, spelling
 from harness.io.files.reading import FieldError, read_yaml
 from harness.values.errors import TriageError, UsageError
-from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro
+from harness.values.kernel import KernelSource, LaunchSpec, Operation, Pin, PtxInputs, Repro, Scalar
 from harness.values.target import Target
 from harness.values.toolchain import TRITON
 
@@ -49,11 +47,11 @@ def list_repros() -> tuple[list[Repro], list[TriageError]]:
     """Every repro by name, and the complaints about those that cannot be read."""
     repros: dict[str, Repro] = {}
     errors: list[TriageError] = []
-    seen: set[str] = set()
+    names: set[str] = set()
     for path in _files():
-        if path.parent.name in seen:
+        if path.parent.name in names:
             continue
-        seen.add(path.parent.name)
+        names.add(path.parent.name)
         try:
             for repro in _read(path):
                 # A name that the user has taken is the user's.
@@ -74,12 +72,12 @@ def find_kernel(text: str) -> Repro:
         UsageError: nothing has that name (near ones are named), several have, or the file cannot
             be used.
     """
-    found = find_kernels(text)
-    if len(found) > 1:
-        names = ", ".join(repro.name for repro in found[:8])
-        more = ", ..." if len(found) > 8 else ""
+    repros = find_kernels(text)
+    if len(repros) > 1:
+        names = ", ".join(repro.name for repro in repros[:8])
+        more = ", ..." if len(repros) > 8 else ""
         raise UsageError(f"--kernel {text}: name one of {names}{more}")
-    return found[0]
+    return repros[0]
 
 
 def find_kernels(text: str) -> list[Repro]:
@@ -96,13 +94,13 @@ def find_kernels(text: str) -> list[Repro]:
     path, colons, kernel = text.partition("::")
     if colons and not kernel:
         raise UsageError(f"--kernel {text}: name the kernel after `::`, or leave `::` out")
-    if end := _of_suffix(path):
-        return [end.read_file(Path(path), kernel or None)]
+    if front := _of_suffix(path):
+        return [front.read_file(Path(path), kernel or None)]
     if path.endswith(".py"):
         return [_python_file(Path(path), kernel or None)]
     name, at, spec = path.partition("@")
-    found = [whole_folder(_named(name), kernel)] if kernel else _named(name)
-    return [each for repro in found for each in in_releases(repro, spec)] if at else found
+    repros = [whole_folder(_named(name), kernel)] if kernel else _named(name)
+    return [release for repro in repros for release in in_releases(repro, spec)] if at else repros
 
 
 _TAKES_FOLDERS = "; `triage import` takes the folders of a Triton or Inductor cache"
@@ -123,9 +121,8 @@ def _named(text: str) -> list[Repro]:
             if (folder / text / REPRO_FILE).is_file():
                 return _read(folder / text / REPRO_FILE)
     repros, errors = list_repros()
-    found = [repro for repro in repros if fnmatchcase(repro.name, text)]
-    if found:
-        return found
+    if matching := [repro for repro in repros if fnmatchcase(repro.name, text)]:
+        return matching
     for path in _files():
         if fnmatchcase(path.parent.name, text):
             _read(path)  # one that cannot be read says why
@@ -160,44 +157,48 @@ def _read(path: Path) -> list[Repro]:
     def check(data: ReproFile) -> None:
         check_repro(data)
         _check_files(data, folder)
-        found = _from_files(folder, data) if data.files else launches_of_repro(folder / data.launch)
-        launches.update((launch.name, launch) for launch in found)
+        if data.files:
+            # The first of them is the default.
+            specs = tuple(_from_file(folder / name, data) for name in data.files)
+        else:
+            specs = launches_of_repro(folder / data.launch)
+        launches.update((launch.name, launch) for launch in specs)
         _check_launches(data, launches)
 
     data = read_yaml(path, ReproFile, check)
     source = data.source
-    kind, version = _compiler(data)
+    # The version is the one that upstream's issue names.
+    kind, _, version = (data.compiler or TRITON).partition("==")
     return [
         Repro(
             name=name,
             group=folder.name,
-            kernel=one.kernel,
+            kernel=kernel.kernel,
             folder=folder,
-            file=launches[next(iter(one.launches or launches))].file or folder / data.launch,
-            launches=tuple(launches[chosen] for chosen in one.launches or launches),
-            check=tuple({**data.check, **one.check}.items()),
-            tunable=tuple(
-                (parameter, tuple(values))
-                for parameter, values in {**data.tunable, **one.tunable}.items()
-            ),
-            operation=_operation(one.operation or data.operation),
-            reference=one.reference,
+            file=launches[next(iter(kernel.launches or launches))].file or folder / data.launch,
+            launches=tuple(launches[spec] for spec in kernel.launches or launches),
+            check=tuple({**data.check, **kernel.check}.items()),
+            tunable=_lists({**data.tunable, **kernel.tunable}),
+            operation=_operation(kernel.operation or data.operation),
+            reference=kernel.reference,
             inputs=_inputs(data.inputs),
-            configs=one.configs,
-            macros=tuple(
-                (macro, tuple(values)) for macro, values in {**data.macros, **one.macros}.items()
-            ),
+            configs=kernel.configs,
+            macros=_lists({**data.macros, **kernel.macros}),
             source=KernelSource(pin=_pin(source), module=source.module) if source else None,
-            requires=tuple(_pin(pin) for pin in data.requires),
-            issue=one.issue or data.issue,
-            summary=one.summary or data.summary,
+            requires=tuple(map(_pin, data.requires)),
+            issue=kernel.issue or data.issue,
+            summary=kernel.summary or data.summary,
             compiler=kind,
-            version=one.triton or version,
-            targets=tuple(str(Target.parse(text)) for text in one.targets or data.targets),
+            version=kernel.triton or data.triton or version or None,
+            targets=tuple(str(Target.parse(text)) for text in kernel.targets or data.targets),
             tags=tuple(data.tags),
         )
-        for name, one in data.by_name(folder.name).items()
+        for name, kernel in data.by_name(folder.name).items()
     ]
+
+
+def _lists(values: Mapping[str, Sequence[Scalar]]) -> tuple[tuple[str, tuple[Scalar, ...]], ...]:
+    return tuple((name, tuple(choices)) for name, choices in values.items())
 
 
 def _check_files(data: ReproFile, folder: Path) -> None:
@@ -219,50 +220,39 @@ def _check_launches(data: ReproFile, launches: Mapping[str, LaunchSpec]) -> None
         FieldError: there is none of that name.
     """
     parameters = {p.name for launch in launches.values() for p in launch.parameters}
-    places: list[tuple[str, ReproFile | ReproKernel]] = [("$", data)]
-    places += [(f"$.kernels.{name}", one) for name, one in data.kernels.items()]
-    for where, place in places:
+    for where, place in data.places:
         for index, name in enumerate(place.launches):
             if name not in launches:
-                said = f"no launch function {name!r}; {data.launch} has {', '.join(launches)}"
-                raise FieldError(f"{where}.launches[{index}]", said)
+                problem = f"no launch function {name!r}; {data.launch} has {', '.join(launches)}"
+                raise FieldError(f"{where}.launches[{index}]", problem)
         for key, names in (("check", place.check), ("tunable", place.tunable)):
             for name in names:
                 if name not in parameters:
-                    said = f"no launch function of {data.launch} has a parameter {name!r}"
-                    raise FieldError(f"{where}.{key}", said)
+                    problem = f"no launch function of {data.launch} has a parameter {name!r}"
+                    raise FieldError(f"{where}.{key}", problem)
 
 
-def _compiler(data: ReproFile) -> tuple[str, str | None]:
-    """The kind of the compiler, and the version that upstream's issue names."""
-    if data.compiler is None:
-        return TRITON, data.triton
-    kind, _, version = data.compiler.partition("==")
-    return kind, version or None
-
-
-def _operation(found: ReproOperation | None) -> Operation | None:
-    if found is None:
+def _operation(whole: ReproOperation | None) -> Operation | None:
+    if whole is None:
         return None
-    return Operation(
-        kernel=found.kernel, launch=found.launch, parameters=tuple(found.parameters.items())
-    )
+    parameters = tuple(whole.parameters.items())
+    return Operation(kernel=whole.kernel, launch=whole.launch, parameters=parameters)
 
 
-def _inputs(found: ReproInputs | None) -> PtxInputs | None:
-    if found is None:
+def _inputs(inputs: ReproInputs | None) -> PtxInputs | None:
+    if inputs is None:
         return None
     return PtxInputs(
-        buffers=tuple(f"{name}={text}" for name, text in found.buffers.items()),
-        scalars=tuple(f"{name}={value}" for name, value in found.scalars.items()),
-        expect=tuple(f"{name}={file}" for name, file in found.expect.items()),
-        grid=None if found.grid is None else str(found.grid),
-        block=None if found.block is None else str(found.block),
-        shared=found.shared,
+        buffers=tuple(f"{name}={text}" for name, text in inputs.buffers.items()),
+        scalars=tuple(f"{name}={value}" for name, value in inputs.scalars.items()),
+        expect=tuple(f"{name}={file}" for name, file in inputs.expect.items()),
+        grid=None if inputs.grid is None else str(inputs.grid),
+        block=None if inputs.block is None else str(inputs.block),
+        shared=inputs.shared,
     )
 
 
-def _pin(pin: ReproPin | ReproSource) -> Pin:
+def _pin(pin: ReproPin) -> Pin:
     return Pin(package=pin.package, version=pin.version, sha256=pin.sha256)
 
 
@@ -272,19 +262,14 @@ def _is_inside(file: Path, folder: Path) -> bool:
     return file.is_file() and os.path.dirname(real) == os.path.realpath(folder)  # noqa: PTH120
 
 
-def _from_files(folder: Path, data: ReproFile) -> list[LaunchSpec]:
-    """A launch for each file, in their order: the first is the default."""
-    return [_from_file(folder / name, data) for name in data.files]
-
-
 def _from_file(path: Path, data: ReproFile) -> LaunchSpec:
     """What a compiler left is named by what it is, source by its file."""
     if path.name.endswith(SUFFIXES):
         entry = data.kernel if path.suffix == ".ptx" else None
         return launch_from(path, read_file(path, entry), data.options)
-    end = _of_suffix(path.name)
-    assert end is not None, "the suffixes of files are checked"
-    return replace(end.read_file(path, None).launches[0], name=path.stem)
+    front = _of_suffix(path.name)
+    assert front is not None, "the suffixes of files are checked"
+    return replace(front.read_file(path, None).launches[0], name=path.stem)
 
 
 def _python_file(path: Path, kernel: str | None) -> Repro:
@@ -292,22 +277,18 @@ def _python_file(path: Path, kernel: str | None) -> Repro:
         # The child that runs it is given its name as text.
         raise UsageError(f"{path}: not a name in this locale: rename it, or set PYTHONUTF8=1")
     launches = launches_of_script(path)
-    compiler = _language_of(path)
-    name = f"{spelling(path)}::{kernel}" if kernel else spelling(path)
+    imported = tuple(f"{name}." for name in imported_modules(path))
+    # The front end whose modules the file imports.
+    compilers = (
+        kind
+        for kind in kinds()
+        if any(name.startswith(f"{module}.") for module in takes(kind)[1] for name in imported)
+    )
     return Repro(
-        name=name,
+        name=f"{spelling(path)}::{kernel}" if kernel else spelling(path),
         kernel=kernel,
         folder=path.parent,
         file=path,
         launches=launches,
-        compiler=compiler,
+        compiler=next(compilers, TRITON),
     )
-
-
-def _language_of(path: Path) -> str:
-    """The kind of the front end whose modules a Python file imports; Triton where there is none."""
-    imported = imported_modules(path)
-    for kind in kinds():
-        if any(f"{name}.".startswith(f"{each}.") for name in imported for each in takes(kind)[1]):
-            return kind
-    return TRITON

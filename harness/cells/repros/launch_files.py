@@ -27,10 +27,10 @@ def launches_of_repro(path: Path) -> tuple[LaunchSpec, ...]:
         # Decorated functions of a launch file are kernels or helpers, not launches.
         and not node.decorator_list
     }
-    found = tuple(_spec(path, node) for node in functions.values())
-    if not found:
+    specs = tuple(_spec(path, node) for node in functions.values())
+    if not specs:
         raise ConfigurationError(f"{path}:1: no launch function; write `def default(): ...`")
-    return found
+    return specs
 
 
 def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
@@ -57,13 +57,13 @@ def imported_modules(path: Path) -> set[str]:
     Raises:
         UsageError: not Python.
     """
-    found: set[str] = set()
+    modules: set[str] = set()
     for node in ast.walk(_parse(path)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return modules
 
 
 def _parse(path: Path) -> ast.Module:

@@ -26,13 +26,13 @@ def releases(package: str, spec: str) -> list[Version]:
         InfrastructureError: the index does not answer, and its listing is not cached.
     """
     exact = exact_version(spec)
-    sources = [each for each in files(package) if not each.is_wheel]
-    there = [each.version for each in sources if not each.yanked or each.version == exact]
-    found = select(there, spec, what=f"sdist of {package}")
-    if not found:
-        known = ", ".join(str(version) for version in sorted(set(there)))
-        raise UsageError(f"no sdist of {package} is {spec}; there are {known or 'none'}")
-    return found
+    sources = [file for file in files(package) if not file.is_wheel]
+    there = [file.version for file in sources if not file.yanked or file.version == exact]
+    versions = select(there, spec, what=f"sdist of {package}")
+    if not versions:
+        listed = ", ".join(str(version) for version in sorted(set(there)))
+        raise UsageError(f"no sdist of {package} is {spec}; there are {listed or 'none'}")
+    return versions
 
 
 def pin_of(package: str, version: Version) -> Pin:
@@ -41,8 +41,8 @@ def pin_of(package: str, version: Version) -> Pin:
     Raises:
         UsageError, InfrastructureError: as `releases`.
     """
-    found = sdist_of(package, version)
-    return Pin(package=found.name, version=str(version), sha256=found.sha256)
+    file = sdist_of(package, version)
+    return Pin(package=file.name, version=str(version), sha256=file.sha256)
 
 
 def in_releases(repro: Repro, spec: str) -> list[Repro]:
@@ -88,16 +88,16 @@ def plain_name(name: str) -> str:
     return f"{folder.partition('@')[0]}{colons}{kernel}"
 
 
-def whole_folder(found: Sequence[Repro], kernel: str | None) -> Repro:
+def whole_folder(repros: Sequence[Repro], kernel: str | None) -> Repro:
     """A kernel that the launches of a folder come to, named or not; None means every one.
 
     Raises:
         UsageError: the repros are of several folders, or have no launch code.
     """
-    first = found[0]
-    if len({repro.group for repro in found}) > 1 or first.file.suffix != ".py":
+    first = repros[0]
+    if len({repro.group for repro in repros}) > 1 or first.file.suffix != ".py":
         raise UsageError(f"{first.name}::{kernel}: name a folder of repros before the `::`")
-    launches = {spec.name: spec for repro in found for spec in repro.launches}
+    launches = {spec.name: spec for repro in repros for spec in repro.launches}
     return replace(
         first,
         name=f"{first.group}::{kernel}" if kernel else first.group,

@@ -28,12 +28,9 @@ class ReproPin(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str
 
 
-class ReproSource(msgspec.Struct, forbid_unknown_fields=True):
+class ReproSource(ReproPin):
     """A pinned source distribution, and the module in it that is wanted."""
 
-    package: str
-    version: str
-    sha256: str
     module: str
 
 
@@ -98,6 +95,12 @@ class ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     targets: list[str] = []
     tags: list[str] = []
 
+    @property
+    def places(self) -> list[tuple[str, ReproFile | ReproKernel]]:
+        """The whole and each of its kernels, with where it stands."""
+        kernels = ((f"$.kernels.{name}", kernel) for name, kernel in self.kernels.items())
+        return [("$", self), *kernels]
+
     def by_name(self, folder: str) -> dict[str, ReproKernel]:
         """The kernels by name: one that is alone has the name of its folder."""
         if self.kernel is None:
@@ -122,63 +125,60 @@ def check_repro(data: ReproFile) -> None:
         raise FieldError("$", "the key `kernel` is missing (or `kernels`, several by name)")
     if data.kernel is not None and data.kernels:
         raise FieldError("$.kernels", "give `kernel` or `kernels`, not both")
-    places: list[tuple[str, ReproFile | ReproKernel]] = [("$", data)]
-    for name, one in data.kernels.items():
+    for name in data.kernels:
         if not NAME.fullmatch(name):
             raise FieldError("$.kernels", f"{name!r} is not a name for a kernel")
-        places.append((f"$.kernels.{name}", one))
-    for where, place in places:
+    for where, place in data.places:
         _check_kernel(where, place, is_python=not data.files)
     _check_files(data)
     if data.compiler is not None:
-        _check_compiler(data)
+        _check_compiler(data.compiler, data.triton)
     if not _PYTHON_FILE.fullmatch(data.launch):
-        said = f"{data.launch!r} is not the name of a Python file beside {REPRO_FILE}"
-        raise FieldError("$.launch", said)
+        problem = f"{data.launch!r} is not the name of a Python file beside {REPRO_FILE}"
+        raise FieldError("$.launch", problem)
     if data.source:
         _check_pin("$.source", data.source)
         if not all(part.isidentifier() for part in data.source.module.split(".")):
-            said = f"{data.source.module!r} is not the dotted name of a module"
-            raise FieldError("$.source.module", said)
+            problem = f"{data.source.module!r} is not the dotted name of a module"
+            raise FieldError("$.source.module", problem)
     for index, pin in enumerate(data.requires):
         _check_pin(f"$.requires[{index}]", pin)
 
 
 def _check_files(data: ReproFile) -> None:
-    known = tuple(suffix for kind in kinds() for suffix in takes(kind)[0]) if data.files else ()
+    suffixes = tuple(suffix for kind in kinds() for suffix in takes(kind)[0]) if data.files else ()
     for index, name in enumerate(data.files):
-        if not NAME.fullmatch(name) or not name.endswith(known):
-            said = f"is not the name of a {', '.join(known)} file beside {REPRO_FILE}"
-            raise FieldError(f"$.files[{index}]", f"{name!r} {said}")
+        if not NAME.fullmatch(name) or not name.endswith(suffixes):
+            problem = f"is not the name of a {', '.join(suffixes)} file beside {REPRO_FILE}"
+            raise FieldError(f"$.files[{index}]", f"{name!r} {problem}")
     is_lowered = any(name.endswith(SUFFIXES) for name in data.files)
     if is_lowered and data.kernel is None:
         raise FieldError("$.files", "such files hold one kernel; name it by `kernel`")
-    places: list[tuple[str, ReproFile | ReproKernel]] = [("$", data)]
-    places += [(f"$.kernels.{name}", one) for name, one in data.kernels.items()]
-    for where, place in places:
+    for where, place in data.places:
         if place.macros and (is_lowered or not data.files):
             raise FieldError(f"{where}.macros", "macros are of source that `files` names")
         for name, values in place.macros.items():
             if not name.isidentifier() or not values:
-                said = f"give {name!r} a list of values, and the name of a macro"
-                raise FieldError(f"{where}.macros", said)
+                problem = f"give {name!r} a list of values, and the name of a macro"
+                raise FieldError(f"{where}.macros", problem)
 
 
-def _check_compiler(data: ReproFile) -> None:
-    kind, equals, version = str(data.compiler).partition("==")
-    if data.triton is not None:
+def _check_compiler(compiler: str, triton: str | None) -> None:
+    kind, equals, version = compiler.partition("==")
+    if triton is not None:
         raise FieldError("$.compiler", "give `compiler` or `triton`, not both")
     if kind not in kinds() or (equals and parse_version(version) is None):
-        said = f"{data.compiler!r} is not KIND==VERSION, where KIND is one of {', '.join(kinds())}"
-        raise FieldError("$.compiler", said)
+        problem = f"{compiler!r} is not KIND==VERSION, where KIND is one of {', '.join(kinds())}"
+        raise FieldError("$.compiler", problem)
 
 
 def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool) -> None:
     # A method is named with its class.
     parts = [] if place.kernel is None else place.kernel.split(".")
     if is_python and not all(map(str.isidentifier, parts)):
-        said = f"{place.kernel!r} is not the name of a Python function"
-        raise FieldError(f"{where}.kernel", said)
+        raise FieldError(
+            f"{where}.kernel", f"{place.kernel!r} is not the name of a Python function"
+        )
     if place.reference is not None and not place.reference.isidentifier():
         raise FieldError(f"{where}.reference", f"{place.reference!r} is not the name of a function")
     if place.configs is not None and place.configs < 1:
@@ -189,20 +189,16 @@ def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool
         if not values:
             raise FieldError(f"{where}.tunable.{name}", "name at least one value to try")
     if place.operation and not NAME.fullmatch(place.operation.kernel):
-        said = f"{place.operation.kernel!r} is not a name for a kernel"
-        raise FieldError(f"{where}.operation.kernel", said)
+        problem = f"{place.operation.kernel!r} is not a name for a kernel"
+        raise FieldError(f"{where}.operation.kernel", problem)
     for index, text in enumerate(place.targets):
-        _check_target(f"{where}.targets[{index}]", text)
+        try:
+            Target.parse(text)
+        except UsageError as error:
+            raise FieldError(f"{where}.targets[{index}]", str(error)) from error
 
 
-def _check_target(where: str, text: str) -> None:
-    try:
-        Target.parse(text)
-    except UsageError as error:
-        raise FieldError(where, str(error)) from error
-
-
-def _check_pin(where: str, pin: ReproPin | ReproSource) -> None:
+def _check_pin(where: str, pin: ReproPin) -> None:
     if not _PACKAGE.fullmatch(pin.package):
         raise FieldError(f"{where}.package", f"{pin.package!r} is not the name of a package")
     if parse_version(pin.version) is None:

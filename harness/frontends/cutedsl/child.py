@@ -113,40 +113,41 @@ class FunctionRecorder(Recorder):
         self._unread: Exception | None = None
 
     def replaced(self) -> Replaced:
-        replaced: list[tuple[Any, str, Any]] = []
-        for kind in _family(BaseDSL):
-            for name, put in (
-                ("compile_and_cache", self._compiling),
-                ("_func", self._tracing),
-                ("_kernel_helper", self._entering),
-            ):
-                if name in vars(kind):
-                    replaced.append((kind, name, put(vars(kind)[name])))
+        ends = {
+            "compile_and_cache": self._compiling,
+            "_func": self._tracing,
+            "_kernel_helper": self._entering,
+        }
         read = BaseDSL._preprocess_and_replace_code  # noqa: SLF001 - there is no public name
-        replaced += [
+        return [
+            *(
+                (kind, name, replace(vars(kind)[name]))
+                for kind in _family(BaseDSL)
+                for name, replace in ends.items()
+                if name in vars(kind)
+            ),
             (BaseDSL, "_preprocess_and_replace_code", staticmethod(self._reading(read))),
             (cutlass.utils, "HardwareInfo", _hardware_info(self._device)),
         ]
-        return replaced
 
     def _compiling(self, _: Any) -> Callable[..., Any]:
         """In place of a compilation: note what would be compiled."""
 
         def note(
-            dsl: Any, module: Any, _hash: Any, _name: str, pipeline: Any, *_: Any, **given: Any
+            dsl: Any, module: Any, _hash: Any, _name: str, pipeline: Any, *_: Any, **more: Any
         ) -> NotCalled:
             options = dsl.compile_options
             arch = str(options.gpu_arch or dsl.envar.arch)
-            keep = _option(options, "KeepPTX")
-            keep.value, keep.dump_path = True, DUMP
+            by_name = {kind.__name__: option for kind, option in options.options.items()}
+            by_name["KeepPTX"].value, by_name["KeepPTX"].dump_path = True, DUMP
             whole = dsl.preprocess_pipeline(dsl._get_pipeline(pipeline), arch)  # noqa: SLF001
             with_lines = "preserve-line-info=true" in whole
-            body = given.get("funcBody")
+            body = more.get("funcBody")
             # Jobs are forks, and threads do not outlive one; 4.4 leaves them to MLIR.
             module.context.enable_multithreading(False)  # noqa: FBT003 - MLIR's own function
             text = module.operation.get_asm(enable_debug_info=with_lines)
             for symbol in _kernels_of(module):
-                record = FunctionRecord(
+                self._keep(
                     kernel=self._name_of(symbol),
                     file=file_of(body),
                     arch=arch,
@@ -154,12 +155,9 @@ class FunctionRecorder(Recorder):
                     module=module,
                     text=text,
                     pipeline=whole,
-                    ptxas_options=str(_option(options, "PtxasOptions").value or "").strip("'"),
+                    ptxas_options=str(by_name["PtxasOptions"].value or "").strip("'"),
                     provider=dsl.compiler_provider,
-                    launched=self._launched,
                 )
-                record.sign()
-                self.keep(record)
             return NotCalled(label_of(body) if body is not None else "kernel", "function")
 
         return note
@@ -171,8 +169,8 @@ class FunctionRecorder(Recorder):
             if ir.Context.current is not None:  # one that another calls
                 return original(dsl, body, *args, **kwargs)
             self._traced.clear()
-            states = {id(each): dict(vars(each)) for each in args if hasattr(each, "__dict__")}
-            self._launched = Launched(body, args, kwargs, _given_options(dsl), states)
+            states = {id(thing): dict(vars(thing)) for thing in args if hasattr(thing, "__dict__")}
+            self._launched = Launched(body, args, kwargs, _options_of(dsl), states)
             unread, self._unread = self._unread, None
             before = self._log.stat().st_size
             try:
@@ -189,14 +187,15 @@ class FunctionRecorder(Recorder):
                 with self._log.open(errors="replace") as log:
                     log.seek(before)
                     described["message"] += f"\n{log.read(_MOST_SAID)}"
-                launched = self._launched
-                label = label_of(named)
-                record = FunctionRecord(kernel=label, file=file, error=described, launched=launched)
-                record.sign()
-                self.keep(record)
+                self._keep(kernel=label_of(named), file=file, error=described)
                 return NotCalled(label_of(body), "function")
 
         return trace
+
+    def _keep(self, **facts: Any) -> None:
+        record = FunctionRecord(launched=self._launched, **facts)
+        record.sign()
+        self.keep(record)
 
     def _entering(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def enter(dsl: Any, body: Any, *args: Any, **kwargs: Any) -> Any:
@@ -222,10 +221,9 @@ class FunctionRecorder(Recorder):
 
     def _name_of(self, symbol: str) -> str:
         """The function of this symbol, as Python calls it: `kernel_cutlass_NAME_ARGUMENTS_0`."""
-        fits = [each for each in self._traced if f"_{each.__name__}_" in f"{symbol}_"]
-        if not fits:
-            return symbol
-        return label_of(max(fits, key=lambda each: len(each.__name__)))
+        functions = [body for body in self._traced if f"_{body.__name__}_" in f"{symbol}_"]
+        longest = max(functions, key=lambda body: len(body.__name__), default=None)
+        return symbol if longest is None else label_of(longest)
 
 
 class NotCalled(NotCompiled):
@@ -247,38 +245,31 @@ class NotCalled(NotCompiled):
 
 
 def _family(kind: Any) -> list[Any]:
-    found = [kind]
-    for each in kind.__subclasses__():
-        found += _family(each)
-    return found
+    return [kind, *(heir for child in kind.__subclasses__() for heir in _family(child))]
 
 
-def _given_options(dsl: Any) -> str:
-    """The options of a compilation that are not what they are without being asked for."""
-    given = dsl.compile_options
-    plain = type(given)().options
+def _options_of(dsl: Any) -> str:
+    """The options of a compilation that are not what they are by default."""
+    options = dsl.compile_options
+    plain = type(options)().options
     words = []
-    for kind, option in given.options.items():
+    for kind, option in options.options.items():
         name = _OPTIONS.get(kind.__name__)
         if name and option.value != plain[kind].value:
             words.append(name if option.value is True else f"{name} {option.value}")
     return " ".join(words)
 
 
-def _option(options: Any, name: str) -> Any:
-    return next(each for kind, each in options.options.items() if kind.__name__ == name)
-
-
 def _kernels_of(module: Any) -> list[str]:
-    found = []
+    symbols = []
     for outer in module.body.operations:
         if outer.operation.name != "gpu.module":
             continue
         for inner in outer.operation.regions[0].blocks[0].operations:
             attributes = inner.operation.attributes
             if "gpu.kernel" in attributes or inner.operation.name == "cuda.kernel":
-                found.append(str(ir.StringAttr(attributes["sym_name"]).value))
-    return found
+                symbols.append(str(ir.StringAttr(attributes["sym_name"]).value))
+    return symbols
 
 
 def _hardware_info(device: Mapping[str, Any]) -> type:
@@ -310,39 +301,6 @@ _TENSOR = re.compile(
 _DYNAMIC = re.compile(r"\?(?:\{(?:i(\d+))? ?(?:div=(\d+))?\})?")
 
 
-def export(record: Any, target: str) -> dict[str, Any]:
-    """The export of a record, and what its file needs to know besides.
-
-    Raises:
-        ExportError: something of it cannot be written down.
-    """
-    launched = record.launched
-    if launched is None:
-        message = "no function that launches it was seen"
-        raise ExportError(message)
-    given = _bound(launched)
-    definitions = _Definitions(launched.states)
-    if _is_method(launched):
-        given = {_OBJECT: next(iter(given.values())), **dict(list(given.items())[1:])}
-        definitions.add_caller(launched.function)
-    else:
-        definitions.add(launched.function)
-    calls = {name: text for name, value in given.items() if (text := _stand_in(value))}
-    made = definitions.export(
-        given,
-        {name: value for name, value in given.items() if name not in calls},
-        options={"options": launched.options} if launched.options else {},
-        source_class={"value": "compile"},
-        target=[target],
-    )
-    return {"export": made, "arguments": calls}
-
-
-def _is_method(launched: Any) -> bool:
-    owner = type(launched.arguments[0]) if launched.arguments else None
-    return inspect.unwrap(getattr(owner, launched.function.__name__, print)) is launched.function
-
-
 def made(kind: Any, **attributes: Any) -> Any:
     """An object of a class with these attributes, whatever its `__init__` does."""
     thing = object.__new__(kind)
@@ -357,7 +315,7 @@ def _bound(launched: Any) -> dict[str, Any]:
         ExportError: not all of them can be given by their place.
     """
     signature = inspect.signature(launched.function)
-    kinds = {each.kind for each in signature.parameters.values()}
+    kinds = {parameter.kind for parameter in signature.parameters.values()}
     if not kinds <= {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}:
         message = "the function that launches it takes arguments that have no place of their own"
         raise ExportError(message)
@@ -386,37 +344,37 @@ def _stand_in(value: Any) -> str | None:
         return None
     with ir.Context(), ir.Location.unknown():
         text = str(value.mlir_type)
-        made = _tensor(value, text) or _pointer(value)
+        call = _tensor(value, text) or _pointer(value)
         roots = {"cutlass": cutlass, "cute": cutlass.cute, "runtime": runtime}
-        same = made and eval(made, roots)  # noqa: S307 - its text is ours
+        same = call and eval(call, roots)  # noqa: S307 - its text is ours
         if not same or str(same.mlir_type) != text:
             message = f"nothing without data is of the type {text}"
             raise ExportError(message)
-    return made
+    return call
 
 
 def _tensor(value: Any, text: str) -> str | None:
-    found = _TENSOR.match(text)
-    if found is None:
+    match = _TENSOR.match(text)
+    if match is None:
         return None
     words = [f"cutlass.{value.element_type.__name__}"]
     for name in ("shape", "stride"):
-        items = [_extent(item) for item in found[name].split(",")]
+        items = [_extent(item.strip()) for item in match[name].split(",")]
         words.append(f"({', '.join(items)}{',' if len(items) == 1 else ''})")
-    if found["space"] != "gmem":
-        words.append(f"memspace=cute.AddressSpace.{found['space']}")
-    if found["align"]:
-        words.append(f"assumed_align={found['align']}")
+    if match["space"] != "gmem":
+        words.append(f"memspace=cute.AddressSpace.{match['space']}")
+    if match["align"]:
+        words.append(f"assumed_align={match['align']}")
     return f"runtime.make_fake_tensor({', '.join(words)})"
 
 
 def _extent(item: str) -> str:
     """A size or a stride: a number, or one that is known when the kernel is launched."""
-    found = _DYNAMIC.fullmatch(item.strip())
-    if found is None:
-        return item.strip()
-    by = f"divisibility={found[2]}" if found[2] else ""
-    return f"cute.sym_int{found[1] or 32}({by})"
+    match = _DYNAMIC.fullmatch(item)
+    if match is None:
+        return item
+    by = f"divisibility={match[2]}" if match[2] else ""
+    return f"cute.sym_int{match[1] or 32}({by})"
 
 
 def _pointer(value: Any) -> str | None:
@@ -440,11 +398,11 @@ class _Definitions(Definitions):
         code, _ = self.source(method)
         function = ast.parse(code).body[0]
         assert isinstance(function, ast.FunctionDef)
-        _, *others = function.args.args
-        given = ", ".join(each.arg for each in others)
+        _, *parameters = function.args.args
+        names = ", ".join(parameter.arg for parameter in parameters)
         called = _OBJECT if method.__name__ == "__call__" else f"{_OBJECT}.{method.__name__}"
-        words = ", ".join([f"{_OBJECT}: cutlass.Constexpr", *map(ast.unparse, others)])
-        text = f"@cute.jit\ndef launched({words}):\n    {called}({given})\n"
+        words = ", ".join([f"{_OBJECT}: cutlass.Constexpr", *map(ast.unparse, parameters)])
+        text = f"@cute.jit\ndef launched({words}):\n    {called}({names})\n"
         roots = {"cute": cutlass.cute, "cutlass": cutlass}
         self.add_text(text, {**self._scope(method), **roots})
 
@@ -461,7 +419,7 @@ class _Definitions(Definitions):
         above = function.__code__.co_firstlineno
         for node in ast.walk(ast.parse("".join(lines))):
             if isinstance(node, ast.FunctionDef) and node.lineno == above and node.decorator_list:
-                first = min(each.lineno for each in node.decorator_list)
+                first = min(decorator.lineno for decorator in node.decorator_list)
                 code = textwrap.dedent("".join(lines[first - 1 : node.end_lineno]))
         return code, decorator
 
@@ -491,9 +449,9 @@ class _Definitions(Definitions):
             kind.__name__: {"definition": self.add(kind)},
         }
         words = [kind.__name__]
-        for name, each in self._states.get(id(value), vars(value)).items():
+        for name, attribute in self._states.get(id(value), vars(value)).items():
             with contextlib.suppress(ExportError):
-                words.append(f"{name}={self.expression(each, names)}")
+                words.append(f"{name}={self.expression(attribute, names)}")
         return f"{made.__name__}({', '.join(words)})"
 
 
@@ -514,12 +472,12 @@ class _Session(RecordedSession):
     def recorder(self, ask: Message, log: Path) -> Recorder:
         return FunctionRecorder(ask["device"], log)
 
-    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+    def lower(self, record: Any, folder: Path, request: Message) -> None:
         if record.error:
             record.error["message"] = _COLOURS.sub("", record.error["message"])
-        super().lower(record, folder, asked)
+        super().lower(record, folder, request)
 
-    def lowered(self, record: Any, folder: Path, asked: Message, result: dict[str, Any]) -> None:
+    def lowered(self, record: Any, folder: Path, request: Message, result: dict[str, Any]) -> None:
         """Leave `kernel.mlir` and `kernel.ptx`, PTX too that the ptxas inside CuTe DSL refuses."""
         (folder / "kernel.mlir").write_text(record.text)
         result["ptxas_options"] = record.ptxas_options
@@ -536,9 +494,9 @@ class _Session(RecordedSession):
             shared = dynamic_shared(text, record.symbol)
             result["metadata"] |= {} if shared is None else {"shared": shared}
         finally:
-            for found in sorted(folder.glob("dump*.ptx")):
+            for file in sorted(folder.glob("dump*.ptx")):
                 # As a string of C, with its end.
-                (folder / "kernel.ptx").write_bytes(found.read_bytes().removesuffix(b"\0"))
+                (folder / "kernel.ptx").write_bytes(file.read_bytes().removesuffix(b"\0"))
 
     def described(self, error: BaseException, record: Any) -> dict[str, Any]:
         described = super().described(error, record)
@@ -547,7 +505,29 @@ class _Session(RecordedSession):
         return {**described, "message": _COLOURS.sub("", described["message"])}
 
     def exported(self, record: Any) -> dict[str, Any]:
-        return export(record, self.target)
+        launched = record.launched
+        if launched is None:
+            message = "no function that launches it was seen"
+            raise ExportError(message)
+        function, arguments = launched.function, _bound(launched)
+        definitions = _Definitions(launched.states)
+        owner = type(launched.arguments[0]) if launched.arguments else None
+        if inspect.unwrap(getattr(owner, function.__name__, print)) is function:
+            # It is a method: its first argument is the object.
+            first, *names = arguments
+            arguments = {_OBJECT: arguments[first], **{name: arguments[name] for name in names}}
+            definitions.add_caller(function)
+        else:
+            definitions.add(function)
+        calls = {name: text for name, value in arguments.items() if (text := _stand_in(value))}
+        export = definitions.export(
+            arguments,
+            {name: value for name, value in arguments.items() if name not in calls},
+            options={"options": launched.options} if launched.options else {},
+            source_class={"value": "compile"},
+            target=[self.target],
+        )
+        return {"export": export, "arguments": calls}
 
 
 if __name__ == "__main__":

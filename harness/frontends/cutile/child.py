@@ -72,19 +72,15 @@ def gpu_of(target: str) -> str:
 
 def newest_bytecode(most: str | None = None) -> Any:
     """The newest version of the bytecode that this cuTile writes, or (`most`) none newer."""
-    every = list(compiling._SUPPORTED_VERSIONS)  # noqa: SLF001 - there is no public name
+    versions = list(compiling._SUPPORTED_VERSIONS)  # noqa: SLF001 - there is no public name
     if most is None:
-        return every[-1]
-    limit = _numbers(most)
-    return max(
-        (each for each in every if _numbers(each.as_string()) <= limit),
-        key=lambda each: _numbers(each.as_string()),
-        default=every[0],
-    )
+        return versions[-1]
 
+    def numbers(version: str) -> tuple[int, ...]:
+        return tuple(map(int, re.findall(r"\d+", version)))[:2]
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)))[:2]
+    older = [version for version in versions if numbers(version.as_string()) <= numbers(most)]
+    return max(older, key=lambda version: numbers(version.as_string()), default=versions[0])
 
 
 def lowered(record: Any, gpu: str, version: Any) -> Any:
@@ -99,12 +95,6 @@ def lowered(record: Any, gpu: str, version: Any) -> Any:
         return_bytecode=True,
         return_cubin=False,
     )
-
-
-def _level(options: Any, gpu: str) -> int:
-    if hasattr(options, "opt_level_for_target"):
-        return int(options.opt_level_for_target(gpu))
-    return int(options.specialize_for_target(gpu).opt_level)
 
 
 # For what takes a fraction of a second: time of the processor, so that a busy machine counts alike.
@@ -137,8 +127,8 @@ class LaunchRecord(Record):
         source = ""
         with contextlib.suppress(OSError, TypeError):
             source = inspect.getsource(self.function.pyfunc)
-        options = str(self.options)
-        self.key = hash_of(self.kernel, self.signature.symbol, options, content, source)
+        symbol, options = self.signature.symbol, str(self.options)
+        self.key = hash_of(self.kernel, symbol, options, content, source)
 
 
 class _NotedError(BaseException):
@@ -190,44 +180,46 @@ class LaunchRecorder(Recorder):
     def _launch(self, _stream: Any, grid: Any, kernel: Any, args: Any, /, **_: Any) -> None:
         """In place of a launch: note it, with each of the configs that are asked for."""
         for config in self._configs(kernel):
-            own, given, label = _with(config, kernel, args)
+            own, values = _with(config, kernel, args)
             # For real, up to where it would be compiled.
             try:
-                self._real(0, grid, own, given)
+                self._real(0, grid, own, values)
             except _NotedError as noted:
-                self._keep_launch(own, noted.signature, grid, label)
+                self._keep_launch(own, noted.signature, grid, config)
 
     def _export(self, kernel: Any, signatures: Sequence[Any], *_: Any, **__: Any) -> None:
         """In place of an export: note each signature; what is asked for decides the target."""
         for signature in signatures:
             for config in self._configs(kernel):
-                own, given, label = _with(config, kernel, signature.parameters)
-                changed = dataclasses.replace(signature, parameters=given)
-                self._keep_launch(own, changed, (), label)
+                own, values = _with(config, kernel, signature.parameters)
+                changed = dataclasses.replace(signature, parameters=values)
+                self._keep_launch(own, changed, (), config)
 
     def _configs(self, kernel: Any) -> Sequence[Mapping[str, Any]]:
         configs: Sequence[Mapping[str, Any]] | None = asked_configs(self._injected, _name(kernel))
         return [{}] if configs is None else configs
 
-    def _keep_launch(self, kernel: Any, signature: Any, grid: Any, config: dict[str, Any]) -> None:
+    def _keep_launch(
+        self, kernel: Any, signature: Any, grid: Any, config: Mapping[str, Any]
+    ) -> None:
         function = kernel._annotated_function  # noqa: SLF001 - there is no public name
+        if not signature.symbol:
+            signature = signature.with_mangled_symbol(function.pyfunc.__name__)
         record = LaunchRecord(
             kernel=_name(kernel),
             file=function.pyfunc.__code__.co_filename,
             function=function,
-            signature=signature
-            if signature.symbol
-            else signature.with_mangled_symbol(function.pyfunc.__name__),
+            signature=signature,
             options=kernel._compiler_options,  # noqa: SLF001
             grid=tuple(int(size) for size in grid),
             config={**(self._config or {}), **config},
             autotuned=self._config is not None,
         )
         # As cuTile does, which compiles a kernel for such arguments once.
-        known = (id(function.pyfunc), record.signature.symbol, str(record.options))
-        if known not in self._contents:
-            self._contents[known] = function, self._content(record)
-        record.sign(self._contents[known][1])
+        key = (id(function.pyfunc), signature.symbol, str(record.options))
+        if key not in self._contents:
+            self._contents[key] = function, self._content(record)
+        record.sign(self._contents[key][1])
         self.keep(record)
 
     def _content(self, record: LaunchRecord) -> str:
@@ -237,18 +229,18 @@ class LaunchRecorder(Recorder):
         """
         if self._folder is None:
             return ""
-        left = self._folder / "content"
-        left.write_text("")
+        file = self._folder / "content"
+        file.write_text("")
         if child := split():
             wait_until(child, time.monotonic() + _SECONDS)
-            return left.read_text()
+            return file.read_text()
         with contextlib.suppress(BaseException):
             resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
             try:
                 content = lowered(record, self._gpu, newest_bytecode()).bytecode
             except Exception as error:  # noqa: BLE001 - it is lowered again, and its evidence kept
                 content = f"{type(error).__name__}: {error}".encode()
-            left.write_text(hashlib.sha256(content).hexdigest())
+            file.write_text(hashlib.sha256(content).hexdigest())
         os._exit(0)
 
     def _search(
@@ -285,20 +277,19 @@ class LaunchRecorder(Recorder):
         if not launched:
             why = f"; the last: {failures[-1][2]}" if failures else ""
             raise ValueError(f"none of {len(configs)} configs can be launched{why}")
-        names = [each.name for each in dataclasses.fields(tune.Measurement)]
-        nothing = dict.fromkeys(names, 0)
+        nothing = dict.fromkeys([field.name for field in dataclasses.fields(tune.Measurement)], 0)
         measured = [tune.Measurement(**{**nothing, "config": config}) for config in launched]
         return tune.TuningResult(best=measured[0], successes=measured, failures=failures)
 
 
 def _with(
     config: Mapping[str, Any], kernel: Any, args: tuple[Any, ...]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+) -> tuple[Any, tuple[Any, ...]]:
     """The kernel and its arguments with a config in place of its options and constants."""
     names = list(inspect.signature(kernel._pyfunc).parameters)  # noqa: SLF001
     hints = {name: value for name, value in config.items() if name not in names}
-    given = [config.get(name, value) for name, value in zip(names, args, strict=False)]
-    return kernel.replace_hints(**hints) if hints else kernel, tuple(given), dict(config)
+    values = tuple(config.get(name, value) for name, value in zip(names, args, strict=False))
+    return kernel.replace_hints(**hints) if hints else kernel, values
 
 
 def _name(kernel: Any) -> str:
@@ -325,47 +316,18 @@ _BROUGHT = "cuda.tile"
 _BY_PLACE = ("dtype", "ndim", "element", "items")
 
 
-def export(record: Any, gpu: str) -> dict[str, Any]:
-    """The export of a record, and what its file needs to know besides.
-
-    Raises:
-        ExportError: something of it cannot be written down.
-    """
-    definitions = _Definitions(record.function.pyfunc)
-    definitions.add(record.function.pyfunc)
-    names = list(inspect.signature(record.function.pyfunc).parameters)
-    given = dict(zip(names, record.signature.parameters, strict=True))
-    constants = {n: each.value for n, each in given.items() if isinstance(each, ConstantConstraint)}
-    spelled = {n: definitions.constraint(given[n]) for n in names if n not in constants}
-    made = definitions.export(
-        given,
-        constants,
-        options=_options(record.options, gpu),
-        source_class={
-            "module": "cuda.tile.compilation",
-            "attribute": record.signature.calling_convention.name,
-        },
-        target=[gpu],
-    )
-    return {
-        "export": made,
-        "parameters": {name: call for name, (call, _) in spelled.items()},
-        "keywords": {name: words for name, (_, words) in spelled.items()},
-    }
-
-
 def _options(options: Any, gpu: str) -> dict[str, Any]:
     """The options of a kernel that are not cuTile's own, as they are for this target."""
-    found = {}
-    for each in dataclasses.fields(options):
-        value = getattr(options, each.name)
+    values = {}
+    for option in dataclasses.fields(options):
+        value = getattr(options, option.name)
         by_target = getattr(value, "_by_target", None)
         if by_target is not None:
             value = by_target.get(gpu, value._default)  # noqa: SLF001 - there is no public name
         # An object stands for no value at all.
-        if isinstance(value, int) and value != each.default:
-            found[each.name] = value
-    return found
+        if isinstance(value, int) and value != option.default:
+            values[option.name] = value
+    return values
 
 
 class _Definitions(Definitions):
@@ -386,9 +348,9 @@ class _Definitions(Definitions):
         return "".join(code.splitlines(keepends=True)[node.lineno - 1 :]), ("ct.kernel", cuda.tile)
 
     def _place(self, value: Any) -> tuple[str, str] | None:
-        found = super()._place(value)
-        is_public = found and getattr(cuda.tile, found[1], None) is value
-        return (_BROUGHT, found[1]) if found and is_public else found
+        place = super()._place(value)
+        is_public = place and getattr(cuda.tile, place[1], None) is value
+        return (_BROUGHT, place[1]) if place and is_public else place
 
     def own_text(self, value: Any, names: dict[str, dict[str, Any]]) -> str | None:
         text = _own_text(value)
@@ -401,18 +363,17 @@ class _Definitions(Definitions):
         if not dataclasses.is_dataclass(value):
             message = f"what cuTile makes of an argument of type {type(value)} has no text"
             raise ExportError(message)
-        fields = [each.name for each in dataclasses.fields(value)]
-        places = [getattr(value, name) for name in fields if name in _BY_PLACE]
-        words = {name: getattr(value, name) for name in fields if name not in _BY_PLACE}
-        for name, each in tuple(words.items()):
-            fewer = {key: one for key, one in words.items() if key != name}
+        values = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        places = [values.pop(name) for name in tuple(values) if name in _BY_PLACE]
+        for name, word in tuple(values.items()):
+            fewer = {key: values[key] for key in values if key != name}
             if _is_made(value, places, fewer):
-                words = fewer
-            elif isinstance(each, tuple) and each:
-                plain = {**words, name: each[0]}
-                words = plain if _is_made(value, places, plain) else words
+                values = fewer
+            elif isinstance(word, tuple) and word:
+                plain_word = {**values, name: word[0]}
+                values = plain_word if _is_made(value, places, plain_word) else values
         call = f"compilation.{type(value).__name__}({', '.join(map(self._assumed, places))})"
-        return call, {name: self._assumed(each) for name, each in words.items()}
+        return call, {name: self._assumed(word) for name, word in values.items()}
 
     def _assumed(self, value: Any) -> str:
         if isinstance(value, ConstantConstraint):
@@ -438,18 +399,18 @@ def _own_text(value: Any) -> str | None:
         value = getattr(cuda.tile, str(value).rpartition(".")[2], None)
     if isinstance(value, enum.Enum) and getattr(cuda.tile, type(value).__name__, None):
         return f"ct.{type(value).__name__}.{value.name}"
-    public = {name: each for name, each in vars(cuda.tile).items() if not name.startswith("_")}
+    public = {name: thing for name, thing in vars(cuda.tile).items() if not name.startswith("_")}
     if isinstance(value, cuda.tile.DType):
-        return next((f"ct.{name}" for name, each in public.items() if each is value), None)
+        return next((f"ct.{name}" for name, thing in public.items() if thing is value), None)
     if typing.get_origin(value) is not typing.Annotated:
         return None
-    for name, each in public.items():
-        if typing.get_origin(each) is not typing.Annotated:
+    kind = typing.get_args(value)[0]
+    for name, thing in public.items():
+        if typing.get_origin(thing) is not typing.Annotated:
             continue
-        if each == value:
+        if thing == value:
             return f"ct.{name}"
-        kind = typing.get_args(value)[0]
-        if isinstance(kind, type) and each.__parameters__ and each[kind] == value:
+        if isinstance(kind, type) and thing.__parameters__ and thing[kind] == value:
             return f"ct.{name}[{kind.__name__}]"
     return None
 
@@ -466,25 +427,53 @@ class _Session(RecordedSession):
         folder = self.folder if self.message["op"] == "open" else None
         return LaunchRecorder(gpu_of(self.target), folder, ask["injected"])
 
-    def lowered(self, record: Any, folder: Path, asked: Message, result: dict[str, Any]) -> None:
+    def lowered(self, record: Any, folder: Path, request: Message, result: dict[str, Any]) -> None:
         """Leave cuTile's own IR as text and the bytecode, for the tileiras of a release."""
         gpu = gpu_of(self.target)
         result["metadata"] = {"entry": record.signature.symbol}
         try:
-            made = lowered(record, gpu, newest_bytecode(asked["bytecode"]))
-            text = "\n".join(block.to_string(include_loc=False) for block in made.final_ir)
+            program = lowered(record, gpu, newest_bytecode(request["bytecode"]))
+            text = "\n".join(block.to_string(include_loc=False) for block in program.final_ir)
             (folder / "kernel.cutile").write_text(f"{text}\n")
-            (folder / "kernel.tileir").write_bytes(made.bytecode)
+            (folder / "kernel.tileir").write_bytes(program.bytecode)
         except (Exception, SystemExit) as error:
             frames = traceback.extract_tb(error.__traceback__)
             if any(_WRITER in frame.filename for frame in frames):
                 result["stage"] = "tileir"
             raise
         result["stage"] = "tileir"
-        result["options"] = ["--gpu-name", gpu, f"-O{_level(record.options, gpu)}", "--lineinfo"]
+        options = record.options
+        if hasattr(options, "opt_level_for_target"):
+            level = int(options.opt_level_for_target(gpu))
+        else:
+            level = int(options.specialize_for_target(gpu).opt_level)
+        result["options"] = ["--gpu-name", gpu, f"-O{level}", "--lineinfo"]
 
     def exported(self, record: Any) -> dict[str, Any]:
-        return export(record, gpu_of(self.target))
+        gpu, function = gpu_of(self.target), record.function.pyfunc
+        definitions = _Definitions(function)
+        definitions.add(function)
+        names = inspect.signature(function).parameters
+        values = dict(zip(names, record.signature.parameters, strict=True))
+        constants = {
+            name: value.value
+            for name, value in values.items()
+            if isinstance(value, ConstantConstraint)
+        }
+        calls = {n: definitions.constraint(values[n]) for n in names if n not in constants}
+        convention = record.signature.calling_convention.name
+        export = definitions.export(
+            values,
+            constants,
+            options=_options(record.options, gpu),
+            source_class={"module": "cuda.tile.compilation", "attribute": convention},
+            target=[gpu],
+        )
+        return {
+            "export": export,
+            "parameters": {name: call for name, (call, _) in calls.items()},
+            "keywords": {name: words for name, (_, words) in calls.items()},
+        }
 
 
 if __name__ == "__main__":

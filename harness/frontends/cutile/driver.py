@@ -39,9 +39,9 @@ def pretend() -> None:
     }
     unknown = _FUNCTION(lambda *_: _NOT_SUPPORTED)
 
-    def find(name: bytes, found: int, *_: int) -> int:
+    def find(name: bytes, result: int, *_: int) -> int:
         function = answers.get(name.decode(), unknown)
-        ctypes.c_void_p.from_address(found).value = ctypes.cast(function, ctypes.c_void_p).value
+        ctypes.c_void_p.from_address(result).value = ctypes.cast(function, ctypes.c_void_p).value
         return 0
 
     finder = _FIND(find)
@@ -72,10 +72,10 @@ def _answer(result: int, value: int) -> int:
 
 def _device_attribute(result: int, attribute: int, *_: int) -> int:
     # An argument of 32 bits: what is above them is not of it.
-    which = attribute & 0xFFFFFFFF
-    if which not in (_MAJOR, _MINOR):
+    attribute &= 0xFFFFFFFF
+    if attribute not in (_MAJOR, _MINOR):
         return _INVALID_VALUE
-    return _number(result, _capability[which == _MINOR])
+    return _number(result, _capability[attribute == _MINOR])
 
 
 def _pointer_attribute(result: int, *_: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,13 +106,13 @@ class _Reader:
 
 
 def _sections(data: bytes) -> dict[int, bytes]:
-    reader, found = _Reader(data, _HEADER), {}
+    reader, sections = _Reader(data, _HEADER), {}
     while (kind := reader.byte()) != _END:
         size = reader.number()
         if kind & _ALIGNED:
             reader.align(max(1, reader.number()))
-        found[kind & ~_ALIGNED] = reader.take(size)
-    return found
+        sections[kind & ~_ALIGNED] = reader.take(size)
+    return sections
 
 
 def _strings(section: bytes) -> list[str]:
@@ -121,8 +122,8 @@ def _strings(section: bytes) -> list[str]:
     reader.align(_OFFSET)
     starts = [int.from_bytes(reader.take(_OFFSET), "little") for _ in range(count)]
     text = section[reader.at :]
-    ends = [*starts[1:], len(text)]
-    return [text[start:end].decode() for start, end in zip(starts, ends, strict=True)]
+    bounds = itertools.pairwise([*starts, len(text)])
+    return [text[start:stop].decode() for start, stop in bounds]
 
 
 _KIND = "tileir"
@@ -138,17 +139,17 @@ class _TileIrFrontEnd(PassedOnFrontEnd):
     stages: tuple[str, ...] = (_KIND,)
 
     def read_file(self, path: Path, kernel: str | None) -> Repro:
-        found, _ = _read(path)
-        if kernel is None and found.functions > 1:
-            raise UsageError(f"{path}: it holds {found.functions} functions; name one: FILE::NAME")
-        if kernel is not None and kernel not in found.names:
-            raise UsageError(f"{path}: it holds no function {kernel!r}; the first is {found.first}")
-        return repro_of_file(self.kind, path, kernel or found.first)
+        code, _ = _read(path)
+        if kernel is None and code.functions > 1:
+            raise UsageError(f"{path}: it holds {code.functions} functions; name one: FILE::NAME")
+        if kernel is not None and kernel not in code.names:
+            raise UsageError(f"{path}: it holds no function {kernel!r}; the first is {code.first}")
+        return repro_of_file(self.kind, path, kernel or code.first)
 
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         repro = place.selection.repro
-        found, data = _read(repro.file)
-        kernel = repro.kernel or found.first
+        code, data = _read(repro.file)
+        kernel = repro.kernel or code.first
         key = content_key(bytecode=hashlib.sha256(data).hexdigest(), kernel=kernel)
         record = launch_of_file(key, kernel, {}, repro.file)
         captured = captured_file(place, (data, place.target), [record], key=key)

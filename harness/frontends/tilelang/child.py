@@ -75,14 +75,14 @@ class KernelRecord(Record):
         return self.config
 
     def _arguments(self) -> list[dict[str, Any]]:
-        found = []
+        arguments = []
         for parameter in self.function.params if self.function is not None else ():
             buffer = self.function.buffer_map.get(parameter)
-            shape = [str(each) for each in buffer.shape] if buffer is not None else None
+            shape = [str(size) for size in buffer.shape] if buffer is not None else None
             kind = buffer if buffer is not None else parameter
             name = str(getattr(kind, "name", parameter))
-            found.append({"name": name, "dtype": str(kind.dtype), "shape": shape})
-        return found
+            arguments.append({"name": name, "dtype": str(kind.dtype), "shape": shape})
+        return arguments
 
     def sign(self) -> None:
         passes = sorted((str(name), str(value)) for name, value in self.pass_configs.items())
@@ -127,25 +127,32 @@ class KernelRecorder(Recorder):
         **__: Any,
     ) -> StandIn:
         """In place of a compilation: note what would be compiled."""
-        passes = {getattr(name, "value", name): each for name, each in (pass_configs or {}).items()}
+        passes = dict(pass_configs or {})
+        passes = {getattr(name, "value", name): value for name, value in passes.items()}
         if compile_flags is not None:
-            more = [compile_flags] if isinstance(compile_flags, str) else list(compile_flags)
-            given = passes.get("tl.device_compile_flags") or []
-            flags = [given] if isinstance(given, str) else list(given)
-            passes["tl.device_compile_flags"] = [*flags, *more]
-        record = KernelRecord(
-            kernel=str(func.attrs["global_symbol"]),
-            config=self._config or {},
-            autotuned=self._config is not None,
+            flags = passes.get("tl.device_compile_flags")
+            passes["tl.device_compile_flags"] = [*_words(flags), *_words(compile_flags)]
+        built_by = None
+        # A function that is the kernel itself cannot be called.
+        if self._building and self._building[0].mode != "eager":
+            impl, args, kwargs = self._building
+            built_by = getattr(impl.func, "orig_func", impl.func), args, kwargs
+        kernel = str(func.attrs["global_symbol"])
+        self._keep(
+            kernel=kernel,
             file=_file_of_caller(),
             function=func,
             pass_configs=passes,
             target=_other_target(target),
-            built_by=_builder(*self._building) if self._building else None,
+            built_by=built_by,
         )
+        return StandIn(kernel, func, out_idx)
+
+    def _keep(self, **facts: Any) -> None:
+        is_tuned = self._config is not None
+        record = KernelRecord(config=self._config or {}, autotuned=is_tuned, **facts)
         record.sign()
         self.keep(record)
-        return StandIn(record.kernel, func, out_idx)
 
     def _lowered(self, func_or_mod: Any, target: Any = None, *_: Any, **__: Any) -> NotLowered:
         """In place of `tilelang.lower`: note what would be lowered, and with which passes."""
@@ -166,23 +173,12 @@ class KernelRecorder(Recorder):
             except Exception as error:  # noqa: BLE001 - whatever is raised is the evidence
                 code = getattr(function, "__code__", None)
                 name = _kernel_within(code) or str(getattr(function, "__name__", "kernel"))
-                self._refused(name, file_of(function), error)
+                self._keep(kernel=name, file=file_of(function), error=raised(error))
                 return StandIn(name)
             finally:
                 self._building = around
 
         return call
-
-    def _refused(self, kernel: str, file: str, error: BaseException) -> None:
-        record = KernelRecord(
-            kernel=kernel,
-            config=self._config or {},
-            autotuned=self._config is not None,
-            file=file,
-            error=raised(error),
-        )
-        record.sign()
-        self.keep(record)
 
     def _tuning(self) -> Any:
         """In place of a tuner at work: build its function with each config, and time nothing."""
@@ -190,56 +186,52 @@ class KernelRecorder(Recorder):
 
         def run(tuner: Any, *_: Any, **__: Any) -> Any:
             fn = getattr(tuner.fn, "orig_func", tuner.fn)
-            listed = recorder._configs(str(getattr(fn, "__name__", "")), tuner)
+            name = str(getattr(fn, "__name__", ""))
+            configs = asked_configs(recorder._injected, name, f"{name}_kernel")
+            configs = tuner.configs if configs is None else configs
+            configs = list(configs() if callable(configs) else configs)
             build = tuner.jit_compile
             if build is None:
 
                 def build(**config: Any) -> Any:
-                    given = tuner.compile_args
+                    options = tuner.compile_args
                     return tilelang.compile(
-                        tuner.fn(**config), out_idx=given.out_idx, pass_configs=given.pass_configs
+                        tuner.fn(**config),
+                        out_idx=options.out_idx,
+                        pass_configs=options.pass_configs,
                     )
 
             kernels = []
-            for config in listed:
+            for config in configs:
                 recorder._config = {name: plain(value) for name, value in config.items()}
                 try:
                     kernels.append(build(**config))
                 except OURS:
                     raise
                 except Exception as error:  # noqa: BLE001 - as TileLang does: the next config
-                    recorder._refused(fn.__name__, file_of(fn), error)
+                    recorder._keep(kernel=fn.__name__, file=file_of(fn), error=raised(error))
                 finally:
                     recorder._config = None
             kernel = kernels[0] if kernels else StandIn("none")
-            config = dict(listed[0]) if listed else {}
+            config = dict(configs[0]) if configs else {}
             return types.SimpleNamespace(
                 kernel=kernel, config=config, latency=0.0, ref_latency=None, libcode="", func=None
             )
 
         return run
 
-    def _configs(self, name: str, tuner: Any) -> list[Mapping[str, Any]]:
-        asked = asked_configs(self._injected, name, f"{name}_kernel")
-        listed = tuner.configs if asked is None else asked
-        return list(listed() if callable(listed) else listed)
 
-
-def _builder(
-    impl: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Any, tuple[Any, ...], dict[str, Any]] | None:
-    """The function that returns a kernel; one that is the kernel itself cannot be called."""
-    if impl.mode == "eager":
-        return None
-    return getattr(impl.func, "orig_func", impl.func), args, kwargs
+def _words(options: Any) -> list[Any]:
+    """Options of a compiler that are given as one, as several or not at all."""
+    return [options] if isinstance(options, str) else list(options or ())
 
 
 def _kernel_within(code: types.CodeType | None) -> str | None:
     """The kernel that a function builds: the one function within it, if there is one."""
     parts = code.co_consts if code else ()
-    names = [each.co_name for each in parts if isinstance(each, types.CodeType)]
-    found = [name for name in names if not name.startswith("<")]
-    return found[0] if len(found) == 1 else None
+    names = [part.co_name for part in parts if isinstance(part, types.CodeType)]
+    names = [name for name in names if not name.startswith("<")]
+    return names[0] if len(names) == 1 else None
 
 
 def _one_by_one(funcs: Any, *args: Any, num_workers: Any = None, **kwargs: Any) -> list[Any]:  # noqa: ARG001
@@ -293,16 +285,16 @@ class StandIn(NotCompiled):
         self.prim_func = function
         self.latency = self.ref_latency = 0.0
         self.config: dict[str, Any] = {}
-        listed = [] if out_idx is None else [out_idx] if isinstance(out_idx, int) else out_idx
+        indices = [] if out_idx is None else [out_idx] if isinstance(out_idx, int) else out_idx
         count = len(function.params) if function is not None else 0
-        self.out_idx = [int(each) % count if count else int(each) for each in listed]
+        self.out_idx = [int(index) % count if count else int(index) for index in indices]
 
     def __call__(self, *args: Any, **_: Any) -> Any:
         """What the kernel would return: tensors of the shapes that follow from the arguments."""
         if self.prim_func is None or not self.out_idx:
             return None
-        made = _outputs(self.prim_func, self.out_idx, args)
-        return made[0] if len(made) == 1 else made
+        outputs = _outputs(self.prim_func, self.out_idx, args)
+        return outputs[0] if len(outputs) == 1 else outputs
 
     def get_kernel_source(self, *_: Any, **__: Any) -> str:
         """There is none yet."""
@@ -334,25 +326,25 @@ class Profiler:
 
 def _outputs(function: Any, out: list[int], args: tuple[Any, ...]) -> list[torch.Tensor]:
     sizes: dict[str, int] = {}
-    given = iter(args)
+    values = iter(args)
     buffers = [function.buffer_map.get(parameter) for parameter in function.params]
     for index, buffer in enumerate(buffers):
         if index in out:
             continue
-        value = next(given, None)
+        value = next(values, None)
         if buffer is None or not isinstance(value, torch.Tensor):
             continue
         for dimension, size in zip(buffer.shape, value.shape, strict=False):
             if hasattr(dimension, "name"):
                 sizes[dimension.name] = int(size)
-    made = []
+    outputs = []
     for index in out:
         buffer = buffers[index]
-        shape = [_size(each, sizes) for each in buffer.shape]
+        shape = [_size(dimension, sizes) for dimension in buffer.shape]
         name = str(buffer.dtype)
         dtype = getattr(torch, _DTYPES.get(name, name))
-        made.append(torch.empty(shape, dtype=dtype, device="cuda"))
-    return made
+        outputs.append(torch.empty(shape, dtype=dtype, device="cuda"))
+    return outputs
 
 
 def _size(dimension: Any, sizes: dict[str, int]) -> int:
@@ -360,56 +352,16 @@ def _size(dimension: Any, sizes: dict[str, int]) -> int:
     if hasattr(dimension, "name"):
         return sizes[dimension.name]
     if not hasattr(dimension, "value") and not isinstance(dimension, int):
-        known = {
-            each: TIR.IntImm(each.dtype, sizes[each.name])
-            for each in TIR.analysis.undefined_vars(dimension)
+        values = {
+            variable: TIR.IntImm(variable.dtype, sizes[variable.name])
+            for variable in TIR.analysis.undefined_vars(dimension)
         }
-        whole = TIR.stmt_functor.substitute(dimension, known)
+        whole = TIR.stmt_functor.substitute(dimension, values)
         dimension = tvm.arith.Analyzer().simplify(whole)
     return int(dimension)
 
 
 TIR: Any = tvm.tirx if hasattr(tvm, "tirx") else tvm.tir
-
-
-def _lowered(record: Any, folder: Path, arch: str) -> dict[str, Any]:
-    if record.target is not None:
-        message = f"the launch compiles for {record.target}, and CUDA was asked for"
-        raise NotImplementedError(message)
-    calls: list[dict[str, Any]] = []
-
-    def compile_cuda(
-        code: str,
-        target_format: str = "ptx",  # noqa: ARG001
-        arch: Any = None,
-        options: Any = None,
-        *_: Any,
-        **__: Any,
-    ) -> bytearray:
-        """In place of nvcc: note how it would be called."""
-        words = [arch] if isinstance(arch, str) else list(arch or ())
-        more = [options] if isinstance(options, str) else list(options or ())
-        calls.append({"code": code, "options": [*map(str, words), *map(str, more)]})
-        return bytearray(b"\0")
-
-    tilelang.contrib.nvcc.compile_cuda = compile_cuda
-    target = tvm.target.Target({"kind": "cuda", "arch": arch})
-    with tvm.transform.PassContext(opt_level=3, config=record.pass_configs), target:
-        artifact = tilelang.lower(record.function, target=target, enable_device_compile=True)
-    with contextlib.suppress(Exception):
-        (folder / "kernel.device").write_text(artifact.device_mod.script())
-    code = calls[-1]["code"] if calls else artifact.kernel_source
-    (folder / "kernel.cu").write_text(code)
-    kernels = [_facts(function) for function in artifact.device_mod.functions.values()]
-    # One function may hold several kernels; the one that takes most of an SM stands for it.
-    kernels.sort(key=lambda each: (each["shared"], each["entry"]), reverse=True)
-    return {
-        "options": calls[-1]["options"] if calls else [],
-        "metadata": {
-            **(kernels[0] if kernels else {}),
-            "kernels": [each["entry"] for each in kernels],
-        },
-    }
 
 
 def _facts(function: Any) -> dict[str, Any]:
@@ -427,30 +379,6 @@ def _facts(function: Any) -> dict[str, Any]:
 
 
 _BROUGHT = {"tilelang", "tvm", "torch", *sys.stdlib_module_names}
-
-
-def export(record: Any, target: str) -> dict[str, Any]:
-    """The export of a record.
-
-    Raises:
-        ExportError: something of it cannot be written down.
-    """
-    if record.built_by is None:
-        message = "no call of a decorated function builds it, one that returns a kernel"
-        raise ExportError(message)
-    function, args, kwargs = record.built_by
-    definitions = _Definitions()
-    definitions.builder = function
-    definitions.add(function)
-    given = inspect.signature(function).bind(*args, **kwargs)
-    given.apply_defaults()
-    return definitions.export(
-        given.arguments,
-        given.arguments,
-        options=record.pass_configs,
-        source_class={"value": "lower"},
-        target=["cuda", target],
-    )
 
 
 class _Definitions(Definitions):
@@ -501,7 +429,7 @@ class _Session(RecordedSession):
     def recorder(self, ask: Message, log: Path) -> Recorder:
         return KernelRecorder(ask["injected"])
 
-    def lowered(self, record: Any, folder: Path, asked: Message, result: dict[str, Any]) -> None:
+    def lowered(self, record: Any, folder: Path, request: Message, result: dict[str, Any]) -> None:
         """Leave `kernel.tir`, `kernel.cu` and `kernel.device`; `result` gets nvcc's options."""
         os.environ["TILELANG_CACHE_DIR"] = str(folder / "cache")
         with contextlib.suppress(Exception):  # for people to read, and no part of the work
@@ -520,9 +448,8 @@ class _Session(RecordedSession):
             **__: Any,
         ) -> bytearray:
             """In place of nvcc: note how it would be called."""
-            words = [arch] if isinstance(arch, str) else list(arch or ())
-            more = [options] if isinstance(options, str) else list(options or ())
-            calls.append({"code": code, "options": [*map(str, words), *map(str, more)]})
+            words = [*map(str, _words(arch)), *map(str, _words(options))]
+            calls.append({"code": code, "options": words})
             return bytearray(b"\0")
 
         tilelang.contrib.nvcc.compile_cuda = compile_cuda
@@ -534,16 +461,32 @@ class _Session(RecordedSession):
         (folder / "kernel.cu").write_text(calls[-1]["code"] if calls else artifact.kernel_source)
         kernels = [_facts(function) for function in artifact.device_mod.functions.values()]
         # One function may hold several kernels; the one that takes most of an SM stands for it.
-        kernels.sort(key=lambda each: (each["shared"], each["entry"]), reverse=True)
+        kernels.sort(key=lambda kernel: (kernel["shared"], kernel["entry"]), reverse=True)
         result["options"] = calls[-1]["options"] if calls else []
-        names = [each["entry"] for each in kernels]
+        names = [kernel["entry"] for kernel in kernels]
         result["metadata"] = {**(kernels[0] if kernels else {}), "kernels": names}
 
     def described(self, error: BaseException, record: Any) -> dict[str, Any]:
         return raised(error)
 
     def exported(self, record: Any) -> dict[str, Any]:
-        return {"export": export(record, self.target)}
+        if record.built_by is None:
+            message = "no call of a decorated function builds it, one that returns a kernel"
+            raise ExportError(message)
+        function, args, kwargs = record.built_by
+        definitions = _Definitions()
+        definitions.builder = function
+        definitions.add(function)
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound.apply_defaults()
+        export = definitions.export(
+            bound.arguments,
+            bound.arguments,
+            options=record.pass_configs,
+            source_class={"value": "lower"},
+            target=["cuda", self.target],
+        )
+        return {"export": export}
 
 
 if __name__ == "__main__":
