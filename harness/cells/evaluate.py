@@ -13,7 +13,7 @@ from harness.frontends.back_end import LoweredProgram
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.assemble import Inspection
 from harness.frontends.bench.bench import Kept, Workbench
-from harness.frontends.readings import PtxReading, read_stored
+from harness.frontends.readings import Promises, PtxReading, read_stored
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.sessions import CapturedLaunch
 from harness.judging.judge import CellEvidence, judge
@@ -208,7 +208,7 @@ def cell_evidence(
     """
     front = front_end(kind)
     back = front.back_end(target)
-    facts = reading.facts if reading else None
+    facts, promises = reading.facts if reading else None, reading or Promises()
     # Each stream is parsed whole: a line that its end cuts off must not run into the other stream.
     log = None
     if assembly and back.kind == PTXAS:
@@ -220,10 +220,10 @@ def cell_evidence(
         lowering=lowering,
         assembly=assembly,
         ptx=facts,
-        ttir_effects=reading.ttir_effects if reading else None,
-        has_trap=reading.has_trap if reading else False,
-        unknown_effects=reading.unknown_effects if reading else (),
-        lost_assembly=reading.lost_assembly if reading else (),
+        ttir_effects=promises.effects,
+        has_trap=promises.has_trap,
+        unknown_effects=promises.unknown_effects,
+        lost_assembly=promises.lost_assembly,
         log=log,
         limits=limits,
         trouble=trouble,

@@ -177,7 +177,7 @@ def choose_launches(options: SelectionOptions, repro: Repro) -> tuple[PlannedLau
         PlannedLaunch(
             spec=spec,
             overrides=_overrides(options.set, spec, repro),
-            given=frozenset(word.partition("=")[0] for word in options.set),
+            named=frozenset(word.partition("=")[0] for word in options.set),
         )
         for spec in _named_launches(options, repro)
     )
@@ -335,6 +335,6 @@ def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
     small: Mapping[str, Scalar | None] = {
         name: value
         for name, value in selection.repro.check
-        if name in parameters and name not in launch.given
+        if name in parameters and name not in launch.named
     }
     return replace(launch, overrides={**small, **launch.overrides})

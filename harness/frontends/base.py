@@ -69,12 +69,12 @@ Adapt = Callable[[LaunchCode], LaunchCode]
 class PlannedLaunch:
     """A launch function with its overrides; `label` is how cells spell both.
 
-    `given` are the parameters that the user named, those too that were set to their default.
+    `named` are the parameters that the user set, those too that are set to their default.
     """
 
     spec: LaunchSpec
     overrides: Mapping[str, Scalar | None]
-    given: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
 
     @property
     def label(self) -> str:
@@ -469,16 +469,20 @@ class FrontEnd(ABC):
         selection, repro, compiler = place.selection, place.selection.repro, captured.compiler
         where = f"{repro.name}, launch {place.launch.label}, {compiler.name}, {place.target}"
         value = captured.capture.value
-        unpassed = _unpassed(withheld)
+        unpassed = ""
+        if withheld:
+            was = "which was" if len(withheld) == 1 else "which were"
+            options = " ".join(f"--pass-env {name}" for name in withheld)
+            unpassed = f"the launch code reads {', '.join(withheld)}, {was} not passed: {options}"
         records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
         notes = []
         if value.dropped:
             notes.append(f"{where}: {value.dropped} launches beyond the limit are left out")
         kernels = {record.kernel for record in records}
         notes += [
-            f"{where}: the kernel's own pruning leaves {kept} of {declared} configs"
-            for kernel, (kept, declared) in value.pruned.items()
-            if kept < declared and kernel in kernels
+            f"{where}: the kernel's own pruning leaves {count} of {declared} configs"
+            for kernel, (count, declared) in value.pruned.items()
+            if count < declared and kernel in kernels
         ]
         failures = []
         if value.error:
@@ -510,12 +514,12 @@ class FrontEnd(ABC):
         file = None
         if not repro.group:
             file = file_label(str(repro.file.resolve()), repro.file.read_bytes())
-        seen: Counter[tuple[str, str]] = Counter()
+        launches: Counter[tuple[str, str]] = Counter()
         for record in records:
             config = Config.of(record.config)
             # Numbered from the second time on that the launch launches kernel and config.
-            seen[record.kernel, config.label] += 1
-            nth = seen[record.kernel, config.label]
+            launches[record.kernel, config.label] += 1
+            nth = launches[record.kernel, config.label]
             if not selection.config.matches(config):
                 continue
             for chosen in selection.ptxas:
@@ -547,27 +551,17 @@ class FrontEnd(ABC):
                 )
 
 
-def _unpassed(names: Sequence[str]) -> str:
-    if not names:
-        return ""
-    options = " ".join(f"--pass-env {name}" for name in names)
-    which = "which was" if len(names) == 1 else "which were"
-    return f"the launch code reads {', '.join(names)}, {which} not passed: {options}"
-
-
 def _wanted_records(
     repro: Repro, value: Capture, where: str, unpassed: str, title: str
 ) -> list[LaunchFacts]:
-    mine = [
-        record
-        for record in value.records
-        if repro.kernel is None or fnmatchcase(record.kernel, repro.kernel)
-    ]
-    if mine:
-        return mine
+    pattern = repro.kernel
+    if pattern is None and value.records:
+        return value.records
+    if records := [r for r in value.records if pattern and fnmatchcase(r.kernel, pattern)]:
+        return records
     if value.error:
-        said = f"; {unpassed}" if unpassed else ""
-        raise CaptureError(f"{raised_words(repro, value.error)} ({where}){said}")
+        more = f"; {unpassed}" if unpassed else ""
+        raise CaptureError(f"{raised_words(repro, value.error)} ({where}){more}")
     names = sorted({record.kernel for record in value.records})
     if names:
         raise CaptureError(
@@ -580,17 +574,17 @@ def _wanted_records(
 def raised_words(repro: Repro, error: RaisedError) -> str:
     """What launch code raised, and at which line."""
     line = f":{error.line}" if error.line else ""
-    said = [text.strip() for text in error.message.splitlines() if text.strip()] or [""]
-    return f"{repro.file}{line}: the launch raised {error.type}: {said[0][:300]}"
+    first = next(filter(None, map(str.strip, error.message.splitlines())), "")
+    return f"{repro.file}{line}: the launch raised {error.type}: {first[:300]}"
 
 
 def _miscounted(place: CapturePlace, records: list[LaunchFacts]) -> list[str]:
     """Where a repro says how many configs its default has, and is wrong."""
     repro, launch = place.selection.repro, place.launch
-    found = len({Config.of(record.config).label for record in records})
+    count = len({Config.of(record.config).label for record in records})
     default = (repro.version, *repro.targets[:1]), repro.launches[0]
-    if repro.configs in (None, found) or launch.overrides:
+    if repro.configs in (None, count) or launch.overrides:
         return []
     if ((place.compiler.version, str(place.target)), launch.spec) != default:
         return []
-    return [f"{repro.name}: its repro.yaml counts {repro.configs} configs, there are {found}"]
+    return [f"{repro.name}: its repro.yaml counts {repro.configs} configs, there are {count}"]

@@ -71,8 +71,8 @@ def captured_file(
 ) -> CapturedLaunch:
     """The launches of a file, as if they were captured; `ptxas` is the one of the compiler."""
     capture = Capture(records=list(records), pruned={}, ptxas=ptxas, triton="")
-    kept = Kept(value=capture, key=key, artifacts={}, cached=True)
-    return CapturedLaunch(capture=kept, compiler=place.compiler, request=request)
+    evidence = Kept(value=capture, key=key, artifacts={}, cached=True)
+    return CapturedLaunch(capture=evidence, compiler=place.compiler, request=request)
 
 
 class FileFrontEnd(FrontEnd):

@@ -26,15 +26,16 @@ def inline(export: Export, dialect: Dialect) -> Standalone:
         kernel=writer.names[0],
         signature={name: _kind(kind) for name, kind in export.signature.items()},
         constants={
-            _path(export, each.path): writer.value(each.value, each.names)
-            for each in export.constants
+            _path(export, constant.path): writer.value(constant.value, constant.names)
+            for constant in export.constants
         },
         attributes={
-            _path(export, each.path): spelled_words(each.words) for each in export.attributes
+            _path(export, attribute.path): spelled_words(attribute.words)
+            for attribute in export.attributes
         },
         options={
-            name: writer.value(each.value or "", each.names)
-            for name, each in export.options.items()
+            name: writer.value(option.value or "", option.names)
+            for name, option in export.options.items()
         },
         target=export.target,
         source_class=export.source_class.attribute or "ASTSource",
@@ -55,9 +56,9 @@ def _kind(kind: object) -> str:
 def _path(export: Export, path: list[int]) -> tuple[str | int, ...]:
     function = ast.parse(export.definitions[0].source).body[0]
     assert isinstance(function, ast.FunctionDef)
-    given = function.args
-    names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
-    return (names[path[0]], *path[1:])
+    arguments = function.args
+    parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+    return (parameters[path[0]].arg, *path[1:])
 
 
 class _Writer:
@@ -72,15 +73,15 @@ class _Writer:
         self.helpers: list[str] = []
         # What a name at the top of the file stands for.
         self._meanings: dict[str, object] = {}
-        self._local = {name for each in definitions for name in _given(ast.parse(each.source))}
+        self._local = {name for code in definitions for name in _given(ast.parse(code.source))}
 
     def define(self, index: int, *, is_known: bool = True) -> str:
         """The text of a definition; what it names is written before it."""
         definition = self._definitions[index]
-        found = _NAME.search(definition.source)
-        name = found[1] if found else "kernel"
+        match = _NAME.search(definition.source)
+        name = match[1] if match else "kernel"
         self.names[index] = self._claim(name, ("definition", index), is_known=is_known)
-        texts = {path: self._bound(path, each) for path, each in definition.names.items()}
+        texts = {path: self._bound(path, binding) for path, binding in definition.names.items()}
         if self.names[index] != name:
             texts[name] = self.names[index]
         source = _rewritten(definition.source, texts)
@@ -90,7 +91,7 @@ class _Writer:
         return spelled(self._expression(text, names))
 
     def _expression(self, text: str, names: Mapping[str, Binding]) -> str:
-        texts = {path: self._bound(path, each) for path, each in names.items()}
+        texts = {path: self._bound(path, binding) for path, binding in names.items()}
         if all(path == new for path, new in texts.items()):
             return text
         return _rewritten(text + "\n", texts).strip()
@@ -163,15 +164,15 @@ def _rewritten(source: str, texts: Mapping[str, str]) -> str:
     Annotations that name what the file does not have go.
     """
     changed = {path: text for path, text in texts.items() if path != text}
-    known = frozenset((*texts, *texts.values(), *_given(ast.parse(source))))
-    return cst.parse_module(source).visit(_Rewriter(changed, known)).code.strip("\n")
+    names = frozenset((*texts, *texts.values(), *_given(ast.parse(source))))
+    return cst.parse_module(source).visit(_Rewriter(changed, names)).code.strip("\n")
 
 
 class _Rewriter(cst.CSTTransformer):
-    def __init__(self, texts: Mapping[str, str], known: frozenset[str]) -> None:
+    def __init__(self, texts: Mapping[str, str], names: frozenset[str]) -> None:
         super().__init__()
         self._texts = texts
-        self._known = {path.partition(".")[0] for path in known} | set(dir(builtins))
+        self._known = {path.partition(".")[0] for path in names} | set(dir(builtins))
 
     def on_visit(self, node: cst.CSTNode) -> bool:
         # A dotted name that is replaced is replaced as a whole.
@@ -207,8 +208,8 @@ def dotted(node: cst.CSTNode) -> str | None:
     """`a.b.c` of an expression that is nothing else."""
     if isinstance(node, cst.Name):
         return node.value
-    if isinstance(node, cst.Attribute) and (left := dotted(node.value)):
-        return f"{left}.{node.attr.value}"
+    if isinstance(node, cst.Attribute) and (parent := dotted(node.value)):
+        return f"{parent}.{node.attr.value}"
     return None
 
 

@@ -183,10 +183,10 @@ def _file_fact(path: str) -> str | None:
     except (OSError, ValueError):
         return file_fact(path)
     stamp = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
-    known = _HASHED.get(path)
-    if known is None or known[0] != stamp:
-        known = _HASHED[path] = (stamp, file_fact(path))
-    return known[1]
+    hashed = _HASHED.get(path)
+    if hashed is None or hashed[0] != stamp:
+        hashed = _HASHED[path] = (stamp, file_fact(path))
+    return hashed[1]
 
 
 _MOST_BYTES = 4 << 20

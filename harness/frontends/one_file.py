@@ -46,9 +46,9 @@ def wrapped(opening: str, entries: Sequence[str], closing: str) -> Iterator[str]
     yield f"{indent}{closing}"
 
 
-def mapping_lines(start: str, entries: Sequence[str], *, end: str = ",") -> Iterator[str]:
+def mapping_lines(start: str, entries: Sequence[str], *, closing: str = ",") -> Iterator[str]:
     """`start{entries}` on one line, or filled lines of entries."""
-    return wrapped(f"{start}{{", entries, f"}}{end}")
+    return wrapped(f"{start}{{", entries, f"}}{closing}")
 
 
 def call_lines(name: str, call: ast.Call, more: Mapping[str, str]) -> Iterator[str]:

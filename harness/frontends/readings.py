@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, body_sha256, read_ptx
 from harness.frontends.bench.bench import Kept, Workbench, content_key
@@ -21,7 +22,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     effect, for all that is known; `lost_assembly` is inline assembly that is not in the PTX.
     """
 
-    effects: int | None = None
+    effects: int | None = msgspec.field(default=None, name="ttir_effects")
     has_trap: bool = False
     unknown_effects: tuple[str, ...] = ()
     lost_assembly: tuple[str, ...] = ()
@@ -31,20 +32,15 @@ ReadPromises = Callable[[str, str], Promises]
 """From the text of the IR and that of the PTX."""
 
 
-class PtxReading(msgspec.Struct, frozen=True, kw_only=True):
+class PtxReading(Promises, frozen=True, kw_only=True):
     """What the parent reads off one program, and off the IR it came from.
 
-    `ttir_effects`, `has_trap`, `unknown_effects` and `lost_assembly` are those of `Promises`.
     `problem` says why the program could not be read. Of one that is not PTX there are no `facts`;
     `kernel` is then the kernel's name in it, and `body_sha256` hashes all of it that counts.
     """
 
     facts: PtxFacts | None
     body_sha256: str
-    ttir_effects: int | None = None
-    has_trap: bool = False
-    unknown_effects: tuple[str, ...] = ()
-    lost_assembly: tuple[str, ...] = ()
     problem: str | None = None
     kernel: str | None = None
 
@@ -63,9 +59,8 @@ def read_stored(
         UnusableArtifactError: one of them is damaged and has to be generated again.
     """
     key = content_key(ptx=ptx, ttir=ir, entry=entry, rule=_RULE)
-    kept = bench.find("ptx", key, PtxReading)
-    if kept:
-        return kept
+    if stored := bench.find("ptx", key, PtxReading):
+        return stored
     text = bench.store.artifacts.get(ptx).decode(errors="replace")
     source = bench.store.artifacts.get(ir).decode(errors="replace") if ir else None
     reading = read_text(text, source, entry=entry, promises=promises)
@@ -84,13 +79,5 @@ def read_text(
         facts, problem = read_ptx(ptx, entry), None
     except PtxError as error:
         facts, problem = None, str(error)
-    found = promises(ir, ptx) if ir and promises else Promises()
-    return PtxReading(
-        facts=facts,
-        body_sha256=body_sha256(ptx),
-        ttir_effects=found.effects,
-        has_trap=found.has_trap,
-        unknown_effects=found.unknown_effects,
-        lost_assembly=found.lost_assembly,
-        problem=problem,
-    )
+    promised = structs.asdict(promises(ir, ptx)) if ir and promises else {}
+    return PtxReading(facts=facts, body_sha256=body_sha256(ptx), problem=problem, **promised)

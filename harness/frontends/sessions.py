@@ -15,10 +15,10 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -40,6 +40,9 @@ from harness.values.kernel import Scalar
 from harness.values.limits import Limits
 from harness.values.outcome import Capture, ProcessEnd
 from harness.values.toolchain import Compiler
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +77,15 @@ class CaptureRequest:
 
     def message(self) -> dict[str, Any]:
         """As the session wants it."""
+        # The user's PYTHONPATH is for the launch code, not for what runs it.
+        user = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         return {
             "file": str(self.file.resolve()),
             "function": self.function,
             "confined": is_confined(),
             "overrides": dict(self.overrides),
             "paths": [str(path) for path in self.paths],
-            "user_paths": [*map(str, self.beside), *_user_paths()],
+            "user_paths": [*map(str, self.beside), *(str(Path(path).absolute()) for path in user)],
             "bare": [str(path) for path in self.bare],
             "injected": {name: list(configs) for name, configs in self.injected.items()},
             "settings": dict(self.settings),
@@ -97,15 +102,6 @@ class CaptureRequest:
                 "integrated": self.limits.integrated,
             },
         }
-
-
-def _user_paths() -> list[str]:
-    """The user's PYTHONPATH: for the launch code, not for what runs it."""
-    return [
-        str(Path(entry).absolute())
-        for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if entry
-    ]
 
 
 _GOODBYE_SECONDS = 5.0
@@ -126,8 +122,8 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
         """How its process ended, and the last line that it printed: an exception, where one did."""
         printed = self.folder / "stderr"
         log = printed.read_bytes()[-_MOST_SAID:] if printed.is_file() else b""
-        said = log.decode(errors="replace").strip().rpartition("\n")[2].strip()
-        return f"{self.end.words}: {said}" if said else self.end.words
+        line = log.decode(errors="replace").strip().rpartition("\n")[2].strip()
+        return f"{self.end.words}: {line}" if line else self.end.words
 
 
 class _Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,12 +164,7 @@ class LaunchSessions(Sessions):
         self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
     async def _server(self, compiler: Compiler) -> Peer:
-        task = self._servers.get(compiler)
-        if task is None or is_lost(task):
-            task = asyncio.create_task(self._start_server(compiler))
-            task.add_done_callback(_hear)
-            self._servers[compiler] = task
-        return await asyncio.shield(task)
+        return await _shared(self._servers, compiler, lambda: self._start_server(compiler))
 
     async def _start_server(self, compiler: Compiler) -> Peer:
         require_confinement()
@@ -197,19 +188,14 @@ class LaunchSessions(Sessions):
         return (await self._session(key, compiler, request)).capture
 
     async def _session(self, key: str, compiler: Compiler, request: CaptureRequest) -> _Session:
-        task = self._sessions.get(key)
-        if task is None or is_lost(task):
-            task = asyncio.create_task(self._open(compiler, request))
-            task.add_done_callback(_hear)
-            self._sessions[key] = task
-        return await asyncio.shield(task)
+        async def opened() -> _Session:
+            for _ in range(2):
+                server = await self._server(compiler)
+                with contextlib.suppress(PeerGoneError):
+                    return await self._open_on(server, request)
+            raise InfrastructureError(f"{compiler.name}: its child process died twice")
 
-    async def _open(self, compiler: Compiler, request: CaptureRequest) -> _Session:
-        for _ in range(2):
-            server = await self._server(compiler)
-            with contextlib.suppress(PeerGoneError):
-                return await self._open_on(server, request)
-        raise InfrastructureError(f"{compiler.name}: its child process died twice")
+        return await _shared(self._sessions, key, opened)
 
     async def _open_on(self, server: Peer, request: CaptureRequest) -> _Session:
         folder = self._hub.new_folder("capture")
@@ -222,10 +208,10 @@ class LaunchSessions(Sessions):
         message = {"name": name, "folder": str(folder), "capture": request.message()}
         job, ended = server.start({"op": "open", **message, "limits": limits})
         captured = asyncio.create_task(_captured(hello, request.file))
-        either: set[asyncio.Future[Any]] = {captured, ended}
+        futures: set[asyncio.Future[Any]] = {captured, ended}
         try:
             await asyncio.wait(
-                either, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
+                futures, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
             )
             if captured.done() and (opened := captured.result()):
                 peer, capture = opened
@@ -285,7 +271,7 @@ class LaunchSessions(Sessions):
             folder = self._hub.new_folder(message["op"], around)
             try:
                 # Its supervisor keeps the limits, and lives in a process that ran launch code.
-                end, start_error = await asyncio.wait_for(
+                process, start_error = await asyncio.wait_for(
                     child.run({**message, "folder": str(folder)}),
                     message["limits"]["timeout"] + _OVERTIME_SECONDS,
                 )
@@ -304,7 +290,7 @@ class LaunchSessions(Sessions):
                 self._hub.drop_folder(folder)
                 raise
             return JobResult(
-                end=end,
+                end=process,
                 result=_read_json(folder / "result.json"),
                 progress=_read_json(folder / "progress.json"),
                 folder=folder,
@@ -340,6 +326,17 @@ async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capt
         ) from error
 
 
+async def _shared(
+    tasks: dict[K, asyncio.Task[T]], key: K, start: Callable[[], Coroutine[Any, Any, T]]
+) -> T:
+    """What one task gives to all who ask for this key; it is started again where it is lost."""
+    task = tasks.get(key)
+    if task is None or is_lost(task):
+        task = tasks[key] = asyncio.create_task(start())
+        task.add_done_callback(_hear)
+    return await asyncio.shield(task)
+
+
 def _hear(task: asyncio.Task[Any]) -> None:
     """Mark a failure as seen: on a run that is stopped, no task waits for it any more."""
     if not task.cancelled():
@@ -352,8 +349,8 @@ def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
     words = ended.end.words + (", see --memory" if ended.end.over_memory else "")
     log = folder / "capture.err"
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    said = f": {lines[-1][:300]}" if lines else ""
-    return f"{request.file}: the launch code ended its process ({words}){said}"
+    last = f": {lines[-1][:300]}" if lines else ""
+    return f"{request.file}: the launch code ended its process ({words}){last}"
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -413,16 +410,16 @@ async def run_program(
         **dict(compiler.variables),
     }
     async with bench.slot(alone=alone):
-        end = await bench.hub.execute(
+        process = await bench.hub.execute(
             argv,
             folder=folder,
             limits=limits or bench.limits,
             env=env,
             writable=[folder] if is_confined() else None,
         )
-    bench.cpu_seconds += end.cpu
+    bench.cpu_seconds += process.cpu
     answer = None
     with contextlib.suppress(ConfigurationError, msgspec.MsgspecError):
         data = read_regular(folder / "answer.json", _MOST_BYTES, follow_links=False)
         answer = msgspec.json.decode(data, type=dict[str, Any])
-    return ProgramEnd(end=end, answer=answer, folder=folder)
+    return ProgramEnd(end=process, answer=answer, folder=folder)

@@ -209,20 +209,22 @@ def content_key(**parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def still_valid(end: ProcessEnd, limits: ResourceLimits) -> bool:
+def still_valid(process: ProcessEnd, limits: ResourceLimits) -> bool:
     """Whether a stored end would come out the same.
 
     Not if we killed it at a tighter limit, nor if somebody else did (the kernel's OOM killer).
     """
-    if end.signal == signal.SIGKILL and not end.killed_by_us:
+    if process.signal == signal.SIGKILL and not process.killed_by_us:
         return False
-    if end.timed_out:
-        return limits.timeout <= end.wall
-    if end.over_memory:
-        return limits.memory <= end.peak_rss
-    return not end.flooded or limits.file_size <= FILE_SIZE
+    if process.timed_out:
+        return limits.timeout <= process.wall
+    if process.over_memory:
+        return limits.memory <= process.peak_rss
+    return not process.flooded or limits.file_size <= FILE_SIZE
 
 
-def has_died(end: ProcessEnd) -> bool:
+def has_died(process: ProcessEnd) -> bool:
     """Whether a compiler was taken down, by a signal that was not ours; a shell adds 128 to it."""
-    return not end.killed_by_us and (end.signal is not None or end.exit_code in _SHELL_SIGNALS)
+    return not process.killed_by_us and (
+        process.signal is not None or process.exit_code in _SHELL_SIGNALS
+    )

@@ -19,33 +19,33 @@ def _folders(name: str) -> list[Path]:
 
 def _library() -> ctypes.CDLL:
     for folder in _folders("lib"):
-        found = sorted(folder.glob("libnvrtc.so.*"))
-        if found:
+        libraries = sorted(folder.glob("libnvrtc.so.*"))
+        if libraries:
             # NVRTC opens it by its name alone, and finds what is loaded already.
             for builtins in sorted(folder.glob("libnvrtc-builtins.so.*")):
                 ctypes.CDLL(str(builtins))
-            return ctypes.CDLL(str(found[0]))
+            return ctypes.CDLL(str(libraries[0]))
     message = "the environment holds no libnvrtc"
     raise FileNotFoundError(message)
 
 
-def _text(nvrtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
+def _text(nvrtc: ctypes.CDLL, name: str, program: ctypes.c_void_p) -> bytes:
     size = ctypes.c_size_t()
-    getattr(nvrtc, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+    getattr(nvrtc, f"nvrtcGet{name}Size")(program, ctypes.byref(size))
     buffer = ctypes.create_string_buffer(size.value)
-    getattr(nvrtc, f"nvrtcGet{what}")(program, buffer)
+    getattr(nvrtc, f"nvrtcGet{name}")(program, buffer)
     return buffer.raw.rstrip(b"\0")
 
 
 def main() -> None:
     """Compile what `request.json` asks for."""
-    asked = json.loads(Path("request.json").read_text())
-    file = Path(asked["file"])
+    request = json.loads(Path("request.json").read_text())
+    file = Path(request["file"])
     nvrtc = _library()
     includes = [file.parent, *_folders("include")]
     # From 13 on the headers of CCCL lie one folder further down.
     includes += [folder / "cccl" for folder in includes if (folder / "cccl").is_dir()]
-    options = [*asked["options"], *(f"-I{folder}" for folder in includes)]
+    options = [*request["options"], *(f"-I{folder}" for folder in includes)]
     words = (ctypes.c_char_p * len(options))(*(word.encode() for word in options))
     program = ctypes.c_void_p()
     nvrtc.nvrtcCreateProgram(

@@ -66,13 +66,13 @@ def configs_of(
             raise UsageError(f"{path}: write `// config NAME = VALUE VALUE ...`, not {name!r}")
         choices[name] = [int(word) if _NUMBER.fullmatch(word) else word for word in words]
     choices.update((name, list(values)) for name, values in macros)
-    found = [
+    configs = [
         dict(zip(choices, values, strict=True))
         for values in itertools.islice(itertools.product(*choices.values()), _MOST_CONFIGS + 1)
     ]
-    if len(found) > _MOST_CONFIGS:
+    if len(configs) > _MOST_CONFIGS:
         raise UsageError(f"{path}: its configs have over {_MOST_CONFIGS:,} combinations")
-    return found
+    return configs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,16 +92,16 @@ def block_of(text: str, kernel: str, config: Mapping[str, Scalar], path: Path) -
     Raises:
         UsageError: a line is malformed, or names no macro.
     """
-    found: dict[str, str] = {}
+    sizes: dict[str, str] = {}
     for line in _LAUNCH.findall(text):
         words = line.split()
         named = words.pop(0) if words and "=" not in words[0] else None
         if named in (None, kernel):
-            sizes = dict(word.partition("=")[::2] for word in words)
-            found = {**found, **sizes} if named else {**sizes, **found}
+            own = dict(word.partition("=")[::2] for word in words)
+            sizes = {**sizes, **own} if named else {**own, **sizes}
         if not words or any(word.partition("=")[0] not in ("block", "shared") for word in words):
-            said = "write `// launch [KERNEL] block=X[,Y,Z] shared=BYTES`"
-            raise UsageError(f"{path}: {said}, not {line.strip()!r}")
+            form = "// launch [KERNEL] block=X[,Y,Z] shared=BYTES"
+            raise UsageError(f"{path}: write `{form}`, not {line.strip()!r}")
 
     def size(word: str) -> int:
         value = config.get(word, word)
@@ -111,7 +111,7 @@ def block_of(text: str, kernel: str, config: Mapping[str, Scalar], path: Path) -
             )
         return int(value)
 
-    block, shared = found.get("block"), found.get("shared")
+    block, shared = sizes.get("block"), sizes.get("shared")
     return LaunchedBlock(
         threads=math.prod(size(word) for word in block.split(",")) if block else None,
         shared=size(shared) if shared else None,
@@ -121,8 +121,8 @@ def block_of(text: str, kernel: str, config: Mapping[str, Scalar], path: Path) -
 def bounds_in(ptx: str, entry: str) -> int | None:
     """The most threads that a block may have, as `__launch_bounds__` leaves it in the PTX."""
     head = re.search(rf"\.entry\s+{re.escape(entry)}\b[^{{]*", ptx)
-    found = _MOST_THREADS.search(head[0]) if head else None
-    return math.prod(int(each) for each in found[1].split(",")) if found else None
+    match = _MOST_THREADS.search(head[0]) if head else None
+    return math.prod(int(number) for number in match[1].split(",")) if match else None
 
 
 def kernels_in(text: str) -> list[str]:
@@ -137,22 +137,22 @@ def sources_sha256(path: Path) -> str:
         UsageError: one of them cannot be read.
     """
     digest = hashlib.sha256()
-    for each, text in _with_headers(path, path.parent, set()):
-        digest.update(f"{each}\n{len(text)}\n{text}".encode())
+    for name, text in _with_headers(path, path.parent, set()):
+        digest.update(f"{name}\n{len(text)}\n{text}".encode())
     return digest.hexdigest()
 
 
-def _with_headers(path: Path, beside: Path, seen: set[Path]) -> Iterator[tuple[str, str]]:
+def _with_headers(path: Path, beside: Path, read: set[Path]) -> Iterator[tuple[str, str]]:
     resolved = path.resolve()
-    if resolved in seen:
+    if resolved in read:
         return
-    seen.add(resolved)
+    read.add(resolved)
     text = read_source(path)
     yield path.name, text
     for line in _INCLUDE.finditer(text):
         header = own_header(line[0], path.parent, beside)
         if header is not None:
-            yield from _with_headers(header, beside, seen)
+            yield from _with_headers(header, beside, read)
 
 
 def own_header(line: str, *folders: Path) -> Path | None:
@@ -160,23 +160,23 @@ def own_header(line: str, *folders: Path) -> Path | None:
 
     What lies in none is a header of CUDA's or of the host's compiler.
     """
-    found = _INCLUDE.match(line)
-    if found is None:
+    include = _INCLUDE.match(line)
+    if include is None:
         return None
-    return next((f / found[1] for f in folders if (f / found[1]).is_file()), None)
+    return next((f / include[1] for f in folders if (f / include[1]).is_file()), None)
 
 
 def display_name(mangled: str) -> str:
     """The innermost name of a mangled function, without its arguments; others as they are."""
-    found = _MANGLED.match(mangled)
-    if not found:
+    match = _MANGLED.match(mangled)
+    if not match:
         return mangled
-    at, name = found.start(2), ""
+    at, name = match.start(2), ""
     while length := re.match(r"\d+", mangled[at:]):
         start = at + length.end()
         at = start + int(length[0])
         name = mangled[start:at]
-        if not found[1]:
+        if not match[1]:
             break
     return name or mangled
 
@@ -213,10 +213,10 @@ def facts_of(kernel: CompiledKernel, block: LaunchedBlock) -> dict[str, Any]:
     return {"entry": kernel.entry, "threads": threads, "shared": block.shared}
 
 
-def kernel_meant(found: Sequence[CompiledKernel], name: str) -> CompiledKernel | None:
+def kernel_meant(kernels: Sequence[CompiledKernel], name: str) -> CompiledKernel | None:
     """The kernel of that name, or the only one there is: a shorter text may name it otherwise."""
-    same = [each for each in found if name in (each.name, each.entry)]
-    return same[0] if same else found[0] if len(found) == 1 else None
+    same = [kernel for kernel in kernels if name in (kernel.name, kernel.entry)]
+    return same[0] if same else kernels[0] if len(kernels) == 1 else None
 
 
 _ONCE = re.compile(r"^\s*#\s*pragma\s+once\b")
@@ -242,13 +242,13 @@ def one_file(path: Path, config: Mapping[str, Scalar]) -> str:
 
 def _lines(path: Path, beside: Path, once: set[Path], inside: tuple[Path, ...]) -> list[str]:
     """Of a file, with those of its headers; what includes itself again is left as it is."""
-    found: list[str] = []
+    lines: list[str] = []
     for line in read_source(path).splitlines():
         header = own_header(line, path.parent, beside)
         if _ONCE.match(line) and inside:
             once.add(path.resolve())
         elif header is None or header.resolve() in inside:
-            found.append(line)
+            lines.append(line)
         elif header.resolve() not in once:
-            found += _lines(header, beside, once, (*inside, header.resolve()))
-    return found
+            lines += _lines(header, beside, once, (*inside, header.resolve()))
+    return lines

@@ -99,8 +99,8 @@ class _CuteDslFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
         for line in lines:
             if _CAUSE.match(line):
                 return _CAUSE.sub("", line)
-        said = [_LOCATION.sub("", line) for line in lines if not _FRAME.match(line)]
-        return next((line for line in said if line), error.type)
+        texts = [_LOCATION.sub("", line) for line in lines if not _FRAME.match(line)]
+        return next((line for line in texts if line), error.type)
 
     def judge_raised(self, error: RaisedError, stage: Stage, line: str) -> Verdict:
         if stage.value == self.stages[0]:

@@ -26,8 +26,8 @@ def dynamic_shared(text: str, symbol: str) -> int | None:
             names = _ADDRESS.findall(host[: launch.start()])
             if names and names[-1] == symbol:
                 value = re.escape(field[1])
-                found = re.search(rf"{value} = llvm\.mlir\.constant\((\d+) : i64\)", host)
-                sizes.append(int(found[1]) if found else None)
+                number = re.search(rf"{value} = llvm\.mlir\.constant\((\d+) : i64\)", host)
+                sizes.append(int(number[1]) if number else None)
     if not sizes or None in sizes:
         return None
     return max(size for size in sizes if size is not None)

@@ -71,8 +71,8 @@ def half_compiled(data: bytes, suffix: str, entry: str | None = None) -> HalfCom
             return HalfCompiled(data=data, kernel=ptx.entry, target=target, ptx=ptx)
         ir = read_triton_ir(text)
     except UnicodeDecodeError as error:
-        what = "PTX" if suffix == ".ptx" else "Triton's IR"
-        raise UsageError(f"not {what}: it holds binary data") from error
+        language = "PTX" if suffix == ".ptx" else "Triton's IR"
+        raise UsageError(f"not {language}: it holds binary data") from error
     except (PtxError, IrError) as error:
         raise UsageError(str(error)) from error
     half = HalfCompiled(data=data, kernel=ir.kernel, target=None, ir=ir)
@@ -86,7 +86,7 @@ def exact_target(capability: int) -> Target:
     return Target(capability=capability, suffix="a" if capability >= _EXACT_SINCE else "")
 
 
-def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:
+def launch_from(path: Path, half: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:
     """The launch that goes on from this file, named by its suffix.
 
     From PTX, `version` and `target` can be set: its `.version` and `.target`. From IR, Triton's
@@ -94,15 +94,12 @@ def launch_from(path: Path, found: HalfCompiled, options: Mapping[str, Scalar]) 
     and what the module itself fixes has precedence.
     """
     fixed: dict[str, Scalar] = {}
-    if found.ptx:
-        values: dict[str, Scalar | None] = {
-            "version": found.ptx.version,
-            "target": found.ptx.target,
-        }
+    if half.ptx:
+        values: dict[str, Scalar | None] = {"version": half.ptx.version, "target": half.ptx.target}
     else:
-        stated = {name: getattr(found.ir, name, None) for name in _DEFAULTS}
+        stated = {name: getattr(half.ir, name, None) for name in _DEFAULTS}
         fixed = {name: value for name, value in stated.items() if value is not None}
-        stated_by_pipeline = found.ir.pipeline if found.ir else {}
+        stated_by_pipeline = half.ir.pipeline if half.ir else {}
         values = {**_DEFAULTS, **stated_by_pipeline, **options, **fixed}
     return LaunchSpec(
         name=path.suffix.removeprefix("."),
@@ -119,15 +116,15 @@ def repro_of(path: Path, kernel: str | None) -> Repro:
     """PTX, one entry of it, or Triton's IR, which holds one kernel."""
     if kernel and path.suffix in IR_SUFFIXES:
         raise UsageError(f"{path}::{kernel}: a file of Triton's IR holds one kernel; name the file")
-    found = read_file(path, kernel)
-    entry = f"::{found.kernel}" if kernel else ""
+    half = read_file(path, kernel)
+    entry = f"::{half.kernel}" if kernel else ""
     return Repro(
         name=f"{spelling(path)}{entry}",
-        kernel=kernel or (found.kernel if found.ir else None),
+        kernel=kernel or (half.kernel if half.ir else None),
         folder=path.parent,
         file=path,
-        launches=(launch_from(path, found, {}),),
-        targets=(str(found.target),) if found.target else (),
+        launches=(launch_from(path, half, {}),),
+        targets=(str(half.target),) if half.target else (),
     )
 
 

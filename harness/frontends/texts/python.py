@@ -59,20 +59,20 @@ def written_functions(text: str) -> list[WrittenFunction]:
     """
     tree = ast.parse(text)
     origins = dict(_imports(tree))
-    found: dict[str, WrittenFunction] = {}
+    functions: dict[str, WrittenFunction] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.FunctionDef):
             continue
-        last = [_last_name(each, origins) for each in node.decorator_list]
+        last = [_last_name(decorator, origins) for decorator in node.decorator_list]
         if _JIT in last:
             # As in Python, the last definition of a name counts.
-            found[node.name] = WrittenFunction(
+            functions[node.name] = WrittenFunction(
                 name=node.name,
                 line=node.lineno,
                 is_tuned=_TUNED in last,
                 names=frozenset(_mentioned(node)),
             )
-    return sorted(found.values(), key=lambda each: each.line)
+    return sorted(functions.values(), key=lambda function: function.line)
 
 
 def _imports(tree: ast.AST) -> Iterator[tuple[str, str]]:

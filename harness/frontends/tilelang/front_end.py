@@ -120,13 +120,10 @@ class _TileLangFrontEnd(PackagedFrontEnd, CapturedFrontEnd):
     def essence(self, error: RaisedError) -> str:
         """Without the check that found what failed, where there is more."""
         lines = [line.strip() for line in error.message.splitlines() if line.strip()]
-        line = next(
-            (each for each in lines if _CHECK.search(each)), lines[0] if lines else error.type
-        )
-        found = _CHECK.search(line)
-        if found and line[found.end() :].strip():
-            return line[found.end() :].strip()
-        return line
+        for line in lines:
+            if match := _CHECK.search(line):
+                return line[match.end() :].strip() or line
+        return lines[0] if lines else error.type
 
     def judge_raised(self, error: RaisedError, stage: Stage, line: str) -> Verdict:
         if stage.value == self.stages[0] or not _is_internal(error):
@@ -147,8 +144,8 @@ def _is_internal(error: RaisedError) -> bool:
 
 def failing_pass(traceback: str) -> str | None:
     """The pass that was running, by the last line of TileLang's own pipeline in a traceback."""
-    found = _PASS.findall(traceback)
-    return str(found[-1]) if found else None
+    passes = _PASS.findall(traceback)
+    return str(passes[-1]) if passes else None
 
 
 TILELANG_FRONT_END = _TileLangFrontEnd()

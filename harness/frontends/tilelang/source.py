@@ -54,7 +54,7 @@ class TileLangForm(FileForm):
         yield from wrapped(f"kernel = {launch.kernel}(", constants, ")")
         kind, arch = launch.target
         yield f'target = tvm.target.Target({{"kind": "{kind}", "arch": "{arch}"}})'
-        yield from mapping_lines("options = ", quoted(launch.options), end="")
+        yield from mapping_lines("options = ", quoted(launch.options), closing="")
         yield "with tvm.transform.PassContext(opt_level=3, config=options), target:"
         yield "    lowered = tilelang.lower(kernel, target=target)"
         yield "print(lowered.kernel_source)"

@@ -155,7 +155,7 @@ class TritonForm(FileForm):
         yield from ["    attrs,"] if launch.attributes else []
         yield ")"
         yield f"target = GPUTarget({commas(launch.target)})"
-        yield from mapping_lines("options = ", quoted(launch.options), end="")
+        yield from mapping_lines("options = ", quoted(launch.options), closing="")
         yield "compiled = triton.compile(source, target=target, options=options)"
         yield "print(compiled.metadata)"
 

@@ -58,7 +58,7 @@ def named(place: CapturePlace, *, is_extra: bool) -> NamedPlace:
         repro=chosen.repro.name,
         launch=place.launch.spec.name,
         overrides=dict(place.launch.overrides),
-        given=tuple(sorted(place.launch.given)),
+        given=tuple(sorted(place.launch.named)),
         target=str(place.target),
         compiler=compiler.kind,
         version=None if compiler.origin == INSTALLED else compiler.version,
@@ -89,7 +89,7 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
     compiler = front.install(name.version) if name.version else front.default()
     back = back_end(name.compiler, target)
     tools = tuple(back.install(version) if version else None for version in name.assemblers)
-    launch = PlannedLaunch(spec=specs[0], overrides=name.overrides, given=frozenset(name.given))
+    launch = PlannedLaunch(spec=specs[0], overrides=name.overrides, named=frozenset(name.given))
     place = CapturePlace(
         selection=Selection(
             repro=replace(repro, launches=(specs[0],)) if name.compiler == PTX else repro,
