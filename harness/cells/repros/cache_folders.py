@@ -106,38 +106,38 @@ def read_leftovers(folder: Path) -> Leftovers:
     if folder.suffix in _TRACES:
         return _read_trace(folder)
     if not folder.is_dir():
-        what = "not a folder" if folder.exists() else "no such folder"
+        problem = "not a folder" if folder.exists() else "no such folder"
         raise UsageError(
-            f"{folder}: {what}; name a cache or dump folder of Triton or Inductor, "
+            f"{folder}: {problem}; name a cache or dump folder of Triton or Inductor, "
             f"or a trace of tritonparse ({', '.join(_TRACES)})"
         )
-    found = Leftovers()
+    leftovers = Leftovers()
     entries: dict[Path, dict[str, Path]] = {}
-    for count, path in enumerate(_files(folder, found, 0)):
+    for count, path in enumerate(_files(folder, leftovers, 0)):
         if count == _MAX_FILES:
-            found.skipped.append(f"{folder}: only its first {_MAX_FILES:,} files are read")
+            leftovers.skipped.append(f"{folder}: only its first {_MAX_FILES:,} files are read")
             break
         if path.suffix in _KNOWN and not path.name.startswith("__grp__"):
             entries.setdefault(path.with_suffix(""), {})[path.suffix] = path
         elif path.suffix == ".py":
-            found.kernels += _inductor_file(path, str(path.relative_to(folder)), found)
+            leftovers.kernels += _inductor_file(path, str(path.relative_to(folder)), leftovers)
     for files in entries.values():
         if any(suffix in files for suffix in _PIPELINE):
-            kernel = _read_entry(folder, files, found)
+            kernel = _read_entry(folder, files, leftovers)
             if kernel:
-                found.kernels.append(kernel)
-    return found
+                leftovers.kernels.append(kernel)
+    return leftovers
 
 
-def _inductor_file(path: Path, origin: str, found: Leftovers) -> list[ImportedKernel]:
+def _inductor_file(path: Path, origin: str, leftovers: Leftovers) -> list[ImportedKernel]:
     """The kernels of a file, if Inductor wrote it."""
     try:
         data = read_regular(path, _MAX_SOURCE, follow_links=False)
         kernels = inductor_kernels(data.decode()) if b"triton_heuristics" in data else []
     except (UsageError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        found.skipped.append(f"{path}: {error}")
+        leftovers.skipped.append(f"{path}: {error}")
         return []
-    known = {(kernel.kernel, kernel.files.get(".py")) for kernel in found.kernels}
+    earlier = {(kernel.kernel, kernel.files.get(".py")) for kernel in leftovers.kernels}
     imported = []
     for name, source in kernels:
         text = f"{source.strip()}\n{_INDUCTOR_LAUNCH}".encode()
@@ -151,7 +151,7 @@ def _inductor_file(path: Path, origin: str, found: Leftovers) -> list[ImportedKe
             triton=None,
             failed_after=None,
         )
-        if (name, text) not in known:
+        if (name, text) not in earlier:
             imported.append(kernel)
     return imported
 
@@ -185,29 +185,31 @@ def inductor_kernels(text: str) -> list[tuple[str, str]]:
     return kernels
 
 
-def _files(folder: Path, found: Leftovers, depth: int) -> Iterator[Path]:
+def _files(folder: Path, leftovers: Leftovers, depth: int) -> Iterator[Path]:
     """Regular files, in order; links are not followed: they may lead anywhere."""
     try:
         children = sorted(os.scandir(folder), key=lambda child: child.name)
     except OSError as error:
-        found.skipped.append(f"{folder}: cannot be read: {error.strerror}")
+        leftovers.skipped.append(f"{folder}: cannot be read: {error.strerror}")
         return
     for child in children:
         path = Path(child.path)
         if child.is_symlink():
-            found.skipped.append(f"{path}: a symbolic link: not followed")
+            leftovers.skipped.append(f"{path}: a symbolic link: not followed")
         elif child.is_dir(follow_symlinks=False):
             if path.suffix in _KNOWN:
-                found.skipped.append(f"{path}: a folder, not a file")
+                leftovers.skipped.append(f"{path}: a folder, not a file")
             elif depth < _MAX_DEPTH:
-                yield from _files(path, found, depth + 1)
+                yield from _files(path, leftovers, depth + 1)
         elif child.is_file(follow_symlinks=False):
             yield path
         elif path.suffix in _KNOWN:
-            found.skipped.append(f"{path}: not a regular file")
+            leftovers.skipped.append(f"{path}: not a regular file")
 
 
-def _read_entry(folder: Path, files: Mapping[str, Path], found: Leftovers) -> ImportedKernel | None:
+def _read_entry(
+    folder: Path, files: Mapping[str, Path], leftovers: Leftovers
+) -> ImportedKernel | None:
     """One compilation; None where nothing of it is left that could be gone on from."""
     read: dict[str, HalfCompiled] = {}
     for suffix in SUFFIXES:
@@ -215,11 +217,11 @@ def _read_entry(folder: Path, files: Mapping[str, Path], found: Leftovers) -> Im
             try:
                 read[suffix] = read_file(files[suffix], follow_links=False)
             except UsageError as error:
-                found.skipped.append(str(error))
-    metadata = _metadata(files.get(".json"), found)
+                leftovers.skipped.append(str(error))
+    metadata = _metadata(files.get(".json"), leftovers)
     name = str(next(iter(files.values())).with_suffix("").relative_to(folder))
     if not read:
-        found.skipped.append(f"{folder / name}: nothing left to go on from")
+        leftovers.skipped.append(f"{folder / name}: nothing left to go on from")
         return None
     # Triton writes the metadata last, a dump the cubin: with either, the compilation succeeded.
     ended = ".json" in files or ".cubin" in files
@@ -256,7 +258,7 @@ def _read_trace(path: Path) -> Leftovers:
     Raises:
         UsageError: it cannot be read.
     """
-    found = Leftovers()
+    leftovers = Leftovers()
     names = set[str]()
     with open_regular(path, _MAX_TRACE) as file:
         is_packed = file.read(2) == b"\x1f\x8b"
@@ -267,21 +269,21 @@ def _read_trace(path: Path) -> Leftovers:
                 line = lines.readline(_MAX_EVENT)
                 if not line:
                     break
-                kernel = _traced(line, f"{path}, line {number}", found)
+                kernel = _traced(line, f"{path}, line {number}", leftovers)
                 if kernel and kernel.name not in names:
                     names.add(kernel.name)
-                    found.kernels.append(kernel)
+                    leftovers.kernels.append(kernel)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            found.skipped.append(f"{path}: the rest is damaged: {error}")
-    return found
+            leftovers.skipped.append(f"{path}: the rest is damaged: {error}")
+    return leftovers
 
 
-def _traced(line: bytes, origin: str, found: Leftovers) -> ImportedKernel | None:
+def _traced(line: bytes, origin: str, leftovers: Leftovers) -> ImportedKernel | None:
     """The compilation that a line of a trace tells of; None where it tells of something else."""
     try:
         event = msgspec.json.decode(line, type=_TraceEvent)
     except (msgspec.DecodeError, RecursionError):
-        found.skipped.append(f"{origin}: not an event of tritonparse")
+        leftovers.skipped.append(f"{origin}: not an event of tritonparse")
         return None
     if event.event_type != "compilation" or event.is_fake or event.payload is None:
         return None
@@ -292,7 +294,7 @@ def _traced(line: bytes, origin: str, found: Leftovers) -> ImportedKernel | None
             try:
                 read[suffix] = half_compiled(text.encode(), suffix)
             except UsageError as error:
-                found.skipped.append(f"{origin}, {name}: {error}")
+                leftovers.skipped.append(f"{origin}, {name}: {error}")
     return _imported(origin, read, event.payload.metadata, None) if read else None
 
 
@@ -307,25 +309,25 @@ class _TraceEvent(msgspec.Struct):
     is_fake: bool = False
 
 
-def _metadata(path: Path | None, found: Leftovers) -> dict[str, Any]:
+def _metadata(path: Path | None, leftovers: Leftovers) -> dict[str, Any]:
     if path is None:
         return {}
     try:
         value = json.loads(read_regular(path, _MAX_METADATA, follow_links=False))
     except UsageError as error:
-        found.skipped.append(str(error))
+        leftovers.skipped.append(str(error))
         return {}
     except (ValueError, RecursionError):
-        found.skipped.append(f"{path}: not JSON: its options are not known")
+        leftovers.skipped.append(f"{path}: not JSON: its options are not known")
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _options(metadata: Mapping[str, Any]) -> dict[str, Scalar]:
-    found = {name: metadata.get(name) for name in _OPTIONS}
+    values = {name: metadata.get(name) for name in _OPTIONS}
     return {
         name: value
-        for name, value in found.items()
+        for name, value in values.items()
         if isinstance(value, bool | int | str) and value != _OPTIONS[name]
     }
 
