@@ -67,7 +67,7 @@ async def _execute(
             for point in missing:
                 if cell := _meant(plan.cells, point):
                     executed = await executions.execute(bench, cell)
-                    row = executed.done.row
+                    row = executed.evaluated.row
                     is_told = row.verdict is not VerdictKind.INFRA
                     results[point] = executed if is_told else row.reason
         finally:
@@ -265,7 +265,7 @@ class AttachedTrial:
             if isinstance(result, str):
                 self.untried[subject] = result
             else:
-                self.rows[subject], self.runs[subject] = result.done.row, result.row
+                self.rows[subject], self.runs[subject] = result.evaluated.row, result.row
 
     async def launch(self, places: Sequence[AttachedPlace]) -> None:
         """Launch the cubin of each file on a GPU, and those of all cells that are named.

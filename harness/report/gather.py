@@ -396,13 +396,13 @@ async def gather(
     if options.run:
         on = GPU if options.on_gpu else EMULATOR
         executed = await executed_rows(selection, store, how, tell, on, runner=options.runner)
-        rows = tuple(result.done.row for result in executed)
+        rows = tuple(result.evaluated.row for result in executed)
     else:
         rows = (await compile_selections([every], store, how, RunProgress())).rows
     signature, condition = options.signature, options.condition
     case = find_case(selection, rows, signature=signature, condition=condition)
     check_upstream(selection, case, options.upstream, condition, on_gpu=options.on_gpu)
-    shown = next((result.row for result in executed if result.done.row is case), None)
+    shown = next((result.row for result in executed if result.evaluated.row is case), None)
     work = _Gathering(
         store=store,
         how=how,

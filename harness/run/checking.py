@@ -148,10 +148,10 @@ def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> C
         return structs.replace(row, reason=reason)
     if variant.group is None:
         return structs.replace(row, reason=variant.error)
-    what = "all that is returned" if finding.level == "results" else "all that it writes"
+    scope = "all that is returned" if finding.level == "results" else "all that it writes"
     if variant.group == 0:
-        peers = sum(other.group == 0 for other in finding.variants)
-        reason = f"interpreted: {what} agrees"
+        peers = sum(peer.group == 0 for peer in finding.variants)
+        reason = f"interpreted: {scope} agrees"
         if peers == 1:
             reason = "interpreted: the reference for the others"
         return structs.replace(

@@ -68,9 +68,9 @@ async def emulate(
     """
     key = content_key(job=msgspec.to_builtins(emulation), emulator=emulator_sha256())
     async with bench.once(key):
-        kept = bench.find("run", key, Emulated)
-        if kept:
-            return kept
+        stored = bench.find("run", key, Emulated)
+        if stored:
+            return stored
         artifacts, job = bench.store.artifacts, EmulatorJob(emulation=emulation)
         texts = [artifacts.get(emulation.ptx)]
         async with _executed(bench, job, texts, artifacts.get, tell) as (folder, emulated):

@@ -41,7 +41,7 @@ class Executed:
     """The row of a run; and the same as a result beside those of compiles."""
 
     row: RunRow
-    done: Evaluated
+    evaluated: Evaluated
 
     @classmethod
     def of(
@@ -71,8 +71,8 @@ class Executed:
             seconds=row.seconds,
             time_ms=row.time_ms,
         )
-        done = Evaluated(row=result, evidence=evidence or {}, signature=signature)
-        return cls(row=row, done=done)
+        evaluated = Evaluated(row=result, evidence=evidence or {}, signature=signature)
+        return cls(row=row, evaluated=evaluated)
 
 
 Beside = Callable[[Another], Awaitable[Emulation]]
@@ -98,7 +98,7 @@ class Executor(ABC):
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell, **more: Any) -> Evaluated:  # noqa: ANN401 - as `execute` takes it
         """As `execute`; what came out as a result like a compile's."""
-        return (await self.execute(bench, cell, **more)).done
+        return (await self.execute(bench, cell, **more)).evaluated
 
 
 _NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
@@ -268,5 +268,5 @@ def keep_execution(store: Store, run: int, executed: Executed) -> None:
     Raises:
         StorageError: the database cannot be written.
     """
-    store.put_execution(run, executed.row, executed.done.signature)
-    store.put_result(run, record_of(executed.done))
+    store.put_execution(run, executed.row, executed.evaluated.signature)
+    store.put_result(run, record_of(executed.evaluated))

@@ -165,9 +165,9 @@ async def run_selections(
                             await bench.sessions.close(opened)
                 for inputs in source.recordings:
                     if inputs.error and inputs.launches:
-                        said = raised_words(selection.repro, inputs.error)
+                        words = raised_words(selection.repro, inputs.error)
                         where = f"{selection.repro.name}, launch {launch.label}, with values"
-                        notes.append(f"{said}, after the launches that are executed ({where})")
+                        notes.append(f"{words}, after the launches that are executed ({where})")
     if not rows:
         raise failures[0] if failures else EmptySelectionError("--config matches no config")
     return RunReport(

@@ -77,7 +77,7 @@ async def follow_value(
         raise UsageError(f"--trace {element}: no tensor {name}; there are: {names}")
     tensor = tensors[name]
     runs = [run for run in evidence.runs if run.buffers]
-    other: Emulation | None = None
+    program: Emulation | None = None
     if another is None:
         runs += [run for run in evidence.garbage if run.buffers]
         if len(runs) < 2:
@@ -87,10 +87,10 @@ async def follow_value(
     else:
         assert beside is not None, "a kernel has other configs"
         try:
-            other = replace(await beside(another), trials=(_TRIAL,))
+            program = replace(await beside(another), trials=(_TRIAL,))
         except NotRunError as error:
             return TraceFacts(element=element, reason=str(error))
-        [right, *_] = (await emulate(bench, other)).value.runs or [Ran(trial=_TRIAL)]
+        [right, *_] = (await emulate(bench, program)).value.runs or [Ran(trial=_TRIAL)]
         if not right.buffers:
             why = right.not_run or "it does not come to its end"
             return TraceFacts(element=element, reason=f"{another.words}: {why}")
@@ -126,7 +126,7 @@ async def follow_value(
         allocation=tensor.buffer, offset=tensor.offset + mine.itemsize * step, size=mine.itemsize
     )
     twice = replace(evidence.launch.emulation, trials=(first.trial, second.trial))
-    trace = await trace_once(bench, twice, target, other)
+    trace = await trace_once(bench, twice, target, program)
     begins = trace.why
     if another:
         begins = "" if trace.not_run else _begins(trace, evidence, another)

@@ -78,8 +78,8 @@ class Emulation:
     dynamic_shared: int
     buffers: tuple[JobBuffer, ...]
     arguments: tuple[Passed, ...]
-    trials: tuple[RunTrial, ...]
-    budget: Budget
+    trials: tuple[RunTrial, ...] = ()
+    budget: Budget = field(default_factory=Budget)
 
 
 PTX, BESIDE = "kernel.ptx", "beside.ptx"

@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpu_emulator.values import Budget
 from harness.run.comparing import Array, as_tensor, rounding_of, tolerance_of
-from harness.run.jobs import Emulated, Emulation, Ran
+from harness.run.jobs import Emulated, Emulation, Ran, RunTrial
 from harness.values.execution import Argument, ArgumentKind, Assertion
 
 _ROUNDINGS = 4.0
@@ -54,6 +55,11 @@ class Launch:
     asserted: tuple[Assertion, ...] = ()
     formal: bool = False
     digest: Literal["whole", "windows"] | None = None
+
+    def run_as(self, trials: Sequence[RunTrial], budget: Budget, *, formal: bool = False) -> Launch:
+        """The launch with these runs, each within the budget."""
+        emulation = replace(self.emulation, trials=tuple(trials), budget=budget)
+        return replace(self, emulation=emulation, formal=formal)
 
     @property
     def before(self) -> tuple[str, ...]:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from gpu_emulator.ptx.text.document import StatementKind, parse, read_head
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx
-from gpu_emulator.values import MOST_THREADS, Budget, Pointer, TensorMap, TensorMapArgument
+from gpu_emulator.values import MOST_THREADS, Pointer, TensorMap, TensorMapArgument
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.judging.judge import CellEvidence, judge_fit
 from harness.judging.ptxas.log import PtxasLog
 from harness.judging.ptxas.resources import combine
 from harness.run.comparing import pack_float, pack_integer, types_in
-from harness.run.jobs import Emulation, JobBuffer, Passed, RunTrial
+from harness.run.jobs import Emulation, JobBuffer, Passed
 from harness.run.launch import Launch, tensors_of
 from harness.values.cell import CellId
 from harness.values.errors import UsageError
@@ -269,7 +269,7 @@ class _Binder:
     def scratch(self, variant: LaunchVariant, metadata: Mapping[str, object]) -> tuple[int, ...]:
         """Pass pointers to scratch memory to the parameters that are left; sizes of its buffers."""
         rest = self.entry.parameters[len(self.arguments) :]
-        if len(rest) > len(_SCRATCH) or any(each.size != _POINTER_BYTES for each in rest):
+        if len(rest) > len(_SCRATCH) or any(parameter.size != _POINTER_BYTES for parameter in rest):
             words = ", ".join(f"`{parameter.words}`" for parameter in rest)
             raise BindingError(f"the launch gives nothing for {words} of {self.entry.name}")
         sizes: list[int] = []
@@ -396,15 +396,7 @@ class LaunchSource(ABC):
         return set()
 
 
-def launch_of(
-    bench: Workbench,
-    lowering: Kept[Lowering],
-    variant: LaunchVariant,
-    trials: Sequence[RunTrial] = (),
-    budget: Budget | None = None,
-    *,
-    formal: bool = False,
-) -> Launch:
+def launch_of(bench: Workbench, lowering: Kept[Lowering], variant: LaunchVariant) -> Launch:
     """A lowered kernel on these inputs, held to nothing yet.
 
     Raises:
@@ -414,19 +406,11 @@ def launch_of(
     if ptx is None:
         raise NotRunError("the compiler generated no PTX for it")
     text = bench.store.artifacts.get(ptx).decode(errors="replace")
-    launch = launch_of_text(text, lowering.value.metadata, variant, trials, budget, formal=formal)
+    launch = launch_of_text(text, lowering.value.metadata, variant)
     return replace(launch, emulation=replace(launch.emulation, ptx=ptx))
 
 
-def launch_of_text(
-    text: str,
-    metadata: Mapping[str, object],
-    variant: LaunchVariant,
-    trials: Sequence[RunTrial] = (),
-    budget: Budget | None = None,
-    *,
-    formal: bool = False,
-) -> Launch:
+def launch_of_text(text: str, metadata: Mapping[str, object], variant: LaunchVariant) -> Launch:
     """The same for PTX that is in no store, with what the compiler says of it.
 
     Raises:
@@ -477,15 +461,12 @@ def launch_of_text(
         dynamic_shared=shared if isinstance(shared, int) else 0,
         buffers=tuple(buffers),
         arguments=arguments,
-        trials=tuple(trials),
-        budget=budget or Budget(),
     )
     return Launch(
         emulation=emulation,
         tensors=variant.arguments,
         types=tuple(sorted(types_in(text))),
         asserted=variant.asserted,
-        formal=formal,
     )
 
 

@@ -129,11 +129,11 @@ def read_sizes(option: str, text: str) -> tuple[int, int, int]:
     if not 1 <= len(words) <= 3 or not all(word.isdecimal() and int(word) for word in words):
         raise UsageError(f"{option} {text}: write X[,Y[,Z]], each at least 1, for example 4,2")
     x, y, z = (*map(int, words), 1, 1, 1)[:3]
-    what = option.lstrip("-")
-    if any(size > most for size, most in zip((x, y, z), LARGEST_SIZES[what], strict=True)):
-        largest = ",".join(map(str, LARGEST_SIZES[what]))
-        raise UsageError(f"{option} {text}: no GPU takes so large a {what}: at most {largest}")
-    if what == "block" and x * y * z > MOST_THREADS:
+    name = option.lstrip("-")
+    if any(size > most for size, most in zip((x, y, z), LARGEST_SIZES[name], strict=True)):
+        largest = ",".join(map(str, LARGEST_SIZES[name]))
+        raise UsageError(f"{option} {text}: no GPU takes so large a {name}: at most {largest}")
+    if name == "block" and x * y * z > MOST_THREADS:
         raise UsageError(
             f"{option} {text}: {x * y * z:,} threads, and a block has at most {MOST_THREADS:,}"
         )
@@ -177,7 +177,7 @@ def assign(
                 f"--buffer {buffer}: the parameter `{parameter.words}` is not a pointer; use "
                 "--scalar"
             )
-        rest = [each for each in entry.parameters if each.name not in arguments]
+        rest = [free for free in entry.parameters if free.name not in arguments]
         takes = [p for p in rest if (_may_point(p) if buffer else not _points(p, ptx))]
         if not parameter and not takes:
             names = ", ".join(parameters) or "none"
@@ -288,15 +288,7 @@ class PtxLaunch:
         types = tuple(parameter.type for parameter in entry.parameters)
         return is_block and types == self.parameters
 
-    def launched(
-        self,
-        entry: str,
-        files: Sequence[str | None],
-        trials: Sequence[RunTrial],
-        budget: Budget,
-        *,
-        formal: bool = False,
-    ) -> Launch:
+    def launched(self, entry: str, files: Sequence[str | None]) -> Launch:
         """The launch of an entry of some PTX; `files` are the sha256 of the buffers' bytes."""
         emulation = Emulation(
             ptx="",
@@ -309,21 +301,13 @@ class PtxLaunch:
                 replace(buffer, file=file) for buffer, file in zip(self.buffers, files, strict=True)
             ),
             arguments=self.arguments,
-            trials=tuple(trials),
-            budget=budget,
         )
         trusted: tuple[Trusted, ...] = ()
         for sha256 in self.expected_bytes:
             [tensor] = self.tensors
             buffers = [sha256 if n == tensor.buffer else None for n in range(len(self.buffers))]
             trusted = (Trusted(words=self.expected_by, buffers=tuple(buffers), is_final=True),)
-        return Launch(
-            emulation=emulation,
-            tensors=self.tensors,
-            trusted=trusted,
-            types=self.types,
-            formal=formal,
-        )
+        return Launch(emulation=emulation, tensors=self.tensors, trusted=trusted, types=self.types)
 
     @property
     def expected_bytes(self) -> dict[str, bytes]:
@@ -498,11 +482,11 @@ def raw_launch(
         raise UsageError(f"{path}: {error}") from error
     notes: list[str] = []
     if inputs.launch:
-        launch = _as_written(inputs.launch, head, inputs.folder, store, trials, budget)
+        launch = _as_written(inputs.launch, head, inputs.folder, store)
     else:
-        launch = _as_named(text, head, inputs, store, trials, budget, notes)
+        launch = _as_named(text, head, inputs, store, notes)
     emulation = replace(launch.emulation, ptx=store.artifacts.put(path.read_bytes()))
-    launch = replace(launch, emulation=emulation, formal=formal)
+    launch = replace(launch, emulation=emulation).run_as(trials, budget, formal=formal)
     return RawLaunch(path=path, inputs=inputs, launch=launch, notes=tuple(notes))
 
 
@@ -539,15 +523,7 @@ class RawLaunch(LaunchSource):
         return self.launch
 
 
-def _as_named(
-    text: str,
-    entry: Entry,
-    inputs: RawInputs,
-    store: Store,
-    trials: Sequence[RunTrial],
-    budget: Budget,
-    notes: list[str],
-) -> Launch:
+def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: list[str]) -> Launch:
     """A launch as options say it; `notes` gets what is guessed."""
     if inputs.block and entry.block not in (None, inputs.block):
         sizes = ",".join(map(str, entry.block or ()))
@@ -599,21 +575,12 @@ def _as_named(
         dynamic_shared=shared,
         buffers=tuple(buffers),
         arguments=tuple(arguments),
-        trials=tuple(trials),
-        budget=budget,
     )
     trusted = _expected(inputs, tensors, store)
     return Launch(emulation=emulation, tensors=tuple(tensors), trusted=trusted)
 
 
-def _as_written(
-    written: PtxLaunch,
-    entry: Entry,
-    folder: Path,
-    store: Store,
-    trials: Sequence[RunTrial],
-    budget: Budget,
-) -> Launch:
+def _as_written(written: PtxLaunch, entry: Entry, folder: Path, store: Store) -> Launch:
     put = store.artifacts.put
     if not written.fits(entry):
         types = ", ".join(f".{kind}" for kind in written.parameters) or "none"
@@ -625,7 +592,7 @@ def _as_written(
         files.append(put(_from_file(words, folder / path).tobytes()) if path else None)
     for data in written.expected_bytes.values():
         put(data)
-    return written.launched(entry.name, files, trials, budget)
+    return written.launched(entry.name, files)
 
 
 def _expected(inputs: RawInputs, tensors: Sequence[Argument], store: Store) -> tuple[Trusted, ...]:

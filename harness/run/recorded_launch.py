@@ -189,7 +189,8 @@ class RecordedLaunch(LaunchSource):
         assert record is not None, "what was lowered was captured"
         variant = await self.variant(record, cell.cell.target)
         formal = self.selection.formal
-        return launch_of(self.bench, lowering, variant, self.trials, self.budget, formal=formal)
+        launch = launch_of(self.bench, lowering, variant)
+        return launch.run_as(self.trials, self.budget, formal=formal)
 
     async def held(
         self, cell: PlannedCell, launch: Launch, like: LaunchFacts | None = None
@@ -237,8 +238,8 @@ class RecordedLaunch(LaunchSource):
                 every = replace(selection, config=config, ptxas=(None,))
                 plan = await plan_launch(self.bench, every.place(compiler=compiler, target=target))
                 records = [planned.record for planned in plan.cells if planned.record]
-                others = [other for other in selection.compilers if other != compiler]
-                others.sort(key=lambda other: Version(other.version), reverse=True)
+                others = [rival for rival in selection.compilers if rival != compiler]
+                others.sort(key=lambda rival: Version(rival.version), reverse=True)
                 repro = selection.repro
                 file = repro.folder / REFERENCE_FILE
                 self._references[place] = References(

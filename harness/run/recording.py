@@ -102,11 +102,11 @@ class _Recording:
         message = {**request, "emulator": emulator_sha256()}
         key = interpreter.launch_key("inputs", self.code, message, self.compiler)
         async with self.bench.once(key):
-            kept = self.bench.find("inputs", key, Inputs)
-            if kept and is_unchanged(
-                kept.value.reads, interpreter.interpreter_environment(self.compiler)
+            stored = self.bench.find("inputs", key, Inputs)
+            if stored and is_unchanged(
+                stored.value.reads, interpreter.interpreter_environment(self.compiler)
             ):
-                return kept.value
+                return stored.value
             captured = await interpreter.capture(self.bench, self.code, self.target, self.compiler)
             async with self.bench.closing(captured.capture.key):
                 return await self._record(captured, key, request)
@@ -183,7 +183,7 @@ class _Recording:
             self.tell(f"{launch.kernel} on {self.target}, for its values")
             try:
                 lowering = await lower_record(self.bench, captured, record)
-                bound = launch_of(self.bench, lowering, variant, (_PLAIN,), self.budget)
+                bound = launch_of(self.bench, lowering, variant).run_as((_PLAIN,), self.budget)
                 emulated = (await emulate(self.bench, bound.emulation)).value
             except (NotRunError, InfrastructureError) as error:
                 why = str(error)
@@ -230,7 +230,7 @@ class _Recording:
         for launch in inputs.launches:
             names |= self._put(folder, launch)
             asserted = launch.variants[0].asserted if launch.variants else ()
-            names.update(name for held in asserted for name in held.buffers if name)
+            names.update(name for assertion in asserted for name in assertion.buffers if name)
         if not inputs.error:
             self.bench.keep("inputs", key, inputs, {name: name for name in names})
         return inputs

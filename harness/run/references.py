@@ -249,8 +249,8 @@ class CellReferences:
         described = msgspec.to_builtins(self.variant)
         key = content_key(kind="reference", file=sha256, function=function, variant=described)
         async with bench.once(key):
-            kept = bench.find("reference", key, Referred)
-            if kept is None:
+            stored = bench.find("reference", key, Referred)
+            if stored is None:
                 request = {
                     **capture_request(shared.code, PLAIN_TARGET).message(),
                     "file": str(file.resolve()),
@@ -263,8 +263,8 @@ class CellReferences:
                     shared.tell(f"{file}: {function} raised {error.type}: {message}")
                     return []
                 names = {name: name for name in referred.buffers if name}
-                kept = bench.keep("reference", key, referred, names)
-        return [Trusted(words=_WORDS, buffers=kept.value.buffers, is_final=True)]
+                stored = bench.keep("reference", key, referred, names)
+        return [Trusted(words=_WORDS, buffers=stored.value.buffers, is_final=True)]
 
     async def _launch(
         self, captured: CapturedLaunch, config: Mapping[str, Scalar], trials: Sequence[RunTrial]
@@ -275,8 +275,8 @@ class CellReferences:
         if record is None:
             return None
         lowering = await lower_record(self.bench, captured, record)
-        launch = launch_of(self.bench, lowering, self.variant, trials, self.references.budget)
-        return launch, lowering
+        launch = launch_of(self.bench, lowering, self.variant)
+        return launch.run_as(trials, self.references.budget), lowering
 
     async def _emulated(
         self, compiler: Compiler, target: Target, config: dict[str, Scalar], instructions: str

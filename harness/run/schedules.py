@@ -39,7 +39,7 @@ def read_schedules(text: str) -> tuple[Schedule, ...]:
     Raises:
         UsageError: one of them is none.
     """
-    found = []
+    schedules = []
     for word in filter(None, (word.strip() for word in text.split(","))):
         match = _ONE.fullmatch(word)
         if not match or match[1] not in _WARPS or match[2] not in _COMPLETIONS:
@@ -47,14 +47,14 @@ def read_schedules(text: str) -> tuple[Schedule, ...]:
                 f"--schedules {word}: write WARPS/COMPLETION[:SEED], with WARPS one of "
                 f"{', '.join(_WARPS)} and COMPLETION one of {', '.join(_COMPLETIONS)}"
             )
-        found.append(
+        schedules.append(
             Schedule(
                 warps=_WARPS[match[1]], completion=_COMPLETIONS[match[2]], seed=int(match[3] or 0)
             )
         )
-    if not found:
+    if not schedules:
         raise UsageError(f"--schedules {text!r}: name at least one, for example {DEFAULT}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(schedules))
 
 
 def trials_of(schedules: Sequence[Schedule], *, races: bool) -> tuple[RunTrial, ...]:

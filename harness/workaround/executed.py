@@ -83,7 +83,7 @@ class Executions:
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """As `execute`; what came out as a result like a compile's."""
-        return (await self.execute(bench, cell)).done
+        return (await self.execute(bench, cell)).evaluated
 
     async def execute(self, bench: Workbench, cell: PlannedCell) -> Executed:
         """As `harness.run.executing.Executor.execute`.

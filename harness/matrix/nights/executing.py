@@ -106,7 +106,7 @@ async def _execute(
     async def one(cell: PlannedCell) -> None:
         executed = await executor.execute(bench, cell)
         keep_execution(bench.store, run.run, executed)
-        run.progress.done(executed.done.row)
+        run.progress.done(executed.evaluated.row)
 
     try:
         await asyncio.gather(*(one(cell) for cell in cells))

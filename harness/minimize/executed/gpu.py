@@ -230,7 +230,7 @@ class MeasuredCase:
         )
         self.seen = await self.predicate.observe(bench, text)
         self.predicate.wanted = tuple((each.row.run, each.row.run_signature) for each in self.seen)
-        return self.seen[0].done
+        return self.seen[0].evaluated
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         predicate = self.predicate

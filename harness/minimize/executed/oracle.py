@@ -220,9 +220,8 @@ class ExecutedOracle(Oracle[Compiler]):
     def _launch(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Launch:
         """Its launch on the inputs of the variant."""
         metadata = self.form.described(lowered.lowering.metadata)
-        return launch_of_text(
-            lowered.ptx or "", metadata, self.variant, trials, self.budget, formal=self.formal
-        )
+        launch = launch_of_text(lowered.ptx or "", metadata, self.variant)
+        return launch.run_as(trials, self.budget, formal=self.formal)
 
     async def _once(self, emulation: Emulation, ptx: str) -> UnstoredEmulation:
         """Execute it; nothing is kept."""

@@ -207,13 +207,13 @@ class EmulatedPtx:
 
     def _judge(self, once: UnstoredEmulation) -> Judgement:
         contents = {**once.contents, **self.launch.expected_bytes}
-        launch = self.launch.launched("", self.files, (), self.budget, formal=self.formal)
+        launch = self.launch.launched("", self.files).run_as((), self.budget, formal=self.formal)
         return judge(evidence_of(launch, once.emulated, contents.__getitem__))
 
     async def _run(self, text: str, trials: Sequence[RunTrial]) -> UnstoredEmulation:
         entry = find_entry(text, self.entry)
         assert entry is not None, "the text was looked at before"
-        launch = self.launch.launched(entry.name, self.files, trials, self.budget)
+        launch = self.launch.launched(entry.name, self.files).run_as(trials, self.budget)
         return await emulate_once(self.bench, launch.emulation, text, self.contents)
 
     def _values(self, once: UnstoredEmulation) -> dict[str, bytes]:
@@ -321,7 +321,7 @@ class RawCase:
         judgement, ptx = judge(evidence), launch.emulation.ptx
         self.case = ExecutedCase(text=get(ptx).decode(), evidence=evidence, judgement=judgement)
         named = self.raw.named(cell.cell)
-        return executed_of(named, judgement, emulated, ptx=ptx).done
+        return executed_of(named, judgement, emulated, ptx=ptx).evaluated
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         assert self.case is not None, "it was executed to be the subject"

@@ -54,7 +54,7 @@ def result(
         ptx="1" * 64,
         body="2" * 64,
         is_infra=is_infra,
-    ).done.row
+    ).evaluated.row
 
 
 def facts(row: Row) -> BugFacts:

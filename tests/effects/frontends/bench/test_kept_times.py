@@ -64,7 +64,7 @@ def test_what_ran_on_a_gpu_has_its_time_too(store: Store) -> None:
     )
     number = store.begin_run("triage run --on gpu")
     done = Evaluated(row=replace(ROW, cell=cell), evidence={})
-    keep_execution(store, number, Executed(row=ran, done=done))
+    keep_execution(store, number, Executed(row=ran, evaluated=done))
     store.finish_run(number)
     assert kept_times(store, ROW) == {"H200": {"a" * 64: SLOW}}
     assert kept_times(store, replace(ROW, target="sm_80")) == {}
