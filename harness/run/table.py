@@ -50,7 +50,11 @@ def _groups(rows: Sequence[RunRow]) -> list[Block]:
         words = f"{f' [{where}]' if where else ''}: {first.run_reason}"
         verdict = say(first.run.value, _TONES.get(first.run, Tone.BAD))
         lines.append(Counted(len(group), verdict + say(words)))
-        lines += [*_race_lines(first), *_printed_lines(first)]
+        lines += _race_lines(first)
+        lines += [say(f"        printed: {line}", Tone.FAINT) for line in first.printed[:_PRINTED]]
+        if len(first.printed) > _PRINTED:
+            more = f"        and {len(first.printed) - _PRINTED} more lines (--json)"
+            lines.append(say(more, Tone.FAINT))
     return lines
 
 
@@ -60,14 +64,6 @@ def _by_verdict(rows: Sequence[RunRow]) -> list[list[RunRow]]:
     for row in rows:
         groups.setdefault((row.run, row.run_signature or row.run_reason), []).append(row)
     return sorted(groups.values(), key=lambda group: not group[0].run.is_wrong)
-
-
-def _printed_lines(row: RunRow) -> list[SaidLine]:
-    lines = [say(f"        printed: {line}", Tone.FAINT) for line in row.printed[:_PRINTED]]
-    if len(row.printed) > _PRINTED:
-        words = f"        and {len(row.printed) - _PRINTED} more lines (--json)"
-        lines.append(say(words, Tone.FAINT))
-    return lines
 
 
 def _race_lines(row: RunRow) -> list[SaidLine]:

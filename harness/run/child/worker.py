@@ -57,21 +57,6 @@ def _launch(job: Emulation, folder: Path, ptx: str = PTX) -> Launch:
     )
 
 
-def _after(allocation: Allocation, before: Allocation) -> bytes:
-    """A buffer after the run; what nothing has written is as it was, and no garbage."""
-    if allocation.written is None:
-        return allocation.data.tobytes()
-    return np.where(allocation.written, allocation.data, before.data).tobytes()
-
-
-def _keep(data: bytes, folder: Path) -> str:
-    sha256 = hashlib.sha256(data).hexdigest()
-    path = folder / f"{sha256}.bin"
-    if not path.exists():
-        path.write_bytes(data)
-    return sha256
-
-
 def _with_garbage(launch: Launch, garbage: int) -> Launch:
     """The launch with other bytes in the buffers that nothing has written to."""
     draw = np.random.default_rng(garbage)
@@ -110,12 +95,19 @@ def _ran(launch: Launch, trial: RunTrial, job: Emulation, folder: Path) -> tuple
     started = time.perf_counter()
     scheduled, progress = _as_scheduled(launch, trial.schedule), _Progress(folder, trial, job)
     outcome = run(scheduled, trial.schedule, job.budget, trial.checks, progress)
+    buffers = []
+    for after, before in zip(outcome.allocations, launch.allocations, strict=False):
+        # What nothing has written is as it was, and no garbage.
+        written = after.written
+        values = after.data if written is None else np.where(written, after.data, before.data)
+        data = values.tobytes()
+        buffers.append(hashlib.sha256(data).hexdigest())
+        path = folder / f"{buffers[-1]}.bin"
+        if not path.exists():
+            path.write_bytes(data)
     ran = Ran(
         trial=trial,
-        buffers=tuple(
-            _keep(_after(buffer, before), folder)
-            for buffer, before in zip(outcome.allocations, launch.allocations, strict=False)
-        ),
+        buffers=tuple(buffers),
         seconds=time.perf_counter() - started,
         **{name: getattr(outcome, name) for name in OF_OUTCOME},
     )
