@@ -301,7 +301,7 @@ class AttachedTrial:
             by_ptxas = {x.row.compiled.ptxas: x for x in launches if x.row.compiled}
             for place in mine:
                 if launched := by_ptxas.get(place.version):
-                    self.rows[place], self.runs[place] = launched.done.row, launched.row
+                    self.rows[place], self.runs[place] = launched.evaluated.row, launched.row
                 else:
                     why = f"ptxas {place.version} made no cubin of it that was launched"
                     self.untried[place] = why
