@@ -31,8 +31,6 @@ from harness.values.target import Target
 from harness.values.toolchain import TRITON, compiler_name
 from harness.values.verdict import DEFAULT_THRESHOLDS, Stage, Thresholds, Verdict, VerdictKind
 
-# How a failure becomes a verdict, and what the end of a compiler's process means.
-
 # Signals by which a program dies of its own doing. The others come from somebody else: SIGKILL
 # most often from the system, for lack of memory.
 _OWN_SIGNALS = frozenset(
@@ -110,9 +108,6 @@ def died(process_end: ProcessEnd, stage: Stage, who: str, words: str, *, log: st
     )
     message = f"{signal_name(number)}: {words}"
     return failed(VerdictKind.COMPILER_CRASH, stage, reason, message=message, log=log)
-
-
-# What the end of a run of ptxas without a cubin means.
 
 
 def judge_assembly(

@@ -26,8 +26,6 @@ from harness.values.toolchain import GPU, assembler_name, compiler_name
 from harness.values.verdict import Signature, Stage, VerdictKind
 from harness.workaround.result import Candidate
 
-# Workarounds as a report has them.
-
 
 def options_that_work(case: Row, rows: Sequence[Row]) -> Iterator[KnownWorkaround]:
     """Single options of the case's config with which another row came out right."""

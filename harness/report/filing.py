@@ -52,8 +52,6 @@ from harness.values.row import Row
 from harness.values.toolchain import EMULATOR
 from harness.values.verdict import VerdictKind
 
-# The files of a report, what its text must not give away, and the trial of its one command.
-
 # Words that are not secret though they are values of the environment.
 _COMMON = frozenset({"root", "user", "runner", "linux", "en_US.UTF-8", "C.UTF-8", "localhost"})
 _SECRETS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY", "CREDENTIAL", "PROXY", "INDEX_URL")
@@ -75,23 +73,18 @@ def attach(
 ) -> Dossier:
     """The dossier with the files of its bundle.
 
-    `scripts` are those that go with the reduction, `given` are the bytes of a PTX file that was
+    `scripts` are those that go with the reduction, `original` are the bytes of a PTX file that was
     reported as it is, empty for a kernel's source; `picture` is that of its history.
     """
     files: dict[str, tuple[bytes, str]] = {}
     reduction = dossier.minimized
     if reduction:
-        files[f"min{reduction.suffix}"] = (
-            reduction.text.encode(),
-            "the smallest input that shows it",
-        )
-        words = "what the launch is given" if reduction.run_files else ""
-        files |= {name: (data, words) for name, data in reduction.run_files.items()}
-        if program := reduction.run_files.get(PROGRAM):
-            files[PROGRAM] = (program, "all of it as one program: Python, ptxas and a driver")
-        if reduction.shown_file in reduction.run_files:
-            data = reduction.run_files[reduction.shown_file]
-            files[reduction.shown_file] = (data, "the same with a launch: what is executed")
+        smallest = "the smallest input that shows it"
+        files[f"min{reduction.suffix}"] = (reduction.text.encode(), smallest)
+        for name, data in reduction.run_files.items():
+            words = _RUN_FILES.get(name, "what the launch is given")
+            is_shown = name == reduction.shown_file
+            files[name] = (data, "the same with a launch: what is executed" if is_shown else words)
     if original:
         files["original.ptx"] = (original, "the input as it was given, byte for byte")
     elif (dossier.on_gpu or dossier.is_in_cubin) and (sha256 := _followed_ptx(dossier)):
@@ -101,11 +94,10 @@ def attach(
     if reduction and reduction.suffix != ".ptx":
         words = f"what min{reduction.suffix} was reduced from"
         files[f"original{reduction.suffix}"] = (reduction.original_text.encode(), words)
-    for script in ("repro.sh", "test.sh"):
+    again = _LAUNCHES if dossier.on_gpu else _EXECUTES if dossier.executed else ""
+    for script, words in _SCRIPTS.items():
         if script in scripts:
-            words = _EXECUTES if dossier.executed else _SCRIPTS[script]
-            words = _LAUNCHES if dossier.on_gpu else words
-            files[script] = (scripts[script].encode(), words)
+            files[script] = (scripts[script].encode(), again or words)
     if dossier.times:
         files[TIMES_FILE] = (dossier.times, "every sample that was measured on a GPU")
     if picture:
@@ -123,13 +115,6 @@ def _followed_ptx(dossier: Dossier) -> str | None:
     return row.ptx_sha256 if row else dossier.case.ptx_sha256
 
 
-def with_log(dossier: Dossier) -> Dossier:
-    """The dossier with its log among the files."""
-    if not dossier.log:
-        return dossier
-    return _with(dossier, {"log.txt": (without_folders(dossier.log).encode(), "what is printed")})
-
-
 def _with(dossier: Dossier, files: Mapping[str, tuple[bytes, str]]) -> Dossier:
     attachments = (
         Attachment(name=name, data=data, sha256=hashlib.sha256(data).hexdigest(), what=words)
@@ -138,6 +123,7 @@ def _with(dossier: Dossier, files: Mapping[str, tuple[bytes, str]]) -> Dossier:
     return replace(dossier, attachments=(*dossier.attachments, *attachments))
 
 
+_RUN_FILES = {PROGRAM: "all of it as one program: Python, ptxas and a driver"}
 _SCRIPTS = {
     "repro.sh": "installs the compiler into a temporary folder and shows it",
     "test.sh": "says whether a file still shows it (creduce, cvise)",
@@ -184,12 +170,9 @@ def _private() -> Private:
             if any(word in name.upper() for word in _SECRETS)
         ],
     }
-    return Private(
-        words={
-            kind: [word for word in values if len(word) >= _SHORTEST and word not in _COMMON]
-            for kind, values in words.items()
-        }
-    )
+    for kind, values in words.items():
+        words[kind] = [x for x in values if len(x) >= _SHORTEST and x not in _COMMON]
+    return Private(words=words)
 
 
 def run_script(
@@ -242,8 +225,6 @@ def script_defects(result: ToolResult) -> list[Defect]:
     words = f"sh repro.sh does not show it: {result.end.words}: {line[0][:200]}"
     return [Defect(kind="trial", file="repro.sh", words=words)]
 
-
-# From a dossier to an issue and a bundle.
 
 _SECONDS = 600.0
 _LARGEST_FILE = 4 << 30
@@ -303,7 +284,9 @@ async def file_report(dossier: Dossier, filing: Filing) -> Filed:
             if not defects:
                 text = as_the_user_sees_it(result.stdout.partition("\nit shows: ")[0] + "\n")
                 dossier = replace(dossier, log=_TIMES.sub("", text))
-        dossier = with_log(dossier)
+        if dossier.log:
+            log = (without_folders(dossier.log).encode(), "what is printed")
+            dossier = _with(dossier, {"log.txt": log})
         issue = filing.render(dossier)
         inside = _unpacked(dossier, filing, Path(place) / "files")
         proof = prove(issue.claims, await _trial(dossier, filing, issue, inside), issue.text)

@@ -87,9 +87,6 @@ if TYPE_CHECKING:
     from harness.values.execution import RunRow
 
 
-# The failing cell that a report is of, and whether its upstream is the one to hear of it.
-
-
 async def executed_rows(
     selection: Selection,
     store: Store,

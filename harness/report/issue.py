@@ -33,7 +33,7 @@ from harness.report.claims import (
     gives,
     has_figures,
 )
-from harness.report.dossier import Attachment, Dossier, Upstream
+from harness.report.dossier import Dossier, Upstream
 from harness.report.gate import Defect, without_folders
 from harness.report.paragraphs import escaped, launched_words, named, observed_words
 from harness.tables.templates import config_label, markdown_cell, markdown_code, render_template
@@ -63,7 +63,6 @@ class View:
 
     d: Dossier
     upstream: Upstream
-    attachments: tuple[Attachment, ...]
     ledger: Ledger = field(default_factory=Ledger)
 
     # What a template says of the dossier alone; the ledger takes what these words claim.
@@ -241,7 +240,7 @@ class View:
     @property
     def names(self) -> set[str]:
         """The files of the bundle."""
-        return {file.name for file in self.attachments}
+        return {file.name for file in self.d.attachments}
 
     @property
     def has_script(self) -> bool:
@@ -349,15 +348,11 @@ def _compilers(d: Dossier) -> str:
 
 def render_report(dossier: Dossier, upstream: Upstream) -> Issue:
     """The issue's text, ready for the gate, with all that it claims."""
-    view = View(d=dossier, upstream=upstream, attachments=dossier.attachments)
-    is_compilers = upstream is Upstream.COMPILER
-    form = dossier.case.compiler if is_compilers else upstream.value
+    view = View(d=dossier, upstream=upstream)
+    form = dossier.case.compiler if upstream is Upstream.COMPILER else upstream.value
     text = render_template(f"report/{form}.md.j2", d=dossier, v=view)
     whole = without_folders(re.sub(r"\n{3,}", "\n\n", text).strip()) + "\n"
     return Issue(text=whole, claims=tuple(view.ledger.claims))
-
-
-# As JSON and as HTML.
 
 
 def report_document(

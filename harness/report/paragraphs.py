@@ -33,8 +33,6 @@ from harness.values.execution import RaceFacts, RunVerdict
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-# What the issues of each upstream have to hold, and the words for each kind of failure.
-
 _PLAIN_NAME = re.compile(r"(?!.*www\.)[\w.:-]+", re.ASCII)
 
 REQUIRED: Mapping[Upstream, Sequence[str]] = {
@@ -262,9 +260,6 @@ def ptx_ways(ledger: Ledger, d: Dossier) -> list[str]:
     return [ledger.say(line) for line in lines]
 
 
-# The smallest input in words.
-
-
 def _numbers(text: str) -> set[str]:
     return set(re.findall(r"(?<![\w.])\d+(?![\w.])", text))
 
@@ -403,8 +398,6 @@ def _source(line: str, texts: Mapping[str, str]) -> str:
     return f"`{line}` ({markdown_code(lines[int(number) - 1])})"
 
 
-# What a report says of cubins that were launched on a GPU.
-
 PROGRAM = "repro.py"
 
 _WORDS = {
@@ -442,8 +435,6 @@ def level_words(ledger: Ledger, d: Dossier) -> str:
             return ledger.say(reason)
     return ledger.say("Not known: the levels were not tried one by one.")
 
-
-# Registers that collapse: what it costs, and what lifts it.
 
 _SPILLS = ("spill stores (B per thread)",)
 _SAME = {True: "the same", False: "others", None: "not known"}

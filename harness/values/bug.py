@@ -229,9 +229,6 @@ def reproducer_key(signature: str, kernel: str) -> str:
     return f"{signature}@{kernel}"
 
 
-# A workaround as it is kept, so that every night can say whether it is still needed.
-
-
 class KeptSetting(msgspec.Struct, frozen=True, kw_only=True):
     """All that a workaround sets, so that it can be compiled again.
 

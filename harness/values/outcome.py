@@ -164,9 +164,6 @@ def signal_name(number: int) -> str:
         return f"SIG{number}"
 
 
-# What one assembled kernel needs of the GPU.
-
-
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """Needs of one kernel; None is unknown, never 0.
 

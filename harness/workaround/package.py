@@ -39,8 +39,6 @@ from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 from harness.values.verdict import Stage
 
-# The Triton functions of a package, and which of them launches reached.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCount:
@@ -195,9 +193,6 @@ def tuning_lists(
     return list(lists.values())
 
 
-# What `triage package` finds, as values.
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
     """A release of a package, and the launches that come to its kernels.
@@ -249,8 +244,6 @@ class PackageReport:
         """Whether something could not be determined: a launch, or a config."""
         return bool(self.compiled.failures) or any(tuning.unknown for tuning, _ in self.lists)
 
-
-# What is left of a package's tuning lists, for people and as a document.
 
 _GRAVE = (Loss.ALL, Loss.MOST)
 
@@ -445,9 +438,6 @@ def _list_document(tuning: TuningList, pruning: Pruning | None) -> dict[str, Any
         "pruning": pruning.source if pruning else None,
         "why_no_pruning": pruning.why_none if pruning and pruning.source is None else None,
     }
-
-
-# Which launches reach a package: those of repros that take kernels from it, and of files.
 
 
 def reach(text: str, own_files: Sequence[str] = ()) -> Reached:

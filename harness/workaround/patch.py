@@ -411,9 +411,6 @@ def _binds(module: cst.Module, name: str) -> bool:
     )
 
 
-# The proof of a patch: its file is imported, its tuner asked, and what is left compiled.
-
-
 async def prove_patch(
     trials: Trials, file: Path, patched: str, added: Sequence[Config]
 ) -> tuple[str, tuple[Row, ...], bool]:

@@ -337,7 +337,13 @@ def _patch(patch: Patch) -> list[Block]:
 
 def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
     """For `--json`: rows, each candidate's with `change` and `evidence` besides."""
-    patch = report.patch
+    patch, guard = report.patch, None
+    if patch and patch.guard:
+        clauses = [
+            {**asdict(clause), "first": clause.releases[0], "last": clause.releases[-1]}
+            for clause in patch.guard.clauses
+        ]
+        guard = {**asdict(patch.guard), "clauses": clauses}
     return {
         "schema": SCHEMA,
         "needed": report.is_needed,
@@ -350,7 +356,7 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
             "file": patch.file,
             "diff": patch.diff,
             "added": patch.added,
-            "guard": _guard(patch.guard),
+            "guard": guard,
             "proved": patch.is_proved,
             "proof": patch.proof,
             "cells": patch.rows,
@@ -360,14 +366,6 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
         "time_is_up": report.is_time_up,
         "notes": report.notes,
     }
-
-
-def _guard(guard: Guard | None) -> dict[str, Any] | None:
-    if guard is None:
-        return None
-    ends = [{"first": c.releases[0], "last": c.releases[-1]} for c in guard.clauses]
-    clauses = [{**asdict(c), **span} for c, span in zip(guard.clauses, ends, strict=True)]
-    return {**asdict(guard), "clauses": clauses}
 
 
 def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:

@@ -38,7 +38,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from packaging.version import Version
 
@@ -218,23 +218,24 @@ class UserSetting:
     def steps_to(self, setting: Setting) -> tuple[SettingStep, ...]:
         """What is different there."""
         origin, defaults = self.setting, self.defaults
+        sides: dict[SettingKind, tuple[dict[str, Any], dict[str, Any]]] = {
+            SettingKind.CONFIG: (origin.config.as_dict(), setting.config.as_dict()),
+            SettingKind.LAUNCH: (
+                {**defaults, **dict(origin.launch)},
+                {**defaults, **dict(setting.launch)},
+            ),
+        }
         steps = [
             SettingStep(
-                kind=SettingKind.CONFIG,
+                kind=kind,
                 name=name,
-                before=before,
-                after=after,
-                is_option=name in self.options,
+                before=before.get(name),
+                after=after.get(name),
+                is_option=kind is SettingKind.CONFIG and name in self.options,
             )
-            for name, before, after in _differences(
-                origin.config.as_dict(), setting.config.as_dict()
-            )
-        ]
-        pairs = _differences(
-            {**defaults, **dict(origin.launch)}, {**defaults, **dict(setting.launch)}
-        )
-        steps += [
-            SettingStep(kind=SettingKind.LAUNCH, name=n, before=b, after=a) for n, b, a in pairs
+            for kind, (before, after) in sides.items()
+            for name in dict.fromkeys([*before, *after])
+            if before.get(name) != after.get(name)
         ]
         titles = {
             SettingKind.FLAGS: "ptxas flags",
@@ -280,34 +281,21 @@ def _is_positive(value: Scalar | None) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _differences(
-    before: Mapping[str, Scalar | None], after: Mapping[str, Scalar | None]
-) -> list[tuple[str, Scalar | None, Scalar | None]]:
-    return [
-        (name, before.get(name), after.get(name))
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
-    ]
-
-
 def without(setting: Setting, step: SettingStep, origin: Setting) -> Setting:
     """The setting with one of its steps undone."""
-    if step.kind is SettingKind.CONFIG:
-        values = setting.config.as_dict()
-        own = origin.config.as_dict()
-        if step.name in own:
-            values[step.name] = own[step.name]
-        else:
-            values.pop(step.name, None)
+    if step.kind not in (SettingKind.CONFIG, SettingKind.LAUNCH):
+        name = _FIELDS[step.kind]
+        return replace(setting, **{name: getattr(origin, name)})
+    is_config = step.kind is SettingKind.CONFIG
+    values: dict[str, Any] = setting.config.as_dict() if is_config else dict(setting.launch)
+    own: dict[str, Any] = origin.config.as_dict() if is_config else dict(origin.launch)
+    if step.name in own:
+        values[step.name] = own[step.name]
+    else:
+        values.pop(step.name, None)
+    if is_config:
         return replace(setting, config=in_order(values, origin.config))
-    if step.kind is SettingKind.LAUNCH:
-        own_launch = dict(origin.launch)
-        others = {name: value for name, value in setting.launch if name != step.name}
-        if step.name in own_launch:
-            others[step.name] = own_launch[step.name]
-        return replace(setting, launch=tuple(sorted(others.items())))
-    name = _FIELDS[step.kind]
-    return replace(setting, **{name: getattr(origin, name)})
+    return replace(setting, launch=tuple(sorted(values.items())))
 
 
 # What Triton takes where a launch gives no option (its NVIDIA backend's defaults).
@@ -444,8 +432,6 @@ def newest_of_each_minor(
     order = sorted(newest, key=lambda version: (version in here, version), reverse=True)
     return [str(version) for version in order if str(version) != besides]
 
-
-# Why a workaround works, in words made from the numbers of two rows.
 
 # Less than this is not a reason for anything.
 _NOTABLE = 0.1

@@ -32,8 +32,6 @@ from harness.judging.ptxas.sass import Loop
 from harness.values.limits import Limits
 from harness.values.row import Row
 
-# What compilers tell of one config, as numbers that a model of its time takes.
-
 _SHAPELESS = re.compile(r"UTC\w*MMA")
 """Tensor instructions whose shape is in a descriptor: the code does not say how much they do."""
 

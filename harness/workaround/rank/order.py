@@ -26,8 +26,6 @@ from harness.values.row import SCHEMA, Row
 from harness.values.timing import TimeMs
 from harness.workaround.rank.model import MODEL, Features, Model, costs
 
-# How good an order is, against measured times.
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
@@ -85,9 +83,6 @@ def ranks(numbers: Sequence[float]) -> list[float]:
             ranks[place] = start + (len(places) - 1) / 2
         start += len(places)
     return ranks
-
-
-# Whether an order can be relied on, from the errors of what it was made with.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +172,6 @@ def chance_of_faster(cost: float, than: float, errors: Sequence[float]) -> float
     """
     apart = math.log(than / cost)
     return math.fsum((1 + math.erf(apart / (2 * error))) / 2 for error in errors) / len(errors)
-
-
-# An order of the configs of one launch, and what was measured of them. Values only.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

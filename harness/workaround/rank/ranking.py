@@ -84,8 +84,6 @@ def _ranked(launch: _Launch) -> RankedLaunch:
     return RankedLaunch.ordered((launch.kernel, launch.launch, launch.target), configs)
 
 
-# Orders of configs as they are kept, for the page of their kernel.
-
 _KIND = "rank"
 """The kind of evidence: it may be trimmed, and `triage rank` makes it again."""
 
