@@ -71,7 +71,6 @@ WORLDLY = {
     "mmap",
     "os",
     "platform",
-    "platformdirs",
     "requests",
     "selectors",
     "shutil",

@@ -42,8 +42,13 @@ class _Console(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=shown(segment.text))
+        segments = super().render(renderable, options)
+        # All else that is rendered is made of texts.
+        return map(_shown_segment, segments) if isinstance(renderable, Text) else segments
+
+
+def _shown_segment(segment: Segment) -> Segment:
+    return segment if segment.control else segment._replace(text=shown(segment.text))
 
 
 def size_words(size: int) -> str:

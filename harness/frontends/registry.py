@@ -11,7 +11,6 @@ import functools
 import importlib
 import re
 from collections.abc import Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, cast
 
 from harness.frontends.back_end import BackEnd
@@ -24,6 +23,8 @@ from harness.values.target import Target
 from harness.values.toolchain import NVCC, PTX, TRITON, Compiler, name_kind
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from harness.frontends.captured_front_end import FileForm
 
 GROUP = "kernel_triage.front_ends"
@@ -49,7 +50,9 @@ _MODULES = {"tilelang": ("tilelang",), "cutedsl": ("cutlass",), "cutile": ("cuda
 
 
 @functools.cache
-def _registered() -> dict[str, metadata.EntryPoint]:
+def _registered() -> dict[str, EntryPoint]:
+    from importlib import metadata  # noqa: PLC0415 - 20 ms of every command
+
     return {point.name: point for point in metadata.entry_points(group=GROUP)}
 
 
@@ -158,7 +161,7 @@ async def plan_launch(bench: Workbench, place: CapturePlace) -> Plan:
 
 def stages_of(kind: str) -> tuple[str, ...]:
     """The stages of a kind of compiler; none where its package is not installed any more."""
-    return front_end(kind).stages if kind in kinds() else ()
+    return front_end(kind).stages if kind in _OURS or kind in _registered() else ()
 
 
 def known_versions(kind: str) -> tuple[str, ...]:

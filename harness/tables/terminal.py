@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from harness.tables.said import Block, Counted, SaidFacts, SaidGrid, SaidLine, Tone
+from harness.tables.said import Block, Counted, SaidFacts, SaidGrid, SaidLine, Tone, say
 from harness.values.shown import shown
 
 _STYLES = {
@@ -34,7 +35,7 @@ def _rendered(block: Block) -> RenderableType:
         return _text(block)
     if isinstance(block, Counted):
         return _counted(block)
-    return _facts(block) if isinstance(block, SaidFacts) else _table(block)
+    return _facts(block) if isinstance(block, SaidFacts) else _Grid(block)
 
 
 def _text(said: SaidLine) -> Text:
@@ -57,6 +58,43 @@ def _facts(block: SaidFacts) -> Table:
     for name, said in block.facts:
         grid.add_row(name, _text(said))
     return grid
+
+
+class _Grid:
+    """A table; one that fits as it is looks as Rich would show it, in a tenth of the time."""
+
+    def __init__(self, block: SaidGrid) -> None:
+        self.block = block
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType | Segment]:
+        columns = self.block.columns
+        styles = {tone: console.get_style(style) for tone, style in _STYLES.items()}
+        head = [say(column.title, Tone.HEAD) for column in columns]
+        rows = [
+            [[Segment(shown(words), styles.get(tone)) for words, tone in cell.parts] for cell in row]
+            for row in (head, *self.block.rows)
+        ]
+        lengths = [[sum(part.cell_length for part in cell) for cell in row] for row in rows]
+        widths = list(map(max, zip(*lengths, strict=True)))
+        whole = sum(widths) + 3 * len(widths) - 1
+        has_breaks = any("\n" in part.text for row in rows for cell in row for part in cell)
+        is_bare = not any(column.title for column in columns)
+        if is_bare or self.block.title or has_breaks or whole > options.max_width:
+            yield _table(self.block)
+            return
+        yield Segment(f"{'':{whole}}\n")
+        for row, own in zip(rows, lengths, strict=True):
+            for index, (cell, column) in enumerate(zip(row, columns, strict=True)):
+                pad = " " * (widths[index] - own[index])
+                yield Segment(("   " if index else " ") + (pad if column.is_number else ""))
+                yield from cell
+                yield Segment("" if column.is_number else pad)
+            yield Segment(" \n")
+            if row is rows[0]:
+                yield Segment(f" {'─' * (whole - 2)} \n")
+        yield Segment(f"{'':{whole}}\n")
 
 
 def _table(block: SaidGrid) -> Table:

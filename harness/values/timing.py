@@ -7,7 +7,6 @@ holds in cycles, where the clock was read: a GPU that clocks down makes every ke
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from enum import StrEnum
 
@@ -39,6 +38,8 @@ def time_of(samples: Sequence[float], clocks: Sequence[int] = ()) -> TimeMs | No
     """The time that samples in milliseconds tell of; None where there are none."""
     if not samples:
         return None
+    import statistics  # noqa: PLC0415 - 2 ms of every command, and only a GPU measures
+
     q3 = statistics.quantiles(samples, n=4, method="inclusive")[2] if len(samples) > 1 else None
     return TimeMs(
         median=statistics.median(samples),

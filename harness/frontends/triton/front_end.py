@@ -20,7 +20,6 @@ import site
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -51,6 +50,7 @@ from harness.io.toolchains.install import (
     package_of,
     planned_triton,
     select_triton,
+    version_beside,
 )
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.judge import failed, judge_lowering
@@ -456,7 +456,7 @@ def _listed(path: Path | None) -> frozenset[str]:
 @functools.cache
 def _libraries() -> dict[str, str]:
     """The libraries beside Triton that decide what launch code does."""
-    return {name: metadata.version(name) for name in ("torch", "numpy")}
+    return {name: version_beside(name) for name in ("torch", "numpy")}
 
 
 @functools.cache

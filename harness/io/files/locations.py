@@ -10,8 +10,6 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 from harness.values.errors import StorageError, UsageError
 
 _CACHE = "TRIAGE_CACHE_DIR"
@@ -44,7 +42,8 @@ def home_path() -> Path:
 
 def cache_path() -> Path:
     """As `cache_dir`; nothing is created."""
-    return _place(_CACHE, user_cache_path("kernel-triage"))
+    root = os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache"
+    return _place(_CACHE, Path(root, "kernel-triage"))
 
 
 def _place(variable: str, default: Path) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.metadata
 import os
 import re
 import sys
@@ -12,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import uv
-from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
@@ -30,6 +29,11 @@ from harness.values.errors import (
     TriageError,
 )
 from harness.values.toolchain import PackagePin
+
+if TYPE_CHECKING:
+    import importlib.metadata
+
+    from packaging.requirements import Requirement
 
 # What uv downloads while it installs, as lines for a display.
 
@@ -240,6 +244,8 @@ def shared_packages(names: Sequence[str]) -> tuple[SharedPackage, ...]:
     Raises:
         InfrastructureError: one of them is not installed beside triage, or not from a wheel.
     """
+    import importlib.metadata  # noqa: PLC0415 - 15 ms of every command, and only installs need it
+
     packages: dict[str, SharedPackage] = {}
     named = {canonicalize_name(name) for name in names}
     open_names = [*named]
@@ -279,6 +285,8 @@ def _shared(name: str, package: importlib.metadata.Distribution) -> SharedPackag
 
 def needs(package: importlib.metadata.Distribution) -> dict[NormalizedName, Requirement]:
     """What a package requires here, without its extras, by name."""
+    from packaging.requirements import Requirement  # noqa: PLC0415 - as above: 9 ms
+
     requirements = [Requirement(text) for text in package.requires or ()]
     return {
         canonicalize_name(requirement.name): requirement

@@ -87,11 +87,7 @@ def is_installed(compiler: Compiler) -> bool:
 
 def environments_of(kind: str) -> list[Toolchain]:
     """The installed environments of one kind of compiler that have all that they share."""
-    return [
-        toolchain
-        for toolchain in list_installed()
-        if toolchain.environment and toolchain.kind == kind
-    ]
+    return [toolchain for toolchain in list_installed(kind) if toolchain.environment]
 
 
 def compiler_in(toolchain: Toolchain) -> Compiler:

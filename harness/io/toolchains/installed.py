@@ -210,17 +210,18 @@ def _in_record(path: Path, wheel: str) -> str | None:
     return None
 
 
-def list_installed(*, of_any_python: bool = False) -> list[Toolchain]:
-    """Every installed toolchain that this Python (or any) can use, by kind and version.
+def list_installed(kind: str = "", *, of_any_python: bool = False) -> list[Toolchain]:
+    """The installed toolchains (of a kind) that this Python (or any) can use, by kind and version.
 
     Those of `list_damaged` are not among them.
     """
-    return [each for each in _look_through()[0] if each.fits or of_any_python]
+    sound = _look_through(kind)[0]
+    return [toolchain for toolchain in sound if toolchain.fits or of_any_python]
 
 
 def installed_versions(kind: str) -> list[Version]:
     """The installed versions of `triton`, `ptxas` or `nvdisasm`, oldest first."""
-    return [Version(each.version) for each in list_installed() if each.kind == kind]
+    return [Version(toolchain.version) for toolchain in list_installed(kind)]
 
 
 def list_damaged() -> dict[str, StorageError]:
@@ -228,10 +229,12 @@ def list_damaged() -> dict[str, StorageError]:
     return _look_through()[1]
 
 
-def _look_through() -> tuple[list[Toolchain], dict[str, StorageError]]:
+def _look_through(kind: str = "") -> tuple[list[Toolchain], dict[str, StorageError]]:
     sound: dict[tuple[str, Version, str, str], Toolchain] = {}
     damaged: dict[str, StorageError] = {}
     for name in list_folders():
+        if kind and not name.startswith(f"{kind}-"):
+            continue
         try:
             toolchain = read_toolchain(name)
             lost = lost_package(toolchain) if toolchain else None
@@ -305,12 +308,12 @@ def find_installed(kind: str, version: Version) -> Toolchain | None:
         StorageError: its marker is damaged, or the cache cannot be read.
     """
     for name in (f"{kind}-{version}-{this_python()}", f"{kind}-{version}"):
-        found = read_toolchain(name)
-        if found is not None and found.fits:
-            return found
+        toolchain = read_toolchain(name)
+        if toolchain is not None and toolchain.fits:
+            return toolchain
     # 3.6 and 3.6.0 are one version.
-    same = (each for each in list_installed() if each.kind == kind)
-    return next((each for each in same if Version(each.version) == version), None)
+    same = (found for found in list_installed(kind) if Version(found.version) == version)
+    return next(same, None)
 
 
 def _named(name: str) -> Toolchain | None:

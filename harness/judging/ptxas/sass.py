@@ -21,8 +21,6 @@ from typing import Any
 
 import msgspec
 
-from gpu_emulator.ptx.text.registers import dominators
-
 _SECTION = re.compile(r"^\.text\.([^\n]+):[ \t\r]*$", re.MULTILINE)
 _SECTION_END = re.compile(r"^(?://-|[ \t]*\.section[ \t])", re.MULTILINE)
 _INSTRUCTION = re.compile(
@@ -237,6 +235,8 @@ def _blocks(text: str) -> list[_Block]:
 
 
 def _natural_loops(blocks: list[_Block]) -> dict[int, set[int]]:
+    from gpu_emulator.ptx.text.registers import dominators  # noqa: PLC0415 - 9 ms of every command
+
     dominator = dominators([block.after for block in blocks], 0)
     place = {block: number for number, block in enumerate(dominator)}
     before: dict[int, list[int]] = {block: [] for block in place}
