@@ -73,7 +73,10 @@ class _Grid:
         styles = {tone: console.get_style(style) for tone, style in _STYLES.items()}
         head = [say(column.title, Tone.HEAD) for column in columns]
         rows = [
-            [[Segment(shown(words), styles.get(tone)) for words, tone in cell.parts] for cell in row]
+            [
+                [Segment(shown(words), styles.get(tone)) for words, tone in cell.parts]
+                for cell in row
+            ]
             for row in (head, *self.block.rows)
         ]
         lengths = [[sum(part.cell_length for part in cell) for cell in row] for row in rows]

@@ -6,17 +6,14 @@ import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from harness.cells.places import RunProgress
 from harness.cli.progress.steps import doing
 from harness.values.row import Row
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
 
 _SHOWN_FAILURES = 6
 _REASON_WIDTH = 80
@@ -30,6 +27,8 @@ def show_progress(console: Console) -> Iterator[RunProgress]:
         capturing=state.capture, planned=state.plan, done=state.finish, work=state.work
     )
     if console.is_terminal:
+        from rich.live import Live  # noqa: PLC0415 - a terminal only
+
         with Live(state, console=console, transient=True, refresh_per_second=4):
             yield progress
     else:
@@ -37,22 +36,20 @@ def show_progress(console: Console) -> Iterator[RunProgress]:
             yield progress
 
 
-@dataclass(slots=True)
 class _State:
     """What is known so far; `worked` are cells that were not from the store.
 
     Drawn again by `Live` as often as it likes.
     """
 
-    started: float = field(default_factory=time.monotonic)
-    capturing: str = "capturing"
-    planned: int = 0
-    done: int = 0
-    worked: int = 0
-    left: str = ""
-    verdicts: Counter[str] = field(default_factory=Counter)
-    failures: Counter[str] = field(default_factory=Counter)
-    reasons: dict[str, str] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.started = time.monotonic()
+        self.capturing = "capturing"
+        self.planned = self.finished = self.worked = 0
+        self.work_left = ""
+        self.verdicts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.reasons: dict[str, str] = {}
 
     def capture(self, what: str) -> None:
         self.capturing = f"capturing with {what}"
@@ -61,7 +58,7 @@ class _State:
         self.planned += cells
 
     def finish(self, row: Row) -> None:
-        self.done += 1
+        self.finished += 1
         self.worked += not row.cached
         self.verdicts[row.verdict] += 1
         kind = row.verdict
@@ -71,15 +68,15 @@ class _State:
             self.reasons.setdefault(key, f"{row.verdict}: {row.reason}")
 
     def work(self, lowerings: int, assemblies: int) -> None:
-        self.left = f"{lowerings:,} lowerings and up to {assemblies:,} assemblies left; "
+        self.work_left = f"{lowerings:,} lowerings and up to {assemblies:,} assemblies left; "
 
     @property
     def eta(self) -> str:
         """By the pace of the cells that took work; those that are not planned yet are not in it."""
-        left = self.planned - self.done
-        if not self.worked or not left:
+        count = self.planned - self.finished
+        if not self.worked or not count:
             return "-"
-        seconds = int((time.monotonic() - self.started) / self.worked * left)
+        seconds = int((time.monotonic() - self.started) / self.worked * count)
         return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
     @property
@@ -87,11 +84,16 @@ class _State:
         if not self.planned:
             return self.capturing
         counts = ", ".join(f"{count:,} {name}" for name, count in self.verdicts.most_common())
-        done = f"{self.done:,} of {self.planned:,} cells done ({counts or 'nothing yet'})"
-        return f"{done}; {self.left}ETA {self.eta}"
+        share = f"{self.finished:,} of {self.planned:,} cells done ({counts or 'nothing yet'})"
+        return f"{share}; {self.work_left}ETA {self.eta}"
 
     def __rich__(self) -> RenderableType:
-        bar = ProgressBar(total=max(self.planned, 1), completed=self.done, width=40)
+        from rich.console import Group  # noqa: PLC0415 - a terminal only
+        from rich.progress_bar import ProgressBar  # noqa: PLC0415
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        bar = ProgressBar(total=max(self.planned, 1), completed=self.finished, width=40)
         parts: list[RenderableType] = [bar, Text(self.words)]
         if self.failures:
             table = Table(box=None, show_header=False, padding=(0, 1))

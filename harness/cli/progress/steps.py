@@ -32,9 +32,9 @@ def beating(words: str) -> Iterator[None]:
 
     def beat() -> None:
         while not over.wait(PLAIN_SECONDS):
-            if said := _parts[-1]():
+            if part := _parts[-1]():
                 spent = time.monotonic() - began
-                click.echo(f"triage: {shown_in_a_line(said)}; {spent:.0f} s", err=True)
+                click.echo(f"triage: {shown_in_a_line(part)}; {spent:.0f} s", err=True)
 
     thread = threading.Thread(target=beat, daemon=True)
     with doing(lambda: words):
@@ -60,13 +60,15 @@ def doing(words: Callable[[], str]) -> Iterator[None]:
 def working(console: Console, words: str) -> Iterator[Callable[[str], None]]:
     """Show what is done while the block lasts: `words`, or what the caller says next."""
     now = words
+    display = console.status(words) if console.is_terminal else contextlib.nullcontext()
 
-    with console.status(words) as status, doing(lambda: now):
+    with display as status, doing(lambda: now):
 
-        def tell(said: str) -> None:
+        def tell(line: str) -> None:
             nonlocal now
-            now = said
-            status.update(said[:100])
+            now = line
+            if status:
+                status.update(line[:100])
 
         yield tell
 
@@ -78,9 +80,9 @@ def narrating(
     """As `working`; each step is a line that stays, too."""
     with working(console, words) as show:
 
-        def tell(said: str) -> None:
-            console.print(f"{who}{said}", soft_wrap=True)
-            show(said)
+        def tell(line: str) -> None:
+            console.print(f"{who}{line}", soft_wrap=True)
+            show(line)
 
         yield tell
 
@@ -91,14 +93,14 @@ def show_steps(console: Console) -> Iterator[Callable[[str, str], None]]:
 
     An empty result says that the work on it begins.
     """
-    done = 0
+    count = 0
 
     with working(console, "capturing") as show:
 
-        def tell(name: str, said: str) -> None:
-            nonlocal done
-            done += bool(said)
-            show(f"{done} tried; {name}: {said or 'compiling'}")
+        def tell(name: str, result: str) -> None:
+            nonlocal count
+            count += bool(result)
+            show(f"{count} tried; {name}: {result or 'compiling'}")
 
         yield tell
 
