@@ -99,15 +99,15 @@ def _try(name: str, check: Callable[[], Check]) -> Check:
 def _words_of(error: Exception) -> str:
     if isinstance(error, TriageError):
         return str(error)
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    words = " ".join(str(error).split())
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _machine() -> Check:
     fits = platform.system() == "Linux" and platform.machine() == "x86_64"
-    found = f"{platform.system()} {platform.machine()}, {machine.cores()} cores"
+    words = f"{platform.system()} {platform.machine()}, {machine.cores()} cores"
     advice = "" if fits else "Triton and ptxas wheels exist for Linux x86-64 only"
-    return Check(ok=fits, found=f"{found}, {machine.memory() / _GIB:.0f} GiB", advice=advice)
+    return Check(ok=fits, found=f"{words}, {machine.memory() / _GIB:.0f} GiB", advice=advice)
 
 
 def _torch() -> Check:
@@ -127,10 +127,10 @@ def _index() -> Check:
         return Check(found="not asked: TRIAGE_OFFLINE is set")
     tritons = available_triton()
     ptxas = [version for version, _ in available_ptxas()]
-    found = f"{_span('Tritons', tritons)}, {_span('ptxas', ptxas)} for this machine"
+    words = f"{_span('Tritons', tritons)}, {_span('ptxas', ptxas)} for this machine"
     is_whole = bool(tritons and ptxas)
     advice = "" if is_whole else "this Python may be too new or too old for the wheels"
-    return Check(ok=is_whole, found=found, advice=advice)
+    return Check(ok=is_whole, found=words, advice=advice)
 
 
 def _lowers(kind: str) -> bool:
@@ -141,41 +141,43 @@ def _lowers(kind: str) -> bool:
 
 def _language(kind: str) -> Check:
     front = front_end(kind)
-    versions = sorted({Version(each.version) for each in front.installed()})
+    versions = sorted({Version(compiler.version) for compiler in front.installed()})
     if not versions:
         return Check(found=f"no {front.title} is installed; it is when a kernel needs it")
     return Check(found=f"{front.title} {', '.join(map(str, versions))}")
 
 
-def _span(what: str, versions: Sequence[Version]) -> str:
+def _span(tools: str, versions: Sequence[Version]) -> str:
     if not versions:
-        return f"no {what}"
-    return f"{len(versions)} {what} ({versions[0]} - {versions[-1]})"
+        return f"no {tools}"
+    return f"{len(versions)} {tools} ({versions[0]} - {versions[-1]})"
 
 
 def _installed() -> Check:
     every = list_installed(of_any_python=True)
     names = [
-        f"{each.name}{_beside(each)}" if each.fits else f"{each.name} (for {each.python} only)"
-        for each in every
+        f"{toolchain.name}{_beside(toolchain)}"
+        if toolchain.fits
+        else f"{toolchain.name} (for {toolchain.python} only)"
+        for toolchain in every
     ]
     damaged = list_damaged()
     lost = f"; damaged: {', '.join(damaged)}" if damaged else ""
-    counts = Counter(each.kind for each in every)
-    said = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
+    counts = Counter(toolchain.kind for toolchain in every)
+    totals = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
     return Check(
         ok=False if damaged else None,
         found=(", ".join(names) or "none installed yet") + lost,
         advice=f"triage toolchain remove {' '.join(damaged)}, and install again" if damaged else "",
-        brief=f"{said} (`triage toolchain list`){lost}" if every else "",
+        brief=f"{totals} (`triage toolchain list`){lost}" if every else "",
     )
 
 
-def _beside(found: Toolchain) -> str:
+def _beside(toolchain: Toolchain) -> str:
     """The Python and the partners of a compiler in an environment of its own."""
-    if not found.environment:
+    if not toolchain.environment:
         return ""
-    return f" ({', '.join((found.banner, *found.dependencies, *found.shared))})"
+    return f" ({', '.join((toolchain.banner, *toolchain.dependencies, *toolchain.shared))})"
 
 
 def _cache() -> Check:
@@ -196,7 +198,7 @@ def _results() -> Check:
 
 def _existing(path: Path) -> Path:
     """The folder itself, or the nearest one above it, in which it would be created."""
-    return next(each for each in (path, *path.parents) if each.exists())
+    return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def _confinement() -> Check:
@@ -265,8 +267,8 @@ def doctor_command(*, as_json: bool) -> None:
 
 
 def _lines(check: Check) -> list[SaidLine]:
-    found = _MARKS[check.ok] + say(f" {check.name}: {check.brief or check.found}")
-    return [found, say(f"   {check.advice}")] if check.advice else [found]
+    line = _MARKS[check.ok] + say(f" {check.name}: {check.brief or check.found}")
+    return [line, say(f"   {check.advice}")] if check.advice else [line]
 
 
 _TOOLCHAIN_EPILOG = """\b
@@ -304,13 +306,13 @@ def list_command(*, available: bool, as_json: bool) -> None:
     if as_json:
         rows = [
             {
-                "name": each.name,
-                "sha256": each.sha256,
-                "distribution": each.distribution,
-                "python": each.python or None,
-                "partners": [*each.dependencies, *each.shared],
+                "name": tool.name,
+                "sha256": tool.sha256,
+                "distribution": tool.distribution,
+                "python": tool.python or None,
+                "partners": [*tool.dependencies, *tool.shared],
             }
-            for each in installed
+            for tool in installed
         ]
         document = {"schema": 1, "installed": rows, "available": offered or None}
         print_json({**document, "damaged": list(damaged)})
@@ -320,10 +322,10 @@ def list_command(*, available: bool, as_json: bool) -> None:
     raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
 
 
-def _versions(end: FrontEnd | BackEnd) -> list[str]:
+def _versions(tool: FrontEnd | BackEnd) -> list[str]:
     """What there is of a tool; none, and a note, where that cannot be found out."""
     try:
-        return list(map(str, end.available()))
+        return list(map(str, tool.available()))
     except TriageError as error:
         print_note(str(error))
         return []
@@ -334,8 +336,14 @@ def _installed_said(installed: Sequence[Toolchain]) -> Block:
         return say(f"nothing is installed in {cache_dir()}")
     titles = ("name", "python", "from", "wheel sha256", "installed")
     rows = (
-        (each.name, _usable_by(each), each.distribution, each.sha256[:12], each.installed)
-        for each in installed
+        (
+            toolchain.name,
+            _usable_by(toolchain),
+            toolchain.distribution,
+            toolchain.sha256[:12],
+            toolchain.installed,
+        )
+        for toolchain in installed
     )
     return SaidGrid(
         columns=tuple(GridColumn(title=title, wraps=True) for title in titles),
@@ -343,9 +351,13 @@ def _installed_said(installed: Sequence[Toolchain]) -> Block:
     )
 
 
-def _usable_by(each: Toolchain) -> str:
+def _usable_by(toolchain: Toolchain) -> str:
     """The Python that can use it."""
-    return each.banner.removeprefix("Python ") if each.environment else each.python or "any"
+    return (
+        toolchain.banner.removeprefix("Python ")
+        if toolchain.environment
+        else toolchain.python or "any"
+    )
 
 
 @toolchain.command("install", context_settings=CONTEXT)
@@ -354,8 +366,8 @@ def install_command(names: tuple[str, ...]) -> None:
     """Install toolchains: triton-3.8.0, ptxas-latest, 'ptxas>=13.1', nvdisasm-latest."""
     for name in names:
         with preparing(status_console()):
-            done = _install(name)
-        for installed in done:
+            labels = _install(name)
+        for installed in labels:
             print_line(installed)
 
 
@@ -363,27 +375,27 @@ def _install(name: str) -> list[str]:
     kind, spec = _split(name)
     if kind == "ptxas":
         versions = select_ptxas(spec)
-        done = [f"ptxas-{install_ptxas(version).version}" for version in versions]
+        labels = [f"ptxas-{install_ptxas(version).version}" for version in versions]
     elif kind == "nvdisasm":
         tool = install_nvdisasm(None if spec == "latest" else spec)
-        done = [f"{tool.name}-{tool.version}"]
+        labels = [f"{tool.name}-{tool.version}"]
     elif kind in _assemblers():
         back = _assemblers()[kind]
-        done = [f"{kind}-{back.install(version).version}" for version in back.select(spec)]
+        labels = [f"{kind}-{back.install(version).version}" for version in back.select(spec)]
     else:
-        end = front_end(kind)
-        done = [end.install(version).label for version in end.select(spec)]
-    if not done:
+        compiler = front_end(kind)
+        labels = [compiler.install(version).label for version in compiler.select(spec)]
+    if not labels:
         raise EmptySelectionError(f"{name}: the package index has no such version")
-    return done
+    return labels
 
 
 def _split(name: str) -> tuple[str, str]:
-    known = [*_compilers(), *_assemblers(), "ptxas", "nvdisasm"]
-    for kind in known:
+    names = [*_compilers(), *_assemblers(), "ptxas", "nvdisasm"]
+    for kind in names:
         if name.startswith(kind) and len(name) > len(kind):
             return kind, name[len(kind) :].removeprefix("-")
-    raise UsageError(f"{name!r}: write KIND-VERSION; there are {', '.join(known)}")
+    raise UsageError(f"{name!r}: write KIND-VERSION; there are {', '.join(names)}")
 
 
 def _compilers() -> list[str]:
@@ -393,7 +405,7 @@ def _compilers() -> list[str]:
 
 def _assemblers() -> dict[str, BackEnd]:
     """The assemblers that have versions, besides ptxas, by their kinds."""
-    every = (back for end in front_ends() for back in end.back_ends)
+    every = (back for compiler in front_ends() for back in compiler.back_ends)
     return {back.kind: back for back in every if back.kind not in (PTXAS, NO_ASSEMBLER)}
 
 
@@ -403,10 +415,8 @@ def verify_command(names: tuple[str, ...]) -> None:
     """Hash and run installed toolchains again; all of them when none is named."""
     for name in names:
         require_installed(name)
-    installed = [*(each.name for each in list_installed()), *list_damaged()]
-    wanted = names or installed
     failures = 0
-    for name in wanted:
+    for name in names or [*(tool.name for tool in list_installed()), *list_damaged()]:
         try:
             with working(status_console(), f"verifying {name}"):
                 verify(name)
@@ -480,8 +490,8 @@ def cache_command(*, trim: int | None, older_than: float | None, as_json: bool) 
             f"{size_words(report.bytes)}"
         )
     console.print(f"{home_path()}: {stats.runs} runs, {stats.results.rows} results")
-    for kind, held in stats.evidence.items():
-        console.print(f"  {kind}: {held.rows} kept, {size_words(held.bytes)}")
+    for kind, evidence in stats.evidence.items():
+        console.print(f"  {kind}: {evidence.rows} kept, {size_words(evidence.bytes)}")
     console.print(
         f"  artifacts: {stats.artifacts}, {size_words(stats.artifact_bytes)} on disk"
         f" ({stats.orphans} no longer used, {size_words(stats.orphan_bytes)})"

@@ -66,13 +66,13 @@ def _refusing(refusal: Callable[[list[str]], str | None]) -> Callable[[F], F]:
         @functools.wraps(function)
         def checked(*values: Any, **options: Any) -> Any:  # noqa: ANN401 - click's
             context = click.get_current_context()
-            given = [
+            names = [
                 name
                 for option in context.command.params
                 if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
                 for name in option.opts
             ]
-            if complaint := refusal(given):
+            if complaint := refusal(names):
                 raise UsageError(complaint)
             return function(*values, **options)
 
@@ -84,8 +84,8 @@ def _refusing(refusal: Callable[[list[str]], str | None]) -> Callable[[F], F]:
 def exclusive(*names: str) -> Callable[[F], F]:
     """One of these options at most."""
 
-    def refusal(given: list[str]) -> str | None:
-        rivals = [name for name in names if name in given]
+    def refusal(words: list[str]) -> str | None:
+        rivals = [name for name in names if name in words]
         return f"{' and '.join(rivals)}: which one is meant?" if len(rivals) > 1 else None
 
     return _refusing(refusal)
@@ -94,9 +94,9 @@ def exclusive(*names: str) -> Callable[[F], F]:
 def apart(from_: Sequence[str], *names: str, because: str) -> Callable[[F], F]:
     """None of these options beside any of `from_`, which the first of them stands for."""
 
-    def refusal(given: list[str]) -> str | None:
-        strangers = [name for name in names if name in given]
-        if strangers and set(from_) & set(given):
+    def refusal(words: list[str]) -> str | None:
+        strangers = [name for name in names if name in words]
+        if strangers and set(from_) & set(words):
             return f"{strangers[0]} does not apply to {from_[0]}: {because}"
         return None
 
@@ -106,8 +106,8 @@ def apart(from_: Sequence[str], *names: str, because: str) -> Callable[[F], F]:
 def goes_with(needed: str, *names: str) -> Callable[[F], F]:
     """These options only beside `needed`."""
 
-    def refusal(given: list[str]) -> str | None:
-        orphans = [name for name in names if name in given and needed not in given]
+    def refusal(words: list[str]) -> str | None:
+        orphans = [name for name in names if name in words and needed not in words]
         return f"{orphans[0]} goes with {needed}" if orphans else None
 
     return _refusing(refusal)

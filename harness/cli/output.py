@@ -81,18 +81,18 @@ def print_said(blocks: Iterable[Block], *, whole_lines: bool = False) -> None:
 def print_remarks(lines: Iterable[str]) -> None:
     """Lines on stderr that say who speaks, of any length; a command says each of them once."""
     context = click.get_current_context(silent=True)
-    said: set[str] = context.meta.setdefault(__name__, set()) if context else set()
+    printed: set[str] = context.meta.setdefault(__name__, set()) if context else set()
     for line in lines:
-        if line in said:
+        if line in printed:
             continue
-        said.add(line)
+        printed.add(line)
         status_console().print(f"triage: {line}", soft_wrap=True)
 
 
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on stdout, and nothing else."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    click.echo(_HIDDEN_IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    click.echo(_HIDDEN_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def print_text(text: str) -> None:
@@ -142,13 +142,13 @@ def tell(error: BaseException | None, cli: click.Command) -> int:
         print_note("interrupted; what was finished is stored")
         return 128 + signal.SIGINT
     if isinstance(error, click.ClickException):
-        code, said = error.exit_code, _usage(error)
+        code, complaint = error.exit_code, _usage(error)
     else:
-        code, said = _ours(error)
-        print_note(said)
+        code, complaint = _ours(error)
+        print_note(complaint)
     if not isinstance(error, OutputError) and _wants_json(cli, sys.argv[1:]):
         try:
-            print_json({"schema": 1, "error": said, "exit_code": code})
+            print_json({"schema": 1, "error": complaint, "exit_code": code})
             sys.stdout.flush()
         except OutputError as lost:
             print_note(str(lost))
@@ -157,16 +157,16 @@ def tell(error: BaseException | None, cli: click.Command) -> int:
 
 def _usage(error: click.ClickException) -> str:
     """As click shows it: how the command is used, and what is wrong."""
-    said = error.format_message()
+    complaint = error.format_message()
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        click.echo(shown(said), err=True)
-        return said
+        click.echo(shown(complaint), err=True)
+        return complaint
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context:
         click.echo(shown(context.get_usage()), err=True)
         click.echo(f"Try '{shown(context.command_path)} --help' for help.\n", err=True)
-    click.echo(f"Error: {shown_in_a_line(said)}", err=True)
-    return said
+    click.echo(f"Error: {shown_in_a_line(complaint)}", err=True)
+    return complaint
 
 
 def _ours(error: BaseException | None) -> tuple[int, str]:
@@ -183,16 +183,16 @@ def _ours(error: BaseException | None) -> tuple[int, str]:
 
 def _wants_json(command: click.Command, words: Sequence[str]) -> bool:
     """Whether `--json` is among the words as an option, and not as the value of another one."""
-    rest = list(words)
+    remaining = list(words)
     while isinstance(command, click.Group):
         context = click.Context(command)
         names = command.list_commands(context)
-        at = next((index for index, word in enumerate(rest) if word in names), None)
-        found = None if at is None else command.get_command(context, rest[at])
-        if at is None or found is None:
+        at = next((index for index, word in enumerate(remaining) if word in names), None)
+        subcommand = None if at is None else command.get_command(context, remaining[at])
+        if at is None or subcommand is None:
             break
-        command, rest = found, rest[at + 1 :]
+        command, remaining = subcommand, remaining[at + 1 :]
     # Whatever is wrong with the other words.
     how: dict[str, Any] = {"resilient_parsing": True, "ignore_unknown_options": True}
-    read = command.make_context(command.name, rest, allow_extra_args=True, **how)
+    read = command.make_context(command.name, remaining, allow_extra_args=True, **how)
     return bool(read.params.get("as_json"))

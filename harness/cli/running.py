@@ -126,15 +126,15 @@ def _kernel(
     context: click.Context, option: click.Parameter, values: tuple[str, ...], *, is_required: bool
 ) -> str | None:
     """The kernel that `--kernel` or the argument names."""
-    named, given = once(context, option, values), context.meta.get(_GIVEN)
-    if named and given:
-        raise UsageError(f"{given} and --kernel {named}: which one is meant?")
-    if is_required and not (named or given or context.resilient_parsing):
+    named, argument = once(context, option, values), context.meta.get(_GIVEN)
+    if named and argument:
+        raise UsageError(f"{argument} and --kernel {named}: which one is meant?")
+    if is_required and not (named or argument or context.resilient_parsing):
         raise UsageError(
             f"name a kernel: `{context.command_path} FILE.py`, or --kernel NAME (`triage kernels` "
             "lists them)"
         )
-    return named or given
+    return named or argument
 
 
 def read_selection(

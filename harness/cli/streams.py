@@ -58,8 +58,8 @@ class _Descriptor(io.RawIOBase):
         except OSError as error:
             self._is_lost = True
             if self._name:
-                said = f"cannot write to {self._name}: {error.strerror or error}"
-                raise OutputError(said) from error
+                complaint = f"cannot write to {self._name}: {error.strerror or error}"
+                raise OutputError(complaint) from error
         return size
 
     def _write(self, data: Buffer) -> int:

@@ -74,14 +74,14 @@ from harness.values.toolchain import (
 
 def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> str:
     """The command that follows another failure: the same question, started where that one is."""
-    asked = replace(words, config=_config(report, words))
+    question = replace(words, config=_config(report, words))
     if report.along_assembler:
         # The axis gives every version the same PTX as it is.
-        asked = on_assembler(asked, None, None)
+        question = on_assembler(question, None, None)
     elif report.axis != RELEASE:
-        asked = on_compiler(asked, None, None)
+        question = on_compiler(question, None, None)
     more = ["--axis", _axis_word(report), "--bad", report.version_of(row) or ""]
-    return spell_command("bisect", asked, *_executed(report), *more)
+    return spell_command("bisect", question, *_executed(report), *more)
 
 
 def _axis_word(report: BisectReport) -> str:
@@ -113,7 +113,7 @@ def compile_command(
     row, executed = report.rows.get(version), _executed(report)
     is_release = report.axis == RELEASE
     launch = selection.launches[0]
-    asked = replace(
+    question = replace(
         words,
         # In the release of a version, where those are followed.
         kernel=row.kernel if is_release and row else selection.repro.name,
@@ -123,15 +123,17 @@ def compile_command(
     )
     compiler, tool = selection.compilers[0], selection.ptxas[0]
     if report.along_assembler:
-        asked = on_compiler(asked, compiler.kind, compiler.version)
-        asked = on_assembler(asked, report.axis, version)
-        is_lowered = bool(asked.triton or asked.compiler)
-        asked = replace(asked, freeze_ptx=is_lowered and report.axis == PTXAS)
+        question = on_compiler(question, compiler.kind, compiler.version)
+        question = on_assembler(question, report.axis, version)
+        is_lowered = bool(question.triton or question.compiler)
+        question = replace(question, freeze_ptx=is_lowered and report.axis == PTXAS)
     else:
-        asked = on_compiler(asked, compiler.kind, compiler.version if is_release else version)
-        asked = on_assembler(asked, tool.kind if tool else None, tool.version if tool else None)
+        question = on_compiler(question, compiler.kind, compiler.version if is_release else version)
+        question = on_assembler(
+            question, tool.kind if tool else None, tool.version if tool else None
+        )
     where = executed[1:]
-    return spell_command("run" if executed else "compile", asked, *where)
+    return spell_command("run" if executed else "compile", question, *where)
 
 
 _EPILOG = """\b
@@ -175,7 +177,7 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
     "On a GPU the cubins of PTX are launched, along ptxas.",
 )
 @as_value(
-    "asked",
+    "options",
     BisectOptions,
     click.option(
         "--bad", metavar="VERSION", help="A version that fails. Default: --ptxas or --triton."
@@ -211,7 +213,7 @@ def command(
     axis: str | None,
     package_version: str | None,
     execution: Execution,
-    asked: BisectOptions,
+    options: BisectOptions,
     resume: Path | None,
     replay: Path | None,
     scheduler: str | None,
@@ -225,7 +227,7 @@ def command(
     every version is tried: a history may come and go. Along `target`, `flag` and `config`, which
     have no order, everything is tried.
     """
-    read_while(asked.condition)
+    read_while(options.condition)
     if replay:
         log = BisectLog.read(replay)
         _tell(log.report(), log, as_json=as_json, reproduce=None)
@@ -235,60 +237,62 @@ def command(
         _search(BisectLog.read(resume), scheduler, how, as_json=as_json)
     elif not words.kernel:
         raise UsageError("name a kernel: `triage bisect FILE.py`, or --kernel NAME")
-    asked = replace(asked, package_version=package_version, **structs.asdict(execution))
-    asked = replace(asked, axis=_axis(axis, asked, words))
-    _check(asked, scheduler)
-    if asked.axis in CONTRAST_AXES:
-        _contrast(asked, words, how, as_json=as_json)
+    options = replace(options, package_version=package_version, **structs.asdict(execution))
+    options = replace(options, axis=_axis(axis, options, words))
+    _check(options, scheduler)
+    if options.axis in CONTRAST_AXES:
+        _contrast(options, words, how, as_json=as_json)
     else:
-        _search(_begin(asked, words), scheduler, how, as_json=as_json)
+        _search(_begin(options, words), scheduler, how, as_json=as_json)
 
 
-def _axis(axis: str | None, asked: BisectOptions, words: SelectionOptions) -> str:
+def _axis(axis: str | None, options: BisectOptions, words: SelectionOptions) -> str:
     """The axis that is named, or that follows from the other options."""
-    if asked.on == GPU and axis not in (None, PTXAS):
+    if options.on == GPU and axis not in (None, PTXAS):
         raise UsageError(f"--on gpu follows versions of ptxas, not --axis {axis}")
-    if asked.package_version is not None and (asked.on == GPU or axis not in (None, RELEASE)):
+    if options.package_version is not None and (options.on == GPU or axis not in (None, RELEASE)):
         raise UsageError(
             f"--package-version is an axis, and so is --axis {axis or PTXAS}: which one is meant? "
             "(--kernel NAME@VERSION names one release)"
         )
-    if asked.package_version is not None:
+    if options.package_version is not None:
         return RELEASE
-    if axis or asked.on == GPU:
+    if axis or options.on == GPU:
         return axis or PTXAS
     repro = find_kernels(words.kernel)[0]
-    if asked.run:
+    if options.run:
         return TRITON if repro.front_end in (TRITON, PTX) else "compiler"
     where = [*words.sm, *repro.targets][:1]
     kinds = [back_end(repro.front_end, Target.parse(target)).kind for target in where]
     return {NO_ASSEMBLER: "compiler", PTXAS: PTXAS}.get((kinds or [PTXAS])[0], "assembler")
 
 
-def _check(asked: BisectOptions, scheduler: str | None) -> None:
+def _check(options: BisectOptions, scheduler: str | None) -> None:
     """Refuse a question that is none, before anything is downloaded or compiled."""
-    axis = asked.axis
-    if scheduler and (asked.run or axis in CONTRAST_AXES):
-        what = "--run executes on this machine" if asked.run else f"--axis {axis} is compiled here"
-        raise UsageError(f"{what}: leave out --scheduler")
-    if asked.run and axis == RELEASE:
+    axis = options.axis
+    if scheduler and (options.run or axis in CONTRAST_AXES):
+        reason = (
+            "--run executes on this machine" if options.run else f"--axis {axis} is compiled here"
+        )
+        raise UsageError(f"{reason}: leave out --scheduler")
+    if options.run and axis == RELEASE:
         raise UsageError("--run does not apply to releases: they may take other inputs")
-    if asked.run and asked.on != GPU and axis in _OF_PTXAS:
+    if options.run and options.on != GPU and axis in _OF_PTXAS:
         raise UsageError(
             f"--axis {axis} does not apply to --run: the emulator executes the PTX, which ptxas "
             "has not seen; use --axis triton, target or config"
         )
     for name in _SEARCH_ONLY if axis in CONTRAST_AXES else ():
-        if getattr(asked, name):
+        if getattr(options, name):
             raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
     if axis == TRITON:
-        for version in filter(None, (asked.bad, asked.good)):
+        for version in filter(None, (options.bad, options.good)):
             require_supported_triton(version)
 
 
-def _begin(asked: BisectOptions, words: SelectionOptions) -> BisectLog:
-    head = LogHead(axis=asked.axis, selection=msgspec.to_builtins(words), options=asked)
-    name = f"{Path(words.kernel).name.replace('::', '-')}-{asked.axis}"
+def _begin(options: BisectOptions, words: SelectionOptions) -> BisectLog:
+    head = LogHead(axis=options.axis, selection=msgspec.to_builtins(words), options=options)
+    name = f"{Path(words.kernel).name.replace('::', '-')}-{options.axis}"
     return BisectLog.begin(log_path(name), head)
 
 
@@ -299,35 +303,35 @@ def _words(log: BisectLog) -> SelectionOptions:
         raise ConfigurationError(f"{log.path}:1: selection: {error}") from error
 
 
-def _selected(words: SelectionOptions, asked: BisectOptions) -> Selection:
+def _selected(words: SelectionOptions, options: BisectOptions) -> Selection:
     """The one launch that is followed on one target, at the size at which it is executed."""
     with preparing(status_console()):
         selection = select(words)
     check_single(selection, "a bisection follows one", "--sm", "--launch")
-    if asked.run:
+    if options.run:
         from harness.run.executors import executed_selection  # noqa: PLC0415 - numpy: 0.2 s
 
-        selection = executed_selection(selection, asked.on)
+        selection = executed_selection(selection, options.on)
     return selection
 
 
 def _search(log: BisectLog, where: str | None, how: CompileOptions, *, as_json: bool) -> NoReturn:
     """On this machine, or with the help of those that are found there."""
-    asked = log.head.options
-    if asked.run and where is not None:
+    options = log.head.options
+    if options.run and where is not None:
         raise UsageError("--run executes on this machine: leave out --scheduler")
-    selection = _selected(_words(log), asked)
+    selection = _selected(_words(log), options)
 
     async def bisected() -> BisectReport:
         if where is None:
-            return await bisect_versions(selection, store, how, asked, tell, log)
+            return await bisect_versions(selection, store, how, options, tell, log)
         from harness.matrix.nights.elsewhere import Prefetch  # noqa: PLC0415 - only where it is wanted
         from harness.matrix.nights.workers import work_on_capture  # noqa: PLC0415
 
         there = structs.replace(how, jobs=local_workers(where) or 0)
         async with open_machines(where, work_on_capture) as machines:
             ahead = Prefetch(machines=machines, how=there)
-            return await bisect_versions(selection, store, there, asked, tell, log, ahead)
+            return await bisect_versions(selection, store, there, options, tell, log, ahead)
 
     with open_results() as store, show_steps(status_console()) as tell:
         report = run_to_the_end(bisected())
@@ -380,19 +384,19 @@ def _print(
 
 
 def _contrast(
-    asked: BisectOptions, words: SelectionOptions, how: CompileOptions, *, as_json: bool
+    options: BisectOptions, words: SelectionOptions, how: CompileOptions, *, as_json: bool
 ) -> NoReturn:
-    selection = _selected(words, asked)
+    selection = _selected(words, options)
     with open_results() as store, show_steps(status_console()) as tell:
         job = contrast(
             selection,
             store,
             how,
-            asked.axis,
-            asked.signature,
+            options.axis,
+            options.signature,
             tell,
-            condition=read_while(asked.condition),
-            run=asked.run,
+            condition=read_while(options.condition),
+            run=options.run,
         )
         report = run_to_the_end(job)
     if as_json:

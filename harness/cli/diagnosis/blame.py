@@ -92,7 +92,7 @@ def command(
     With --run, what is blamed is what the PTX computes: each Triton's is executed on the same
     inputs, and so is that of other options and targets. With --on gpu, it is what cubins compute.
     """
-    asked = BlameOptions(
+    options = BlameOptions(
         signature=signature,
         condition=read_while(condition),
         budget=budget,
@@ -110,7 +110,7 @@ def command(
             find = partial(find_measured_blame, runner=execution.runner)
         elif execution.run:
             from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - brings in the emulator: 0.2 s
-        report = run_to_the_end(find(selection, store, how, asked, tell))
+        report = run_to_the_end(find(selection, store, how, options, tell))
     for trouble in report.troubles:
         status.print(f"triage: not available: {trouble}", soft_wrap=True)
     would_tell = list(_would_tell(report, selection, words, condition))
@@ -153,10 +153,10 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
 
 
 def _would_tell(
-    report: BlameReport, selection: Selection, words: SelectionOptions, asked: str | None
+    report: BlameReport, selection: Selection, words: SelectionOptions, condition_text: str | None
 ) -> Iterator[str]:
-    case, wanted = report.case, report.blame.wanted
-    if wanted is None:
+    case, missing = report.case, report.blame.wanted
+    if missing is None:
         return
     again = _case(report, words, selection)
     bare = on_assembler(on_compiler(again, None, None), None, None)
@@ -164,22 +164,22 @@ def _would_tell(
     is_named = case.ptxas_origin not in (BUNDLED, EMULATOR)
     pinned = on_compiler(again, case.compiler, case.compiler_version)
     pinned = on_assembler(pinned, case.assembler, case.ptxas if is_named else None)
-    meant = ["--while", asked] if asked is not None else _meant(report)
+    followed_words = ["--while", condition_text] if condition_text is not None else _meant(report)
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
-        yield spell_command("blame", pinned, *meant)
-    match wanted:
+        yield spell_command("blame", pinned, *followed_words)
+    match missing:
         case Wanted.OTHER_TRITONS:
             oldest = ">=3.2" if case.compiler == TRITON else ">=0"
-            yield spell_command("blame", on_compiler(bare, case.compiler, oldest), *meant)
+            yield spell_command("blame", on_compiler(bare, case.compiler, oldest), *followed_words)
         case Wanted.OTHER_PTXAS:
             every = ">=12" if case.assembler == PTXAS else None
-            yield spell_command("blame", on_assembler(placed, PTXAS, every), *meant)
+            yield spell_command("blame", on_assembler(placed, PTXAS, every), *followed_words)
         case Wanted.SOURCE:
             yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX is from"
         case Wanted.MORE_ROOM:
             more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
-            yield spell_command("blame", pinned, *meant, *more)
+            yield spell_command("blame", pinned, *followed_words, *more)
         case Wanted.REDUCTION:
             condition = report.grid.focus.condition
             followed = ["--while", spell(condition)] if condition else []
@@ -190,7 +190,7 @@ def _would_tell(
             # Configs are held to one another: one that is chosen has none beside it.
             yield spell_command("check", replace(placed, config=""))
         case Wanted.AGAIN:
-            yield spell_command("blame", pinned, *meant, "--no-cache")
+            yield spell_command("blame", pinned, *followed_words, "--no-cache")
         case Wanted.LOG:
             yield show_command(case.short, "log")
         case Wanted.IR:
@@ -208,7 +208,9 @@ def _case(report: BlameReport, words: SelectionOptions, selection: Selection) ->
     _, among, name = cell.kernel.rpartition("::")
     if among and "::" not in kernel:
         kernel += f"::{name}"
-    beside = [other.config.as_dict() for other in report.others if other.kernel == cell.kernel]
+    beside = [
+        neighbour.config.as_dict() for neighbour in report.others if neighbour.kernel == cell.kernel
+    ]
     names = sorted({name for config in beside for name in config})
     config = only(cell.config, names) if beside else words.config
     return replace(words, kernel=kernel, sm=[str(selection.targets[0])], config=config)

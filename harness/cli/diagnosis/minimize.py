@@ -173,7 +173,7 @@ def command(
     if execution.run and not selection.repro.ptx:
         inputs.refuse()
     ends = dict(budget)
-    asked = MinimizeOptions(
+    options = MinimizeOptions(
         folder_of=lambda row: out or _folder_of(row),
         resume=resume,
         condition=parse_condition(condition) if condition else None,
@@ -193,7 +193,7 @@ def command(
 
     async def minimized() -> Minimization | NothingToReduce:
         async with hubs_of(scheduler, how, watch.tell) as (there, open_hub):
-            return await minimize(selection, store, there, asked, watch, open_hub)
+            return await minimize(selection, store, there, options, watch, open_hub)
 
     with open_results() as store, watch_reduction(status) as watch:
         result = run_to_the_end(minimized())

@@ -163,35 +163,35 @@ def command(
     each statement of the issue is checked: the attached files are compiled again on the versions
     and with the flags that it names, and its numbers are judged again from stored evidence.
     """
-    asked = _ReportOptions(**options)
-    read_while(asked.condition)
-    if (asked.bug is None) == (not words.kernel):
+    request = _ReportOptions(**options)
+    read_while(request.condition)
+    if (request.bug is None) == (not words.kernel):
         raise UsageError("name the failure: either --kernel K with its options, or --bug N")
     with open_results() as store:
-        if asked.bug is not None:
-            example = find_bug(list_bugs(store), asked.bug).example
-            asked = structs.replace(asked, signature=asked.signature or example.signature)
+        if request.bug is not None:
+            example = find_bug(list_bugs(store), request.bug).example
+            request = structs.replace(request, signature=request.signature or example.signature)
             words = replace(words_of(example), surroundings=surroundings())
         with preparing(status_console()):
             selection = select(words)
         single = ("--sm", "--launch", "--triton", "--ptxas")
         check_single(selection, "a report is of one", *single)
         front_end = selection.repro.front_end
-        if asked.upstream is Upstream.COMPILER and asked.addressee != front_end:
+        if request.upstream is Upstream.COMPILER and request.addressee != front_end:
             raise UsageError(
-                f"--for {asked.addressee}: {selection.repro.name} is compiled by {front_end}"
+                f"--for {request.addressee}: {selection.repro.name} is compiled by {front_end}"
             )
-        dossier = _gathered(asked, execution, words, selection, store, how)
-        if asked.draft_duplicates:
+        dossier = _gathered(request, execution, words, selection, store, how)
+        if request.draft_duplicates:
             for term in search_terms(dossier):
                 print_line(term)
             return
-        out = asked.out or Path("reports") / _slug(dossier.case)
+        out = request.out or Path("reports") / _slug(dossier.case)
         create_folder(out.absolute())
         with narrating(status_console(), "report: checking", who="report: ") as tell:
             filing = Filing(
-                render=partial(render_report, upstream=asked.upstream),
-                required=tuple(required_fields(asked.upstream, dossier.case.compiler)),
+                render=partial(render_report, upstream=request.upstream),
+                required=tuple(required_fields(request.upstream, dossier.case.compiler)),
                 bundle=out / "bundle.tar.gz",
                 folder=out.name or "report",
                 selection=selection,
@@ -202,14 +202,14 @@ def command(
             )
             filed = run_to_the_end(file_report(dossier, filing))
     document = report_document(
-        filed.dossier, asked.upstream, filed.issue, filed.proof, filed.defects
+        filed.dossier, request.upstream, filed.issue, filed.proof, filed.defects
     )
     files = {"issue.md": filed.issue.text.encode()}
     if picture := _picture(filed):
         files[PICTURE] = picture
-    if asked.form == "html":
+    if request.form == "html":
         files["issue.html"] = report_page(filed.issue.text).encode()
-    if asked.form == "json":
+    if request.form == "json":
         files["issue.json"] = json.dumps(document, indent=2).encode()
     for name, data in files.items():
         write_atomically(out / name, data)
@@ -221,7 +221,7 @@ def command(
 
 
 def _gathered(
-    asked: _ReportOptions,
+    request: _ReportOptions,
     execution: Execution,
     words: SelectionOptions,
     selection: Selection,
@@ -230,24 +230,24 @@ def _gathered(
 ) -> Dossier:
     # Where the file lies on this machine is private.
     public = replace(words, kernel=Path(words.kernel).name)
-    condition = read_while(asked.condition)
-    results = asked.measured
+    condition = read_while(request.condition)
+    results = request.measured
     times = times_of_results(results, selection, store) if results else None
-    more = ["--for", asked.addressee]
+    more = ["--for", request.addressee]
     more += ["--while", spell(condition)] if condition else []
     more += ["--measured", results.name] if results else []
     more += execution_words(run=execution.run, on_gpu=execution.on_gpu)
     question = GatherOptions(
         words=words,
         made_by=spell_command("report", public, *more),
-        upstream=asked.upstream,
-        signature=asked.signature,
+        upstream=request.upstream,
+        signature=request.signature,
         condition=condition,
         run=execution.run,
         on_gpu=execution.on_gpu,
         runner=execution.runner,
-        quick=asked.quick or asked.draft_duplicates,
-        minimized=lambda row: asked.minimized or Path("minimized") / _slug(row),
+        quick=request.quick or request.draft_duplicates,
+        minimized=lambda row: request.minimized or Path("minimized") / _slug(row),
     )
     with narrating(status_console(), "report: compiling", who="report: ") as tell:
         dossier = run_to_the_end(gather(selection, store, how, question, tell))
@@ -256,7 +256,7 @@ def _gathered(
     dossier = replace(dossier, times=times)
     files = folder_files(dossier.minimized, command=question.made_by) if dossier.minimized else {}
     source = selection.repro.ptx.read_bytes() if selection.repro.ptx else b""
-    return attach(dossier, store, files, source, draw_history(dossier, asked.upstream))
+    return attach(dossier, store, files, source, draw_history(dossier, request.upstream))
 
 
 def _slug(row: Row) -> str:

@@ -114,14 +114,14 @@ def workaround_command(
     best there is; each by the time that the model of `triage rank` expects, or a GPU measured. All
     of it is compiled again from nothing; what is known of the numerics is said, and what to paste.
     """
-    asked = WorkaroundOptions(
+    options = WorkaroundOptions(
         budget=budget,
         at_most=most,
         kinds=tuple(map(SettingKind, kinds)) or tuple(SettingKind),
         run=run,
         gpu=gpu.way() if gpu.is_named else None,
     )
-    unseen = [kind for kind in asked.kinds if run and kinds and kind not in EXECUTED_KINDS]
+    unseen = [kind for kind in options.kinds if run and kinds and kind not in EXECUTED_KINDS]
     if unseen:
         raise UsageError(
             f"--change {unseen[0]} does not apply to --run: PTX has not seen ptxas yet"
@@ -136,7 +136,7 @@ def workaround_command(
 
     async def find() -> WorkaroundReport:
         async with hubs_of(scheduler, how, tell) as (mine, open_hub):
-            return await find_workarounds(selection, store, mine, asked, tell, open_hub)
+            return await find_workarounds(selection, store, mine, options, tell, open_hub)
 
     with open_results() as store, narrating(status, "looking for what helps", who="") as tell:
         if gpu.results:

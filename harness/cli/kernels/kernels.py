@@ -58,7 +58,7 @@ def _grid(repros: Sequence[Repro]) -> SaidGrid:
         GridColumn(title="configs", is_number=True),
         GridColumn(title="what", wraps=True),
     )
-    return SaidGrid(columns=columns, rows=tuple(tuple(map(say, _line(each))) for each in repros))
+    return SaidGrid(columns=columns, rows=tuple(tuple(map(say, _line(repro))) for repro in repros))
 
 
 def _line(repro: Repro) -> tuple[str, ...]:
@@ -130,10 +130,10 @@ def import_command(*, folder: Path, into: Path, triton: str | None, as_json: boo
     Each then compiles offline, from the stage that comes after the last one it holds, or from an
     earlier one (--launch ttir, ttgir, ptx). Nothing in the folder is run.
     """
-    found = read_leftovers(folder)
-    print_remarks(found.skipped)
+    leftovers = read_leftovers(folder)
+    print_remarks(leftovers.skipped)
     imported = []
-    for kernel in found.kernels:
+    for kernel in leftovers.kernels:
         place, is_new = write_repro(kernel, into, triton=triton)
         imported.append(
             {
@@ -151,13 +151,13 @@ def import_command(*, folder: Path, into: Path, triton: str | None, as_json: boo
     if not imported:
         raise EmptySelectionError(f"{folder}: no kernels: neither a Triton cache nor a dump folder")
     if as_json:
-        print_json({"schema": 1, "imported": imported, "skipped": found.skipped})
+        print_json({"schema": 1, "imported": imported, "skipped": leftovers.skipped})
         return
     console = results_console()
-    for each in imported:
-        known = "" if each["new"] else ", is there already"
-        console.print(f"{each['name']}: {each['state']}{known}", soft_wrap=True)
-    failed = [each for each in imported if each["failed_after"]]
+    for repro in imported:
+        remark = "" if repro["new"] else ", is there already"
+        console.print(f"{repro['name']}: {repro['state']}{remark}", soft_wrap=True)
+    failed = [repro for repro in imported if repro["failed_after"]]
     console.print("Next:")
     words = SelectionOptions(kernel=str((failed or imported)[0]["name"]))
     console.print(f"  {spell_command('compile', words)}", soft_wrap=True, markup=False)
@@ -218,19 +218,19 @@ async def _live(store: Store, record: ResultRecord) -> bytes | None:
 def _check_stage(record: ResultRecord, stage: str) -> None:
     """Refuse what is not a stage of Triton's, nor of the compiler of this cell."""
     kind = msgspec.json.decode(record.row).get("compiler")
-    known = [*STAGES, _LIVE, *(stages_of(kind) if kind not in (None, TRITON) else ())]
-    if stage not in known:
-        names = ", ".join(repr(each) for each in dict.fromkeys(known))
+    stages = [*STAGES, _LIVE, *(stages_of(kind) if kind not in (None, TRITON) else ())]
+    if stage not in stages:
+        names = ", ".join(repr(name) for name in dict.fromkeys(stages))
         raise click.BadParameter(f"{stage!r} is not one of {names}.", param_hint="'--stage'")
 
 
 def _find(store: Store, text: str) -> ResultRecord:
-    found = store.find_cells(text)
-    if not found:
+    records = store.find_cells(text)
+    if not records:
         raise EmptySelectionError(
             f"no stored cell {text!r}; the first column of `triage compile` names them"
         )
-    if len(found) > 1:
-        names = ", ".join(record.short for record in found[:8])
-        raise UsageError(f"{text!r} fits {len(found)} cells ({names} ...); give more of the id")
-    return found[0]
+    if len(records) > 1:
+        names = ", ".join(record.short for record in records[:8])
+        raise UsageError(f"{text!r} fits {len(records)} cells ({names} ...); give more of the id")
+    return records[0]

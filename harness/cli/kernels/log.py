@@ -61,7 +61,7 @@ def command(*, file: Path, into: Path, as_json: bool) -> None:
     kernels = [clue.kernel for clue in reading.clues if clue.kernel]
     places = {kernel.name: str(write_repro(kernel, into, triton=None)[0]) for kernel in kernels}
     if as_json:
-        found = [
+        clues = [
             {
                 "line": clue.line,
                 "what": clue.words,
@@ -72,7 +72,7 @@ def command(*, file: Path, into: Path, as_json: bool) -> None:
             for clue in reading.clues
         ]
         targets = [str(target) for target in reading.targets]
-        document = {"schema": 1, "found": found, "gpus": targets, "releases": reading.releases}
+        document = {"schema": 1, "found": clues, "gpus": targets, "releases": reading.releases}
         print_json(document)
         raise click.exceptions.Exit(1)
     console = results_console()

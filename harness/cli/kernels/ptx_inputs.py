@@ -55,9 +55,9 @@ class PtxOptions(Struct, frozen=True, kw_only=True):
             launch = read_launch(read_regular(self.inputs, _LARGEST_LAUNCH), str(self.inputs))
             return RawInputs(launch=launch, folder=self.inputs.parent)
 
-        def together(own: Sequence[str], given: Sequence[str]) -> tuple[str, ...]:
+        def together(own: Sequence[str], texts: Sequence[str]) -> tuple[str, ...]:
             # The user's comes last, and counts.
-            return tuple({text.partition("=")[0]: text for text in (*own, *given)}.values())
+            return tuple({text.partition("=")[0]: text for text in (*own, *texts)}.values())
 
         own = (repro and repro.inputs) or PtxInputs()
         inputs = PtxInputs(

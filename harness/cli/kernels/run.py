@@ -93,7 +93,7 @@ class _GpuOptions(Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: an option of the GPU, and the emulator.
         """
-        given = {
+        options = {
             "-O": self.levels is not None,
             "--runner": self.runner is not None,
             "--pack": self.pack is not None,
@@ -101,7 +101,7 @@ class _GpuOptions(Struct, frozen=True, kw_only=True):
             "--sanitize": self.sanitize,
             "--repeat": self.repeats is not None,
         }
-        own = [word for word, is_given in given.items() if is_given]
+        own = [word for word, is_given in options.items() if is_given]
         if own and self.on == EMULATOR:
             raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
         return bool(own) or self.on == GPU

@@ -67,8 +67,8 @@ def command(
     """List the bugs that all results so far add up to."""
     if ctx.invoked_subcommand is not None:
         return
-    if (asked := read_while(condition)) is not None:
-        _list_held(asked, as_json=as_json)
+    if (holds := read_while(condition)) is not None:
+        _list_held(holds, as_json=as_json)
         return
     with read_results() as store:
         bugs = list_bugs(store)
@@ -82,11 +82,11 @@ def command(
 
 def _list_held(condition: Condition, *, as_json: bool) -> None:
     with read_results() as store:
-        found = list_held(store, condition)
+        kernels = list_held(store, condition)
     if as_json:
-        print_json(held_document(found, condition))
+        print_json(held_document(kernels, condition))
     else:
-        print_said(held_said(found, condition))
+        print_said(held_said(kernels, condition))
 
 
 @command.command("show", context_settings=CONTEXT)
@@ -139,13 +139,13 @@ def _join(number: int, other: int, *, because: str | None, as_json: bool) -> Non
 def _rekey(*, as_json: bool) -> None:
     """Judge all history again by today's rules; bugs keep their numbers."""
     with open_results() as store:
-        done = rekey(store)
+        report = rekey(store)
     if as_json:
-        print_json({"schema": 1, **asdict(done)})
+        print_json({"schema": 1, **asdict(report)})
         return
     results_console().print(
-        f"{done.judged:,} of {done.results:,} results judged again by rule {done.rule}, "
-        f"{done.changed:,} changed; {done.kept:,} kept as they are (their evidence is gone, or "
-        f"decides nothing); {done.bugs:,} bugs have another signature, {done.merged:,} became "
+        f"{report.judged:,} of {report.results:,} results judged again by rule {report.rule}, "
+        f"{report.changed:,} changed; {report.kept:,} kept as they are (their evidence is gone, or "
+        f"decides nothing); {report.bugs:,} bugs have another signature, {report.merged:,} became "
         "duplicates"
     )

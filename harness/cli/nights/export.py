@@ -47,8 +47,8 @@ def command(*, form: str, run: str | None, every: bool, out: Path | None, force:
     if out is None and form not in TEXT_FORMATS:
         raise UsageError(f"--format {form} is not text: say where it goes with --out FILE")
     with read_results() as store:
-        known = all_runs(store)
-        runs = known if every else [find_run(known, run or "last")]
+        all_of_store = all_runs(store)
+        runs = all_of_store if every else [find_run(all_of_store, run or "last")]
         if not runs:
             raise EmptySelectionError("there are no runs; start one with `triage compile`")
         if out is None:

@@ -46,22 +46,22 @@ def command(*, webhook: str | None, github: str | None, files: bool, as_json: bo
     if github is not None and not _REPOSITORY.fullmatch(github):
         raise UsageError(f"--github {github!r}: write OWNER/REPO")
     with open_results() as store:
-        found = watch(store)
-        sent = send(found.news, webhook, store.home) if webhook else 0
-        filed = file_issues(store, found.drafts, github) if github and files else {}
-    drafts = found.drafts if github else ()
+        night = watch(store)
+        sent = send(night.news, webhook, store.home) if webhook else 0
+        filed = file_issues(store, night.drafts, github) if github and files else {}
+    drafts = night.drafts if github else ()
     if as_json:
-        news = [{**asdict(each), "text": each.text} for each in found.news]
-        said = {"sent": sent, "drafts": [asdict(each) for each in drafts], "filed": filed}
-        print_json({"schema": 1, "run": found.run, "older": found.older, "news": news, **said})
+        news = [{**asdict(message), "text": message.text} for message in night.news]
+        more = {"sent": sent, "drafts": [asdict(message) for message in drafts], "filed": filed}
+        print_json({"schema": 1, "run": night.run, "older": night.older, "news": news, **more})
         return
     if not webhook:
-        for each in found.news:
-            print_line(each.text)
+        for message in night.news:
+            print_line(message.text)
     for draft in drafts:
         print_line(filed.get(draft.bug) or f"# {draft.title}\n\n{draft.body}")
     status_console().print(
-        f"run {found.run}: {len(found.news):,} messages"
+        f"run {night.run}: {len(night.news):,} messages"
         + (f", {sent:,} of them sent now" if webhook else "")
         + (f"; {len(drafts):,} issues, {len(filed):,} filed" if github else ""),
         soft_wrap=True,

@@ -51,8 +51,8 @@ class _State:
         self.failures: Counter[str] = Counter()
         self.reasons: dict[str, str] = {}
 
-    def capture(self, what: str) -> None:
-        self.capturing = f"capturing with {what}"
+    def capture(self, compiler: str) -> None:
+        self.capturing = f"capturing with {compiler}"
 
     def plan(self, cells: int) -> None:
         self.planned += cells

@@ -39,7 +39,7 @@ class CaptureSession:
         """Run the launch code."""
         raise NotImplementedError
 
-    def lower(self, record: Any, folder: Path, asked: Message) -> None:
+    def lower(self, record: Any, folder: Path, message: Message) -> None:
         """Compile one record, as it was asked for; what comes of it is left in the folder."""
         raise NotImplementedError
 

@@ -65,10 +65,10 @@ def confine(writable: Sequence[str]) -> list[str]:
     """
     if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return []
-    held = []
+    parts = []
     with contextlib.suppress(OSError):
-        held += _confine_files(writable)
-        if held:
+        parts += _confine_files(writable)
+        if parts:
             # What is confined beside it has no way to it now, and what supervises it has one.
             hide(from_others=False)
     if platform.machine() == "x86_64":  # elsewhere the calls have other numbers
@@ -83,13 +83,13 @@ def confine(writable: Sequence[str]) -> list[str]:
                 1 << number for number in _KEPT_CAPABILITIES
             )
             _call(_CAPSET, header, struct.pack("=6I", permitted, permitted, 0, 0, 0, 0))
-            program = b"".join(struct.pack("=HBBI", *each) for each in _filter())
+            program = b"".join(struct.pack("=HBBI", *instruction) for instruction in _filter())
             buffer = ctypes.create_string_buffer(program, len(program))
             pointer = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
             # Without the flag, kernels before 5.16 slow every branch of the process down.
             _call(_SECCOMP, _SET_FILTER, _ALL_THREADS | _SPEC_ALLOW, pointer)
-            held.append("network")
-    return held
+            parts.append("network")
+    return parts
 
 
 def _confine_files(writable: Sequence[str]) -> list[str]:

@@ -76,9 +76,9 @@ class Definitions:
         Raises:
             ExportError: Python does not have its text.
         """
-        known = self._indices.get(id(thing))
-        if known:
-            return known[0]
+        entry = self._indices.get(id(thing))
+        if entry:
+            return entry[0]
         index = len(self._found)
         self._indices[id(thing)] = index, thing
         code, decorator = self.source(thing)
@@ -146,7 +146,7 @@ class Definitions:
 
     def export(
         self,
-        given: Mapping[str, Any],
+        arguments: Mapping[str, Any],
         constants: Mapping[str, Any],
         *,
         options: Mapping[str, Any],
@@ -159,10 +159,10 @@ class Definitions:
             ExportError: a constant or an option has no text.
         """
         return {
-            "signature": dict.fromkeys(given, "argument"),
+            "signature": dict.fromkeys(arguments, "argument"),
             "constants": [
                 {"path": [index], **self.spell(constants[name])}
-                for index, name in enumerate(given)
+                for index, name in enumerate(arguments)
                 if name in constants
             ],
             "attributes": [],
@@ -210,8 +210,8 @@ class Definitions:
         module, name = getattr(inner, "__module__", None), getattr(inner, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str) or not self.is_brought(module):
             return None
-        found = getattr(sys.modules.get(module), name, None)
-        return (module, name) if found is value else None
+        thing = getattr(sys.modules.get(module), name, None)
+        return (module, name) if thing is value else None
 
     def _scope(self, thing: Any) -> dict[str, Any]:
         """What the free names of a definition mean: globals, and what a factory closed over."""
@@ -228,12 +228,12 @@ def _free_names(code: str) -> list[list[str]]:
     # name means what is Python's to say. A definition may name itself, in its annotations say.
     own = {getattr(node, "name", "") for node in tree.body}
     outer = set(_outer_names(symtable.symtable(code, "definition", "exec"))) - own
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for node in ast.walk(tree):
         parts = _dotted(node)
         if parts and parts[0] in outer:
-            found.setdefault(".".join(parts), parts)
-    return list(found.values())
+            names.setdefault(".".join(parts), parts)
+    return list(names.values())
 
 
 def _outer_names(table: symtable.SymbolTable) -> Iterator[str]:

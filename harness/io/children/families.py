@@ -22,12 +22,12 @@ class Families:
     def children(self, pid: int) -> list[int]:
         """The children of a process, dead ones that are not yet reaped included."""
         tasks = f"{self._proc}/{pid}/task"
-        found: list[int] = []
+        pids: list[int] = []
         with contextlib.suppress(OSError):  # the process has just ended
             for task in os.listdir(tasks):  # noqa: PTH208 - a hot path in a tiny process
                 try:
                     with open(f"{tasks}/{task}/children", "rb") as file:  # noqa: PTH123 - as above
-                        found += map(int, file.read().split())
+                        pids += map(int, file.read().split())
                 except OSError:
                     if os.path.exists(f"{tasks}/{task}"):  # noqa: PTH110 - as above
                         # Not a thread that has just ended: this kernel keeps no such list.
@@ -38,16 +38,16 @@ class Families:
                                 if name.isdigit() and (parent := self._parent(name)):
                                     self._table.setdefault(parent, []).append(int(name))
                         return self._table.get(pid, [])
-        return found
+        return pids
 
     def descendants(self, pid: int) -> list[int]:
         """Children, their children, and so on."""
-        found: list[int] = []
+        pids: list[int] = []
         layer = [pid]
         while layer:
             layer = [child for parent in layer for child in self.children(parent)]
-            found += layer
-        return found
+            pids += layer
+        return pids
 
     def _parent(self, pid: str) -> int:
         try:

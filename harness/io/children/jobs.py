@@ -73,15 +73,15 @@ def open_pidfd(pid: int) -> int | None:
 
 def written(folders: Sequence[str], family: Sequence[int]) -> int:
     """Bytes on disk below folders, and in files that these processes have open and deleted."""
-    found: dict[tuple[int, int], int] = {}
-    left = list(folders)
-    while left:
-        with contextlib.suppress(OSError), os.scandir(left.pop()) as entries:
+    blocks: dict[tuple[int, int], int] = {}
+    pending = list(folders)
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
             for entry in entries:
                 with contextlib.suppress(OSError):
-                    _add(found, entry.stat(follow_symlinks=False))
+                    _add(blocks, entry.stat(follow_symlinks=False))
                     if entry.is_dir(follow_symlinks=False):
-                        left.append(entry.path)
+                        pending.append(entry.path)
     for pid in family:
         # Of another user's process, or one that hides, nothing is seen.
         with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
@@ -89,9 +89,9 @@ def written(folders: Sequence[str], family: Sequence[int]) -> int:
                 with contextlib.suppress(OSError):
                     facts = entry.stat()
                     if not facts.st_nlink and stat.S_ISREG(facts.st_mode):
-                        _add(found, facts)
-    return sum(found.values())
+                        _add(blocks, facts)
+    return sum(blocks.values())
 
 
-def _add(found: dict[tuple[int, int], int], facts: os.stat_result) -> None:
-    found[facts.st_dev, facts.st_ino] = facts.st_blocks * 512
+def _add(blocks: dict[tuple[int, int], int], facts: os.stat_result) -> None:
+    blocks[facts.st_dev, facts.st_ino] = facts.st_blocks * 512

@@ -102,8 +102,10 @@ class ReadsWatch:
         self._site = _below([paths["purelib"], paths["platlib"]])
         beside_torch = [str(Path(folder).parent) for folder in _folders_of("torch")]
         needs = [f"{folder}/{name}" for folder in beside_torch for name in _TORCH_NEEDS]
-        known = [folder for name in ("torch", "triton", *packages) for folder in _folders_of(name)]
-        self._packages = _below([*known, *needs])
+        packages_of_torch = [
+            folder for name in ("torch", "triton", *packages) for folder in _folders_of(name)
+        ]
+        self._packages = _below([*packages_of_torch, *needs])
         # What these ask of the environment and look for is keyed, or is not a matter of the launch.
         self._silent = (*self._packages, *_below([str(Path(__file__).parents[2])]))
         self._own = _below(own)
@@ -183,7 +185,7 @@ class ReadsWatch:
             return
         searched = sys.path if path is None else path
         try:
-            folders = tuple(os.path.abspath(str(each)) for each in searched)  # noqa: PTH100
+            folders = tuple(os.path.abspath(str(entry)) for entry in searched)  # noqa: PTH100
             "".join((name, *folders)).encode()
         except Exception:  # noqa: BLE001 - a package may have any object for its path
             self._unseen.add("a module path that is not a list of folders")
@@ -259,8 +261,8 @@ class ReadsWatch:
         return next(asks, "").startswith(self._silent)
 
     def _is_about_the_machine(self) -> bool:
-        asked = [file for file in _callers() if self._is_standard(file)]
-        return any(file.endswith(_ABOUT_THE_MACHINE) for file in asked) or self._is_silent()
+        files = [file for file in _callers() if self._is_standard(file)]
+        return any(file.endswith(_ABOUT_THE_MACHINE) for file in files) or self._is_silent()
 
     def _is_standard(self, file: str) -> bool:
         return file.startswith(self._standard) and not file.startswith(self._site)

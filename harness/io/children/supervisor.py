@@ -85,10 +85,10 @@ def wait_until(child: int, deadline: float) -> int | None:
         time.sleep(_POLL_SECONDS)
 
 
-def _file_size(wanted: int) -> int:
+def _file_size(size: int) -> int:
     """What is wanted of a limit that may only be lowered: another supervisor may have set it."""
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-    return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    return size if hard == resource.RLIM_INFINITY else min(size, hard)
 
 
 class Supervisor:

@@ -29,8 +29,8 @@ def code_sha256(*places: str) -> str:
             raise FileNotFoundError(f"no module of this program in {place}")
         for module in modules:
             digest.update(module.read_bytes())
-    found = digest.hexdigest()
-    return SAME.get(found, found)
+    sha256 = digest.hexdigest()
+    return SAME.get(sha256, sha256)
 
 
 def program_sha256() -> str:

@@ -196,7 +196,7 @@ def _refuse_traps(node: yaml.Node, around: tuple[yaml.Node, ...]) -> None:
         for item in node.value:
             _refuse_traps(item, (*around, node))
     else:
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key, _ in node.value:
             mark = key.start_mark
             if not isinstance(key, yaml.ScalarNode) or key.tag == _TAG + "merge":
@@ -205,9 +205,9 @@ def _refuse_traps(node: yaml.Node, around: tuple[yaml.Node, ...]) -> None:
                 raise _HostileError(
                     f'the key {key.value[:40]} is not text; write "{key.value[:40]}"', mark
                 )
-            if key.value in seen:
+            if key.value in keys:
                 raise _HostileError(f"the key `{key.value[:80]}` is there twice", mark)
-            seen.add(key.value)
+            keys.add(key.value)
         for _, item in node.value:
             _refuse_traps(item, (*around, node))
 
@@ -229,13 +229,13 @@ def _plain(message: str, node: yaml.Node) -> str:
     field = _FIELD.fullmatch(message)
     if field:
         return f"the key `{field[1]}` is {'missing' if 'missing' in message else 'not known'}"
-    wanted = _WANTED.match(message)
-    if not wanted:
+    mismatch = _WANTED.match(message)
+    if not mismatch:
         return message
-    names = [_PLAIN_NAMES.get(word.strip(), word.strip()) for word in wanted[1].split("|")]
+    names = [_PLAIN_NAMES.get(word.strip(), word.strip()) for word in mismatch[1].split("|")]
     expected = f"expected {' or '.join(name for name in names if name != 'nothing')}"
     if not isinstance(node, yaml.ScalarNode):
-        return f"{expected}, got {_PLAIN_NAMES.get(wanted[2], wanted[2])}"
+        return f"{expected}, got {_PLAIN_NAMES.get(mismatch[2], mismatch[2])}"
     shown = node.value[:40]
     if "text" in names and node.tag in _NOT_TEXT:
         return f'{expected}, got {shown or "nothing"}; write it in quotes: "{shown}"'
@@ -249,11 +249,11 @@ def _locate(root: yaml.Node, where: str, message: str) -> tuple[int, str, yaml.N
     """
     node, steps = root, []
     for name, index in _STEP.findall(where):
-        found = _child(node, name, index)
+        child = _child(node, name, index)
         steps.append(name or f"[{index}]")
-        if found is None:
+        if child is None:
             break
-        node = found
+        node = child
     unknown = re.search(r"unknown field `([^`]+)`", message)
     if unknown and isinstance(node, yaml.MappingNode):
         for key, _ in node.value:

@@ -270,9 +270,9 @@ def _sweep(destination: Path) -> None:
 
 def _is_stale(partial: Path) -> bool:
     with contextlib.suppress(OSError):
-        found = partial.lstat()
-        is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        return is_ours and found.st_mtime < time.time() - _STALE_SECONDS
+        facts = partial.lstat()
+        is_ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid()
+        return is_ours and facts.st_mtime < time.time() - _STALE_SECONDS
     return False
 
 

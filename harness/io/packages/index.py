@@ -277,8 +277,8 @@ def wheels(
         fitting = [ranks[tag] for tag in release.tags if tag in ranks]
         if not fitting or not _python_fits(release.requires_python):
             continue
-        known = best.get(release.version)
-        if known is None or min(fitting) < known[0]:
+        previous = best.get(release.version)
+        if previous is None or min(fitting) < previous[0]:
             best[release.version] = (min(fitting), release)
     return [best[version][1] for version in sorted(best)]
 
@@ -303,16 +303,16 @@ def pick_file(project: str, version: Version, sha256: str, *, wheel: bool) -> Re
         IntegrityError: it has, with another sha256.
         OfflineError, InfrastructureError: as `files`.
     """
-    what = "pure-Python wheel" if wheel else "sdist"
+    form = "pure-Python wheel" if wheel else "sdist"
     kind = [release for release in files(project) if release.is_wheel == wheel]
     kind = [release for release in kind if release.is_pure or not wheel]
-    select((release.version for release in kind), str(version), what=f"{what} of {project}")
+    select((release.version for release in kind), str(version), what=f"{form} of {project}")
     offered = {release.sha256: release for release in kind if release.version == version}
     if sha256.lower() in offered:
         return offered[sha256.lower()]
     offers = ", ".join(offered)
     raise IntegrityError(
-        f"the {what} of {project} {version} has sha256 {offers} on the index, not {sha256}; "
+        f"the {form} of {project} {version} has sha256 {offers} on the index, not {sha256}; "
         "check the version and the hash that the repro gives"
     )
 

@@ -67,11 +67,11 @@ def select(
         if not offered:
             raise UsageError(f"no {what} is available; check the index and the platform")
         return offered[-1:]
-    wanted = exact_version(spec)
-    if wanted is not None:
-        if wanted not in versions:
-            raise UsageError(f"there is no {what} {wanted}; {_nearest(versions, wanted)}")
-        return [wanted]
+    exact = exact_version(spec)
+    if exact is not None:
+        if exact not in versions:
+            raise UsageError(f"there is no {what} {exact}; {_nearest(versions, exact)}")
+        return [exact]
     specifiers = _specifiers(spec, what)
     return [
         version for version in versions if specifiers.contains(version, prereleases=prereleases)
@@ -133,21 +133,21 @@ def newest_of_minor(
 
     Where some of a minor version are `preferred` (installed, for instance), the last of those.
     """
-    wanted = set(preferred)
+    favourites = set(preferred)
     newest: dict[tuple[int, int], Version] = {}
-    for version in sorted(versions, key=lambda version: (version in wanted, version)):
+    for version in sorted(versions, key=lambda version: (version in favourites, version)):
         newest[version.major, version.minor] = version
     return sorted(newest.values())
 
 
-def _nearest(versions: Sequence[Version], wanted: Version) -> str:
-    below = [version for version in versions if version < wanted]
-    above = [version for version in versions if version > wanted]
+def _nearest(versions: Sequence[Version], exact: Version) -> str:
+    below = [version for version in versions if version < exact]
+    above = [version for version in versions if version > exact]
     near = [str(version) for version in (*below[-1:], *above[:1])]
     if not near:
         return "none is available at all; check the index and the platform"
     words = f"the nearest {'is' if len(near) == 1 else 'are'} {' and '.join(near)}"
-    series = wanted.release
+    series = exact.release
     if any(version.release[: len(series)] == series for version in versions):
-        words += f", and =={wanted.base_version}.* takes the whole series"
+        words += f", and =={exact.base_version}.* takes the whole series"
     return words

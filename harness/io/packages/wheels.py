@@ -116,8 +116,8 @@ def install_wheels(
     # What imports it may not write there, and starts a thousand times.
     where: list[str | Path] = ["--compile-bytecode", "--python", sys.executable, "--target", target]
     where += ["--cache-dir", cache] if cache else []
-    what = ", ".join(f"{release.name} {release.version}" for release in releases)
-    _install(what, lines, where, scratch)
+    packages = ", ".join(f"{release.name} {release.version}" for release in releases)
+    _install(packages, lines, where, scratch)
 
 
 def create_environment(folder: Path, *, python: str, scratch: Path) -> None:
@@ -153,16 +153,16 @@ def _hashes(pin: PackagePin) -> list[str]:
 
 
 def _install(
-    what: str, requirements: Sequence[str], where: Sequence[str | Path], scratch: Path
+    packages: str, requirements: Sequence[str], where: Sequence[str | Path], scratch: Path
 ) -> None:
     file = scratch / "requirements.txt"
     file.write_text("".join(requirements), encoding="utf-8")
     words: list[str | Path] = ["pip", "install", *where]
     words += ["--no-deps", "--no-build", "--require-hashes", "--no-progress"]
-    _run(what, [*words, "-r", file], scratch)
+    _run(packages, [*words, "-r", file], scratch)
 
 
-def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
+def _run(packages: str, words: Sequence[str | Path], scratch: Path) -> None:
     try:
         executable = uv.find_uv_bin()
     except FileNotFoundError as error:
@@ -179,13 +179,13 @@ def _run(what: str, words: Sequence[str | Path], scratch: Path) -> None:
     result = run_tool(argv, timeout=_SECONDS, env=environment, cwd=scratch, watch=watch)
     if result.end.timed_out:
         raise InfrastructureError(
-            f"uv did not install {what} in {_SECONDS:.0f} s; check the network and try again"
+            f"uv did not install {packages} in {_SECONDS:.0f} s; check the network and try again"
         )
     if not result.end.ok:
-        raise _failure(what, result.stderr, result.end.words)
+        raise _failure(packages, result.stderr, result.end.words)
 
 
-def _failure(what: str, stderr: str, words: str) -> TriageError:
+def _failure(packages: str, stderr: str, words: str) -> TriageError:
     # The innermost cause that uv gives, on one line and without addresses. uv 0.13 writes `cause:
     # ...` lines, older ones draw a tree; hints follow after a blank line.
     causes: list[str] = []
@@ -198,28 +198,31 @@ def _failure(what: str, stderr: str, words: str) -> TriageError:
     reason = (causes[-1].rstrip(".") if causes else "") or words
     if any(sign in stderr for sign in _DISK_FULL):
         return StorageError(
-            f"cannot install {what}: the disk is full; free some space or set TRIAGE_CACHE_DIR "
+            f"cannot install {packages}: the disk is full; free some space or set TRIAGE_CACHE_DIR "
             "and UV_CACHE_DIR to another disk"
         )
     if any(sign in stderr for sign in _READ_ONLY):
         return StorageError(
-            f"cannot install {what}: {reason}; set TRIAGE_CACHE_DIR and UV_CACHE_DIR to writable "
-            "folders"
+            f"cannot install {packages}: {reason}; set TRIAGE_CACHE_DIR and UV_CACHE_DIR to "
+            "writable folders"
         )
     if "Hash mismatch" in stderr:
         hashes = re.findall(r"sha256:([0-9a-f]{64})", stderr)
         return IntegrityError(
-            f"the wheel of {what} was downloaded with sha256 {hashes[-1] if hashes else 'unknown'},"
-            f" not {hashes[0] if hashes else 'that of the index'}; the index or a proxy changed it"
+            f"the wheel of {packages} was downloaded with sha256 "
+            f"{hashes[-1] if hashes else 'unknown'}, not "
+            f"{hashes[0] if hashes else 'that of the index'}; the index or a proxy changed it"
         )
     if offline():
         return OfflineError(
-            f"{what} is not installed and TRIAGE_OFFLINE forbids fetching it; "
+            f"{packages} is not installed and TRIAGE_OFFLINE forbids fetching it; "
             "unset TRIAGE_OFFLINE once"
         )
     if any(sign in stderr for sign in _NO_NETWORK):
-        return OfflineError(f"cannot download {what}: {reason}; check the network and try again")
-    return InfrastructureError(f"uv cannot install {what}: {reason}; try again")
+        return OfflineError(
+            f"cannot download {packages}: {reason}; check the network and try again"
+        )
+    return InfrastructureError(f"uv cannot install {packages}: {reason}; try again")
 
 
 # Packages of triage's own environment that another one shares: links, in place of copies.

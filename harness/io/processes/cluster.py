@@ -89,8 +89,8 @@ def local_workers(where: str) -> int | None:
     """
     if match := _LOCAL.fullmatch(where):
         return int(match[1])
-    found = _ADDRESS.fullmatch(where)
-    if where.startswith("local:") or not found or not 0 < int(found[1]) < 1 << 16:
+    address = _ADDRESS.fullmatch(where)
+    if where.startswith("local:") or not address or not 0 < int(address[1]) < 1 << 16:
         raise UsageError(
             f"--scheduler {where[:80]}: write tcp://HOST:PORT, or local:N with N from 1 to 999"
         )
@@ -116,7 +116,7 @@ async def open_machines(where: str, *works: Callable[[bytes], bytes]) -> AsyncIt
         ) from error
     # What Dask logs is for who runs its machines. What matters to a result is checked there.
     for name in [
-        each for each in logging.root.manager.loggerDict if each.startswith("distributed")
+        logger for logger in logging.root.manager.loggerDict if logger.startswith("distributed")
     ]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", category=distributed.versions.VersionMismatchWarning)

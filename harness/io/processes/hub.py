@@ -395,8 +395,8 @@ class Hub:
         process = await self._start([*argv, self.socket, name], env, log)
         self._processes.append(process)
         ended = asyncio.create_task(process.wait())
-        either: set[asyncio.Future[Any]] = {ended, hello}
-        await asyncio.wait(either, timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        outcomes: set[asyncio.Future[Any]] = {ended, hello}
+        await asyncio.wait(outcomes, timeout=_HELLO_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         if hello.done():
             ended.cancel()
             return hello.result()

@@ -99,8 +99,8 @@ def confinement_words() -> tuple[bool, str]:
 
 
 def _lacks() -> str:
-    held = held_parts()
-    return " and ".join(words for part, words in _ELSE.items() if part not in held)
+    parts = held_parts()
+    return " and ".join(words for part, words in _ELSE.items() if part not in parts)
 
 
 # The environment of programs that are not ours: the user's variables that any program needs.

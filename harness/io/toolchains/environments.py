@@ -132,7 +132,9 @@ def _digest(declared: Environment, shared: tuple[SharedPackage, ...]) -> str:
         "python": same,
         "platform": sysconfig.get_platform(),
         "imports": declared.imports,
-        "shared": [[str(each), each.record, *map(str, each.entries)] for each in shared],
+        "shared": [
+            [str(package), package.record, *map(str, package.entries)] for package in shared
+        ],
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -160,20 +162,20 @@ def _fill(
     return msgspec.json.format(msgspec.json.encode(marker))
 
 
-def probe_environment(found: Toolchain, folder: Path) -> str:
+def probe_environment(toolchain: Toolchain, folder: Path) -> str:
     """The version of Python in an environment's folder, after importing what must be importable.
 
     Raises:
         InfrastructureError: something cannot be imported there.
     """
-    argv: list[str | Path] = [folder / found.executable, "-I", "-c", _PROBE, *found.imports]
+    argv: list[str | Path] = [folder / toolchain.executable, "-I", "-c", _PROBE, *toolchain.imports]
     result = run_tool(argv, timeout=_PROBE_SECONDS, env=plain_environment(), cwd=folder)
     if not result.end.ok:
         last = (result.stderr.strip().splitlines() or [result.end.words])[-1]
-        packages = ", ".join((*found.dependencies, *found.shared))
+        packages = ", ".join((*toolchain.dependencies, *toolchain.shared))
         beside = f" beside {packages}" if packages else ""
         raise InfrastructureError(
-            f"{found.kind}-{found.version} cannot be imported{beside} ({last[:300]}); choose "
-            "another version"
+            f"{toolchain.kind}-{toolchain.version} cannot be imported{beside} ({last[:300]}); "
+            "choose another version"
         )
     return f"Python {json.loads(result.stdout.splitlines()[-1])}"

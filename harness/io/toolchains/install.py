@@ -203,12 +203,12 @@ def _import_triton(site: Path, version: Version) -> str:
         raise InfrastructureError(
             f"{TRITON}-{version} cannot be imported by this Python ({last}); choose another one"
         )
-    said, where = json.loads(result.stdout.splitlines()[-1])
+    banner, where = json.loads(result.stdout.splitlines()[-1])
     if not Path(where).resolve().is_relative_to(site.resolve()):
         raise InfrastructureError(
             f"importing {TRITON}-{version} finds another Triton; unset PYTHONPATH and try again"
         )
-    return str(said)
+    return str(banner)
 
 
 def _checked_banner(executable: Path, name: str, version: str) -> str:
@@ -315,8 +315,8 @@ def bundled_nvdisasm(triton: Compiler | None) -> Tool | None:
 
 def installed_package() -> Path | None:
     """The folder of the Triton beside triage; it is not imported."""
-    found = importlib.util.find_spec(TRITON)
-    return Path(found.origin).parent if found and found.origin else None
+    spec = importlib.util.find_spec(TRITON)
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def version_beside(name: str) -> str:
@@ -576,7 +576,9 @@ def every_nvdisasm(triton: str | None) -> list[Tool]:
     """
     alone = installed_nvdisasm()
     tools = {alone.path.stat().st_size: alone} if alone else {}
-    for toolchain in sorted(list_installed(TRITON), key=lambda found: found.version != triton):
+    for toolchain in sorted(
+        list_installed(TRITON), key=lambda installed: installed.version != triton
+    ):
         tool = bundled_nvdisasm(_as_triton(toolchain))
         if tool:
             size = tool.path.stat().st_size  # neighbouring Tritons carry the same file

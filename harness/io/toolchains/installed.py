@@ -135,8 +135,8 @@ def read_toolchain(name: str) -> Toolchain | None:
     """
     path = toolchain_folder(name) / MARKER
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Toolchain)
-        Version(found.version)
+        toolchain = msgspec.json.decode(path.read_bytes(), type=Toolchain)
+        Version(toolchain.version)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -145,7 +145,7 @@ def read_toolchain(name: str) -> Toolchain | None:
         raise StorageError(
             f"the marker of {name} is damaged ({path}); remove {name} and install it again"
         ) from error
-    return replace(found, folder=name)
+    return replace(toolchain, folder=name)
 
 
 def check_ptxas(ptxas: Assembler) -> None:
@@ -201,9 +201,9 @@ def _in_record(path: Path, wheel: str) -> str | None:
             relative = path.relative_to(folder).as_posix()
             with record.open(newline="", encoding="utf-8") as lines:
                 hashes = (row[1] for row in csv.reader(lines) if row and row[0] == relative)
-                found = next(hashes, "")
-            if found.startswith("sha256="):
-                padded = found.removeprefix("sha256=") + "="
+                digest = next(hashes, "")
+            if digest.startswith("sha256="):
+                padded = digest.removeprefix("sha256=") + "="
                 return base64.urlsafe_b64decode(padded).hex()
         if folder.name == "site":
             return None
@@ -276,8 +276,8 @@ def remove(name: str) -> None:
     """
     _parts_of(name)
     # By the folder's name first: the marker in it may be damaged.
-    known = (toolchain_folder(each) for each in (f"{name}-{this_python()}", name))
-    folder = next((each for each in known if each.exists()), None)
+    folders = (toolchain_folder(place) for place in (f"{name}-{this_python()}", name))
+    folder = next((place for place in folders if place.exists()), None)
     remove_folder(folder or _require(name).path, marker=MARKER)
 
 
@@ -312,7 +312,9 @@ def find_installed(kind: str, version: Version) -> Toolchain | None:
         if toolchain is not None and toolchain.fits:
             return toolchain
     # 3.6 and 3.6.0 are one version.
-    same = (found for found in list_installed(kind) if Version(found.version) == version)
+    same = (
+        installed for installed in list_installed(kind) if Version(installed.version) == version
+    )
     return next(same, None)
 
 
@@ -322,42 +324,44 @@ def _named(name: str) -> Toolchain | None:
     Raises:
         UsageError: several are, and the name says neither Python nor environment.
     """
-    kind, version, which = _parts_of(name)
+    kind, version, suffix = _parts_of(name)
     same = [
         toolchain
         for toolchain in list_installed(of_any_python=True)
         if (toolchain.kind, toolchain.version) == (kind, version)
-        and which in ("", toolchain.python or toolchain.environment)
+        and suffix in ("", toolchain.python or toolchain.environment)
     ]
     fitting = [toolchain for toolchain in same if toolchain.fits]
     if len(fitting or same) > 1:
         names = ", ".join(toolchain.folder for toolchain in fitting or same)
-        what = "partners" if fitting else "Pythons"
-        raise UsageError(f"{name} is installed for several {what}; name one of {names}")
+        kinds = "partners" if fitting else "Pythons"
+        raise UsageError(f"{name} is installed for several {kinds}; name one of {names}")
     return next(iter(fitting or same), None)
 
 
 def _require(name: str) -> Toolchain:
-    found = _named(name)
-    if found is None:
+    toolchain = _named(name)
+    if toolchain is None:
         every = list_installed(of_any_python=True)
-        names = ", ".join(dict.fromkeys(each.name for each in every)) or "nothing"
+        names = ", ".join(dict.fromkeys(installed.name for installed in every)) or "nothing"
         raise UsageError(f"{name} is not installed; installed: {names}")
-    return found
+    return toolchain
 
 
-def lost_package(found: Toolchain) -> Path | None:
+def lost_package(toolchain: Toolchain) -> Path | None:
     """A package that an environment shares with a triage that is not there any more.
 
     Several installs of triage have one cache, and each links its own packages.
     """
-    if not found.shared:
+    if not toolchain.shared:
         return None
     try:
-        links = sorted(each for each in site_of(found.path / VENV).iterdir() if each.is_symlink())
+        links = sorted(
+            link for link in site_of(toolchain.path / VENV).iterdir() if link.is_symlink()
+        )
     except OSError as error:
-        raise storage_error(error, found.path, "read") from error
-    return next((each for each in links if not each.exists()), None)
+        raise storage_error(error, toolchain.path, "read") from error
+    return next((link for link in links if not link.exists()), None)
 
 
 def site_of(venv: Path) -> Path:
