@@ -35,6 +35,7 @@ from harness.io.toolchains.install import (
     planned_triton,
     select_ptxas,
     verify,
+    version_beside,
 )
 from harness.io.toolchains.installed import (
     MARKER,
@@ -632,14 +633,16 @@ def test_describe_ptxas_runs_it_once(
         describe_ptxas(tmp_path / "none", "bundled")
 
 
+@pytest.mark.parametrize("name", ["torch", "numpy", "triton", "click"])
+def test_versions_of_packages_beside_triage(name: str) -> None:
+    assert version_beside(name) == importlib.metadata.version(name)
+
+
 def test_installed_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     triton = installed_triton()
     assert (triton.origin, triton.path) == ("installed", None)
     assert triton.version == importlib.metadata.version("triton")
 
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
+    monkeypatch.setattr(sys, "path", [])
     with pytest.raises(InfrastructureError, match="no Triton is installed"):
         installed_triton()
