@@ -22,6 +22,15 @@ def test_kernels_of_a_package_compile(module_triage: Triage, pattern: str) -> No
     assert {row["verdict"] for row in document["cells"]} == {"ok"}
 
 
+@pytest.mark.long
+def test_helion_is_compiled_for_each_of_its_configs(module_triage: Triage) -> None:
+    document = module_triage.compile("--kernel", "helion_*", "--sm", "90a", code=0)
+    configs = {row["config"].get("block_sizes_0") for row in document["cells"]}
+    assert [row["kernel"] for row in document["cells"]].count("helion_matmul") == 2
+    assert {64, 128} <= configs
+    assert {row["verdict"] for row in document["cells"]} == {"ok"}
+
+
 def test_a_refusal_of_upstream_is_told_in_its_words(module_triage: Triage) -> None:
     words = ["--kernel", "fla_gated_delta_rule_bwd_dqkwg", "--sm", "90a", "--triton", "3.6.0"]
     done = module_triage("compile", *words)

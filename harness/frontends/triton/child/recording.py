@@ -18,7 +18,7 @@ import hashlib
 import inspect
 import operator
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from json import dumps
@@ -475,7 +475,7 @@ class RecordedKernel(NotCompiled):
 class _Tuning:
     """An autotuner at work: on one config, or (None) between them, `is_over` once it tried any."""
 
-    tuner: Any
+    tuner: Any = None
     config: dict[str, Any] | None = None
     is_over: bool = False
 
@@ -531,6 +531,15 @@ class LaunchRecorder(Recorder):
             (triton, "compile", self._compiled),
             (triton.compiler, "compile", self._compiled),
         ]
+
+    @contextlib.contextmanager
+    def tuned_to(self, config: dict[str, Any]) -> Iterator[None]:
+        """Launches in the `with` block are those of this config of a tuner of its own."""
+        self._tuning.append(_Tuning(config=config))
+        try:
+            yield
+        finally:
+            self._tuning.pop()
 
     def _compiled(self, src: Any, *args: Any, **kwargs: Any) -> Any:
         """In place of a call of the compiler: note it. One with a file of IR is made as it is."""

@@ -41,7 +41,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend import pretend_driver, recorded
-from harness.frontends.triton.child import inductor
+from harness.frontends.triton.child import generators
 from harness.frontends.triton.child.lazy_modules import leave_torch_unread
 from harness.frontends.triton.child.recording import LaunchRecorder
 from harness.io.children.captures import leave, serve_captures
@@ -65,11 +65,12 @@ class _Session(recorded.RecordedSession):
     def settle(self, ask: Message) -> None:
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "inductor")
-        inductor.stand_by()
         self.mode = recorded.pretend(ask["device"])
 
     def recorder(self, ask: Message, log: Path) -> recorded.Recorder:
-        return LaunchRecorder(ask["injected"])
+        recorder = LaunchRecorder(ask["injected"])
+        generators.stand_by(recorder)
+        return recorder
 
     def run(self, ask: Message, log: Path) -> tuple[recorded.Recorder, Any]:
         if not ask["file"].endswith(_SUFFIXES):

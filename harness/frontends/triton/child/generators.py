@@ -1,0 +1,115 @@
+"""Inductor and Helion, which generate Triton, under capture: each of their configs is recorded.
+
+Files that Inductor wrote (`output_code.py`, a kernel's file of its cache) define kernels by
+`torch._inductor.runtime.triton_heuristics`, which compiles them for the GPU that the machine has;
+here it only asks for the compilation. A kernel of Helion generates a Triton kernel for each config;
+here it launches each once, on the tensors that it is called with.
+"""
+
+# ruff: noqa: ANN401 - values of torch, Triton and Helion have types that we cannot name
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from harness.frontends.triton.child.recording import LaunchRecorder
+
+
+def stand_by(recorder: LaunchRecorder) -> None:
+    """Adapt the generators when launch code imports them; `recorder` keeps what they launch."""
+    # Else a pool of processes compiles, which knows nothing of the capture.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    # Generated code imports it from a torch that was built with CUDA.
+    if not hasattr(torch._C, "_cuda_getCurrentRawStream"):  # noqa: SLF001
+        torch._C._cuda_getCurrentRawStream = lambda device: 0  # noqa: ARG005, SLF001
+    adapted = {
+        "torch._inductor.runtime.triton_heuristics": _adapt_inductor,
+        "helion.runtime.kernel": lambda module: _adapt_helion(module, recorder),
+    }
+    sys.meta_path.insert(0, _Finder(adapted))
+
+
+class _Finder:
+    """Finds the modules that are adapted once they have run."""
+
+    def __init__(self, adapted: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._adapted = adapted
+
+    def find_spec(self, name: str, *_: Any) -> ModuleSpec | None:
+        adapt = self._adapted.pop(name, None)
+        spec = importlib.util.find_spec(name) if adapt else None
+        if adapt is None or spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def run_and_adapt(module: ModuleType) -> None:
+            run(module)
+            adapt(module)
+
+        spec.loader.exec_module = run_and_adapt  # type: ignore[method-assign]
+        return spec
+
+
+def _adapt_inductor(heuristics: ModuleType) -> None:
+    tuner = heuristics.CachingAutotuner
+    initialise = tuner.__init__
+
+    def initialise_and_compile(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        for config in self.configs:
+            # It goes on to read what only a compiled kernel has.
+            with contextlib.suppress(AttributeError):
+                self._precompile_config(config)
+
+    tuner.__init__ = initialise_and_compile
+    tuner.precompile = tuner.run = lambda *_, **__: None
+    heuristics.triton_helpers.set_driver_to_gpu = lambda: None
+    # What such a file does as a program: it times the kernels, which are known by now.
+    benchmark = importlib.import_module("torch._inductor.wrapper_benchmark")
+    benchmark.compiled_module_main = lambda *_, **__: None  # type: ignore[attr-defined]
+
+
+def _adapt_helion(kernels: ModuleType, recorder: LaunchRecorder) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - slow, and rare
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        values = self.normalize_args(*args, **kwargs)
+        # Helion asks torch for more than the pretended tensors know, and fake ones know it.
+        with torch._C.DisableTorchFunction(), FakeTensorMode():  # noqa: SLF001
+            bound = self.bind(tuple(map(_fake, values)))
+        result = None
+        for config in self.configs or [bound.config_spec.default_config()]:
+            with recorder.tuned_to(_flat(config.config)):
+                result = bound.compile_config(config)(*values)
+        return result
+
+    kernels.Kernel.__call__ = call  # type: ignore[attr-defined]
+
+
+def _fake(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+
+
+def _flat(config: dict[str, Any]) -> dict[str, Any]:
+    """A config of Helion as one of Triton's: `block_sizes=[64, 32]` are two values."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, list):
+            flat |= {f"{name}_{index}": element for index, element in enumerate(value)}
+        else:
+            flat[name] = value
+    # What is off, and lists that are empty, only make the name long.
+    return {n: v for n, v in flat.items() if v and isinstance(v, bool | int | float | str)}
