@@ -94,7 +94,7 @@ def _adapt_helion(kernels: ModuleType, recorder: LaunchRecorder) -> None:
                 result = bound.compile_config(config)(*values)
         return result
 
-    kernels.Kernel.__call__ = call  # type: ignore[attr-defined]
+    kernels.Kernel.__call__ = call
 
 
 def _fake(value: Any) -> Any:
