@@ -32,6 +32,7 @@ from harness.values.execution import Inputs, LaunchVariant
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
+from harness.values.toolchain import Compiler
 
 
 def require_values(selection: Selection) -> None:
@@ -238,8 +239,10 @@ class RecordedLaunch(LaunchSource):
                 every = replace(selection, config=config, ptxas=(None,))
                 plan = await plan_launch(self.bench, every.place(compiler=compiler, target=target))
                 records = [planned.record for planned in plan.cells if planned.record]
-                others = [rival for rival in selection.compilers if rival != compiler]
-                others.sort(key=lambda rival: Version(rival.version), reverse=True)
+                others: list[Compiler] = []
+                if self.is_voted:
+                    others = [rival for rival in selection.compilers if rival != compiler]
+                    others.sort(key=lambda rival: Version(rival.version), reverse=True)
                 repro = selection.repro
                 file = repro.folder / REFERENCE_FILE
                 self._references[place] = References(
@@ -251,7 +254,7 @@ class RecordedLaunch(LaunchSource):
                     reference=(file, repro.reference) if repro.reference else None,
                     tell=self.tell,
                     interpreter=selection.compilers[0],
-                    others=others if self.is_voted else (),
+                    others=others,
                 )
             references = self._references[place]
             configs = [record.config for record in references.records]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
@@ -222,7 +222,8 @@ async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str],
     trip = question.how
     for selection in question.selections:
         try:
-            trip = await _with_selection(trip, question, bench, selection, tell)
+            async for larger in _with_selection(trip, question, bench, selection, tell):
+                trip = larger
         except TriageError as error:
             # At their own shapes, what cannot be captured leaves the others.
             if selection.repro.ptx or not question.measure or len(question.selections) == 1:
@@ -240,7 +241,8 @@ async def _with_selection(
     bench: Workbench,
     selection: Selection,
     tell: Callable[[str], None],
-) -> Trip:
+) -> AsyncIterator[Trip]:
+    """The trip with the cells of one place more each time."""
     trials, budget = question.trials, question.budget
     is_shaped = question.measure and selection.repro.ptx is None
     source: LaunchSource = ShapedLaunches()
@@ -276,7 +278,7 @@ async def _with_selection(
                 await bench.sessions.close(session)
         if question.measure:
             trip = trip.timed()
-    return trip
+        yield trip
 
 
 def _report(store: Store, trip: Trip, answers: Answers, results: Sequence[Executed]) -> GpuReport:
