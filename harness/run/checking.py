@@ -129,12 +129,12 @@ def _row(
         if finding.kernel == cell.record.kernel and config in variant.configs
     ]
     why = _why_not(cell.record.kernel, interpretation)
-    return max(rows, key=_gravity, default=structs.replace(row, reason=why))
-
-
-def _gravity(row: CheckRow) -> tuple[int, float]:
     order = [Agreement.AGREES, Agreement.NOT_CHECKED, Agreement.DIFFERS]
-    return order.index(row.status), row.stable_max_rel or 0.0
+    return max(
+        rows,
+        key=lambda row: (order.index(row.status), row.stable_max_rel or 0.0),
+        default=structs.replace(row, reason=why),
+    )
 
 
 def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> CheckRow:

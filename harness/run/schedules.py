@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, get_args
+
+import msgspec
 
 from gpu_emulator.values import Checks, Schedule
 from harness.run.jobs import RunTrial
@@ -26,11 +27,10 @@ a small launch a few dozen blocks; the emulator executes 10 million or more a se
 PROGRAMS = 1024
 """Programs of a grid that are executed. Small launches of the corpus have a few dozen (#13)."""
 
-_ONE = re.compile(r"(\w+)/(\w+)(?::(\d{1,9}))?")
-_Warps = Literal["lockstep", "first", "last", "random"]
-_Completion = Literal["early", "late", "random"]
-_WARPS: dict[str, _Warps] = {word: word for word in get_args(_Warps)}
-_COMPLETIONS: dict[str, _Completion] = {word: word for word in get_args(_Completion)}
+_WARPS, _COMPLETIONS = "lockstep|first|last|random", "early|late|random"
+_SCHEDULE = re.compile(
+    rf"(?P<warps>{_WARPS})/(?P<completion>{_COMPLETIONS})(?::(?P<seed>\d{{1,9}}))?"
+)
 
 
 def read_schedules(text: str) -> tuple[Schedule, ...]:
@@ -41,17 +41,14 @@ def read_schedules(text: str) -> tuple[Schedule, ...]:
     """
     schedules = []
     for word in filter(None, (word.strip() for word in text.split(","))):
-        match = _ONE.fullmatch(word)
-        if not match or match[1] not in _WARPS or match[2] not in _COMPLETIONS:
+        match = _SCHEDULE.fullmatch(word)
+        if not match:
+            names = [names.replace("|", ", ") for names in (_WARPS, _COMPLETIONS)]
             raise UsageError(
                 f"--schedules {word}: write WARPS/COMPLETION[:SEED], with WARPS one of "
-                f"{', '.join(_WARPS)} and COMPLETION one of {', '.join(_COMPLETIONS)}"
+                f"{names[0]} and COMPLETION one of {names[1]}"
             )
-        schedules.append(
-            Schedule(
-                warps=_WARPS[match[1]], completion=_COMPLETIONS[match[2]], seed=int(match[3] or 0)
-            )
-        )
+        schedules.append(msgspec.convert(match.groupdict("0"), Schedule, strict=False))
     if not schedules:
         raise UsageError(f"--schedules {text!r}: name at least one, for example {DEFAULT}")
     return tuple(dict.fromkeys(schedules))

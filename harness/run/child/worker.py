@@ -57,9 +57,11 @@ def _launch(job: Emulation, folder: Path, ptx: str = PTX) -> Launch:
     )
 
 
-def _with_garbage(launch: Launch, garbage: int) -> Launch:
-    """The launch with other bytes in the buffers that nothing has written to."""
-    draw = np.random.default_rng(garbage)
+def _as_scheduled(launch: Launch, schedule: Schedule) -> Launch:
+    """The launch; with garbage, with other bytes in the buffers that nothing has written to."""
+    if not schedule.garbage:
+        return launch
+    draw = np.random.default_rng(schedule.garbage)
     allocations = (
         buffer
         if buffer.written is None
@@ -67,10 +69,6 @@ def _with_garbage(launch: Launch, garbage: int) -> Launch:
         for buffer in launch.allocations
     )
     return replace(launch, allocations=tuple(allocations))
-
-
-def _as_scheduled(launch: Launch, schedule: Schedule) -> Launch:
-    return _with_garbage(launch, schedule.garbage) if schedule.garbage else launch
 
 
 class _Progress:
