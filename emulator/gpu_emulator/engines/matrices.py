@@ -112,11 +112,11 @@ class Layout:
             raise ValueError(f"not every element of {shape} is held exactly once")
         return cls(shape, row, column, np.argsort(flat))
 
-    def gather(self, held: NDArray[np.generic]) -> Bits:
+    def gather(self, parts: NDArray[np.generic]) -> Bits:
         """(..., lanes, slots) elements as a matrix (..., rows, columns)."""
-        flat = held.reshape(*held.shape[:-2], -1)
+        flat = parts.reshape(*parts.shape[:-2], -1)
         taken: Bits = np.take(flat, self.source, axis=-1)
-        return taken.reshape(*held.shape[:-2], *self.shape)
+        return taken.reshape(*parts.shape[:-2], *self.shape)
 
     def scatter(self, matrix: NDArray[np.generic]) -> Bits:
         """A matrix (..., rows, columns) as (..., lanes, slots) elements."""
@@ -157,20 +157,20 @@ def accumulator(rows: int) -> Layout:
     return Layout.of((rows, 8), g + 8 * (slot // 2), 2 * t + slot % 2)
 
 
-def elements(held: Bits, width: int) -> Bits:
+def elements(words: Bits, width: int) -> Bits:
     """Split registers (..., n) into elements (..., n * parts), the least significant first.
 
-    `held`: uint32 registers (uint64 for a width of 64). `width`: bits of an element: 1, 2, 4, 8,
+    `words`: uint32 registers (uint64 for a width of 64). `width`: bits of an element: 1, 2, 4, 8,
     16, 32 or 64. Returns uint8, uint16, uint32 or uint64.
     """
     if width == 64:
-        return held.astype(np.uint64, copy=False)
-    words = np.ascontiguousarray(held.astype(np.uint32, copy=False))
+        return words.astype(np.uint64, copy=False)
+    words = np.ascontiguousarray(words.astype(np.uint32, copy=False))
     if width >= 8:
         return words.view(np.dtype(f"u{width // 8}"))
     shifts = np.arange(0, 8, width, dtype=np.uint8)
     small: Bits = (words.view(np.uint8)[..., None] >> shifts) & np.uint8((1 << width) - 1)
-    return small.reshape(*held.shape[:-1], -1)
+    return small.reshape(*words.shape[:-1], -1)
 
 
 def registers(parts: Bits, width: int) -> Bits:
@@ -224,25 +224,25 @@ def load_matrices(rows: Bits, *, transposed: bool) -> Bits:
     """
     count = rows.shape[-2] // 8
     matrices = np.ascontiguousarray(rows).view(np.uint16).reshape(*rows.shape[:-2], count, 8, 8)
-    held = registers(_pairs(transposed=transposed).scatter(matrices), 16)
-    return np.moveaxis(held[..., 0], -2, -1)
+    words = registers(_pairs(transposed=transposed).scatter(matrices), 16)
+    return np.moveaxis(words[..., 0], -2, -1)
 
 
-def store_matrices(held: Bits, *, transposed: bool) -> Bits:
+def store_matrices(words: Bits, *, transposed: bool) -> Bits:
     """`stmatrix.m8n8.x1|x2|x4{.trans}.b16`: the inverse of `load_matrices`.
 
-    `held`: uint32 (..., 32, n) registers. `transposed`: `.trans`. Returns uint8 (..., 8 n, 16):
+    `words`: uint32 (..., 32, n) registers. `transposed`: `.trans`. Returns uint8 (..., 8 n, 16):
     what goes to the address of each of the first 8 n lanes.
     """
-    parts = elements(np.moveaxis(held, -1, -2)[..., None], 16)
+    parts = elements(np.moveaxis(words, -1, -2)[..., None], 16)
     matrices = np.ascontiguousarray(_pairs(transposed=transposed).gather(parts))
     data: Bits = matrices.view(np.uint8)
-    return data.reshape(*held.shape[:-2], -1, 16)
+    return data.reshape(*words.shape[:-2], -1, 16)
 
 
-def move_matrix(held: Bits) -> Bits:
+def move_matrix(words: Bits) -> Bits:
     """`movmatrix.m8n8.trans.b16`: uint32 (..., 32) registers, the matrix of the warp transposed."""
-    matrix = _pairs(transposed=False).gather(elements(held[..., None], 16))
+    matrix = _pairs(transposed=False).gather(elements(words[..., None], 16))
     return registers(_pairs(transposed=True).scatter(matrix), 16)[..., 0]
 
 
@@ -253,19 +253,19 @@ def load_bytes(rows: Bits) -> Bits:
     """
     count = rows.shape[-2] // 16
     matrices = rows.reshape(*rows.shape[:-2], count, 16, 16)
-    held = registers(_quads().scatter(matrices), 8)
-    return np.moveaxis(held, -3, -2).reshape(*rows.shape[:-2], LANES, 2 * count)
+    words = registers(_quads().scatter(matrices), 8)
+    return np.moveaxis(words, -3, -2).reshape(*rows.shape[:-2], LANES, 2 * count)
 
 
-def store_bytes(held: Bits) -> Bits:
+def store_bytes(words: Bits) -> Bits:
     """`stmatrix.m16n8.x1|x2|x4.trans.b8`: the columns of 16 x 8 matrices become rows.
 
-    `held`: uint32 (..., 32, n) registers. Returns uint8 (..., 8 n, 16): what goes to the address of
-    each of the first 8 n lanes.
+    `words`: uint32 (..., 32, n) registers. Returns uint8 (..., 8 n, 16): what goes to the address
+    of each of the first 8 n lanes.
     """
-    parts = elements(np.moveaxis(held, -1, -2)[..., None], 8)
+    parts = elements(np.moveaxis(words, -1, -2)[..., None], 8)
     matrices: Bits = np.swapaxes(_bytes_of_16x8().gather(parts), -1, -2)
-    return matrices.reshape(*held.shape[:-2], -1, 16)
+    return matrices.reshape(*words.shape[:-2], -1, 16)
 
 
 def unpack_row(rows: Bits, width: int) -> Bits:

@@ -78,13 +78,8 @@ def _chain(a: Float64, b: Float64, c: Bits | None) -> Bits:
     return running
 
 
-def integer_product(a: Float64, b: Float64, c: Bits | None, *, saturate: bool) -> Bits:
-    """A @ B + C in 32-bit integers: wrapping, or clamped with `.satfinite`.
-
-    `a`: (..., m, k) integral values of 8 bits or fewer: their products are exact in float64. `b`:
-    (..., k, n). `c`: (..., m, n) int32 as uint32 bits, or None for zero. `saturate`: clamp to the
-    range of s32.
-    """
+def _integer_product(a: Float64, b: Float64, c: Bits | None, *, saturate: bool) -> Bits:
+    """In 32 bits: wrapping, or clamped; products of 8 bits are exact in float64."""
     total = np.matmul(a, b).astype(np.int64)
     if c is not None:
         total = total + c.astype(np.uint32).view(np.int32)
@@ -94,20 +89,47 @@ def integer_product(a: Float64, b: Float64, c: Bits | None, *, saturate: bool) -
     return (total & 0xFFFF_FFFF).astype(np.uint32)
 
 
-def binary_product(a: Bits, b: Bits, c: Bits, operation: str) -> Bits:
-    """b1: for each (row, column) the number of ones in a xor b, or in a and b, added to C.
-
-    `a`: (..., m, k) bits as 0 and 1. `b`: (..., k, n). `c`: (..., m, n) uint32. `operation`: `xor`
-    or `and`.
-    """
+def _binary_product(a: Bits, b: Bits, c: Bits, operation: str) -> Bits:
+    """b1: for each (row, column) the number of ones in a xor b, or in a and b, added to C."""
     left, right = a.astype(np.float64), b.astype(np.float64)
-    common = np.matmul(left, right)
+    ones = np.matmul(left, right)
     if operation == "xor":
-        ones = left.sum(axis=-1)[..., :, None] + right.sum(axis=-2)[..., None, :] - 2 * common
-    else:
-        ones = common
+        ones = left.sum(axis=-1)[..., :, None] + right.sum(axis=-2)[..., None, :] - 2 * ones
     total: Bits = (ones.astype(np.int64) + c.astype(np.int64)) & 0xFFFF_FFFF
     return total.astype(np.uint32)
+
+
+def multiplied(
+    a: Bits,
+    b: Bits,
+    c: Bits | None,
+    types: tuple[str, str, str, str],
+    *,
+    saturate: bool = False,
+    operation: str = "and",
+    factors: tuple[Float64, Float64] | None = None,
+    negate: bool = False,
+    add: Adding | None = None,
+) -> Bits:
+    """A @ B + C of codes, as the types of A, B, C and D have it.
+
+    `a`: codes (..., m, k). `b`: codes (..., k, n). `c`: (..., m, n) bits, or None for zero (not of
+    b1). `saturate`: `.satfinite`, on integers. `operation`: `xor` or `and`, for b1. `factors`: what
+    each element of A and of B is multiplied by. `negate`: the product counts as its negative.
+    `add`: as in `product`. Returns (..., m, n) bits of the type of D.
+    """
+    a_type, b_type, c_type, d_type = types
+    if a_type == "b1":
+        assert c is not None
+        return _binary_product(a, b, c, operation)
+    left, right = decode(a, a_type), decode(b, b_type)
+    if factors is not None:
+        left, right = left * factors[0], right * factors[1]
+    if negate:
+        left = -left
+    if a_type in INTEGERS:
+        return _integer_product(left, right, c, saturate=saturate)
+    return product(left, right, c, c_type=c_type, d_type=d_type, add=add)
 
 
 _WIDTHS = {
@@ -131,8 +153,8 @@ SHAPES = {
 """By type of A. m8n8k4 on f16 (sm_70) is not here: its fragments follow another rule."""
 
 
-def _codes(held: Bits, name: str, width: int) -> Bits:
-    codes = elements(held, width)
+def _codes(words: Bits, name: str, width: int) -> Bits:
+    codes = elements(words, width)
     return codes >> np.uint8(_FOUR_SHIFT) if name == "e2m1" and width == 8 else codes
 
 
@@ -175,18 +197,14 @@ def mma_sync(
     layout = accumulator(rows)
     c_width, d_width = (int(x.lstrip("fs")) for x in (c_type, d_type))
     start = layout.gather(elements(c, c_width))
-    if a_type == "b1":
-        result = binary_product(left, right, start, operation)
-    elif a_type in INTEGERS:
-        result = integer_product(
-            decode(left, a_type), decode(right, b_type), start, saturate=saturate
-        )
-    else:
-        x, y = decode(left, a_type), decode(right, b_type)
-        if scale_a is not None and scale_b is not None:
-            x = x * _spread(scale_a, scale_type, k)
-            y = y * np.swapaxes(_spread(scale_b, scale_type, k), -1, -2)
-        result = product(x, y, start, c_type=c_type, d_type=d_type, add=add)
+    factors = None
+    if scale_a is not None and scale_b is not None:
+        of_b = np.swapaxes(_spread(scale_b, scale_type, k), -1, -2)
+        factors = _spread(scale_a, scale_type, k), of_b
+    result = multiplied(
+        left, right, start, (a_type, b_type, c_type, d_type), saturate=saturate,
+        operation=operation, factors=factors, add=add,
+    )  # fmt: skip
     return registers(layout.scatter(result), d_width)
 
 
@@ -195,27 +213,27 @@ def _spread(scales: Bits, name: str, k: int) -> Float64:
     return np.repeat(values, k // values.shape[-1], axis=-1)
 
 
-def scales_of_a(held: Bits, *, blocks: int, byte: int, thread: int) -> Bits:
+def scales_of_a(words: Bits, *, blocks: int, byte: int, thread: int) -> Bits:
     """Scale factors of A from the registers of a warp (PTX ISA 9.7.14.3).
 
-    `held`: uint32 (..., 32) `scale-a-data`. `blocks`: scale factors of a row: 1, 2 or 4
+    `words`: uint32 (..., 32) `scale-a-data`. `blocks`: scale factors of a row: 1, 2 or 4
     (`.scale_vec::1X` and so on). `byte`: `byte-id-a`: the first byte that counts. `thread`:
     `thread-id-a`: 0 for the first pair of lanes of each four, 1 for the second. Returns uint8 (...,
     16, blocks): row g from the even lane of the pair, row g + 8 from the odd one.
     """
     row = np.arange(16)
     lane = 4 * (row % 8) + 2 * thread + row // 8
-    return _bytes(held, lane, byte, blocks)
+    return _bytes(words, lane, byte, blocks)
 
 
-def scales_of_b(held: Bits, *, blocks: int, byte: int, thread: int) -> Bits:
+def scales_of_b(words: Bits, *, blocks: int, byte: int, thread: int) -> Bits:
     """Scale factors of B: uint8 (..., 8, blocks), column g from lane 4 g + `thread-id-b`."""
-    return _bytes(held, 4 * np.arange(LANES // 4) + thread, byte, blocks)
+    return _bytes(words, 4 * np.arange(LANES // 4) + thread, byte, blocks)
 
 
-def _bytes(held: Bits, lane: Bits, byte: int, blocks: int) -> Bits:
+def _bytes(words: Bits, lane: Bits, byte: int, blocks: int) -> Bits:
     shifts = 8 * (byte + np.arange(blocks, dtype=np.uint32))
-    data = held.astype(np.uint32)[..., lane, None] >> shifts.astype(np.uint32)
+    data = words.astype(np.uint32)[..., lane, None] >> shifts.astype(np.uint32)
     return (data & 0xFF).astype(np.uint8)
 
 
@@ -244,13 +262,13 @@ def wgmma_accumulator(n: int) -> Layout:
     return Layout.of((ROWS, n), row, 8 * (slot // 4) + 2 * (lane % 4) + slot % 2)
 
 
-def register_operand(held: Bits, name: str) -> Bits:
+def register_operand(words: Bits, name: str) -> Bits:
     """A from registers: uint32 (..., 128, 4) as codes (..., 64, K)."""
     width = _WIDTHS[name]
     layout = operand_a(16, K_BYTES * 8 // width, width)
-    warps = held.reshape(*held.shape[:-2], THREADS // LANES, LANES, held.shape[-1])
+    warps = words.reshape(*words.shape[:-2], THREADS // LANES, LANES, words.shape[-1])
     matrix = layout.gather(elements(warps, width))
-    return matrix.reshape(*held.shape[:-2], ROWS, -1)
+    return matrix.reshape(*words.shape[:-2], ROWS, -1)
 
 
 def shared_operand(
@@ -289,21 +307,14 @@ def wgmma(
     `d`: registers of D, uint32 (..., 128, n / 2), or n / 4 for f16. `a_type`: tf32, f16, bf16,
     e4m3, e5m2, s8, u8 or b1. `b_type`: likewise. `d_type`: f32, f16 or s32. `accumulate`: bool
     (...): `scale-d`. `negate_a`: `imm-scale-a` is -1. `negate_b`: `imm-scale-b` is -1. `saturate`:
-    `.satfinite`. `operation`: of b1: `and`. `order`: see `products.product`. Returns the new
-    registers of D.
+    `.satfinite`. `operation`: of b1: `and`. `add`: as in `product`. Returns the new registers of D.
     """
     layout = wgmma_accumulator(b.shape[-2])
     width = 16 if d_type == "f16" else 32
     old = layout.gather(elements(d, width))
     start = np.where(accumulate[..., None, None], old, old.dtype.type(0))
-    if a_type == "b1":
-        result = binary_product(a, np.swapaxes(b, -1, -2), start, operation)
-        return registers(layout.scatter(result), width)
-    left, right = decode(a, a_type), np.swapaxes(decode(b, b_type), -1, -2)
-    if a_type in INTEGERS:
-        result = integer_product(left, right, start, saturate=saturate)
-        return registers(layout.scatter(result), width)
-    if negate_a != negate_b:
-        left = -left
-    result = product(left, right, start, c_type=d_type, d_type=d_type, add=add)
+    result = multiplied(
+        a, np.swapaxes(b, -1, -2), start, (a_type, b_type, d_type, d_type), saturate=saturate,
+        operation=operation, negate=negate_a != negate_b, add=add,
+    )  # fmt: skip
     return registers(layout.scatter(result), width)

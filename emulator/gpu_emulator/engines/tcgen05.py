@@ -23,14 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_emulator.engines.matrices import LANES, MatrixDescriptor, elements, read_matrix, unpack_row
-from gpu_emulator.engines.products import (
-    INTEGERS,
-    Adding,
-    decode,
-    integer_product,
-    product,
-    shared_width,
-)
+from gpu_emulator.engines.products import Adding, multiplied, shared_width
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
 ROWS, COLUMNS = 128, 512
@@ -136,7 +129,7 @@ class Allocator:
     The first free columns are handed out. `tcgen05.alloc` blocks while there are none.
     """
 
-    held: dict[int, int] = field(default_factory=dict)
+    blocks: dict[int, int] = field(default_factory=dict)
     relinquished: bool = False
 
     def allocate(self, columns: int) -> int | None:
@@ -154,9 +147,9 @@ class Allocator:
         for start in range(0, COLUMNS - columns + 1, _LEAST):
             if all(
                 start >= first + size or first >= start + columns
-                for first, size in self.held.items()
+                for first, size in self.blocks.items()
             ):
-                self.held[start] = columns
+                self.blocks[start] = columns
                 return start
         return None
 
@@ -165,9 +158,9 @@ class Allocator:
 
         Raises `ValueError`: no block of this size starts there.
         """
-        if self.held.get(column) != columns:
+        if self.blocks.get(column) != columns:
             raise ValueError(f"tcgen05.dealloc: no block of {columns} columns starts at {column}")
-        del self.held[column]
+        del self.blocks[column]
 
     def relinquish(self) -> None:
         """`tcgen05.relinquish_alloc_permit`."""
@@ -285,21 +278,6 @@ def placement(m: int, n: int, *, ctas: int, ws: bool = False) -> Placement:
     raise ValueError(f"tcgen05.mma has no M = {m} with cta_group::{ctas}{' and .ws' * ws}")
 
 
-@cache
-def scale_cells(rows: int, blocks: int) -> tuple[Index, Index, Index]:
-    """Where the scale factors of `rows` rows (M of one CTA, or N) lie: lane, column, byte.
-
-    Row r is in lane r % 32 of column r / 32 (the other three slabs of 32 lanes hold copies); the
-    factors of its blocks of K are in successive bytes from the scale factor id on.
-
-    `rows`: rows of A in this CTA, or N. `blocks`: factors of a row: 1, 2 or 4 (`.scale_vec::1X`,
-    `2X`, `4X`). Returns arrays (rows, 1), (rows, 1) and (1, blocks), relative to the address and
-    the id.
-    """
-    row = np.arange(rows)[:, None]
-    return row % 32, row // 32, np.arange(blocks)[None, :]
-
-
 K_BYTES = 32
 """Bytes of K of every dense instruction, as elements lie in shared memory."""
 _PACKED_WIDTHS = {"e2m3": 6, "e3m2": 6, "e2m1": 4}
@@ -383,30 +361,32 @@ def operand_from_tensor_memory(
     return _unpacked(codes, instruction, name) if instruction.kind.startswith("mxf4") else codes
 
 
-def _factors(memory: Bits, column: int, byte: int, rows: int, blocks: int, name: str) -> Float64:
-    """Scale factors (..., g, rows, blocks) as values."""
-    lanes, columns, bytes_ = scale_cells(rows, blocks)
-    words = memory[..., lanes, column + columns]
-    return to_float64((words >> (8 * (byte + bytes_)).astype(np.uint32)) & 0xFF, name)
+def _factors(
+    memory: Bits, column: int, byte: int, rows: int, instruction: MatrixInstruction, blocks: int
+) -> Float64:
+    """Scale factors in tensor memory for each element of K: (..., g, rows, K).
 
-
-def _scaled(
-    a: Float64, b: Float64, memory: Bits, instruction: MatrixInstruction, scales: Scales
-) -> tuple[Float64, Float64]:
+    Those of row r are in lane r % 32 of the column r / 32 (the other three slabs of 32 lanes hold
+    copies); those of its blocks of K are in successive bytes from the scale factor id on.
+    """
     assert instruction.scale_type is not None
-    ctas, k = memory.shape[-3], instruction.k
-    of_a = _factors(
-        memory, scales.a_column, instruction.a_scale_byte, instruction.m // ctas, scales.blocks,
-        instruction.scale_type,
-    )  # fmt: skip
-    of_a = of_a.reshape(*of_a.shape[:-3], -1, scales.blocks)
+    row = np.arange(rows)[:, None]
+    words = memory[..., row % 32, column + row // 32]
+    shifts = (8 * (byte + np.arange(blocks)[None, :])).astype(np.uint32)
+    values = to_float64((words >> shifts) & 0xFF, instruction.scale_type)
+    return np.repeat(values, instruction.k // blocks, axis=-1)
+
+
+def _scale_factors(
+    memory: Bits, instruction: MatrixInstruction, scales: Scales
+) -> tuple[Float64, Float64]:
+    """What the elements of A, (..., m, K), and of B, (..., K, n), are multiplied by."""
+    m, n, blocks = instruction.m // memory.shape[-3], instruction.n, scales.blocks
+    of_a = _factors(memory, scales.a_column, instruction.a_scale_byte, m, instruction, blocks)
     # Both CTAs of a pair hold the factors of all columns; they are copies of each other.
-    of_b = _factors(
-        memory[..., 0, :, :], scales.b_column, instruction.b_scale_byte, instruction.n,
-        scales.blocks, instruction.scale_type,
-    )  # fmt: skip
-    each = k // scales.blocks
-    return a * np.repeat(of_a, each, axis=-1), b * np.repeat(of_b, each, axis=-1)
+    first = memory[..., 0, :, :]
+    of_b = _factors(first, scales.b_column, instruction.b_scale_byte, n, instruction, blocks)
+    return of_a.reshape(*of_a.shape[:-3], -1, instruction.k), np.swapaxes(of_b, -1, -2)
 
 
 def enabled_lanes(masks: list[int], where: Placement) -> Bits:
@@ -451,22 +431,15 @@ def multiply(
     where = placement(instruction.m, instruction.n, ctas=memory.shape[-3], ws=ws)
     cta, lanes, columns = np.broadcast_arrays(where.cta, where.lane + lane, where.column + column)
     old = memory[..., cta, lanes, columns]
-    left, right = decode(a, instruction.a_type), decode(b, instruction.b_type)
-    if scales is not None:
-        left, right = _scaled(left, right, memory, instruction, scales)
-    if instruction.negate_a != instruction.negate_b:
-        left = -left
-    start = old if accumulate else None
-    right = np.swapaxes(right, -1, -2)
-    if instruction.a_type in INTEGERS:
-        values = integer_product(left, right, start, saturate=instruction.saturate)
-    else:
-        name = instruction.d_type
-        if start is not None and scale_input:
-            scaled = np.ldexp(to_float64(start, name), -scale_input)
-            # Exact unless it becomes subnormal.
-            start = from_float64(scaled, name)
-        values = product(left, right, start, c_type=name, d_type=name, add=add)
+    start, name = old if accumulate else None, instruction.d_type
+    if start is not None and scale_input and name != "s32":
+        # Exact unless it becomes subnormal.
+        start = from_float64(np.ldexp(to_float64(start, name), -scale_input), name)
+    values = multiplied(
+        a, np.swapaxes(b, -1, -2), start, (instruction.a_type, instruction.b_type, name, name),
+        saturate=instruction.saturate, negate=instruction.negate_a != instruction.negate_b,
+        factors=None if scales is None else _scale_factors(memory, instruction, scales), add=add,
+    )  # fmt: skip
     values = values.astype(np.uint32, copy=False)
     if disabled is not None:
         values = np.where(enabled_lanes(disabled, where), values, old)

@@ -21,7 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
-from gpu_emulator.machine.running import Fallen, run_batch
+from gpu_emulator.machine.running import run_batch
 from gpu_emulator.state.batch import Batch, Findings, Geometry
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
@@ -433,10 +433,8 @@ class _Machine:
                     self._program.sections, batch, self._limits.max_instructions - self._executed,
                     lambda executed: heard(self._executed + executed),
                 )  # fmt: skip
-            except Fallen as fallen:
-                faults.append(fallen.fault)
             except Trouble as trouble:
-                faults.append(Fault(kind="memory_fault", what=trouble.what, place=trouble.place))
+                faults.append(Fault(kind=trouble.kind, what=trouble.what, place=trouble.place))
             self._executed += batch.executed
             ran += len(coordinates)
             if faults:

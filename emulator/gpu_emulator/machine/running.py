@@ -17,46 +17,43 @@ from gpu_emulator.state.batch import Batch
 from gpu_emulator.state.frame import Frame, Hold, Parting, Trouble
 from gpu_emulator.state.happens_before import Unordered
 from gpu_emulator.steps import MASK, WARP, Array, NotExecutable, Section
-from gpu_emulator.values import Fault, FaultKind, Place, Schedule
+from gpu_emulator.values import Place, Schedule
 
 _MOST = 4
 
 
-def hang(sections: Sequence[Section], batch: Batch) -> Fault:
-    """The fault of a batch in which no thread can go on; the place is that of the first words."""
-    found = [one for frame in batch.frames for one in _waiting(sections, batch, frame)]
-    words = list(dict.fromkeys(said for said, _ in found))
+def hang(sections: Sequence[Section], batch: Batch) -> Trouble:
+    """That of a batch in which no thread can go on; the place is that of the first words."""
+    reasons = [why for frame in batch.frames for why in _waiting(sections, batch, frame)]
+    words = list(dict.fromkeys(text for text, _ in reasons))
     more = [f"and {len(words) - _MOST} more"] if len(words) > _MOST else []
-    return Fault(
-        kind="hang",
-        what="; ".join([*words[:_MOST], *more]),
-        place=next((place for _, place in found if place), None),
-    )
+    place = next((place for _, place in reasons if place), None)
+    return Trouble("; ".join([*words[:_MOST], *more]), "hang", place)
 
 
 def _waiting(
     sections: Sequence[Section], batch: Batch, frame: Frame
 ) -> Iterator[tuple[str, Place | None]]:
     waiting = np.zeros(frame.shape, np.bool_)
-    for one in frame.holds:
-        waiting |= one.mask
-        yield _held(batch, frame, one), one.place
+    for hold in frame.holds:
+        waiting |= hold.mask
+        yield _reason(batch, frame, hold), hold.place
     yield from _parted(sections, batch, frame, ~waiting & frame.alive())
 
 
-def _held(batch: Batch, frame: Frame, one: Hold) -> str:
+def _reason(batch: Batch, frame: Frame, hold: Hold) -> str:
     """The first CTA with such threads speaks for all."""
-    row = int(np.nonzero(one.mask.any(axis=1))[0][0])
-    warps = sorted({(int(c) + frame.first) // WARP for c in np.nonzero(one.mask[row])[0]})
+    row = int(np.nonzero(hold.mask.any(axis=1))[0][0])
+    warps = sorted({(int(c) + frame.first) // WARP for c in np.nonzero(hold.mask[row])[0]})
     noun, verb = ("warp", "waits") if len(warps) == 1 else ("warps", "wait")
-    return f"{noun} {_ranges(warps)} of {_cta(batch, row)} {verb} for {one.why()}{_at(one.place)}"
+    return f"{noun} {_ranges(warps)} of {_cta(batch, row)} {verb} for {hold.why()}{_at(hold.place)}"
 
 
 def _parted(
     sections: Sequence[Section], batch: Batch, frame: Frame, mask: Array
 ) -> Iterator[tuple[str, Place | None]]:
     """Lanes that wait at a `.sync` instruction for lanes that never come to it."""
-    for row, warp in np.argwhere(mask.reshape(frame.ctas, -1, WARP).any(axis=2)).tolist():
+    for row, warp in np.argwhere(frame.by_warp(mask).any(axis=2)).tolist():
         lanes = np.broadcast_to(np.asarray(frame.at), frame.shape)[row, warp * WARP :][:WARP]
         own = mask[row, warp * WARP :][:WARP]
         words, first = [], None
@@ -81,11 +78,11 @@ def _cta(batch: Batch, row: int) -> str:
 def _ranges(numbers: Sequence[int]) -> str:
     """`0-15, 20`."""
     parts: list[list[int]] = []
-    for each in numbers:
-        if parts and each == parts[-1][1] + 1:
-            parts[-1][1] = each
+    for number in numbers:
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
         else:
-            parts.append([each, each])
+            parts.append([number, number])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
@@ -102,18 +99,10 @@ _TESTS = 10_000
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 
-class Fallen(Exception):  # noqa: N818 - the end of a run, not our error
-    """The run ends with a fault."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.what)
-        self.fault = fault
-
-
 def run_batch(
     sections: Sequence[Section], batch: Batch, limit: int, heard: Callable[[int], None]
 ) -> None:
-    """Run all threads to their end; Fallen with the first fault. `limit`: thread-instructions.
+    """Run all threads to their end; Trouble with the first fault. `limit`: thread-instructions.
 
     `heard` gets their number, now and then.
     """
@@ -141,7 +130,7 @@ def run_batch(
             batch.patience += 1
             tested += 1
         else:
-            raise Fallen(hang(sections, batch))
+            raise hang(sections, batch)
 
 
 def _ordered(
@@ -165,15 +154,15 @@ class _Runner:
         frame = self.frame
         progress = False
         for _ in range(_TURN):
-            held = frame.held() if frame.holds else None
+            waiting = frame.held() if frame.holds else None
             if isinstance(frame.at, int):
                 if frame.at == frame.end:
                     return progress
-                if held is None:
+                if waiting is None:
                     self._run(self._sections[frame.at], None, self.frame.ctas * frame.lanes)
                     progress = True
                     continue
-            chosen = self._choose(held)
+            chosen = self._choose(waiting)
             if chosen is None:
                 return progress
             block, mask = chosen
@@ -181,18 +170,18 @@ class _Runner:
             progress = True
         return progress
 
-    def _choose(self, held: Array | None) -> tuple[int, Array] | None:
+    def _choose(self, waiting: Array | None) -> tuple[int, Array] | None:
         """The block to run and its threads; None if no thread can go on."""
         frame = self.frame
         at = np.asarray(frame.at)
-        free = at if held is None else np.where(held, frame.end, at)
+        free = at if waiting is None else np.where(waiting, frame.end, at)
         self._picks += 1
         least = int(free.min())
         if least == frame.end:
             return None
         blocks = [least]
         if self._picks % _PATIENCE == 0 or self._sections[least].meeting is not None:
-            blocks = [int(each) for each in np.unique(free) if each != frame.end]
+            blocks = [block for block in np.unique(free).tolist() if block != frame.end]
             if self._picks % _PATIENCE == 0:
                 blocks.reverse()
         for block in blocks:
@@ -202,11 +191,10 @@ class _Runner:
             meeting = self._sections[block].meeting
             if meeting is not None:
                 # Those whose whole member mask is here.
-                warps = (frame.ctas, frame.lanes // WARP, WARP)
-                here, alive = frame.full(mask).reshape(warps), frame.alive().reshape(warps)
-                wanted = frame.full(meeting(frame.registers)).reshape(warps)
+                here, alive = frame.by_warp(mask), frame.by_warp(frame.alive())
+                members = frame.by_warp(meeting(frame.registers))
                 missing = ((alive & ~here) * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
-                mask = (here & ((wanted & missing) == 0)).reshape(frame.shape)
+                mask = (here & ((members & missing) == 0)).reshape(frame.shape)
             if mask.any():
                 return block, mask
         return None
@@ -216,7 +204,7 @@ class _Runner:
         registers = frame.registers
         number = 0
         registers[MASK] = mask
-        held = len(frame.holds)
+        holds = len(frame.holds)
         if frame.parted:
             # Those that parted before meet in this block, or have not met yet.
             here = frame.full(frame.alive() if mask is None else mask)
@@ -239,13 +227,8 @@ class _Runner:
                 recording.after(frame, section.writes[number])
         except Trouble as trouble:
             registers[MASK] = None
-            raise Fallen(
-                Fault(
-                    kind=_KINDS[trouble.kind],
-                    what=trouble.what,
-                    place=trouble.place or section.places[number],
-                )
-            ) from None
+            trouble.place = trouble.place or section.places[number]
+            raise
         except (NotExecutable, Unordered, MemoryError):
             raise
         except Exception as error:
@@ -254,33 +237,25 @@ class _Runner:
             raise NotExecutable(
                 f"PTX line {at.ptx_line}: {at.instruction} cannot be executed: {error!r}"
             ) from error
-        for one in frame.holds[held:]:
-            one.place = section.places[number]
+        for hold in frame.holds[holds:]:
+            hold.place = section.places[number]
         self._leave(section, mask)
         registers[MASK] = None
         frame.batch.executed += section.count * threads
         if frame.batch.executed > self._limit:
             place = section.places[-1] if section.places else None
-            raise Fallen(
-                Fault(
-                    kind="hang",
-                    what=f"no end within {self._limit:,} instructions of threads",
-                    place=place,
-                )
-            )
+            raise Trouble(f"no end within {self._limit:,} instructions of threads", "hang", place)
 
     def _part(self, section: Section, mask: Array | None) -> None:
         """Remember threads of a warp that take different ways, until they meet for certain."""
         frame = self.frame
         at = np.broadcast_to(np.asarray(frame.at), frame.shape)
         here = frame.alive() if mask is None else frame.full(mask) & frame.alive()
-        warps = (frame.ctas, -1, WARP)
-        least = np.where(here, at, frame.end).reshape(warps).min(axis=2, keepdims=True)
-        most = np.where(here, at, -1).reshape(warps).max(axis=2, keepdims=True)
-        apart = np.broadcast_to(least < most, (frame.ctas, frame.lanes // WARP, WARP))
-        gone = here & apart.reshape(frame.shape)
-        if gone.any() and section.branch is not None:
-            frame.parted.append(Parting(gone, section.meets_at, section.branch))
+        least = frame.by_warp(np.where(here, at, frame.end)).min(axis=2, keepdims=True)
+        most = frame.by_warp(np.where(here, at, -1)).max(axis=2, keepdims=True)
+        apart = (frame.by_warp(here) & (least < most)).reshape(frame.shape)
+        if apart.any() and section.branch is not None:
+            frame.parted.append(Parting(apart, section.meets_at, section.branch))
 
     def _leave(self, section: Section, mask: Array | None) -> None:
         frame = self.frame
@@ -291,7 +266,7 @@ class _Runner:
             if mask is not None:
                 index = np.where(mask, index, 0)
             if (index >= len(section.targets)).any():
-                raise Fallen(Fault(kind="memory_fault", what="a branch index beyond its table"))
+                raise Trouble("a branch index beyond its table")
             to = np.array(section.targets)[index]
         elif section.leaves or section.targets:
             to = frame.end if section.leaves else section.targets[0]
@@ -320,8 +295,3 @@ class _Runner:
                 frame.at = first
             elif section.predicate is not None or section.table is not None:
                 self._part(section, mask)
-
-
-_KINDS: dict[str, FaultKind] = {
-    "memory_fault": "memory_fault", "hang": "hang", "trap": "trap", "assertion": "assertion",
-}  # fmt: skip

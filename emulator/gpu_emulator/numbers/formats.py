@@ -46,36 +46,6 @@ def round_bits_to_bf16(bits: Bits) -> Bits:
     return rounded.astype(np.uint16)
 
 
-def narrow_nearest(
-    values: Float64, *, mantissa: int, exponent_min: int, top: int, nan: int, sign_shift: int
-) -> Bits:
-    """Codes of 8 bits or fewer, nearest even: normal ones from the bits of a float32.
-
-    `values`: any shape. `mantissa`: bits of the significand after the point. `exponent_min`:
-    exponent of the least normal number. `top`: the largest code without its sign; what is larger
-    becomes that. `nan`: the code of a NaN. `sign_shift`: where the sign is.
-    """
-    bits = odd_float32(values) & np.uint32(0x7FFF_FFFF)
-    shift = np.uint32(23 - mantissa)
-    odd = (bits >> shift) & np.uint32(1)
-    half = np.uint32((1 << (int(shift) - 1)) - 1)
-    normal = ((bits + half + odd) >> shift).astype(np.int64)
-    normal -= (126 + exponent_min) << mantissa
-    with np.errstate(all="ignore"):
-        magnitude = np.abs(values)
-        small = magnitude < 2.0**exponent_min
-        scaled = np.where(small, magnitude, 0.0) * 2.0 ** (mantissa - exponent_min)
-    code = np.where(small, np.rint(scaled).astype(np.int64), normal)
-    code = np.minimum(code, top).astype(np.uint8)
-    lost = np.isnan(values)
-    sign = np.signbit(values) & ~lost
-    code |= sign.astype(np.uint8) << np.uint8(sign_shift)
-    return np.where(lost, np.uint8(nan), code) if lost.any() else code
-
-
-"""Unsigned integers: the bits of a register or of an element."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """A binary floating-point format.
@@ -191,11 +161,10 @@ def to_float32(bits: Bits, name: str) -> NDArray[np.float32]:
     """
     if name in ("f32", "tf32"):
         words: NDArray[np.uint32] = bits.astype(np.uint32, copy=False)
-        kept: NDArray[np.uint32] = words if name == "f32" else words & np.uint32(0xFFFF_E000)
-        return kept.view(np.float32)
+        return (words if name == "f32" else words & np.uint32(0xFFFF_E000)).view(np.float32)
     if name == "bf16":
-        kept = bits.astype(np.uint32) << np.uint32(16)
-        return kept.view(np.float32)
+        words = bits.astype(np.uint32) << np.uint32(16)
+        return words.view(np.float32)
     if name == "f16":
         halves: NDArray[np.uint16] = bits.astype(np.uint16, copy=False)
         return halves.view(np.float16).astype(np.float32)
@@ -247,9 +216,9 @@ def _overflow(values: Float64, name: str, rounding: str) -> Float64:
         return values
     if not form.infinity:
         return np.where(over, np.copysign(largest, values), values)
-    kept = {"rz": over, "rm": over & (values > 0), "rp": over & (values < 0)}.get(rounding)
+    inward = {"rz": over, "rm": over & (values > 0), "rp": over & (values < 0)}.get(rounding)
     bounded = np.where(over, np.copysign(np.inf, values), values)
-    return bounded if kept is None else np.where(kept, np.copysign(largest, values), bounded)
+    return bounded if inward is None else np.where(inward, np.copysign(largest, values), bounded)
 
 
 @np.errstate(all="ignore")
@@ -263,10 +232,10 @@ def round_float64(values: Float64, name: str, rounding: str = "rn") -> Float64:
     if name == "f64":
         return values
     finite = np.isfinite(values)
-    known = np.where(finite, values, 0.0)
-    _, exponent = np.frexp(known)
+    numbers = np.where(finite, values, 0.0)
+    _, exponent = np.frexp(numbers)
     unit = np.maximum(exponent - 1, form.exponent_min) - form.mantissa
-    rounded = np.ldexp(round_integral(np.ldexp(known, -unit), rounding), unit)
+    rounded = np.ldexp(round_integral(np.ldexp(numbers, -unit), rounding), unit)
     if name == "ue8m0":
         rounded = np.maximum(np.abs(rounded), 2.0**-127)
     return np.where(finite, _overflow(rounded, name, rounding), values)
@@ -301,17 +270,32 @@ def _encode(values: Float64, name: str) -> Bits:
     return bits
 
 
+def _narrow_nearest(values: Float64, form: Format, *, satfinite: bool) -> Bits:
+    """Codes of 8 bits or fewer, nearest even: normal ones from the bits of a float32."""
+    bits = odd_float32(values) & np.uint32(0x7FFF_FFFF)
+    shift = np.uint32(23 - form.mantissa)
+    odd = (bits >> shift) & np.uint32(1)
+    half = np.uint32((1 << (int(shift) - 1)) - 1)
+    normal = ((bits + half + odd) >> shift).astype(np.int64)
+    normal -= (126 + form.exponent_min) << form.mantissa
+    with np.errstate(all="ignore"):
+        magnitude = np.abs(values)
+        small = magnitude < 2.0**form.exponent_min
+        scaled = np.where(small, magnitude, 0.0) * 2.0 ** (form.mantissa - form.exponent_min)
+    code = np.where(small, np.rint(scaled).astype(np.int64), normal)
+    # What is larger than the largest code becomes that.
+    code = np.minimum(code, form.top + (form.infinity and not satfinite)).astype(np.uint8)
+    lost = np.isnan(values)
+    code |= (np.signbit(values) & ~lost).astype(np.uint8) << np.uint8(form.sign_shift)
+    nan = np.uint8(form.top if form.nan is None else form.nan)
+    return np.where(lost, nan, code) if lost.any() else code
+
+
 def _nearest(values: Float64, name: str, *, satfinite: bool) -> Bits | None:
     """Rounding to nearest even by bits, for what programs convert most; None for the rest."""
     form = FORMATS[name]
     if form.width <= 8:
-        if not form.signed:
-            return None
-        return narrow_nearest(
-            values, mantissa=form.mantissa, exponent_min=form.exponent_min,
-            top=form.top + (form.infinity and not satfinite),
-            nan=form.top if form.nan is None else form.nan, sign_shift=form.sign_shift,
-        )  # fmt: skip
+        return _narrow_nearest(values, form, satfinite=satfinite) if form.signed else None
     if satfinite:
         return None
     if name == "bf16":

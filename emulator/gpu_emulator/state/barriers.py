@@ -240,14 +240,16 @@ Effect = Callable[[Array | None], None]
 
 
 @dataclass(slots=True)
-class _Entry:
-    """An effect to come, the threads it is for, and the number of their group."""
+class _Operation:
+    """An effect to come, the threads it is for, and what it waits behind: a group, or a queue."""
 
+    frame: Frame
     effect: Effect
     mask: Array | None
-    group: Array
     place: Place
     task: Task | None
+    group: Array | None = None
+    queue: str = ""
 
 
 class Groups:
@@ -258,7 +260,7 @@ class Groups:
         self._kind = kind
         self._asynchrony = asynchrony
         self._committed: Array = np.zeros((1, 1), dtype=np.int64)
-        self._entries: list[_Entry] = []
+        self._entries: list[_Operation] = []
 
     @property
     def is_pending(self) -> bool:
@@ -269,9 +271,9 @@ class Groups:
         mask = self._frame.registers[MASK]
         watch = self._asynchrony.watch
         task = None if watch is None else watch.begin(self._frame, self._kind)
-        entry = _Entry(effect, mask, self._committed, place, task)
+        entry = _Operation(self._frame, effect, mask, place, task, self._committed)
         if self._asynchrony.is_now():
-            self._do(entry, mask)
+            self._asynchrony.perform(entry, mask)
         else:
             self._entries.append(entry)
 
@@ -288,14 +290,15 @@ class Groups:
         limit = self._committed - pending
         entries = []
         for entry in self._entries:
-            ready = entry.group < limit if pending >= 0 else np.ones((1, 1), np.bool_)
+            is_new = pending >= 0 and entry.group is not None
+            ready = entry.group < limit if is_new else np.ones((1, 1), np.bool_)
             if ready.all() and mask is None:
-                self._do(entry, entry.mask)
+                self._asynchrony.perform(entry, entry.mask)
                 continue
             due = ready if mask is None else ready & mask
             due = due if entry.mask is None else due & entry.mask
             if due.any():
-                self._do(entry, due)
+                self._asynchrony.perform(entry, due)
                 entry.mask = ~due if entry.mask is None else entry.mask & ~due
                 if not np.broadcast_to(entry.mask, self._frame.shape).any():
                     continue
@@ -307,21 +310,8 @@ class Groups:
     def finish(self) -> None:
         """Complete everything, of all threads."""
         for entry in self._entries:
-            self._do(entry, entry.mask)
+            self._asynchrony.perform(entry, entry.mask)
         self._entries = []
-
-    def _do(self, entry: _Entry, mask: Array | None) -> None:
-        self._asynchrony.perform(self._frame, entry.effect, mask, entry.place, entry.task)
-
-
-@dataclass(slots=True)
-class _Flight:
-    frame: Frame
-    effect: Effect
-    mask: Array | None
-    queue: str
-    place: Place
-    task: Task | None
 
 
 class Asynchrony:
@@ -331,23 +321,21 @@ class Asynchrony:
         self._completion = completion
         self._random = random
         self._groups: dict[tuple[int, str], Groups] = {}
-        self._flights: list[_Flight] = []
+        self._flights: list[_Operation] = []
         self.watch: HappensBefore | None = None
 
-    def perform(
-        self, frame: Frame, effect: Effect, mask: Array | None, place: Place, task: Task | None
-    ) -> None:
-        """Do an operation for a mask of threads, as the agent that it is for the race check."""
-        registers = frame.registers
+    def perform(self, operation: _Operation, mask: Array | None) -> None:
+        """Do it for a mask of threads, as the agent that it is for the race check."""
+        registers = operation.frame.registers
         outer, outer_task = registers[MASK], None if self.watch is None else self.watch.task
         registers[MASK] = mask
         if self.watch is not None:
-            self.watch.task = task
+            self.watch.task = operation.task
         try:
-            effect(mask)
+            operation.effect(mask)
         except Trouble as trouble:
             # Found where it takes effect, but it is about the line that issued it.
-            trouble.place = trouble.place or place
+            trouble.place = trouble.place or operation.place
             raise
         registers[MASK] = outer
         if self.watch is not None:
@@ -375,16 +363,17 @@ class Asynchrony:
         mask = frame.registers[MASK]
         is_first = not queue or all(flight.queue != queue for flight in self._flights)
         task = None if self.watch is None else self.watch.begin(frame, queue, slot)
+        flight = _Operation(frame, effect, mask, place, task, queue=queue)
         if is_first and self.is_now():
-            self.perform(frame, effect, mask, place, task)
+            self.perform(flight, mask)
         else:
-            self._flights.append(_Flight(frame, effect, mask, queue, place, task))
+            self._flights.append(flight)
 
     def complete_some(self) -> bool:
         if not self._flights:
             return False
         flight = self._flights.pop(0)
-        self.perform(flight.frame, flight.effect, flight.mask, flight.place, flight.task)
+        self.perform(flight, flight.mask)
         return True
 
     def finish(self) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, Allocator
 from gpu_emulator.steps import MASK, WARP, Array, Region, Registers
-from gpu_emulator.values import Place
+from gpu_emulator.values import FaultKind, Place
 
 WITHIN_CTA, WITHIN_GPU = 1, 2
 """For whom an access is strong: threads of its CTA, or all. A cluster's counts as all."""
@@ -66,11 +66,13 @@ _ALL_WRITTEN = {size: int.from_bytes(b"\1" * size, "little") for size in (1, 2, 
 class Trouble(Exception):  # noqa: N818 - what the program did, not what went wrong here
     """A fault of the program that runs; the machine adds where it happened, if it is not known."""
 
-    def __init__(self, what: str, kind: str = "memory_fault") -> None:
+    def __init__(
+        self, what: str, kind: FaultKind = "memory_fault", place: Place | None = None
+    ) -> None:
         super().__init__(what)
         self.kind = kind
         self.what = what
-        self.place: Place | None = None
+        self.place = place
 
 
 class Memory:

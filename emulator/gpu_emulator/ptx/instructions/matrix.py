@@ -22,6 +22,7 @@ from gpu_emulator.ptx.instructions.copies import commits, waits
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import Frame, Trouble, by_operands, gather, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
+from gpu_emulator.values import Place
 
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
@@ -213,6 +214,30 @@ def _scales(line: Binder) -> Callable[[Registers], dict[str, Any]]:
     return read
 
 
+def note_matrix(
+    frame: Frame,
+    ctas: Array,
+    warps: Array,
+    matrix: MatrixDescriptor,
+    name: str,
+    rows: int,
+    place: Place,
+    *,
+    mn_major: bool,
+) -> None:
+    """Tell the checks which 16 bytes of the shared memory of some CTAs a product reads."""
+    batch, memory = frame.batch, frame.batch.memories["shared"]
+    if batch.watch is None and memory.written is None:
+        return
+    width = products.shared_width(name)
+    where = pieces(matrix, rows=rows, k_bytes=32, width=width, mn_major=mn_major)
+    spots = (ctas.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
+    batch.note_unwritten(memory, spots, 16, None, place)
+    for warp in warps.tolist() if batch.watch is not None else ():
+        owners = spots // memory.stride
+        batch.watch.engine("shared", warp, owners, spots, 16, place, writes=False)
+
+
 KIND = "wgmma"
 _GROUP = 4
 
@@ -335,7 +360,11 @@ class _Product:
                 )
             except IndexError:
                 raise Trouble("a matrix descriptor reaches beyond shared memory") from None
-            self._watch(group, matrix, name, rows, mn_major=mn_major)
+            first = group.frame.first // WARP
+            note_matrix(
+                group.frame, group.rows, group.members + first, matrix, parts[name], rows,
+                self._place, mn_major=mn_major,
+            )  # fmt: skip
             return codes
 
         b = from_shared(right, "b", self._n, mn_major=self._turns[1])
@@ -350,22 +379,6 @@ class _Product:
         )  # fmt: skip
         grouped = result.reshape(len(group.rows), _GROUP, WARP, -1)
         new[np.ix_(group.rows, group.members)] = grouped[:, group.members - group.start]
-
-    def _watch(
-        self, group: _Warpgroup, matrix: MatrixDescriptor, name: str, rows: int, *, mn_major: bool
-    ) -> None:
-        """Tell the checks which 16 bytes of shared memory are read."""
-        watch, memory = group.frame.batch.watch, group.frame.batch.memories["shared"]
-        if watch is None and memory.written is None:
-            return
-        width = products.shared_width(self._parts[name])
-        where = pieces(matrix, rows=rows, k_bytes=32, width=width, mn_major=mn_major)
-        spots = (group.rows[:, None] * memory.stride + where.reshape(1, -1)).reshape(-1)
-        group.frame.batch.note_unwritten(memory, spots, 16, None, self._place)
-        for warp in group.members.tolist() if watch is not None else ():
-            number = group.frame.first // WARP + warp
-            rows = spots // memory.stride
-            watch.engine("shared", number, rows, spots, 16, self._place, writes=False)
 
 
 without_effect("wgmma.fence.sync.aligned")

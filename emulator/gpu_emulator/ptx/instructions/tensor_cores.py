@@ -19,11 +19,16 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.engines import tcgen05
-from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, tcgen05_descriptor
-from gpu_emulator.engines.products import shared_width
+from gpu_emulator.engines.matrices import MatrixDescriptor, tcgen05_descriptor
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.ptx.instructions.barriers import signal
-from gpu_emulator.ptx.instructions.matrix import result_slots, side_by_side, whole_warps, write_all
+from gpu_emulator.ptx.instructions.matrix import (
+    note_matrix,
+    result_slots,
+    side_by_side,
+    whole_warps,
+    write_all,
+)
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     CLUSTER_SHIFT,
@@ -73,21 +78,12 @@ class _Group:
         self, descriptor: MatrixDescriptor, what: tcgen05.MatrixInstruction, which: str
     ) -> None:
         """Tell the checks which 16 bytes of shared memory a product reads."""
-        batch = self.frame.batch
-        memory = batch.memories["shared"]
-        if batch.watch is None and memory.written is None:
-            return
         name, rows = (what.a_type, what.m) if which == "a" else (what.b_type, what.n)
-        where = pieces(
-            descriptor, rows=rows // self.members.shape[1], k_bytes=32,
-            width=shared_width(name),
+        note_matrix(
+            self.frame, self.members, np.array([self.warp]), descriptor, name,
+            rows // self.members.shape[1], self.place,
             mn_major=what.a_mn_major if which == "a" else what.b_mn_major,
         )  # fmt: skip
-        spots = (self.members.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
-        batch.note_unwritten(memory, spots, 16, None, self.place)
-        if batch.watch is not None:
-            rows = spots // memory.stride
-            batch.watch.engine("shared", self.warp, rows, spots, 16, self.place, writes=False)
 
 
 @opcode(f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32", waits=True)
@@ -166,13 +162,10 @@ def _relinquish(line: Binder) -> Step:
 
 
 _COUNTS = "x1|x2|x4|x8|x16|x32|x64|x128"
-_SHAPES = "32x32b|16x64b|16x128b|16x256b"
+_SHAPES = "32x32b|16x64b|16x128b|16x256b|16x32bx2"
 
 
-@opcode(
-    f"tcgen05.ld.sync.aligned.{{shape:{_SHAPES}}}.{{count:{_COUNTS}}}?{{pack:pack::16b}}.b32",
-    f"tcgen05.ld.sync.aligned.{{shape:16x32bx2}}.{{count:{_COUNTS}}}?{{pack:pack::16b}}.b32",
-)  # fmt: skip
+@opcode(f"tcgen05.ld.sync.aligned.{{shape:{_SHAPES}}}.{{count:{_COUNTS}}}?{{pack:pack::16b}}.b32")
 def _load(line: Binder) -> Step:
     slots = result_slots(line, "b32")
     # They are written at the wait, in another place.
@@ -201,10 +194,7 @@ def _load(line: Binder) -> Step:
     return Step(run, tuple(slots), reads_old=True)
 
 
-@opcode(
-    f"tcgen05.st.sync.aligned.{{shape:{_SHAPES}}}.{{count:{_COUNTS}}}?{{pack:unpack::16b}}.b32",
-    f"tcgen05.st.sync.aligned.{{shape:16x32bx2}}.{{count:{_COUNTS}}}?{{pack:unpack::16b}}.b32",
-)  # fmt: skip
+@opcode(f"tcgen05.st.sync.aligned.{{shape:{_SHAPES}}}.{{count:{_COUNTS}}}?{{pack:unpack::16b}}.b32")
 def _store(line: Binder) -> Step:
     is_split = line.parts["shape"] == "16x32bx2"
     readers = line.sources(2 if is_split else 1, "b32")
