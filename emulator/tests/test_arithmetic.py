@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bands import BANDS
 from exact_rounding import rounded
 
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.arithmetic import (
-    BANDS,
     approximate,
     approximate_divide,
     dp2a,

@@ -21,9 +21,9 @@ import elementwise
 import matrix_checks
 import numpy as np
 import tile_checks
+from bands import BANDS
 from cuda_driver import Device, DriverError
 
-from gpu_emulator.numbers.arithmetic import BANDS
 from gpu_emulator.numbers.formats import FORMATS, to_float64
 
 _THREADS = 256

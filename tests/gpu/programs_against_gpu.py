@@ -1,6 +1,7 @@
 """Hold the emulator against a GPU of sm_90 with generated programs over every scalar opcode.
 
-    PYTHONPATH=.:emulator python3 tests/gpu/programs_against_gpu.py --ptxas PTXAS [PTXAS ...]
+    export PYTHONPATH=.:emulator:emulator/tests
+    python3 tests/gpu/programs_against_gpu.py --ptxas PTXAS [PTXAS ...]
 
 Each program is executed by the emulator, assembled by each ptxas at -O0 and at -O3, and launched.
 `--out` gets a line of JSON for each program that does not agree up to the bits of a NaN. The exit
@@ -23,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bands import BANDS
 from cuda_driver import Device
 from scalar_forms import Form, all_forms
 from scalar_programs import LANES, SLOT_BYTES, SLOTS, Generated, accepted_by, generate, inputs
 
 from gpu_emulator.api import run
-from gpu_emulator.numbers.arithmetic import BANDS
 from gpu_emulator.numbers.formats import FORMATS, to_float64
 from gpu_emulator.values import Allocation, Checks, Launch, Pointer
 

@@ -298,7 +298,6 @@ def wgmma(
     negate_a: bool = False,
     negate_b: bool = False,
     saturate: bool = False,
-    operation: str = "and",
     add: Adding | None = None,
 ) -> Bits:
     """D = A x B, or A x B + D.
@@ -307,7 +306,7 @@ def wgmma(
     `d`: registers of D, uint32 (..., 128, n / 2), or n / 4 for f16. `a_type`: tf32, f16, bf16,
     e4m3, e5m2, s8, u8 or b1. `b_type`: likewise. `d_type`: f32, f16 or s32. `accumulate`: bool
     (...): `scale-d`. `negate_a`: `imm-scale-a` is -1. `negate_b`: `imm-scale-b` is -1. `saturate`:
-    `.satfinite`. `operation`: of b1: `and`. `add`: as in `product`. Returns the new registers of D.
+    `.satfinite`. `add`: as in `product`. Returns the new registers of D.
     """
     layout = wgmma_accumulator(b.shape[-2])
     width = 16 if d_type == "f16" else 32
@@ -315,6 +314,6 @@ def wgmma(
     start = np.where(accumulate[..., None, None], old, old.dtype.type(0))
     result = multiplied(
         a, np.swapaxes(b, -1, -2), start, (a_type, b_type, d_type, d_type), saturate=saturate,
-        operation=operation, negate=negate_a != negate_b, add=add,
+        negate=negate_a != negate_b, add=add,
     )  # fmt: skip
     return registers(layout.scatter(result), width)

@@ -15,10 +15,8 @@ range. A NaN keeps its sign and payload and becomes quiet; which of several surv
 specified: here as an H200 does it, the second factor, then the addend, then the first operand (of a
 division the dividend first). A NaN that numbers give is 0xfff8000000000000.
 
-Approximate instructions: the correctly rounded value, and the band that hardware may use. PTX ISA
-9.7.3.9 ff. (f32: div, rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh) and 9.7.4 (half precision: tanh,
-ex2). No bit pattern is specified but those of special values: a result may lie anywhere in the
-band. Each function takes and returns registers of one format.
+Approximate instructions (PTX ISA 9.7.3.9 ff. and 9.7.4) give the correctly rounded value. No bit
+pattern is specified but those of special values: hardware may use a band around the value.
 
 `dp4a` and `dp2a`: dot products with a 32-bit accumulator (PTX ISA 9.7.1.23, 9.7.1.24).
 """
@@ -28,7 +26,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from typing import TypedDict, Unpack
@@ -511,41 +508,6 @@ _ON_BITS: dict[str, Change] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
-    """How far a result may be from the exact value: the largest of the bounds that are set.
-
-    `ulp` counts units in the last place of the result, `relative` and `absolute` are errors.
-    `section` names the place in the PTX ISA.
-    """
-
-    ulp: float = 0.0
-    relative: float = 0.0
-    absolute: float = 0.0
-    section: str
-
-
-BANDS = {
-    ("rcp", "f32"): Band(ulp=1.0, section="rcp"),
-    ("sqrt", "f32"): Band(relative=2.0**-23, section="sqrt"),
-    ("rsqrt", "f32"): Band(relative=2.0**-22.9, section="rsqrt"),
-    # For sin and cos within 2 pi; further out nothing is promised.
-    ("sin", "f32"): Band(absolute=2.0**-20.5, section="sin"),
-    ("cos", "f32"): Band(absolute=2.0**-20.5, section="cos"),
-    ("lg2", "f32"): Band(absolute=2.0**-22, relative=2.0**-22, section="lg2"),
-    ("ex2", "f32"): Band(ulp=2.0, section="ex2"),
-    ("tanh", "f32"): Band(relative=2.0**-11, section="tanh"),
-    ("div", "f32"): Band(ulp=2.0, section="div"),
-    ("tanh", "f16"): Band(absolute=2.0**-10.987, section="tanh (half)"),
-    ("tanh", "bf16"): Band(absolute=2.0**-8, section="tanh (half)"),
-    ("ex2", "f16"): Band(ulp=1.0, relative=2.0**-9.9, section="ex2 (half)"),
-    ("ex2", "bf16"): Band(relative=2.0**-7, section="ex2 (half)"),
-    ("rcp", "f64"): Band(relative=2.0**-20, section="rcp.approx.ftz.f64"),
-    ("rsqrt", "f64"): Band(relative=2.0**-20, section="rsqrt.approx.ftz.f64"),
-}
-"""By function and format."""
-
-
 def _root(x: Float64) -> Float64:
     return 1.0 / np.sqrt(x)
 
@@ -553,6 +515,12 @@ def _root(x: Float64) -> Float64:
 _FUNCTIONS: dict[str, Callable[[Float64], Float64]] = {
     "rcp": np.reciprocal, "sqrt": np.sqrt, "rsqrt": _root, "sin": np.sin, "cos": np.cos,
     "lg2": np.log2, "ex2": np.exp2, "tanh": np.tanh,
+}  # fmt: skip
+
+
+_APPROXIMATE = {
+    "f32": _FUNCTIONS.keys(), "f16": {"tanh", "ex2"}, "bf16": {"tanh", "ex2"},
+    "f64": {"rcp", "rsqrt"},
 }  # fmt: skip
 
 
@@ -564,7 +532,7 @@ def approximate(function: str, name: str, a: Bits, *, ftz: bool = False) -> Bits
     any shape. `ftz`: subnormal sources and results become zero. Raises `KeyError`: there is no such
     instruction.
     """
-    if (function, name) not in BANDS:
+    if function not in _APPROXIMATE[name]:
         raise KeyError(f"{function}.approx.{name}")
     if name == "f64":
         upper = np.uint64(0xFFFF_FFFF_0000_0000)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -244,6 +245,14 @@ class Frame:
     def alive(self) -> Array:
         return np.broadcast_to(np.asarray(self.at) != self.end, self.shape)
 
+    @contextmanager
+    def only(self, mask: Array | None) -> Iterator[None]:
+        """These threads alone are active meanwhile."""
+        outer = self.registers[MASK]
+        self.registers[MASK] = mask
+        yield
+        self.registers[MASK] = outer
+
     def write(self, slot: int, value: Array) -> None:
         mask = self.registers[MASK]
         if mask is not None:
@@ -294,6 +303,16 @@ class Touch:
     index: Array
     size: int
     active: Array | None
+    place: Place
+    how: Semantics = WEAK
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOperand:
+    """What one instruction accesses: `size` bytes (1 to 16) each in a state space."""
+
+    space: str
+    size: int
     place: Place
     how: Semantics = WEAK
 
@@ -356,43 +375,36 @@ def _offsets(
     return offset
 
 
-def gather(
-    registers: Registers, space: str, address: Array, size: int, place: Place, how: Semantics = WEAK
-) -> tuple[Array, Array | None]:
-    """Elements of `size` bytes (1 to 16) that the active threads read, and the mask of these."""
+def gather(registers: Registers, operand: MemoryOperand, address: Array) -> Array:
+    """What the active threads read."""
     frame: Frame = registers[0]
-    mask = registers[MASK]
+    size, place = operand.size, operand.place
     value: Array | None = None
-    for memory, index, active in locate(frame, space, address, size, "a load", mask):
+    for memory, index, active in locate(
+        frame, operand.space, address, size, "a load", registers[MASK]
+    ):
         loaded = memory.load(index, size)
         if memory.written is not None:
             frame.batch.note_unwritten(memory, index, size, active, place)
         if frame.batch.watch is not None:
-            touch = Touch(frame, memory, index, size, active, place, how)
+            touch = Touch(frame, memory, index, size, active, place, operand.how)
             frame.batch.watch.read(touch)
             frame.batch.watch.acquire(touch)
         value = loaded if value is None or active is None else np.where(active, loaded, value)
     if value is None:
-        return np.zeros((1, 1), dtype="c16" if size == 16 else f"u{size}"), mask
-    return value, mask
+        return np.zeros((1, 1), dtype="c16" if size == 16 else f"u{size}")
+    return value
 
 
-def scatter(
-    registers: Registers,
-    space: str,
-    address: Array,
-    values: Array,
-    size: int,
-    place: Place,
-    how: Semantics = WEAK,
-) -> None:
-    """Write elements of `size` bytes for the active threads."""
+def scatter(registers: Registers, operand: MemoryOperand, address: Array, values: Array) -> None:
+    """Write elements for the active threads."""
     frame: Frame = registers[0]
-    for memory, index, active in locate(frame, space, address, size, "a store", registers[MASK]):
+    size, mask = operand.size, registers[MASK]
+    for memory, index, active in locate(frame, operand.space, address, size, "a store", mask):
         if memory.stride and frame.ctas > 1:
             values = np.broadcast_to(values, np.broadcast_shapes(values.shape, (frame.ctas, 1)))
         if frame.batch.watch is not None:
-            touch = Touch(frame, memory, index, size, active, place, how)
+            touch = Touch(frame, memory, index, size, active, operand.place, operand.how)
             frame.batch.watch.release(touch)
             frame.batch.watch.write(touch, values)
         if active is not None:

@@ -25,13 +25,14 @@ from gpu_emulator.state.frame import (
     CLUSTER_SHIFT,
     Frame,
     Memory,
+    MemoryOperand,
     Trouble,
     gather,
     issuers,
     scatter,
     semantics_of,
 )
-from gpu_emulator.steps import BITS, MASK, WARP, Array, Registers, Step
+from gpu_emulator.steps import BITS, WARP, Array, Registers, Step
 from gpu_emulator.values import Place
 
 _HINTS = "?{hint:L2::cache_hint}?{prefetch:L2::64B|L2::128B|L2::256B}"
@@ -58,6 +59,7 @@ def _copy(line: Binder) -> Step:
     name = line.operand(3).lstrip("!").strip() if extra else ""
     is_ignored = line.slots.listing.registers.get(name) == "pred"
     limit = line.read(3, "pred" if is_ignored else "u32") if extra else None
+    read, write = (MemoryOperand(space, size, place) for space in ("global", "shared"))
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -69,36 +71,35 @@ def _copy(line: Binder) -> Step:
         def effect(_: Array | None) -> None:
             # From where nothing is read, nothing is checked.
             if count is None or (count == size).all():
-                values, _active = gather(registers, "global", source, size, place)
+                values = gather(registers, read, source)
             else:
-                values = _in_part(registers, source, size, count, place)
-            scatter(registers, "shared", target, values, size, place)
+                values = _in_part(registers, read, source, count)
+            scatter(registers, write, target, values)
 
         frame.batch.asynchrony.groups(frame, KIND).issue(effect, place)
 
     return Step(run)
 
 
-def _in_part(registers: Registers, source: Array, size: int, count: Array, place: Place) -> Array:
-    """`count` bytes and zeros up to `size`."""
+def _in_part(registers: Registers, read: MemoryOperand, source: Array, count: Array) -> Array:
+    """`count` bytes and zeros up to the size."""
     frame: Frame = registers[0]
-    outer = registers[MASK]
-    full = np.broadcast_to(np.asarray(count == size), frame.shape)
-    registers[MASK] = full if outer is None else full & outer
-    loaded, _ = gather(registers, "global", source, size, place)
+    size, active, octet = read.size, frame.active(), replace(read, size=1)
+    full = frame.full(count == size)
+    with frame.only(full & active):
+        loaded = gather(registers, read, source)
     values = np.where(full, loaded, loaded.dtype.type(0))
-    partial = np.broadcast_to((count > 0) & (count < size), frame.shape)
-    partial = partial if outer is None else partial & outer
+    partial = (count > 0) & (count < size) & active
     if partial.any():
         whole = np.ascontiguousarray(np.broadcast_to(values, partial.shape))
         octets = whole[..., None].view(np.uint8).copy()
         for number in range(size):
-            registers[MASK] = partial & (count > number)
-            if registers[MASK].any():
-                octet, _ = gather(registers, "global", source + number, 1, place)
-                octets[..., number] = np.where(registers[MASK], octet, octets[..., number])
+            chosen = partial & (count > number)
+            if chosen.any():
+                with frame.only(chosen):
+                    loaded = gather(registers, octet, source + number)
+                octets[..., number] = np.where(chosen, loaded, octets[..., number])
         values = octets.view("c16" if size == 16 else f"u{size}")[..., 0]
-    registers[MASK] = outer
     return values
 
 
@@ -140,15 +141,16 @@ waits("cp.async.{what:wait_group|wait_all}", KIND)
 @opcode(f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}")
 def _store_and_signal(line: Binder) -> Step:
     bits = BITS[line.parts["type"]]
-    to, barrier, place = line.address(0), line.address(2), line.place
+    to, barrier = line.address(0), line.address(2)
     readers, size = line.sources(1, f"b{bits}"), bits // 8 * vector_size(line, 1)
+    operand = MemoryOperand("shared", bits // 8, line.place)
 
     def begin(registers: Registers) -> tuple[Array, Callable[[], None], int]:
         at, values = to(registers), [np.array(reader(registers)) for reader in readers]
 
         def effect() -> None:
             for number, value in enumerate(values):
-                scatter(registers, "shared", at + number * (bits // 8), value, bits // 8, place)
+                scatter(registers, operand, at + number * operand.size, value)
 
         return np.array(barrier(registers)), effect, size
 
@@ -163,14 +165,14 @@ def _reduce_and_signal(line: Binder) -> Step:
     kind = line.parts["type"]
     size, change = BITS[kind] // 8, combine(line.parts["op"], kind)
     to, value, barrier = line.address(0), line.read(1, f"b{BITS[kind]}"), line.address(2)
-    place, how = line.place, semantics_of({"scope": "cluster"}, is_atomic=True)
+    how = semantics_of({"scope": "cluster"}, is_atomic=True)
+    operand = MemoryOperand("shared", size, line.place, how)
 
     def begin(registers: Registers) -> tuple[Array, Callable[[], None], int]:
         at, taken = to(registers), np.array(value(registers))
 
         def effect() -> None:
-            values = [registers[0].full(taken)]
-            apply_to_memory(registers, "shared", at, size, change, values, place, how)
+            apply_to_memory(registers, operand, at, change, [registers[0].full(taken)])
 
         return np.array(barrier(registers)), effect, size
 
@@ -181,11 +183,12 @@ def _reduce_and_signal(line: Binder) -> Step:
 def _store_to_device(line: Binder) -> Step:
     """Nothing waits for it: it takes effect at once, as it may."""
     bits = BITS[line.parts["type"]]
-    to, value, place = line.address(0), line.read(1, f"b{bits}"), line.place
+    to, value = line.address(0), line.read(1, f"b{bits}")
     how = semantics_of({"sem": "release", "scope": line.parts["scope"]})
+    operand = MemoryOperand("global", bits // 8, line.place, how)
 
     def run(registers: Registers) -> None:
-        scatter(registers, "global", to(registers), value(registers), bits // 8, place, how)
+        scatter(registers, operand, to(registers), value(registers))
 
     return Step(run)
 
@@ -194,14 +197,12 @@ def _store_to_device(line: Binder) -> Step:
 def _reduce_in_device(line: Binder) -> Step:
     kind = line.parts["type"]
     to, value, change = line.address(0), line.read(1, f"b{BITS[kind]}"), combine("add", kind)
-    place = line.place
     how = semantics_of({"sem": "release", "scope": line.parts["scope"]}, is_atomic=True)
+    operand = MemoryOperand("global", BITS[kind] // 8, line.place, how)
 
     def run(registers: Registers) -> None:
         values = [registers[0].full(value(registers))]
-        apply_to_memory(
-            registers, "global", to(registers), BITS[kind] // 8, change, values, place, how
-        )
+        apply_to_memory(registers, operand, to(registers), change, values)
 
     return Step(run)
 
@@ -233,19 +234,16 @@ def _fill(line: Binder) -> Step:
     """Zeros: the one value that the manual allows."""
     if line.constant(2) != 0:
         raise line.refuse("fills with another value than 0")
-    to, count, place = line.address(0), line.read(1, "u64"), line.place
-    space = "shared" if line.parts["space"] else "generic"
+    to, count = line.address(0), line.read(1, "u64")
+    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 8, line.place)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         at, sizes = to(registers), frame.full(count(registers)).astype(np.int64)
         most = int(sizes[frame.active()].max(initial=0))
-        outer = registers[MASK]
         for offset in range(0, most, 8):
-            registers[MASK] = frame.active() if outer is None else frame.full(outer)
-            registers[MASK] = registers[MASK] & (sizes > offset)
-            scatter(registers, space, at + offset, np.zeros((1, 1), np.uint64), 8, place)
-            registers[MASK] = outer
+            with frame.only(frame.active() & (sizes > offset)):
+                scatter(registers, operand, at + offset, np.zeros((1, 1), np.uint64))
 
     return Step(run)
 

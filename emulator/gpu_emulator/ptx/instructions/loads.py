@@ -14,7 +14,7 @@ from gpu_emulator.numbers.arithmetic import Change, combine
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     Frame,
-    Semantics,
+    MemoryOperand,
     Touch,
     Trouble,
     gather,
@@ -23,7 +23,6 @@ from gpu_emulator.state.frame import (
     semantics_of,
 )
 from gpu_emulator.steps import BITS, MASK, Array, Registers, Step
-from gpu_emulator.values import Place
 
 _TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"
 _SPACES = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
@@ -73,18 +72,17 @@ def _load(line: Binder) -> Step:
     size = BITS[kind] // 8
     total = size * vector_size(line, 0)
     targets = line.targets(0, kind)
-    address, space, place = line.address(1), space_of(line, 1), line.place
-    how = semantics_of(line.parts)
+    address, wide = line.address(1), min(total, 16)
+    operand = MemoryOperand(space_of(line, 1), wide, line.place, semantics_of(line.parts))
 
     def run(registers: Registers) -> None:
         frame = registers[0]
         at = address(registers)
-        wide = min(total, 16)
         pieces: list[Array] = []
         for offset in range(0, total, wide):
             if total > wide and offset == 0:
                 _aligned(at, total)
-            value, _ = gather(registers, space, at + offset if offset else at, wide, place, how)
+            value = gather(registers, operand, at + offset if offset else at)
             if wide == size:
                 pieces.append(value)
                 continue
@@ -108,9 +106,8 @@ def _store(line: Binder) -> Step:
     size = BITS[kind] // 8
     total = size * vector_size(line, 1)
     readers = line.sources(1, f"b{BITS[kind]}")
-    wide = min(total, 16)
-    address, space, place = line.address(0), space_of(line, 0), line.place
-    how = semantics_of(line.parts)
+    address, wide = line.address(0), min(total, 16)
+    operand = MemoryOperand(space_of(line, 0), wide, line.place, semantics_of(line.parts))
 
     def run(registers: Registers) -> None:
         at = address(registers)
@@ -121,8 +118,7 @@ def _store(line: Binder) -> Step:
         for first in range(0, len(values), many):
             chosen = values[first : first + many]
             joined = chosen[0] if many == 1 else _joined(chosen, wide)
-            where = at + first * size if first else at
-            scatter(registers, space, where, joined, wide, place, how)
+            scatter(registers, operand, at + first * size if first else at, joined)
 
     return Step(run)
 
@@ -200,20 +196,19 @@ def _atomic(line: Binder) -> Step:
     bits, size = f"b{BITS[kind]}", BITS[kind] // 8
     first = int(line.base == "atom")
     targets = line.targets(0, bits) if first else []
-    address, place = line.address(first), line.place
+    address = line.address(first)
     count = 2 if line.parts["op"] == "cas" else 1
     operands = [line.sources(first + 1 + number, bits) for number in range(count)]
     space = line.parts.get("space", "").split("::")[0] or "generic"
-    change, how = combine(line.parts["op"], kind), semantics_of(line.parts, is_atomic=True)
+    change = combine(line.parts["op"], kind)
+    operand = MemoryOperand(space, size, line.place, semantics_of(line.parts, is_atomic=True))
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         at = address(registers)
         for number in range(len(operands[0])):
             values = [frame.full(readers[number](registers)) for readers in operands]
-            old = apply_to_memory(
-                registers, space, at + number * size, size, change, values, place, how
-            )
+            old = apply_to_memory(registers, operand, at + number * size, change, values)
             if targets:
                 slot, convert = targets[number]
                 frame.write(slot, old if convert is None else convert(old))
@@ -223,19 +218,17 @@ def _atomic(line: Binder) -> Step:
 
 def apply_to_memory(
     registers: Registers,
-    space: str,
+    operand: MemoryOperand,
     address: Array,
-    size: int,
     change: Change,
     values: list[Array],
-    place: Place,
-    how: Semantics,
 ) -> Array:
     """Change memory for every active thread; what was there before, for all threads."""
     frame: Frame = registers[0]
+    size, place = operand.size, operand.place
     before = np.zeros(frame.shape, dtype="c16" if size == 16 else f"u{size}")
     for memory, index, active in locate(
-        frame, space, address, size, "an atomic operation", registers[MASK]
+        frame, operand.space, address, size, "an atomic operation", registers[MASK]
     ):
         mask = np.ones(frame.shape, np.bool_) if active is None else frame.full(active)
         places = frame.full(index)[mask]
@@ -243,7 +236,7 @@ def apply_to_memory(
             frame.batch.note_unwritten(memory, frame.full(index), size, mask, place)
         watch = frame.batch.watch
         if watch is not None:
-            touch = Touch(frame, memory, index, size, active, place, how)
+            touch = Touch(frame, memory, index, size, active, place, operand.how)
             watch.release(touch)
             watch.read(touch)
             watch.write(touch, None)

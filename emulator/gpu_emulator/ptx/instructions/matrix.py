@@ -20,7 +20,7 @@ from gpu_emulator.engines import matrices, products
 from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, wgmma_descriptor
 from gpu_emulator.ptx.instructions.copies import commits, waits
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import Frame, Trouble, by_operands, gather, scatter
+from gpu_emulator.state.frame import Frame, MemoryOperand, Trouble, by_operands, gather, scatter
 from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
 from gpu_emulator.values import Place
 
@@ -75,20 +75,18 @@ def first_lanes(frame: Frame, rows: int) -> Array | None:
 )  # fmt: skip
 def _load_matrix(line: Binder) -> Step:
     slots = result_slots(line, "b32")
-    address, place = line.address(1), line.place
+    address = line.address(1)
     is_bytes = line.parts["type"] == "b8"
     rows = int(line.parts["count"][1:]) * (16 if is_bytes else 8)
     transposed = bool(line.parts["trans"])
-    space = "shared" if line.parts["space"] else "generic"
+    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 16, line.place)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         whole_warps(registers)
-        outer = registers[MASK]
         # The other lanes' addresses do not count.
-        registers[MASK] = first_lanes(frame, rows)
-        value, _ = gather(registers, space, address(registers), 16, place)
-        registers[MASK] = outer
+        with frame.only(first_lanes(frame, rows)):
+            value = gather(registers, operand, address(registers))
         warps = frame.by_warp(value)[:, :, :rows]
         taken = np.ascontiguousarray(warps)[..., None].view(np.uint8)
         load = (
@@ -108,11 +106,11 @@ def _load_matrix(line: Binder) -> Step:
     f"?{{space:{_SHARED}}}.{{type:b8}}",
 )  # fmt: skip
 def _store_matrix(line: Binder) -> Step:
-    address, place = line.address(0), line.place
+    address = line.address(0)
     readers = line.sources(1, "b32")
     is_bytes, transposed = line.parts["type"] == "b8", bool(line.parts["trans"])
     rows = 8 * len(readers)
-    space = "shared" if line.parts["space"] else "generic"
+    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 16, line.place)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -125,10 +123,8 @@ def _store_matrix(line: Binder) -> Step:
         )
         wide = np.zeros((frame.ctas, frame.lanes // WARP, WARP), dtype="c16")
         wide[:, :, :rows] = np.ascontiguousarray(data).view("c16")[..., 0]
-        outer = registers[MASK]
-        registers[MASK] = first_lanes(frame, rows)
-        scatter(registers, space, address(registers), wide.reshape(frame.shape), 16, place)
-        registers[MASK] = outer
+        with frame.only(first_lanes(frame, rows)):
+            scatter(registers, operand, address(registers), wide.reshape(frame.shape))
 
     return Step(run)
 

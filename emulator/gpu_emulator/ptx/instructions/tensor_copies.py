@@ -19,7 +19,7 @@ from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.ptx.instructions.copies import RANK, Issue, at_rank, copied, issues, stored
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble
-from gpu_emulator.steps import DTYPES, MASK, Array, Reader, Registers, Step
+from gpu_emulator.steps import DTYPES, WARP, Array, Reader, Registers, Step
 
 _HINT = "?{hint:L2::cache_hint}"
 
@@ -268,15 +268,12 @@ def _copy_map(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         values = [to(registers), origin(registers)]
-        lead = frame.active() & (frame.threads % 32 == 0)
-        outer = registers[MASK]
-        registers[MASK] = lead
-        for issue in issues(registers, line.place):
-            target, source = map(issue.taken, values)
-            index = issue.in_shared(source, MAP_BYTES, "a tensor map")
-            place = issue.in_global(target, MAP_BYTES, "a tensor map")
-            copied(frame.batch.memories["global"], place, frame.batch.memories["shared"], index)
-        registers[MASK] = outer
+        with frame.only(frame.active() & (frame.threads % WARP == 0)):
+            for issue in issues(registers, line.place):
+                target, source = map(issue.taken, values)
+                index = issue.in_shared(source, MAP_BYTES, "a tensor map")
+                place = issue.in_global(target, MAP_BYTES, "a tensor map")
+                copied(frame.batch.memories["global"], place, frame.batch.memories["shared"], index)
 
     return Step(run)
 

@@ -22,6 +22,7 @@ from gpu_emulator.engines import tcgen05
 from gpu_emulator.engines.matrices import MatrixDescriptor, tcgen05_descriptor
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.ptx.instructions.barriers import signal
+from gpu_emulator.ptx.instructions.copies import at_rank
 from gpu_emulator.ptx.instructions.matrix import (
     note_matrix,
     result_slots,
@@ -31,15 +32,15 @@ from gpu_emulator.ptx.instructions.matrix import (
 )
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
-    CLUSTER_SHIFT,
     TENSOR_MEMORY,
     Frame,
+    MemoryOperand,
     Trouble,
     by_operands,
     issuers,
     scatter,
 )
-from gpu_emulator.steps import MASK, WARP, Array, Reader, Registers, Step
+from gpu_emulator.steps import WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
 _GROUP = "{group:cta_group::1|cta_group::2}"
@@ -88,8 +89,8 @@ class _Group:
 
 @opcode(f"tcgen05.alloc.{_GROUP}.sync.aligned?{{space:shared::cta}}.b32", waits=True)
 def _allocate(line: Binder) -> Step:
-    address, count, place = line.address(0), line.read(1, "u32"), line.place
-    space = "shared" if line.parts["space"] else "generic"
+    address, count = line.address(0), line.read(1, "u32")
+    operand = MemoryOperand("shared" if line.parts["space"] else "generic", 4, line.place)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -100,7 +101,7 @@ def _allocate(line: Binder) -> Step:
 
         def attempt() -> Array:
             for row, column in np.argwhere(lead & ~granted).tolist():
-                if _grant(frame, row, column, int(amount[row, column]), at, space, place):
+                if _grant(frame, row, column, int(amount[row, column]), operand, at):
                     granted[row, column : column + WARP] = True
             return granted
 
@@ -112,7 +113,7 @@ def _allocate(line: Binder) -> Step:
 
 
 def _grant(
-    frame: Frame, row: int, column: int, amount: int, at: Array, space: str, place: Place
+    frame: Frame, row: int, column: int, amount: int, operand: MemoryOperand, at: Array
 ) -> bool:
     try:
         first = frame.batch.tensor_memories.allocators[row].allocate(amount)
@@ -120,12 +121,10 @@ def _grant(
         raise Trouble(str(error)) from None
     if first is None:
         return False
-    registers = frame.registers
-    outer = registers[MASK]
-    registers[MASK] = np.zeros(frame.shape, dtype=np.bool_)
-    registers[MASK][row, column] = True
-    scatter(registers, space, at, np.full((1, 1), first, dtype=np.uint32), 4, place)
-    registers[MASK] = outer
+    mask = np.zeros(frame.shape, dtype=np.bool_)
+    mask[row, column] = True
+    with frame.only(mask):
+        scatter(frame.registers, operand, at, np.full((1, 1), first, dtype=np.uint32))
     return True
 
 
@@ -430,14 +429,11 @@ def _commit(line: Binder) -> Step:
             if ranks is None:
                 signal(registers, _space_of(frame, space, at), at, 1, 0, 0)
                 return
-            outer = registers[MASK]
             for rank in range(frame.batch.geometry.cluster_size):
                 chosen = frame.active() & ((ranks >> rank & 1) == 1)
                 if chosen.any():
-                    registers[MASK] = chosen
-                    offset = at & ((1 << CLUSTER_SHIFT) - 1)
-                    signal(registers, "shared", offset | (rank + 1 << CLUSTER_SHIFT), 1, 0, 0)
-                    registers[MASK] = outer
+                    with frame.only(chosen):
+                        signal(registers, "shared", at_rank(at, rank), 1, 0, 0)
 
         frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
 
