@@ -190,9 +190,8 @@ def registers(parts: Bits, width: int) -> Bits:
 @cache
 def _pairs(*, transposed: bool) -> Layout:
     """8 x 8 elements of 16 bits: lane l holds row l / 4, columns 2 (l % 4) and the next."""
-    lane = np.arange(LANES)[:, None]
-    row, column = lane // 4, 2 * (lane % 4) + np.arange(2)[None, :]
-    return Layout.of((8, 8), column, row) if transposed else Layout.of((8, 8), row, column)
+    layout = accumulator(8)
+    return Layout.of((8, 8), layout.column, layout.row) if transposed else layout
 
 
 @cache
@@ -206,14 +205,6 @@ def _quads() -> Layout:
     byte = slot % 4
     row = 4 * (lane % 4) + 2 * (slot // 4) + byte % 2
     return Layout.of((16, 16), row, lane // 4 + 8 * (byte // 2))
-
-
-@cache
-def _bytes_of_16x8() -> Layout:
-    """16 x 8 bytes as an accumulator holds them: rows l / 4, then + 8; columns 2 (l % 4) + 0, 1."""
-    lane = np.arange(LANES)[:, None]
-    byte = np.arange(4)[None, :]
-    return Layout.of((16, 8), lane // 4 + 8 * (byte // 2), 2 * (lane % 4) + byte % 2)
 
 
 def load_matrices(rows: Bits, *, transposed: bool) -> Bits:
@@ -264,7 +255,7 @@ def store_bytes(words: Bits) -> Bits:
     of each of the first 8 n lanes.
     """
     parts = elements(np.moveaxis(words, -1, -2)[..., None], 8)
-    matrices: Bits = np.swapaxes(_bytes_of_16x8().gather(parts), -1, -2)
+    matrices: Bits = np.swapaxes(accumulator(16).gather(parts), -1, -2)
     return matrices.reshape(*words.shape[:-2], -1, 16)
 
 

@@ -313,7 +313,7 @@ def _unpacked(codes: Bits, instruction: MatrixInstruction, name: str) -> Bits:
 
 
 def operand_from_shared(
-    shared: Bits, descriptor: MatrixDescriptor, instruction: MatrixInstruction, which: str
+    shared: Bits, descriptor: MatrixDescriptor, instruction: MatrixInstruction, operand: str
 ) -> Bits:
     """A or B as codes: (..., m, K), or (..., n, K); each CTA holds its share of the rows.
 
@@ -321,7 +321,7 @@ def operand_from_shared(
     `instruction`: which types and sizes. `which`: `a` or `b`.
     """
     ctas = shared.shape[-2]
-    is_a = which == "a"
+    is_a = operand == "a"
     name = instruction.a_type if is_a else instruction.b_type
     codes = read_matrix(
         shared, descriptor, rows=(instruction.m if is_a else instruction.n) // ctas,

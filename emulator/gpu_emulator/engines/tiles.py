@@ -136,17 +136,17 @@ class TileMap:
 
         Raises `ValueError`: a field has a value that does not exist: this is not a tensor map.
         """
-        address, rank, element, interleave, swizzle, atom, fill, *rest = _LAYOUT.unpack_from(raw)
-        sizes, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:19]
+        address, rank, element, interleave, swizzle, atom, fill, *numbers = _LAYOUT.unpack_from(raw)
+        sizes, strides, box, steps = numbers[:5], numbers[5:9], numbers[9:14], numbers[14:19]
         count = rank + 1
-        known = (
+        is_valid = (
             count <= _DIMENSIONS
             and element < len(ELEMENTS)
             and interleave < len(_INTERLEAVES)
             and swizzle < len(_SWIZZLES)
             and atom < len(_ATOMS)
         )
-        if not known:
+        if not is_valid:
             raise ValueError("these 128 bytes are no tensor map")
         return cls(
             address=address, element=ELEMENTS[element], sizes=tuple(sizes[:count]),

@@ -129,8 +129,8 @@ def _words(sizes: Sequence[int]) -> str:
     return ",".join(map(str, sizes))
 
 
-def _refused(what: str, sizes: Sequence[int], why: str) -> NotExecutable:
-    return NotExecutable(f"the driver refuses a {what} of {_words(sizes)}: {why}")
+def _refused(noun: str, sizes: Sequence[int], why: str) -> NotExecutable:
+    return NotExecutable(f"the driver refuses a {noun} of {_words(sizes)}: {why}")
 
 
 _ALIGN = 256

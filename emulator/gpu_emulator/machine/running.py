@@ -17,7 +17,7 @@ from gpu_emulator.state.batch import Batch
 from gpu_emulator.state.frame import Frame, Hold, Parting, Trouble
 from gpu_emulator.state.happens_before import Unordered
 from gpu_emulator.steps import MASK, WARP, Array, NotExecutable, Section
-from gpu_emulator.values import Place, Schedule
+from gpu_emulator.values import Place
 
 _MOST = 4
 
@@ -62,11 +62,14 @@ def _parted(
             first = first or place
             words.append(f"{_ranges(np.nonzero(own & (lanes == block))[0].tolist())}{_at(place)}")
         number = warp + frame.first // WARP
-        what = f"{' and '.join(words)} of warp {number} of {_cta(batch, row)}"
+        lanes_of = f"{' and '.join(words)} of warp {number} of {_cta(batch, row)}"
         if len(words) > 1:
-            yield f"lanes {what} wait for each other: a .sync names lanes that are elsewhere", first
+            yield (
+                f"lanes {lanes_of} wait for each other: a .sync names lanes that are elsewhere",
+                first,
+            )
         else:
-            yield f"lanes {what} wait for lanes that are in its mask and never come", first
+            yield f"lanes {lanes_of} wait for lanes that are in its mask and never come", first
         return
 
 
@@ -111,7 +114,10 @@ def run_batch(
     while True:
         progress = False
         heard(batch.executed)
-        for runner in _ordered(runners, batch.schedule, batch.random):
+        ordered = runners[::-1] if batch.schedule.warps == "last" else runners
+        if batch.schedule.warps == "random":
+            ordered = [runners[number] for number in batch.random.permutation(len(runners))]
+        for runner in ordered:
             if runner.turn():
                 progress = True
                 if batch.schedule.warps in ("first", "last"):
@@ -133,16 +139,6 @@ def run_batch(
             raise hang(sections, batch)
 
 
-def _ordered(
-    runners: list[_Runner], schedule: Schedule, random: np.random.Generator
-) -> list[_Runner]:
-    if schedule.warps == "last":
-        return runners[::-1]
-    if schedule.warps == "random":
-        return [runners[number] for number in random.permutation(len(runners))]
-    return runners
-
-
 class _Runner:
     def __init__(self, sections: Sequence[Section], frame: Frame, limit: int) -> None:
         self.frame = frame
@@ -154,7 +150,7 @@ class _Runner:
         frame = self.frame
         progress = False
         for _ in range(_TURN):
-            waiting = frame.held() if frame.holds else None
+            waiting = frame.waiting() if frame.holds else None
             if isinstance(frame.at, int):
                 if frame.at == frame.end:
                     return progress

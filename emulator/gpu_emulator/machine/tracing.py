@@ -91,7 +91,7 @@ class _Input:
 
     writers: tuple[int, int]
     values: tuple[str, str]
-    what: str
+    name: str
     lane: int | None
     spot: tuple[str, int] | None = None
 
@@ -128,13 +128,13 @@ class _Walk:
         """How it begins, where there are no two instructions that are one and the same."""
         left, right = value.writers
         if left == right == 0:
-            return f"{value.what}: nothing wrote it; it is {_both(value)}"
+            return f"{value.name}: nothing wrote it; it is {_both(value)}"
         if ANOTHER in value.writers:
-            return f"{value.what} was written by another program: {_both(value)}"
+            return f"{value.name} was written by another program: {_both(value)}"
         if left and right and self._left.events[left - 1].key == self._right.events[right - 1].key:
             return None
         words = _who(self._left, left), _who(self._right, right)
-        return f"{value.what} is {words[0]} in the first run, {words[1]} in the other"
+        return f"{value.name} is {words[0]} in the first run, {words[1]} in the other"
 
 
 def _who(recording: Recording, number: int) -> str:
@@ -202,10 +202,10 @@ def _memory(left: Event, right: Event, lanes: Sequence[int] | None) -> Iterator[
 
 def _piece(mine: AccessSpan, theirs: AccessSpan, at: int) -> _Input:
     offset = int(mine.offsets[at])
-    what = f"{mine.space} offset {hex(offset)}" if mine.space != "tensor memory" else "a cell"
+    words = f"{mine.space} offset {hex(offset)}" if mine.space != "tensor memory" else "a cell"
     (writer, value), (writer_there, value_there) = mine.read_at(at), theirs.read_at(at)
     values = (_hex(value), _hex(value_there))
-    return _Input((writer, writer_there), values, what, None, (mine.space, offset))
+    return _Input((writer, writer_there), values, words, None, (mine.space, offset))
 
 
 def _link(

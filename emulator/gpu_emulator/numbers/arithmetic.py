@@ -52,9 +52,9 @@ BLOCK = 1 << 13
 def in_blocks(operation: Callable[..., Bits], *operands: Bits) -> Bits:
     """Apply an operation on elements to large arrays, `BLOCK` elements at a time."""
     whole = np.broadcast_arrays(*operands)
-    flat = [each.reshape(-1) for each in whole]
+    flat = [operand.reshape(-1) for operand in whole]
     parts = [
-        operation(*(each[start : start + BLOCK] for each in flat))
+        operation(*(operand[start : start + BLOCK] for operand in flat))
         for start in range(0, flat[0].size, BLOCK)
     ]
     return np.concatenate(parts).reshape(whole[0].shape)
@@ -204,9 +204,11 @@ def _fma64(a: Bits, b: Bits, c: Bits, rounding: str) -> Bits:
     trivial = (
         (x == 0) | (y == 0) | ((z == 0) & (np.abs(product) > 2.0**-900) & np.isfinite(product))
     )
-    rest = ~safe & ~trivial
-    if rest.any():
-        result[rest] = _through_fractions(plain[rest], exact, rounding, x[rest], y[rest], z[rest])
+    doubtful = ~safe & ~trivial
+    if doubtful.any():
+        result[doubtful] = _through_fractions(
+            plain[doubtful], exact, rounding, x[doubtful], y[doubtful], z[doubtful]
+        )
     return _bits64(result, b, c, a)
 
 
@@ -229,7 +231,7 @@ class Modifiers(TypedDict, total=False):
 
 
 def _flushed(name: str, how: Modifiers, *operands: Bits) -> Sequence[Bits]:
-    return [flush(each, name) for each in operands] if how.get("ftz") else operands
+    return [flush(operand, name) for operand in operands] if how.get("ftz") else operands
 
 
 def _finish(bits: Bits, name: str, how: Modifiers) -> Bits:
@@ -402,13 +404,13 @@ def extremum(
     signs = kind(0)
     if xorsign:
         signs = operands[0] & sign
-        for other in operands[1:]:
-            signs = signs ^ (other & sign)
+        for operand in operands[1:]:
+            signs = signs ^ (operand & sign)
         operands = [x & ~sign for x in operands]
     choose = _better32 if name == "f32" else _better
     best = operands[0]
-    for other in operands[1:]:
-        best = choose(name, best, other, largest=largest, nan=nan)
+    for operand in operands[1:]:
+        best = choose(name, best, operand, largest=largest, nan=nan)
     if not xorsign:
         return best
     magnitude = best & ~sign

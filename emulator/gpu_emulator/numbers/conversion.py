@@ -168,8 +168,8 @@ def convert(
     if ftz and to in _FLUSHED:
         values = flush_tiny(values, to, mode)
     result = from_float64(values, to, mode, sat=sat, satfinite=satfinite, relu=relu)
-    kept = (source, to) in _PAYLOADS or (to == "tf32" and mode == "rna")
-    return _with_payloads(result, bits, values, to, source) if kept and not sat else result
+    keeps_payload = (source, to) in _PAYLOADS or (to == "tf32" and mode == "rna")
+    return _with_payloads(result, bits, values, to, source) if keeps_payload and not sat else result
 
 
 def _with_payloads(result: Bits, bits: Bits, values: Float64, to: str, source: str) -> Bits:
@@ -178,11 +178,11 @@ def _with_payloads(result: Bits, bits: Bits, values: Float64, to: str, source: s
     if not nan.any():
         return result
     kind = result.dtype.type
-    own, other = FORMATS[to], FORMATS[source]
+    own, origin = FORMATS[to], FORMATS[source]
     wide = bits.astype(np.uint64)
-    sign = (wide >> np.uint64(other.sign_shift)) & np.uint64(1)
-    fraction = wide & np.uint64((1 << other.mantissa) - 1)
-    shift = own.mantissa - other.mantissa
+    sign = (wide >> np.uint64(origin.sign_shift)) & np.uint64(1)
+    fraction = wide & np.uint64((1 << origin.mantissa) - 1)
+    shift = own.mantissa - origin.mantissa
     moved = fraction << np.uint64(shift) if shift >= 0 else fraction >> np.uint64(-shift)
     if to == "tf32":
         # Rounded as if it were a number: only the low bits go.

@@ -57,10 +57,10 @@ class Barriers:
         active = frame.active()
         numbers = np.broadcast_to(number, frame.shape)
         result = []
-        for which in np.unique(numbers[active]).tolist():
-            if not 0 <= which < _COUNT:
-                raise Trouble(f"there is no barrier {which}")
-            here = active & (numbers == which)
+        for name in np.unique(numbers[active]).tolist():
+            if not 0 <= name < _COUNT:
+                raise Trouble(f"there is no barrier {name}")
+            here = active & (numbers == name)
             warps = _threads_of_warps(frame, here)
             rows = warps > 0
             if count is None:
@@ -69,47 +69,41 @@ class Barriers:
                 expected = np.where(here, np.broadcast_to(count, frame.shape), 0).max(axis=1)
             own = expected[rows]
             if (own == 0).any() or (own % WARP * (own > 0)).any():
-                raise Trouble(
-                    f"barrier {which} waits for a count that is no multiple of 32", "hang"
-                )
+                raise Trouble(f"barrier {name} waits for a count that is no multiple of 32", "hang")
             if vote is not None:
                 votes = (here & np.broadcast_to(vote, frame.shape)).sum(axis=1)
-                self.votes[:, which, 0] += votes
-                self.votes[:, which, 1] += here.sum(axis=1)
-            phase = self.phase[:, which].copy()
-            self.arrived[:, which] += warps
-            self.expected[rows, which] = own
-            result.append((which, here, phase))
+                self.votes[:, name, 0] += votes
+                self.votes[:, name, 1] += here.sum(axis=1)
+            phase = self.phase[:, name].copy()
+            self.arrived[:, name] += warps
+            self.expected[rows, name] = own
+            result.append((name, here, phase))
             if self.watch is not None:
-                self.watch.arrive(frame, here, which)
-            self._complete(which)
+                self.watch.arrive(frame, here, name)
+            self._complete(name)
         return result
 
-    def _complete(self, which: int) -> None:
-        expected = self.expected[:, which]
+    def _complete(self, number: int) -> None:
+        expected = self.expected[:, number]
         if (expected < 0).any():
             alive = sum(_threads_of_warps(frame, frame.alive()) for frame in self.frames)
             expected = np.where(expected < 0, alive, expected)
-        full = (self.arrived[:, which] >= expected) & (self.arrived[:, which] > 0)
+        full = (self.arrived[:, number] >= expected) & (self.arrived[:, number] > 0)
         if full.any():
-            self.phase[full, which] += 1
+            self.phase[full, number] += 1
             if self.watch is not None:
-                self.watch.complete(which, np.nonzero(full)[0])
-            self.arrived[full, which] = 0
-            self.results[full, which] = self.votes[full, which]
-            self.votes[full, which] = 0
+                self.watch.complete(number, np.nonzero(full)[0])
+            self.arrived[full, number] = 0
+            self.results[full, number] = self.votes[full, number]
+            self.votes[full, number] = 0
 
     def release(self) -> bool:
         """Complete what waits only for warps that have left since; whether anything was."""
         before = int(self.phase.sum())
-        for which in range(_COUNT):
-            if self.arrived[:, which].any():
-                self._complete(which)
+        for number in range(_COUNT):
+            if self.arrived[:, number].any():
+                self._complete(number)
         return int(self.phase.sum()) > before
-
-    def arrive_cluster(self, frame: Frame) -> None:
-        self.cluster_arrived += frame.active().sum(axis=1)
-        self.complete_cluster()
 
     def complete_cluster(self) -> bool:
         """Complete the phase of each cluster all of whose threads arrived; whether any was."""
@@ -171,16 +165,16 @@ def arrive(
     if drops is not None:
         _drop(memory.views[8], index, drops)
     view = memory.views[8]
-    places, which, counts = np.unique(index >> 3, return_inverse=True, return_counts=True)
+    places, owners, counts = np.unique(index >> 3, return_inverse=True, return_counts=True)
     before: Array = view[index >> 3]
     is_simple = (counts == 1).all()
     if not is_simple:
         # All at once or one by one is the same, while arrivals are left and bytes are only added.
         pending, _, _, _ = _parts(view[places])
-        total = _sums(len(places), which, arrivals)
+        total = _sums(len(places), owners, arrivals)
         is_simple = ((total <= pending) & (total > 0)).all() and not completed.any()
     if is_simple:
-        _change(view, places, which, arrivals, expected, completed)
+        _change(view, places, owners, arrivals, expected, completed)
         return before
     first = np.zeros(1, np.int64)
     for number in range(len(index)):
@@ -192,17 +186,17 @@ def arrive(
 
 def _drop(view: Array, index: Array, drops: Array) -> None:
     """Fewer arrivals are expected from the next phase on."""
-    places, which = np.unique(index >> 3, return_inverse=True)
+    places, owners = np.unique(index >> 3, return_inverse=True)
     _, expected, _, _ = _parts(view[places])
-    expected -= _sums(len(places), which, drops)
+    expected -= _sums(len(places), owners, drops)
     if (expected < 0).any():
         raise Trouble("more threads drop out of an mbarrier than it expects")
     field = np.uint64(MOST_ARRIVALS << _FIELD)
     view[places] = (view[places] & ~field) | (expected.astype(np.uint64) << np.uint64(_FIELD))
 
 
-def _sums(count: int, which: Array, values: Array) -> Array:
-    return np.bincount(which.reshape(-1), weights=values, minlength=count).astype(np.int64)
+def _sums(count: int, owners: Array, values: Array) -> Array:
+    return np.bincount(owners.reshape(-1), weights=values, minlength=count).astype(np.int64)
 
 
 def _parts(states: Array) -> tuple[Array, Array, Array, Array]:
@@ -215,14 +209,14 @@ def _parts(states: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def _change(
-    view: Array, places: Array, which: Array, arrivals: Array, added: Array, completed: Array
+    view: Array, places: Array, owners: Array, arrivals: Array, added: Array, completed: Array
 ) -> None:
     pending, expected, tx, phase = _parts(view[places])
     if ((expected == 0) & (pending == 0)).any():
         raise Trouble("an mbarrier is used that was never initialised")
     count = len(places)
-    pending = pending - _sums(count, which, arrivals)
-    tx = tx + _sums(count, which, added) - _sums(count, which, completed)
+    pending = pending - _sums(count, owners, arrivals)
+    tx = tx + _sums(count, owners, added) - _sums(count, owners, completed)
     if (pending < 0).any():
         raise Trouble("more threads arrive at an mbarrier than it expects")
     if (np.abs(tx) >= 1 << (_TX_BITS - 1)).any():

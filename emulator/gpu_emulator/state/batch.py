@@ -44,15 +44,14 @@ class Geometry:
 class Findings:
     """What was found, by place, over all batches."""
 
-    unwritten: dict[tuple[str, Place], int] = field(default_factory=dict)
-    words: dict[tuple[str, Place], str] = field(default_factory=dict)
+    unwritten: dict[tuple[str, Place], tuple[int, str]] = field(default_factory=dict)
     messages: list[str] = field(default_factory=list)
     dropped: int = 0
 
     def note(self, space: str, place: Place, count: int, words: str) -> None:
         """Remember that `count` threads, or cells, read what nothing wrote."""
-        self.unwritten[space, place] = self.unwritten.get((space, place), 0) + count
-        self.words.setdefault((space, place), words)
+        before, first = self.unwritten.get((space, place), (0, words))
+        self.unwritten[space, place] = before + count, first
 
     def printed(self) -> tuple[str, ...]:
         more = (f"and {self.dropped:,} more",) if self.dropped else ()
@@ -65,10 +64,10 @@ class Findings:
         return full
 
     def uninitialised(self) -> tuple[Uninitialised, ...]:
-        ordered = sorted(self.unwritten.items(), key=lambda one: one[0][1].ptx_line)
+        ordered = sorted(self.unwritten.items(), key=lambda item: item[0][1].ptx_line)
         return tuple(
-            Uninitialised(space=space, place=place, count=count, what=self.words[space, place])
-            for (space, place), count in ordered
+            Uninitialised(space=space, place=place, count=count, what=words)
+            for (space, place), (count, words) in ordered
         )
 
 
@@ -157,10 +156,10 @@ class Batch:
             words = f"reads lane {lane}, column {column} of tensor memory, which nothing wrote"
             self.findings.note("tensor memory", place, len(missing), words)
 
-    def note_open(self, which: Array, lanes: Array, place: Place) -> None:
-        lane = int(lanes[which][0])
+    def note_open(self, mask: Array, lanes: Array, place: Place) -> None:
+        lane = int(lanes[mask][0])
         words = f"reads lane {lane}, which takes no part: the PTX ISA leaves it open"
-        self.findings.note("lanes", place, int(which.sum()), words)
+        self.findings.note("lanes", place, int(mask.sum()), words)
 
     def note_unwritten(
         self, memory: Memory, index: Array, size: int, active: Array | None, place: Place

@@ -93,19 +93,19 @@ class Memory:
         self._starts = np.array(self._first_bytes, dtype=np.int64)
         self._ends = np.array([region.end for region in self.regions], dtype=np.int64)
 
-    def check(self, offset: Array, size: int, what: str) -> None:
+    def check(self, offset: Array, size: int, noun: str) -> None:
         """Trouble unless every offset into a row is aligned and `size` bytes lie in one region."""
         if size > 1 and (np.bitwise_or.reduce(offset, axis=None) & (size - 1)):
             bad = offset[(offset & (size - 1)) != 0].flat[0]
             raise Trouble(
-                f"{what} of {size} bytes at {self.where(int(bad))}, no multiple of {size}"
+                f"{noun} of {size} bytes at {self.where(int(bad))}, no multiple of {size}"
             )
         low, high = int(offset.min()), int(offset.max())
         at = self.region_of(low)
         if at >= 0 and high + size <= self.regions[at].end:
             return
         if not self.regions:
-            raise Trouble(f"{what} of {size} bytes at {self.where(low)}: it has none")
+            raise Trouble(f"{noun} of {size} bytes at {self.where(low)}: it has none")
         places = np.searchsorted(self._starts, offset, side="right") - 1
         # Not `offset + size`, which wraps at the end of the address space.
         outside = (places < 0) | (offset > self._ends[places] - size)
@@ -113,7 +113,7 @@ class Memory:
             bad = int(offset[outside].flat[0])
             count = int(outside.sum())
             raise Trouble(
-                f"{what} of {size} bytes at {self.where(bad)} is out of bounds ({count} threads)"
+                f"{noun} of {size} bytes at {self.where(bad)} is out of bounds ({count} threads)"
             )
 
     def region_of(self, offset: int) -> int:
@@ -161,7 +161,10 @@ _ONES = {size: np.frombuffer(b"\1" * size, dtype=kind)[0] for size, kind in _SIZ
 
 @dataclass(slots=True)
 class Hold:
-    """Threads that wait: until `over` says so, thread by thread. Then `then` runs for them."""
+    """Threads that wait after a block until `over` says so, thread by thread.
+
+    Then `then` runs for those that go on, as active ones.
+    """
 
     mask: Array
     over: Callable[[], Array]
@@ -190,7 +193,7 @@ class Frame:
     behind the last block: where the threads are that have left.
     """
 
-    def __init__(self, batch: Any, first: int, lanes: int, end: int) -> None:  # noqa: ANN401
+    def __init__(self, batch: Any, first: int, lanes: int, outside: int) -> None:  # noqa: ANN401
         # The `Batch`, whose module builds on this one.
         self.batch = batch
         self.first = first
@@ -200,7 +203,7 @@ class Frame:
         self.threads = np.arange(first, first + lanes, dtype=np.int64)[None, :]
         self.shape = (batch.ctas, lanes)
         self.registers: Registers = []
-        self.end = end
+        self.end = outside
         self.at: int | Array = 0
         self.holds: list[Hold] = []
         self.parted: list[Parting] = []
@@ -259,22 +262,12 @@ class Frame:
             value = np.where(mask, value, self.registers[slot])
         self.registers[slot] = value
 
-    def hold(
-        self,
-        mask: Array,
-        over: Callable[[], Array],
-        why: Callable[[], str],
-        then: Callable[[], None] | None = None,
-    ) -> None:
-        """Let threads wait after this block; `then` runs for those that go on, as active ones."""
-        self.holds.append(Hold(mask, over, why, then))
-
-    def held(self) -> Array | None:
+    def waiting(self) -> Array | None:
         """The threads that wait still; None if none does. Those that go on are let go."""
         if not self.holds:
             return None
         holds = []
-        waiting: Array | None = None
+        mask: Array | None = None
         for hold in self.holds:
             free = hold.mask & hold.over()
             if free.any():
@@ -285,9 +278,9 @@ class Frame:
                 hold.mask = hold.mask & ~free
             if hold.mask.any():
                 holds.append(hold)
-                waiting = hold.mask if waiting is None else waiting | hold.mask
+                mask = hold.mask if mask is None else mask | hold.mask
         self.holds = holds
-        return waiting
+        return mask
 
     @property
     def is_done(self) -> bool:
@@ -321,7 +314,7 @@ _RANK_MASK = (1 << CLUSTER_SHIFT) - 1
 
 
 def locate(
-    frame: Frame, space: str, address: Array, size: int, what: str, active: Array | None
+    frame: Frame, space: str, address: Array, size: int, noun: str, active: Array | None
 ) -> list[tuple[Memory, Array, Array | None]]:
     """Where the bytes at addresses are: (memory, offsets into its data, mask of threads) a space.
 
@@ -344,7 +337,7 @@ def locate(
             if here.any():
                 chosen = None if active is None and here.all() else here
                 offset = address - frame.batch.windows[name]
-                places += locate(frame, name, offset, size, what, chosen)
+                places += locate(frame, name, offset, size, noun, chosen)
         return places
     if active is not None:
         # A place that some active thread accesses, for those that do not.
@@ -353,11 +346,11 @@ def locate(
         active = np.broadcast_to(active, shape)
         address = np.where(active, address, address[active][0])
     memory = frame.batch.memories[space]
-    return [(memory, _offsets(frame, memory, space, address, size, what), active)]
+    return [(memory, _offsets(frame, memory, space, address, size, noun), active)]
 
 
 def _offsets(
-    frame: Frame, memory: Memory, space: str, address: Array, size: int, what: str
+    frame: Frame, memory: Memory, space: str, address: Array, size: int, noun: str
 ) -> Array:
     if space == "shared":
         rows: Array = frame.rows
@@ -365,13 +358,13 @@ def _offsets(
             rank = address >> CLUSTER_SHIFT
             rows = np.where(rank > 0, frame.batch.cluster_row(frame.rows, rank - 1), rows)
             address = address & _RANK_MASK
-        memory.check(address, size, what)
+        memory.check(address, size, noun)
         return rows * memory.stride + address if memory.stride and frame.ctas > 1 else address
     if space == "local":
-        memory.check(address, size, what)
+        memory.check(address, size, noun)
         return (frame.rows * frame.batch.threads + frame.threads) * memory.stride + address
     offset = address - memory.base
-    memory.check(offset, size, what)
+    memory.check(offset, size, noun)
     return offset
 
 
@@ -409,9 +402,9 @@ def scatter(registers: Registers, operand: MemoryOperand, address: Array, values
             frame.batch.watch.write(touch, values)
         if active is not None:
             shape = np.broadcast_shapes(index.shape, values.shape, active.shape)
-            which = np.broadcast_to(active, shape)
-            chosen = np.broadcast_to(index, shape)[which]
-            memory.store(chosen, np.broadcast_to(values, shape)[which], size)
+            mask_there = np.broadcast_to(active, shape)
+            chosen = np.broadcast_to(index, shape)[mask_there]
+            memory.store(chosen, np.broadcast_to(values, shape)[mask_there], size)
         elif index.shape == values.shape:
             memory.store(index, values, size)
         else:
@@ -441,9 +434,9 @@ def by_operands(
     if (table == table[0]).all():
         yield rows, table[0].tolist()
         return
-    kinds, which = np.unique(table, axis=0, return_inverse=True)
+    kinds, kind_of = np.unique(table, axis=0, return_inverse=True)
     for number, kind in enumerate(kinds):
-        yield rows[which.reshape(-1) == number], kind.tolist()
+        yield rows[kind_of.reshape(-1) == number], kind.tolist()
 
 
 class TensorMemories:

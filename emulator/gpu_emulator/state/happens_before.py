@@ -107,10 +107,10 @@ class Races:
         self._places: list[Place] = []
         self._numbers: dict[Place, int] = {}
 
-    def doubt(self, what: str) -> None:
+    def doubt(self, why: str) -> None:
         """What may depend on the order of warps, and is not a race."""
         if self.ends:
-            raise Unordered(what)
+            raise Unordered(why)
 
     def number(self, place: Place) -> int:
         """The number of a place, one that fits into an array."""
@@ -157,8 +157,8 @@ class Releases:
         """A warp of a CTA releases what it knows of its own CTA, (agents,), and of others."""
         target = self._published.setdefault(location, {})
         _raise(target, cta, clocks)
-        for owner, known in self._known.get(cta, {}).items():
-            _raise(target, owner, known)
+        for owner, clocks_there in self._known.get(cta, {}).items():
+            _raise(target, owner, clocks_there)
 
     def acquire(self, location: object, cta: int) -> Array | None:
         """A CTA learns what is published at a location; what that is of itself."""
@@ -172,9 +172,9 @@ class Releases:
         """CTAs of a cluster meet at its barrier; clocks (CTAs, agents) are of all their warps."""
         members = list(ctas)
         for cta in members:
-            for owner, known in zip(members, clocks, strict=True):
+            for owner, clocks_there in zip(members, clocks, strict=True):
                 if owner != cta:
-                    _raise(self._known.setdefault(cta, {}), owner, known)
+                    _raise(self._known.setdefault(cta, {}), owner, clocks_there)
 
     def ordered(
         self, owners: Array, agents: Array, when: Array, ctas: Array, chosen: Array
@@ -208,7 +208,7 @@ class Task:
     """An operation under way: its agents by warp of the frame, and what was known at its issue."""
 
     agents: Array
-    known: Array
+    clocks: Array
     fenced: Array
     first: int
     is_proxied: bool
@@ -269,28 +269,29 @@ class HappensBefore:
             lanes = mask[rows, lane : lane + WARP].argmax(axis=1) + lane
             yield warp, rows, index[rows, lanes]
 
-    def meet(self) -> None:
-        """All warps of all CTAs arrive at a barrier at once, and go on behind it."""
+    def meet(self) -> Array:
+        """All warps of each CTA meet, and go on: what they know then, (CTAs, agents)."""
         most = self._both.max(axis=2, keepdims=True)
         own = np.arange(self._warps)
         self._both[0, :, own, own] += 1
         np.maximum(self._both, most, out=self._both)
+        return np.asarray(most[0, :, 0])
 
-    def arrive(self, frame: Frame, mask: Array, which: int) -> None:
+    def arrive(self, frame: Frame, mask: Array, number: int) -> None:
         for warp, rows in self._warps_of(frame, mask):
             gathered = self._barriers.gathered
-            gathered[:, rows, which] = np.maximum(
-                gathered[:, rows, which], self._both[:, rows, warp]
+            gathered[:, rows, number] = np.maximum(
+                gathered[:, rows, number], self._both[:, rows, warp]
             )
             self._both[0, rows, warp, warp] += 1
 
-    def complete(self, which: int, rows: Array) -> None:
-        self._barriers.released[:, rows, which] = self._barriers.gathered[:, rows, which]
-        self._barriers.gathered[:, rows, which] = 0
+    def complete(self, number: int, rows: Array) -> None:
+        self._barriers.released[:, rows, number] = self._barriers.gathered[:, rows, number]
+        self._barriers.gathered[:, rows, number] = 0
 
-    def leave(self, frame: Frame, mask: Array, which: int) -> None:
+    def leave(self, frame: Frame, mask: Array, number: int) -> None:
         for warp, rows in self._warps_of(frame, mask):
-            clocks = self._barriers.released[:, rows, which]
+            clocks = self._barriers.released[:, rows, number]
             self._both[:, rows, warp] = np.maximum(self._both[:, rows, warp], clocks)
 
     def signal(self, frame: Frame, index: Array, mask: Array) -> None:
@@ -306,7 +307,7 @@ class HappensBefore:
         """The task that is running completes bytes of mbarriers."""
         if self.task is not None:
             at = warp - self.task.first
-            clocks = np.stack([self.task.known[rows, at], self.task.fenced[rows, at]])
+            clocks = np.stack([self.task.clocks[rows, at], self.task.fenced[rows, at]])
             self._signal_at(spots, clocks)
 
     def _signal_at(self, spots: Array, clocks: Array) -> None:
@@ -342,13 +343,10 @@ class HappensBefore:
 
     def cluster(self, size: int) -> None:
         """All threads of each cluster have met: every warp knows what all of them know."""
-        most = self._both.max(axis=2, keepdims=True)
-        self._both[:] = np.maximum(self._both, most)
+        clocks = self.meet()
         for row in range(0, self._ctas, size):
             members = range(self._first + row, self._first + row + size)
-            self._releases.meet(members, self._both[0, row : row + size, 0])
-        own = np.arange(self._warps)
-        self._both[0, :, own, own] += 1
+            self._releases.meet(members, clocks[row : row + size])
 
     # Atomic operations, flags and fences.
 
@@ -356,8 +354,8 @@ class HappensBefore:
         """Threads are about to write to locations by a strong operation."""
         for warp, rows, places in self._places(touch):
             for row, keys in places:
-                known = self._both[0] if touch.how.releases else self._fenced_off
-                clocks = known[row, warp]
+                clocks_of = self._both[0] if touch.how.releases else self._fenced_off
+                clocks = clocks_of[row, warp]
                 for key in keys if clocks.any() else ():
                     self._releases.publish(key, self._first + row, clocks)
             if touch.how.releases:
@@ -403,8 +401,8 @@ class HappensBefore:
     def fence(self, frame: Frame, mask: Array) -> None:
         """`fence.proxy.async`: what warps know, engines may rely on from now on."""
         for warp, rows in self._warps_of(frame, mask):
-            known = self._both[0, rows, warp]
-            self._both[1, rows, warp] = np.maximum(self._both[1, rows, warp], known)
+            clocks = self._both[0, rows, warp]
+            self._both[1, rows, warp] = np.maximum(self._both[1, rows, warp], clocks)
 
     # Operations under way.
 
@@ -426,11 +424,11 @@ class HappensBefore:
             issuing = warps[active.any(axis=0)]
             if (issuing != self._issuers.setdefault((kind, slot), int(issuing[0]))).any():
                 self._races.doubt(f"several warps issue {kind or 'bulk loads'}")
-        known = self._both[:, :, first : first + count].copy()
+        clocks = self._both[:, :, first : first + count].copy()
         self._ticks[:, agents] += 1
-        known[0][:, np.arange(count), agents] = self._ticks[:, agents]
+        clocks[0][:, np.arange(count), agents] = self._ticks[:, agents]
         self._both[0][:, warps, warps] += active
-        return Task(agents, known[0], known[1], first, kind != "cp.async")
+        return Task(agents, clocks[0], clocks[1], first, kind != "cp.async")
 
     def commit(self, frame: Frame, kind: str) -> None:
         """A group ends: remember how far its agents are."""
@@ -448,8 +446,8 @@ class HappensBefore:
         warps = np.arange(frame.first // WARP, (frame.first + frame.lanes) // WARP)
         agents = warps + BY_WARP[kind] * self._warps
         learned = ticks[:, agents] * frame.by_warp(frame.active()).any(axis=2)
-        known = self._both[0]
-        known[:, warps, agents] = np.maximum(known[:, warps, agents], learned)
+        clocks = self._both[0]
+        clocks[:, warps, agents] = np.maximum(clocks[:, warps, agents], learned)
 
 
 def _keys(touch: Touch, line: int, row: int, first: int) -> list[object]:

@@ -135,11 +135,11 @@ class Accessors:
     def places_of(self, pieces: Array, column: int) -> Array:
         return self._by[pieces, column]
 
-    def late(self, pieces: Array, known: Array, entries: Array, agents: Array) -> Array | None:
-        """Accesses (n, members) that agents (n,) do not know of, by rows of `known`; None: none."""
+    def late(self, pieces: Array, clocks: Array, entries: Array, agents: Array) -> Array | None:
+        """Accesses (n, members) that agents (n,) do not know of, by rows of clocks; None: none."""
         if not self.members:
             return None
-        late: Array = self.times(pieces) > known[:, self.members].take(entries, axis=0)
+        late: Array = self.times(pieces) > clocks[:, self.members].take(entries, axis=0)
         if not late.any():
             return None
         own = self._column[agents]
@@ -147,9 +147,9 @@ class Accessors:
         late[rows, own[rows]] = False
         return late if late.any() else None
 
-    def knows_one(self, pieces: Array, known: Array, entries: Array, agents: Array) -> Array:
-        """Whether agents (n,) know of some access to each piece, by rows of `known`."""
-        late = self.late(pieces, known, entries, agents)
+    def knows_one(self, pieces: Array, clocks: Array, entries: Array, agents: Array) -> Array:
+        """Whether agents (n,) know of some access to each piece, by rows of `clocks`."""
+        late = self.late(pieces, clocks, entries, agents)
         before: Array = self.times(pieces) > 0
         if late is not None:
             before &= ~late
@@ -169,15 +169,15 @@ class Access:
     """Who accesses pieces (n,), what each of them knows of the others, and where it is.
 
     `agents` (n,) of CTAs (n,), by their number in the grid, access; what they know is in rows
-    `entries` (n,) of `known`, (k, all agents). `fenced` is what they know through proxy fences too,
-    None where the access is in the generic proxy; `generic` are the agents whose accesses are in
-    it. `strength` is that of the opcode.
+    `entries` (n,) of `clocks`, (k, all agents). `fenced` is the same through proxy fences too, None
+    where the access is in the generic proxy; `generic` are the agents whose accesses are in it.
+    `strength` is that of the opcode.
     """
 
     agents: Array
     ctas: Array
     entries: Array
-    known: Array
+    clocks: Array
     fenced: Array | None
     generic: int
     place: Place
@@ -188,7 +188,7 @@ class Access:
 
     def clock_of(self, agents: Array) -> Array:
         """What is known of agents, (n,)."""
-        return _looked_up(self.known, self.entries, agents)
+        return _looked_up(self.clocks, self.entries, agents)
 
     def fenced_clock_of(self, agents: Array) -> Array:
         """The same through proxy fences."""
@@ -232,12 +232,12 @@ class _Writes(ABC):
         if changes is None or changes.all():
             self._change(pieces, access, is_known=changes is not None)
             return
-        alike = ~changes & self._late_writers(pieces, access)
-        if alike.any():
-            self._write_alike(pieces[alike], access.at(alike))
+        unordered = ~changes & self._late_writers(pieces, access)
+        if unordered.any():
+            self._write_alike(pieces[unordered], access.at(unordered))
         if changes.any():
             self._change(pieces[changes], access.at(changes), is_known=True)
-        again = ~(changes | alike)
+        again = ~(changes | unordered)
         if again.any():
             self._write_again(pieces[again], access.at(again))
 
@@ -308,7 +308,7 @@ class Shadow(_Writes):
 
     def _write_again(self, pieces: Array, access: Access) -> None:
         if self._alike.members:
-            late = self._alike.late(pieces, access.known, access.entries, access.agents)
+            late = self._alike.late(pieces, access.clocks, access.entries, access.agents)
             self._alike.forget(pieces, late)
         self._set(pieces, access, is_known=True)
 
@@ -326,7 +326,7 @@ class Shadow(_Writes):
         self._alike.record(pieces, access.agents, access.now(), self._races.number(access.place))
 
     def _check_each(self, kind: RaceKind, before: Accessors, pieces: Array, access: Access) -> None:
-        late = before.late(pieces, access.known, access.entries, access.agents)
+        late = before.late(pieces, access.clocks, access.entries, access.agents)
         if late is None:
             return
         where, columns = np.nonzero(late)
@@ -348,7 +348,7 @@ class Shadow(_Writes):
             serious = late
             if kind == "write-read" and self._alike.members:
                 serious = late & ~self._alike.knows_one(
-                    pieces, access.known, access.entries, access.agents
+                    pieces, access.clocks, access.entries, access.agents
                 )
             for agent in np.unique(agents[serious]).tolist():
                 some = serious & (agents == agent)
@@ -371,7 +371,7 @@ class Shadow(_Writes):
             name, size = self._where(int(mine[0]) % self._pieces)
             before, after = kind.split("-")
             why = "no fence.proxy.async orders" if formal else "nothing orders"
-            what = (
+            words = (
                 f"{why} the {before} by {self._names[agent]} and the {after} by"
                 f" {self._names[now]} of {name} ({len(mine) * size} bytes)"
             )
@@ -379,7 +379,7 @@ class Shadow(_Writes):
             self._races.add(
                 Race(
                     kind=kind, space=self._space, formal=formal, first=first, second=access.place,
-                    what=what,
+                    what=words,
                 )
             )  # fmt: skip
 
@@ -539,7 +539,7 @@ class GlobalShadow(_Writes):
             self._check("read-write", pieces, access, owners, self._readers.one_of(pieces))
             return
         when = self._readers.times(pieces)
-        doubtful = when > access.known[:, self._readers.members].take(access.entries, axis=0)
+        doubtful = when > access.clocks[:, self._readers.members].take(access.entries, axis=0)
         doubtful = np.where((owners == access.ctas)[:, None], doubtful, when > 0)
         for column in np.nonzero(doubtful.any(axis=0))[0].tolist():
             some = np.nonzero(doubtful[:, column])[0]
@@ -582,7 +582,7 @@ class GlobalShadow(_Writes):
             )
             apart, are_warps = owner != cta, max(agent, accessor) < self._warps
             before, now = (f" of CTA {row}" if apart else "" for row in (owner, cta))
-            what = (
+            text = (
                 f"nothing orders the {words[0]} by {self._names[agent]}{before} and the {words[1]}"
                 f" by {self._names[accessor]}{now} of"
                 f" {self._memory.where(int(pieces[at[0]]) * self.grain)}"
@@ -590,7 +590,7 @@ class GlobalShadow(_Writes):
             )
             race = Race(
                 kind=kind, space="global", formal=False, first=self._races.place(number),
-                second=access.place, what=what,
+                second=access.place, what=text,
                 within_cta=not apart and are_warps and kind != "write-write",
             )  # fmt: skip
             self._races.add(race)

@@ -136,25 +136,25 @@ class RaceWatch(HappensBefore):
         new = np.broadcast_to(values, frame.shape).reshape(-1)[lanes]
         is_shared = touch.memory is self._shared
         grain = self._grain if is_shared else self._watched.everywhere.grain
-        done = write.store(new, grain)
-        if not done.lost.any():
-            self._write(write, access, done.changes)
+        effect = write.store(new, grain)
+        if not effect.lost.any():
+            self._write(write, access, effect.changes)
             return
         # Some threads write other bytes than others to one place: there warp after warp writes.
-        met = np.isin(spots, spots[done.lost])
+        met = np.isin(spots, spots[effect.lost])
         alone = np.nonzero(~met)[0]
-        pieces = done.changes.reshape(len(spots), -1)
+        pieces = effect.changes.reshape(len(spots), -1)
         self._write(write.at(alone), access.at(alone), pieces[alone].reshape(-1))
-        write.memory.store(spots[met], done.before[met], write.size)
+        write.memory.store(spots[met], effect.before[met], write.size)
         warps = access.ctas * self._agents + access.agents
         threads = np.arange(np.prod(frame.shape))[lanes] % frame.lanes
         for warp in np.unique(warps[met]).tolist():
             own = np.nonzero(met & (warps == warp))[0]
             part = write.at(own)
-            done = part.store(new[own], grain)
-            self._write(part, access.at(own), done.changes)
-            if done.lost.any() and not access.strength:
-                self._among_lanes(part, new[own], threads[own], done.lost, access.place)
+            effect = part.store(new[own], grain)
+            self._write(part, access.at(own), effect.changes)
+            if effect.lost.any() and not access.strength:
+                self._among_lanes(part, new[own], threads[own], effect.lost, access.place)
 
     def _among_lanes(
         self, write: Write, values: Array, threads: Array, lost: Array, place: Place
@@ -170,13 +170,13 @@ class RaceWatch(HappensBefore):
         raw = [np.ascontiguousarray(values[at]).tobytes()[::-1].hex() for at in (first, last)]
         lanes = [int(threads[at]) % WARP for at in (first, last)]
         count = len(np.unique(write.spots[lost])) * write.size
-        what = (
+        words = (
             f"lanes {lanes[0]} and {lanes[1]} of a warp write 0x{raw[0]} and 0x{raw[1]} to {where}"
             f" in one instruction, and either may stay there ({count} bytes)"
         )
         space: RaceSpace = "shared" if memory is self._shared else "global"
         self._races.add(
-            Race(kind="lanes", space=space, formal=False, first=place, second=place, what=what)
+            Race(kind="lanes", space=space, formal=False, first=place, second=place, what=words)
         )
 
     def _write(self, write: Write, access: Access, changes: Array | None) -> None:
@@ -229,11 +229,11 @@ class RaceWatch(HappensBefore):
 
         PTX ISA, "tcgen05.wait": until then they are undefined; assemblers wait by the registers.
         """
-        what = "no tcgen05.wait::ld stands between tcgen05.ld and what uses its registers"
+        words = "no tcgen05.wait::ld stands between tcgen05.ld and what uses its registers"
         self._races.add(
             Race(
                 kind="write-read", space="tensor_memory", formal=True, first=load, second=use,
-                what=what,
+                what=words,
             )
         )  # fmt: skip
 
@@ -243,12 +243,12 @@ class RaceWatch(HappensBefore):
         PTX ISA, "barrier", ".aligned": all threads of the warp must execute the same instruction.
         Here they wait for each other where they can; an assembler may let them go on apart.
         """
-        what = (
+        words = (
             "threads of a warp that part at a branch come to an .aligned instruction before the "
             "first one that all ways from there lead through"
         )
         self._races.add(
-            Race(kind="parted", space="warp", formal=True, first=branch, second=place, what=what)
+            Race(kind="parted", space="warp", formal=True, first=branch, second=place, what=words)
         )
 
     def _access(self, touch: Touch, spots: Array, lanes: Array | slice) -> Access:
@@ -263,14 +263,14 @@ class RaceWatch(HappensBefore):
         owners = spots // self._stride if is_abroad else rows
         task, fenced = self.task, None
         if task is None:
-            agents, known = warps + frame.first // WARP, self._both[0]
+            agents, clocks = warps + frame.first // WARP, self._both[0]
             entries = owners * self._warps + agents
         else:
-            agents, known = task.agents[warps], task.known
+            agents, clocks = task.agents[warps], task.clocks
             entries = owners * len(task.agents) + warps
             fenced = task.fenced.reshape(-1, self._agents) if task.is_proxied else None
         return Access(
-            agents, rows + self._first, entries, known.reshape(-1, self._agents), fenced,
+            agents, rows + self._first, entries, clocks.reshape(-1, self._agents), fenced,
             self._numbers.generic, touch.place, touch.how.strength,
         )  # fmt: skip
 
@@ -281,7 +281,7 @@ class RaceWatch(HappensBefore):
         fenced = task.fenced.reshape(-1, self._agents) if task.is_proxied else None
         return Access(
             np.full(len(rows), task.agents[at]), rows + self._first, rows * many + at,
-            task.known.reshape(-1, self._agents), fenced, self._numbers.generic, place,
+            task.clocks.reshape(-1, self._agents), fenced, self._numbers.generic, place,
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.barriers import arrive, initialised, parity, still_to_come
-from gpu_emulator.state.frame import Frame, Memory, Touch, Trouble, locate
+from gpu_emulator.state.frame import Frame, Hold, Memory, Touch, Trouble, locate
 from gpu_emulator.state.happens_before import HappensBefore
 from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
 
@@ -32,13 +32,13 @@ def _barrier(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         barriers = frame.batch.barriers
-        which = number(registers)
+        barrier = number(registers)
         threads = None if count is None else count(registers)
         if is_sync and barriers.is_trivial(frame, threads):
             if frame.batch.watch is not None:
                 frame.batch.watch.meet()
             return
-        for name, here, phase in barriers.arrive(frame, which, threads):
+        for name, here, phase in barriers.arrive(frame, barrier, threads):
             if is_sync:
                 _hold(frame, name, here, phase)
 
@@ -61,10 +61,10 @@ def _hold(
         of = f" of {expected}" if expected > 0 else ""
         return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived{of}"
 
-    frame.hold(
-        here, lambda: (barriers.phase[:, name] != phase)[:, None], why,
-        then if watch is None else onwards,
-    )  # fmt: skip
+    def over() -> Array:
+        return (barriers.phase[:, name] != phase)[:, None]
+
+    frame.holds.append(Hold(here, over, why, then if watch is None else onwards))
 
 
 @opcode(
@@ -110,14 +110,15 @@ def _cluster_barrier(line: Binder) -> Step:
         if not is_wait:
             phase = barriers.cluster_phase[:, None].astype(np.uint64)
             frame.write(slot, phase)
-            barriers.arrive_cluster(frame)
+            barriers.cluster_arrived += frame.active().sum(axis=1)
+            barriers.complete_cluster()
             return
         arrived_in = registers[slot]
-        frame.hold(
-            frame.active(),
-            lambda: barriers.cluster_phase[:, None].astype(np.uint64) > arrived_in,
-            lambda: "the barrier of its cluster",
-        )
+
+        def over() -> Array:
+            return barriers.cluster_phase[:, None].astype(np.uint64) > arrived_in
+
+        frame.holds.append(Hold(frame.active(), over, lambda: "the barrier of its cluster"))
 
     return Step(run, (slot,), reads_old=True)
 
@@ -376,7 +377,7 @@ def _mbarriers_hold(
         place, missing = int(spot[0]) % max(memory.stride, 1), still_to_come(memory.load(spot, 8))
         return f"the mbarrier at shared address {hex(place)}, to which {missing}"
 
-    frame.hold(waiting, may_go, why, after)
+    frame.holds.append(Hold(waiting, may_go, why, after))
 
 
 @opcode(f"cp.async.mbarrier.arrive?{{noinc:noinc}}?{{space:{_SHARED}}}.b64")

@@ -270,7 +270,7 @@ class Issue:
         taken = np.broadcast_to(value, self.frame.shape)[self.rows, self.column]
         return taken.astype(np.int64, copy=False)
 
-    def in_shared(self, address: Array, size: int, what: str) -> Array:
+    def in_shared(self, address: Array, size: int, noun: str) -> Array:
         """Offsets into shared memory's data of `size` bytes at addresses, (n, size)."""
         batch = self.frame.batch
         memory, window = batch.memories["shared"], batch.windows["shared"]
@@ -278,16 +278,16 @@ class Issue:
         rank = address >> CLUSTER_SHIFT
         owner = np.where(rank > 0, batch.cluster_row(self.rows, rank - 1), self.rows)
         start = address & RANK
-        memory.check(start, 1, what)
-        memory.check(start + size - 1, 1, what)
+        memory.check(start, 1, noun)
+        memory.check(start + size - 1, 1, noun)
         return (owner * memory.stride + start)[:, None] + np.arange(size)[None, :]
 
-    def in_global(self, address: Array, size: int, what: str) -> Array:
+    def in_global(self, address: Array, size: int, noun: str) -> Array:
         """Offsets into global memory's data of `size` bytes at addresses, (n, size)."""
         memory: Memory = self.frame.batch.memories["global"]
         start = address - memory.base
-        memory.check(start, 1, what)
-        memory.check(start + size - 1, 1, what)
+        memory.check(start, 1, noun)
+        memory.check(start + size - 1, 1, noun)
         return start[:, None] + np.arange(size)[None, :]
 
     def watched(self, space: str, spots: Array, size: int, *, writes: bool) -> None:
@@ -374,12 +374,12 @@ def _bulk_load(line: Binder) -> Step:
 def _load_bytes(
     issue: Issue, taken: Sequence[Array], size: int, ranks: Array | None, space: str, _: object
 ) -> None:
-    memories, what = issue.frame.batch.memories, "a bulk copy"
+    memories, noun = issue.frame.batch.memories, "a bulk copy"
     target, source, signal = taken
     for own, members, rank in issue.targets(ranks):
         locate = own.in_global if space == "global" else own.in_shared
-        where = locate(source[members], size, what)
-        index = own.in_shared(at_rank(target[members], rank), size, what)
+        where = locate(source[members], size, noun)
+        index = own.in_shared(at_rank(target[members], rank), size, noun)
         copied(memories["shared"], index, memories[space], where)
         own.watched("shared", index[:, ::4], 4, writes=True)
         own.watched(space, where[:, ::4], 4, writes=False)

@@ -243,8 +243,8 @@ def _set_predicates(line: Binder) -> Step:
     left, right = line.read(1, "b32"), line.read(2, "b32")
 
     def holds(registers: Registers) -> list[Array]:
-        both = compare(*_halves(line, left(registers), right(registers)))
-        return [both[..., 0], both[..., 1]]
+        pairs = compare(*_halves(line, left(registers), right(registers)))
+        return [pairs[..., 0], pairs[..., 1]]
 
     return _joined(line, slots, holds)
 
@@ -310,9 +310,9 @@ def _truths(result: str) -> tuple[Array, Array]:
 
 @opcode(f"selp.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}")
 def _select(line: Binder) -> Step:
-    kind, which = line.parts["type"], line.read(3, "pred")
+    kind, condition = line.parts["type"], line.read(3, "pred")
     yes, no = line.slot_reader(1, kind), line.slot_reader(2, kind)
-    return line.gives(f"b{BITS[kind]}", lambda r: np.where(which(r), yes(r), no(r)))
+    return line.gives(f"b{BITS[kind]}", lambda r: np.where(condition(r), yes(r), no(r)))
 
 
 @opcode(f"slct?{{ftz:ftz}}.{{type:b16|b32|b64|{_INTEGERS}|f32|f64}}.{{sign:s32|f32}}")

@@ -34,6 +34,7 @@ from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     TENSOR_MEMORY,
     Frame,
+    Hold,
     MemoryOperand,
     Trouble,
     by_operands,
@@ -76,14 +77,18 @@ class _Group:
                 batch.note_unwritten_cells(spots, self.place)
 
     def watch(
-        self, descriptor: MatrixDescriptor, what: tcgen05.MatrixInstruction, which: str
+        self, descriptor: MatrixDescriptor, instruction: tcgen05.MatrixInstruction, operand: str
     ) -> None:
         """Tell the checks which 16 bytes of shared memory a product reads."""
-        name, rows = (what.a_type, what.m) if which == "a" else (what.b_type, what.n)
+        name, rows = (
+            (instruction.a_type, instruction.m)
+            if operand == "a"
+            else (instruction.b_type, instruction.n)
+        )
         note_matrix(
             self.frame, self.members, np.array([self.warp]), descriptor, name,
             rows // self.members.shape[1], self.place,
-            mn_major=what.a_mn_major if which == "a" else what.b_mn_major,
+            mn_major=instruction.a_mn_major if operand == "a" else instruction.b_mn_major,
         )  # fmt: skip
 
 
@@ -107,7 +112,7 @@ def _allocate(line: Binder) -> Step:
 
         waiting = frame.active() & ~attempt()
         if waiting.any():
-            frame.hold(waiting, attempt, lambda: "free columns of tensor memory")
+            frame.holds.append(Hold(waiting, attempt, lambda: "free columns of tensor memory"))
 
     return Step(run)
 
@@ -377,7 +382,7 @@ def _issued(
 def _multiplied(
     group: _Group,
     addresses: tuple[int, int, int],
-    what: tcgen05.MatrixInstruction,
+    instruction: tcgen05.MatrixInstruction,
     *,
     in_tensor: bool,
     ws: bool,
@@ -392,17 +397,17 @@ def _multiplied(
     d, a, b = addresses
     if in_tensor:
         lane, column = address_parts(a)
-        left = tcgen05.operand_from_tensor_memory(tensor, lane, column, what, ws=ws)
-        cells = tcgen05.operand_cells(lane, column, what, ctas=members.shape[1], ws=ws)
+        left = tcgen05.operand_from_tensor_memory(tensor, lane, column, instruction, ws=ws)
+        cells = tcgen05.operand_cells(lane, column, instruction, ctas=members.shape[1], ws=ws)
         group.note(cells, writes=False)
     else:
-        left = tcgen05.operand_from_shared(shared, tcgen05_descriptor(a), what, "a")
-        group.watch(tcgen05_descriptor(a), what, "a")
-    right = tcgen05.operand_from_shared(shared, tcgen05_descriptor(b), what, "b")
-    group.watch(tcgen05_descriptor(b), what, "b")
+        left = tcgen05.operand_from_shared(shared, tcgen05_descriptor(a), instruction, "a")
+        group.watch(tcgen05_descriptor(a), instruction, "a")
+    right = tcgen05.operand_from_shared(shared, tcgen05_descriptor(b), instruction, "b")
+    group.watch(tcgen05_descriptor(b), instruction, "b")
     lane, column = address_parts(d)
     cells, result = tcgen05.multiply(
-        tensor, left, right, what, lane, column, ws=ws, accumulate=accumulate, **options
+        tensor, left, right, instruction, lane, column, ws=ws, accumulate=accumulate, **options
     )
     if accumulate:
         group.note(cells, writes=False)

@@ -197,11 +197,11 @@ class Binder:
             return self.slots.constant(bits, BITS[kind])
         if text in self.slots.listing.functions:
             return self.slots.constant(self.slots.listing.functions[text], BITS[kind])
-        found = _SYMBOL.match(text)
-        if found and found[1] in self.slots.addressed:
-            addend = integer(found[2] or "0")
+        symbol = _SYMBOL.match(text)
+        if symbol and symbol[1] in self.slots.addressed:
+            addend = integer(symbol[2] or "0")
             if addend is not None:
-                return self.slots.symbol(found[1], addend)
+                return self.slots.symbol(symbol[1], addend)
         raise self.refuse(f"has the operand {text}, which is not declared")
 
     def source(self, text: str, kind: str) -> Reader:
@@ -268,8 +268,8 @@ class Binder:
 
     def names_a_variable(self, number: int) -> bool:
         """Whether the address of an operand is that of a variable, not of a parameter."""
-        found = _ADDRESS.match(self.operand(number))
-        return found is not None and found[1] in self.slots.variables
+        address = _ADDRESS.match(self.operand(number))
+        return address is not None and address[1] in self.slots.variables
 
     def bracketed(self, number: int) -> Reader:
         reader = self.address(number)
@@ -279,10 +279,10 @@ class Binder:
         return self.address_of(self.operand(number))
 
     def address_of(self, text: str) -> Reader:
-        found = _ADDRESS.match(text)
-        if not found:
+        match = _ADDRESS.match(text)
+        if not match:
             raise self.refuse(f"has the address {text}, which cannot be read")
-        base, plus, minus = found.groups()
+        base, plus, minus = match.groups()
         addend, fixed = integer(plus or minus or "0"), integer(base)
         if addend is None:
             raise self.refuse(f"has the address {text}, which cannot be read")
@@ -344,10 +344,10 @@ def _clock(name: str, kind: str) -> Reader:
 def _applied(function: Callable[..., Array], slot: int, readers: Sequence[Reader]) -> Run:
     """A closure that applies a function; spelled out by arity, since each call costs."""
     if len(readers) == 1:
-        (one,) = readers
+        (reader,) = readers
 
         def unary(registers: Registers) -> None:
-            registers[slot] = function(one(registers))
+            registers[slot] = function(reader(registers))
 
         return unary
     if len(readers) == 2:
@@ -416,21 +416,21 @@ class OpcodeRow:
 
     def spelled(self, words: Sequence[str]) -> str | None:
         """An opcode in the template's order; None if its words are not those of the template."""
-        left, chosen = list(words), []
+        unused, chosen = list(words), []
         for is_optional, _, choices in _elements(self.template):
-            found = next((each for each in left if (each,) in choices), None)
-            if found is None and not is_optional:
+            word = next((candidate for candidate in unused if (candidate,) in choices), None)
+            if word is None and not is_optional:
                 return None
-            if found is not None:
-                left.remove(found)
-                chosen.append(found)
+            if word is not None:
+                unused.remove(word)
+                chosen.append(word)
         for kind in (_TYPE, _SPACE):
             if [w for w in words if kind.match(w)] != [w for w in chosen if kind.match(w)]:
                 return None
-        return ".".join(chosen) if not left else None
+        return ".".join(chosen) if not unused else None
 
 
-_ROWS: dict[str, list[OpcodeRow]] = {}
+ROWS: dict[str, list[OpcodeRow]] = {}
 
 
 def opcode(*templates: str, waits: bool = False, meets: bool = False) -> Callable[[Maker], Maker]:
@@ -441,7 +441,7 @@ def opcode(*templates: str, waits: bool = False, meets: bool = False) -> Callabl
             head = re.split(r"[.?]", template)[0]
             for base in head.split("|"):
                 row = OpcodeRow(base + template[len(head) :], make, waits, meets)
-                _ROWS.setdefault(base, []).append(row)
+                ROWS.setdefault(base, []).append(row)
         return make
 
     return enter
@@ -463,7 +463,7 @@ def computed(
     def enter(function: Callable[..., Array]) -> Callable[..., Array]:
         @opcode(*templates)
         def make(line: Binder) -> Step:
-            kinds = [line.parts.get(each, each) for each in takes.split()]
+            kinds = [line.parts.get(kind, kind) for kind in takes.split()]
             whole = partial(function, line.parts) if by_parts else function
             return line.computed(whole, kinds, line.parts.get(gives, gives))
 
@@ -476,7 +476,7 @@ def computed(
 def find_row(name: str) -> tuple[OpcodeRow, dict[str, str]] | None:
     """The row that knows an opcode and the modifiers by name; None if no row does."""
     words = in_order(name).split(".")
-    for row in _ROWS.get(words[0], ()):
+    for row in ROWS.get(words[0], ()):
         parts = _parts(_elements(row.template), words)
         if parts is not None:
             return row, parts
@@ -487,17 +487,12 @@ def find_row(name: str) -> tuple[OpcodeRow, dict[str, str]] | None:
 def in_order(name: str) -> str:
     """An opcode with its modifiers in the order of its row; what no row knows, as it is."""
     words = name.split(".")
-    rows = _ROWS.get(words[0], ())
+    rows = ROWS.get(words[0], ())
     if words[0] in _ORDERED or any(
         _parts(_elements(row.template), words) is not None for row in rows
     ):
         return name
     return next(filter(None, (row.spelled(words) for row in rows)), name)
-
-
-def rows() -> list[OpcodeRow]:
-    """All rows, for the table in the documentation and for tests."""
-    return [row for each in _ROWS.values() for row in each]
 
 
 # A word of a template, or the words that may stand there: whether it may be left out, its name.
@@ -509,8 +504,8 @@ def _elements(template: str) -> tuple[_Element, ...]:
     elements: list[_Element] = []
     position = 0
     for gap in [*_GAP.finditer(template), None]:
-        end = gap.start() if gap else len(template)
-        words = filter(None, template[position:end].split("."))
+        stop = gap.start() if gap else len(template)
+        words = filter(None, template[position:stop].split("."))
         elements += ((False, "", ((word,),)) for word in words)
         if gap:
             choices = tuple(tuple(choice.split(".")) for choice in gap[3].split("|"))

@@ -141,7 +141,6 @@ class EntryListing(Entry):
     labels: dict[str, int] = field(default_factory=dict)
     registers: dict[str, str] = field(default_factory=dict)
     tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    target: str = ""
 
 
 _REGISTER = re.compile(r"\.reg\s+\.(\w+)\s+([\w$%]+)\Z")
@@ -411,8 +410,6 @@ class _Reader:
                 self._declare(statement.code, "")
             elif statement.kind is Kind.OPAQUE and place not in inside:
                 raise self._unread(place)
-            elif statement.code.startswith(".target"):
-                self._result.target = statement.code.split()[1].rstrip(",")
         for parameter in head.parameters:
             variable = read_variable(parameter.text)
             if variable is None:

@@ -68,10 +68,10 @@ def integer(text: str) -> int | None:
 
 def float_bits(text: str) -> tuple[int, int] | None:
     """The bits of `0f...` or `0d...`, and how many they are."""
-    found = _TOKEN.fullmatch(text)
-    if not found or not found["bits"]:
+    token = _TOKEN.fullmatch(text)
+    if not token or not token["bits"]:
         return None
-    digits = found["bits"][2:]
+    digits = token["bits"][2:]
     return int(digits, 16), 4 * len(digits)
 
 
@@ -86,20 +86,20 @@ def _quotient(a: int, b: int) -> int:
     return quotient if (a < 0) == (b < 0) else -quotient
 
 
-def _literal(found: re.Match[str]) -> Value:
-    if found["name"]:
+def _literal(token: re.Match[str]) -> Value:
+    if token["name"]:
         return 32, False
-    if digits := found["bits"]:
+    if digits := token["bits"]:
         raw = bytes.fromhex(digits[2:])
         return struct.unpack(">f" if len(raw) == 4 else ">d", raw)[0], False
-    if found["real"]:
-        return float(found["real"]), False
-    text = found["whole"]
+    if token["real"]:
+        return float(token["real"]), False
+    text = token["whole"]
     base = {"x": 16, "b": 2}.get(text[1:2].lower(), 8 if text.startswith("0") else 10)
     value = int(text[2:] if base in (2, 16) else text, base)
     if value >= _WRAP:
         raise OverflowError
-    return value, bool(found["unsigned"]) or value >= _TOP
+    return value, bool(token["unsigned"]) or value >= _TOP
 
 
 def _typed(value: Number, *, is_unsigned: bool) -> Value:
@@ -118,11 +118,11 @@ class _Reader:
         self._tokens: list[re.Match[str]] = []
         text, at = text.rstrip(), 0
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if not found:
+            token = _TOKEN.match(text, at)
+            if not token:
                 raise ValueError
-            self._tokens.append(found)
-            at = found.end()
+            self._tokens.append(token)
+            at = token.end()
         self._at = 0
 
     def whole(self) -> Number:
@@ -184,11 +184,11 @@ class _Reader:
     def _primary(self) -> Value:
         if self._at == len(self._tokens):
             raise ValueError
-        found = self._tokens[self._at]
+        token = self._tokens[self._at]
         self._at += 1
-        if found["mark"]:
+        if token["mark"]:
             raise ValueError
-        if found["cast"]:
+        if token["cast"]:
             value, _ = self._unary()
-            return _typed(int(value), is_unsigned="u" in found["cast"])
-        return _literal(found)
+            return _typed(int(value), is_unsigned="u" in token["cast"])
+        return _literal(token)
