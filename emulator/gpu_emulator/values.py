@@ -6,6 +6,7 @@ Sizes and offsets are in bytes unless a name says otherwise; grids, blocks and c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -107,6 +108,16 @@ class Launch:
     dynamic_shared: int = 0
     allocations: tuple[Allocation, ...] = ()
     arguments: tuple[Argument, ...] = ()
+
+    @property
+    def threads(self) -> int:
+        """How many threads a block has."""
+        return math.prod(self.block)
+
+    @property
+    def cluster_size(self) -> int:
+        """How many blocks a cluster has."""
+        return math.prod(self.cluster)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

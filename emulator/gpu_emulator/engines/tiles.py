@@ -1,13 +1,10 @@
-"""Which bytes `cp.async.bulk.tensor` moves: elements of global memory and of shared memory.
+"""Tensor maps, and which bytes `cp.async.bulk.tensor` moves.
 
-PTX ISA 5.5.3 to 5.5.7 (tiled mode, out-of-bounds accesses, swizzling modes) and 9.7.9.25
-(`cp.async.bulk.tensor`, `cp.reduce.async.bulk.tensor`, `.tile::gather4`, `.tile::scatter4`).
-A tile is n elements in the order of shared memory, innermost dimension first. Leading dimensions
-are instructions, each with coordinates of its own.
-
-Tensor maps: what they say, as a value and as the 128 bytes that a program passes around. PTX ISA
-5.5 (tensors), 9.7.9.27 (`tensormap.replace`); CUDA driver API, `cuTensorMapEncodeTiled`, for the
-limits. NVIDIA does not document the 128 bytes: the encoding here is our own, so that a map can be
+PTX ISA 5.5 (tensors), 9.7.9.25 (`cp.async.bulk.tensor`, `cp.reduce.async.bulk.tensor`,
+`.tile::gather4`, `.tile::scatter4`), 9.7.9.27 (`tensormap.replace`); CUDA driver API,
+`cuTensorMapEncodeTiled`, for the limits. A tile is n elements in the order of shared memory,
+innermost dimension first. Leading dimensions are instructions, each with coordinates of its own.
+NVIDIA does not document the 128 bytes of a map: the encoding here is our own, so that a map can be
 copied, replaced field by field and read again, but means nothing to hardware.
 """
 

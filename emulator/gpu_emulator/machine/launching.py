@@ -1,13 +1,9 @@
 """Runs a launch of a program: lays out memory, runs the grid batch by batch.
 
 The result is what the program computes for one order of warps and of asynchronous completions
-(`Schedule`).
-
-Which launches of an entry a driver takes: limits of all GPUs, and what the entry declares. CUDA C++
-Programming Guide, "Technical Specifications per Compute Capability"; PTX ISA, "Performance-Tuning
-Directives: .maxntid, .reqntid", "Cluster Dimension Directives".
-
-Where buffers, variables and parameters of a launch are; special registers of its threads.
+(`Schedule`). Which launches a driver takes: CUDA C++ Programming Guide, "Technical Specifications
+per Compute Capability"; PTX ISA, "Performance-Tuning Directives: .maxntid, .reqntid", "Cluster
+Dimension Directives".
 """
 
 from __future__ import annotations
@@ -15,14 +11,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 
 import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.machine.running import run_batch
-from gpu_emulator.state.batch import Batch, Findings, Geometry
+from gpu_emulator.state.batch import Batch, Findings
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
 from gpu_emulator.state.recording import Recording
@@ -74,7 +69,7 @@ def as_declared(launch: Launch, directives: Sequence[str]) -> Launch:
         most = LARGEST_SIZES[name]
         if any(not 1 <= size <= limit for size, limit in zip(sizes, most, strict=True)):
             raise _refused(name, sizes, f"each size is from 1 to {_words(most)}")
-    threads = math.prod(launch.block)
+    threads = launch.threads
     if threads > MOST_THREADS:
         why = f"{threads:,} threads, and a block has at most {MOST_THREADS:,}"
         raise _refused("block", launch.block, why)
@@ -263,19 +258,18 @@ def place_symbols(registers: Registers, program: Program, arena: Arena) -> None:
 
 
 def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: Launch) -> None:
-    geometry = frame.batch.geometry
     where = frame.batch.coordinates
-    cluster = np.array(geometry.cluster)
+    cluster = np.array(launch.cluster)
     inside = where % cluster
     rank = inside[:, 0] + cluster[0] * (inside[:, 1] + cluster[1] * inside[:, 2])
     lane = frame.threads % WARP
-    bx, by, _ = geometry.block
+    bx, by, _ = launch.block
     values: dict[str, Array | int] = {
         "%tid.x": frame.threads % bx, "%tid.y": frame.threads // bx % by,
         "%tid.z": frame.threads // (bx * by), "%laneid": lane, "%warpid": frame.threads // WARP,
-        "%nwarpid": -(-geometry.threads // WARP), "%smid": 0, "%nsmid": 1, "%gridid": 1,
-        "%cluster_ctarank": rank[:, None], "%cluster_nctarank": geometry.cluster_size,
-        "%is_explicit_cluster": int(geometry.cluster_size > 1),
+        "%nwarpid": -(-launch.threads // WARP), "%smid": 0, "%nsmid": 1, "%gridid": 1,
+        "%cluster_ctarank": rank[:, None], "%cluster_nctarank": launch.cluster_size,
+        "%is_explicit_cluster": int(launch.cluster_size > 1),
         "%dynamic_smem_size": launch.dynamic_shared, "%total_smem_size": launch.dynamic_shared,
         "%aggr_smem_size": launch.dynamic_shared, "%reserved_smem_offset_end": SHARED_BASE,
         "%reserved_smem_offset_cap": SHARED_BASE,
@@ -284,13 +278,13 @@ def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: L
         "%lanemask_ge": ~((1 << lane) - 1),
     }  # fmt: skip
     for number, axis in enumerate("xyz"):
-        values[f"%ntid.{axis}"] = geometry.block[number]
-        values[f"%nctaid.{axis}"] = geometry.grid[number]
+        values[f"%ntid.{axis}"] = launch.block[number]
+        values[f"%nctaid.{axis}"] = launch.grid[number]
         values[f"%ctaid.{axis}"] = where[:, number, None]
         values[f"%clusterid.{axis}"] = (where // cluster)[:, number, None]
-        values[f"%nclusterid.{axis}"] = geometry.grid[number] // geometry.cluster[number]
+        values[f"%nclusterid.{axis}"] = launch.grid[number] // launch.cluster[number]
         values[f"%cluster_ctaid.{axis}"] = inside[:, number, None]
-        values[f"%cluster_nctaid.{axis}"] = geometry.cluster[number]
+        values[f"%cluster_nctaid.{axis}"] = launch.cluster[number]
     for name, slot in slots.special.items():
         value = np.asarray(values.get(name, 0))
         registers[slot] = value.reshape(value.shape or (1, 1)).astype(CANONICAL[slots.bits[slot]])
@@ -298,6 +292,8 @@ def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: L
 
 _MOST_BATCH_CTAS = 256
 _MOST_SHARED = 1 << 20
+# Entries of which some order of warps mattered in this process, by their hash.
+_UNORDERED: set[int] = set()
 # With more CTAs a step of one warp of each is wide enough for numpy.
 _FEW_CTAS = 64
 
@@ -343,12 +339,12 @@ def _abreast(
     the barriers allow leaves the same. The race check says whether they are; if not, if anything
     goes wrong, or where the program depends on more than memory and barriers: None.
     """
-    history = _history(launch.ptx, launch.entry)
+    entry = hash((launch.ptx, launch.entry))
     ctas = math.prod(launch.grid)
-    is_worth_it = ctas <= _FEW_CTAS and math.prod(launch.block) > WARP
+    is_worth_it = ctas <= _FEW_CTAS and launch.threads > WARP
     is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
     is_asked_for = schedule.warps != "lockstep" and schedule.completion != "random"
-    if history.is_unordered or not (program.is_plain and is_worth_it and is_asked_for):
+    if entry in _UNORDERED or not (program.is_plain and is_worth_it and is_asked_for):
         return None
     checks = replace(check, races=True)
     together = replace(schedule, warps="lockstep")
@@ -356,25 +352,12 @@ def _abreast(
         machine = _Machine(launch, program, together, limits, checks, ends_at_race=True)
         outcome = machine.run(heard)
     except (NotExecutable, Unordered):
-        history.is_unordered = True
+        _UNORDERED.add(entry)
         return None
     if outcome.faults or not machine.is_whole:
-        history.is_unordered = True
+        _UNORDERED.add(entry)
         return None
     return replace(outcome, races=outcome.races if check.races else (), is_ordered=True)
-
-
-@dataclass(slots=True)
-class _History:
-    """What is known of an entry from its runs in this process: some order of warps mattered."""
-
-    is_unordered: bool = False
-
-
-@lru_cache(maxsize=64)
-def _history(ptx: str, entry: str | None) -> _History:
-    del ptx, entry
-    return _History()
 
 
 class _Machine:
@@ -393,8 +376,7 @@ class _Machine:
         self._schedule = schedule
         self._limits = limits
         self._check = check
-        self._geometry = Geometry(launch.grid, launch.block, launch.cluster)
-        self._lanes = -(-self._geometry.threads // WARP) * WARP
+        self._lanes = -(-self._launch.threads // WARP) * WARP
         self._findings = Findings()
         self._arena = Arena(launch, program.entry, schedule.garbage, validity=check.validity)
         self._parameters = parameter_memory(launch, program.entry, self._arena)
@@ -418,7 +400,7 @@ class _Machine:
 
     def _watch(self, races: Races) -> Watched:
         memory, releases = self._arena.memory, Releases()
-        agents = Agents(-(-self._geometry.threads // WARP))
+        agents = Agents(-(-self._launch.threads // WARP))
         shadow = GlobalShadow(memory, self._program.global_grain, agents, races, releases)
         return Watched(agents, self._program.grain, races, releases, shadow)
 
@@ -449,7 +431,7 @@ class _Machine:
 
     def _batches(self) -> Iterator[Array]:
         """Coordinates of the CTAs that run together: whole clusters, as many as memory allows."""
-        grid, cluster, size = self._launch.grid, self._launch.cluster, self._geometry.cluster_size
+        grid, cluster, size = self._launch.grid, self._launch.cluster, self._launch.cluster_size
         across = tuple(count // own for count, own in zip(grid, cluster, strict=True))
         chosen = np.arange(min(math.prod(across), max(1, self._limits.max_ctas // size)))
         if math.prod(grid) > self._limits.max_ctas:
@@ -483,7 +465,7 @@ class _Machine:
             "local": self._own("local", rows, stack, self._program.local),
         }
         batch = Batch(
-            self._geometry, coordinates, memories, self._schedule, self._findings, lanes=lanes
+            self._launch, coordinates, memories, self._schedule, self._findings, lanes=lanes
         )
         if self._watched is not None:
             batch.watch_memory(first, self._watched, self._recording)
@@ -497,9 +479,9 @@ class _Machine:
             place_symbols(registers, self._program, self._arena)
             thread_registers(registers, self._program.slots, frame, self._launch)
             frame.registers = registers
-            if self._geometry.threads < frame.first + width:
+            if self._launch.threads < frame.first + width:
                 # Threads that fill up the last warp have left before anything begins.
-                frame.at = np.where(frame.threads < self._geometry.threads, 0, outside)
+                frame.at = np.where(frame.threads < self._launch.threads, 0, outside)
         return batch
 
     def _own(self, name: str, rows: int, size: int, regions: Sequence[Region]) -> Memory:

@@ -40,12 +40,16 @@ def integer_type(name: str) -> np.dtype[np.signedinteger | np.unsignedinteger] |
     return np.dtype(f"{'i' if name[0] == 's' else 'u'}{int(name[1:]) // 8}")
 
 
-def _integers(bits: Bits, name: str) -> Bits:
-    """Integers of their own signedness."""
+def _integer_dtype(name: str) -> np.dtype[np.signedinteger | np.unsignedinteger]:
     kind = integer_type(name)
     assert kind is not None
-    unsigned = np.dtype(f"u{kind.itemsize}")
-    return bits.astype(unsigned).view(kind)
+    return kind
+
+
+def _integers(bits: Bits, name: str) -> Bits:
+    """Integers of their own signedness."""
+    kind = _integer_dtype(name)
+    return bits.astype(f"u{kind.itemsize}").view(kind)
 
 
 def _unsigned(values: Bits) -> Bits:
@@ -53,9 +57,7 @@ def _unsigned(values: Bits) -> Bits:
 
 
 def _between_integers(bits: Bits, to: str, source: str, *, sat: bool) -> Bits:
-    values = _integers(bits, source)
-    kind = integer_type(to)
-    assert kind is not None
+    values, kind = _integers(bits, source), _integer_dtype(to)
     if sat:
         limits, own = np.iinfo(kind), np.iinfo(values.dtype)
         low, high = max(limits.min, own.min), min(limits.max, own.max)
@@ -69,8 +71,7 @@ def _to_integer(values: Float64, to: str, source: str, rounding: str) -> Bits:
 
     NaN is zero, except that from f64 or to 64 bits it is the bit pattern 1 << (width - 1).
     """
-    kind = integer_type(to)
-    assert kind is not None
+    kind = _integer_dtype(to)
     limits = np.iinfo(kind)
     whole = round_integral(np.where(np.isnan(values), 0.0, values), rounding)
     # 2^63 and 2^64 are floats, the largest integers below them are not: compare, then cast.

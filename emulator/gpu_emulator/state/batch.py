@@ -12,7 +12,7 @@ from gpu_emulator.state.frame import Frame, Memory, TensorMemories, Trouble
 from gpu_emulator.state.recording import Recording
 from gpu_emulator.state.watching import RaceWatch, Watched
 from gpu_emulator.steps import Array
-from gpu_emulator.values import Place, Schedule, Uninitialised
+from gpu_emulator.values import Launch, Place, Schedule, Uninitialised
 
 # Where generic addresses of each space begin; each window is 2^40 bytes but that of global memory.
 WINDOWS = {
@@ -21,23 +21,6 @@ WINDOWS = {
 }  # fmt: skip
 _WINDOW_BITS = 40
 _MOST_MESSAGES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Shape of a launch: CTAs, threads and CTAs a cluster, along x, y, z."""
-
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    cluster: tuple[int, int, int]
-
-    @property
-    def threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
-
-    @property
-    def cluster_size(self) -> int:
-        return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
 
 @dataclass(slots=True)
@@ -76,7 +59,7 @@ class Batch:
 
     def __init__(
         self,
-        geometry: Geometry,
+        launch: Launch,
         coordinates: Array,
         memories: dict[str, Memory],
         schedule: Schedule,
@@ -84,7 +67,7 @@ class Batch:
         *,
         lanes: int,
     ) -> None:
-        self.geometry = geometry
+        self.launch = launch
         self.coordinates = coordinates
         self.ctas = len(coordinates)
         # Columns: threads of a CTA, filled up to whole warps.
@@ -95,7 +78,7 @@ class Batch:
         self.findings = findings
         self.random = np.random.default_rng((schedule.seed, int(coordinates[0].sum())))
         self.frames: list[Frame] = []
-        self.barriers = Barriers(self.ctas, lanes, geometry.cluster_size)
+        self.barriers = Barriers(self.ctas, lanes, launch.cluster_size)
         self.asynchrony = Asynchrony(schedule.completion, self.random)
         self.watch: RaceWatch | None = None
         self.recording: Recording | None = None
@@ -114,7 +97,7 @@ class Batch:
         if recording is None:
             watch = RaceWatch(
                 self.ctas, first, self.memories["shared"], watched,
-                has_clusters=self.geometry.cluster_size > 1,
+                has_clusters=self.launch.cluster_size > 1,
             )  # fmt: skip
         else:
             watch = recording.begin(self, first, watched)
@@ -141,7 +124,7 @@ class Batch:
 
     def cluster_row(self, rows: Array, rank: Array) -> Array:
         """The rows of the CTAs of given ranks in the clusters that rows belong to."""
-        size = self.geometry.cluster_size
+        size = self.launch.cluster_size
         if (rank >= size).any():
             raise Trouble(
                 f"an access to shared memory of CTA {int(rank.max())} of a cluster of {size}: there"

@@ -1,17 +1,11 @@
-"""Threads that run together: their registers, where they are, what they wait for.
+"""Threads that run together, the memory of a batch of CTAs, and how they access it.
 
-How strong an access is: what its opcode says of order and scope. PTX ISA, "Memory Consistency
-Model: Operation types, Scope". A missing `.sem` of an atomic operation is `.relaxed`, a missing
-`.scope` is `.gpu`; `.volatile` counts as `.relaxed.sys`.
+How strong an access is: PTX ISA, "Memory Consistency Model: Operation types, Scope". A missing
+`.sem` of an atomic operation is `.relaxed`, a missing `.scope` is `.gpu`; `.volatile` counts as
+`.relaxed.sys`.
 
-Bytes of one state space, for all CTAs of a batch: bounds, alignment, what was written. Global
-memory is one array of all allocations with guard zones between them. Shared memory has a row for
-each CTA, local memory one for each thread.
-
-Reads and writes of memory by the active threads of a frame. Instructions that few threads issue:
-who does, and whose operands are equal.
-
-Tensor memory of every CTA of a batch, who holds which of its columns, and what was written.
+Global memory is one array of all allocations with guard zones between them. Shared memory has a row
+for each CTA, local memory one for each thread.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ barrier behind an acquire is not found; nothing that is ordered is reported as a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,17 +43,13 @@ BY_WARP = {kind: number for number, kind in enumerate(_KINDS) if kind}
 """What a warp has an agent of its own for, by its place among the kinds."""
 
 
-@dataclass(frozen=True, slots=True)
 class Agents:
     """The agents of CTAs with so many warps."""
 
-    warps: int
-    names: tuple[str, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        names = [f"{kind}warp {w}" for kind in _KINDS.values() for w in range(self.warps)]
-        names += ["a bulk load"] * LOADS + ["tcgen05"]
-        object.__setattr__(self, "names", tuple(names))
+    def __init__(self, warps: int) -> None:
+        self.warps = warps
+        self.names = [f"{kind}warp {w}" for kind in _KINDS.values() for w in range(warps)]
+        self.names += ["a bulk load"] * LOADS + ["tcgen05"]
 
     @property
     def count(self) -> int:

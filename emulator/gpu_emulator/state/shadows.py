@@ -1,19 +1,14 @@
-"""Who last wrote and read each piece of a CTA's memory, and which accesses nothing orders.
+"""Who last wrote and read each piece of memory, and which accesses nothing orders.
 
 An agent is a warp or an engine; its clock goes up whenever others may learn of what it did. An
 access is ordered after another if the accessing agent knows the other's clock of then. Sources: C.
 Flanagan and S. Freund, "FastTrack" (2009); PTX ISA, "Memory Consistency Model".
 
-Who accessed each piece of a memory last, when, and at which line: arrays for the race check. Who
-last wrote and read each piece of global memory, over all CTAs of a launch.
-
-Within a CTA as in shared memory. Of accesses from several CTAs the atomic ones, and what these
-order (`Releases`), are not a race, and neither are writes of the same bytes; all else that touches
-the same bytes is one, in whichever order it ran. Of each piece the readers of one CTA are known,
-the last one's; and one more that read it before. So are its last writer, and one more that wrote
-the same. PTX ISA, "Memory Consistency Model: Morally strong operations, Data races".
-
-As long as nothing writes to a buffer its reads are only listed: most buffers are inputs.
+Of accesses to global memory from several CTAs the atomic ones, and what these order (`Releases`),
+are not a race, and neither are writes of the same bytes; all else that touches the same bytes is
+one, in whichever order it ran. Of each piece the readers of one CTA are known, the last one's; and
+one more that read it before. So are its last writer, and one more that wrote the same. As long as
+nothing writes to a buffer its reads are only listed: most buffers are inputs.
 """
 
 from __future__ import annotations
@@ -67,8 +62,9 @@ class Accessors:
         self._count = count
         self._most = most
         self._column = np.full(agents, -1, dtype=np.int64)
-        self._at = np.zeros((count, 0), dtype=np.uint32)
-        self._by = np.zeros((count, 0), dtype=np.uint16)
+        # The clocks of accesses, (count, members), 0 for none; the numbers of their places.
+        self.at = np.zeros((count, 0), dtype=np.uint32)
+        self.by = np.zeros((count, 0), dtype=np.uint16)
         self._last: Stamps | None = None
         self.members: list[int] = []
 
@@ -85,22 +81,22 @@ class Accessors:
             self._last.set(pieces, agents, when, place)
             return
         spots = pieces * len(self.members) + columns
-        self._at.reshape(-1)[spots] = when
-        self._by.reshape(-1)[spots] = place
+        self.at.reshape(-1)[spots] = when
+        self.by.reshape(-1)[spots] = place
 
     def _widen(self, agents: Array) -> None:
         many = len(self.members) + len(agents)
         if self._most is not None and self._count * many * 6 > self._most:
             # One accessor of each piece, of those that are known.
             last = Stamps(self._count)
-            pieces = np.nonzero(self._at.any(axis=1))[0]
+            pieces = np.nonzero(self.at.any(axis=1))[0]
             if len(pieces):
                 last.set(pieces, *self.one_of(pieces))
             self._last = last
             return
         self._column[agents] = np.arange(len(self.members), many)
         self.members += agents.tolist()
-        for name in ("_at", "_by"):
+        for name in ("at", "by"):
             old = getattr(self, name)
             new = np.zeros((self._count, many), dtype=old.dtype)
             new[:, : old.shape[1]] = old
@@ -113,33 +109,26 @@ class Accessors:
         none = np.zeros(len(pieces), dtype=np.int64)
         if not self.members:
             return none + NO_AGENT, none, none
-        when = self._at[pieces]
+        when = self.at[pieces]
         columns = when.argmax(axis=1)
         spots = pieces * len(self.members) + columns
-        at = self._at.reshape(-1)[spots]
+        at = self.at.reshape(-1)[spots]
         agents = np.where(at > 0, np.array(self.members)[columns], NO_AGENT)
-        return agents, at, self._by.reshape(-1)[spots]
+        return agents, at, self.by.reshape(-1)[spots]
 
     def forget(self, pieces: Array, late: Array | None = None) -> None:
         """Drop all accesses to them but those that are `late`, (n, members)."""
         if self._last is None:
-            self._at[pieces] = 0 if late is None else np.where(late, self._at[pieces], 0)
+            self.at[pieces] = 0 if late is None else np.where(late, self.at[pieces], 0)
         else:
             none = np.full(len(pieces), NO_AGENT)
             self._last.set(pieces, none, np.zeros(len(pieces), np.uint32), 0)
-
-    def times(self, pieces: Array) -> Array:
-        """The clocks of all accessors, (n, members); 0: it has not accessed the piece."""
-        return self._at.take(pieces, axis=0)
-
-    def places_of(self, pieces: Array, column: int) -> Array:
-        return self._by[pieces, column]
 
     def late(self, pieces: Array, clocks: Array, entries: Array, agents: Array) -> Array | None:
         """Accesses (n, members) that agents (n,) do not know of, by rows of clocks; None: none."""
         if not self.members:
             return None
-        late: Array = self.times(pieces) > clocks[:, self.members].take(entries, axis=0)
+        late: Array = self.at.take(pieces, axis=0) > clocks[:, self.members].take(entries, axis=0)
         if not late.any():
             return None
         own = self._column[agents]
@@ -150,7 +139,7 @@ class Accessors:
     def knows_one(self, pieces: Array, clocks: Array, entries: Array, agents: Array) -> Array:
         """Whether agents (n,) know of some access to each piece, by rows of `clocks`."""
         late = self.late(pieces, clocks, entries, agents)
-        before: Array = self.times(pieces) > 0
+        before: Array = self.at.take(pieces, axis=0) > 0
         if late is not None:
             before &= ~late
         return np.asarray(before.any(axis=1))
@@ -332,7 +321,7 @@ class Shadow(_Writes):
         where, columns = np.nonzero(late)
         for column in np.unique(columns).tolist():
             chosen = where[columns == column]
-            by = before.places_of(pieces[chosen], column)
+            by = before.by[pieces[chosen], column]
             agent = before.members[column]
             self._report(kind, pieces[chosen], by, agent, access.at(chosen), formal=False)
 
@@ -538,13 +527,13 @@ class GlobalShadow(_Writes):
         if not self._readers.is_whole:
             self._check("read-write", pieces, access, owners, self._readers.one_of(pieces))
             return
-        when = self._readers.times(pieces)
+        when = self._readers.at.take(pieces, axis=0)
         doubtful = when > access.clocks[:, self._readers.members].take(access.entries, axis=0)
         doubtful = np.where((owners == access.ctas)[:, None], doubtful, when > 0)
         for column in np.nonzero(doubtful.any(axis=0))[0].tolist():
             some = np.nonzero(doubtful[:, column])[0]
             agents = np.full(len(some), self._readers.members[column])
-            last = agents, when[some, column], self._readers.places_of(pieces[some], column)
+            last = agents, when[some, column], self._readers.by[pieces[some], column]
             self._check("read-write", pieces[some], access.at(some), owners[some], last)
 
     def _check_writers(self, kind: RaceKind, pieces: Array, access: Access) -> None:

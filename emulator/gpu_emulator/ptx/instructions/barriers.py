@@ -1,9 +1,6 @@
-"""Barriers of CTAs and clusters, fences, what ends or delays threads.
+"""Barriers of CTAs and clusters, mbarriers, fences, what ends or delays threads.
 
 PTX ISA, "Parallel Synchronization and Communication Instructions", "Control Flow", "Miscellaneous".
-`mbarrier.*`: barriers in shared memory that count arrivals and bytes.
-
-PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 """
 
 from __future__ import annotations

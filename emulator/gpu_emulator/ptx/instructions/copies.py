@@ -1,12 +1,9 @@
-"""What single threads begin and wait for later: `cp.async`, `st.async`, `red.async`.
+"""What is begun and waited for later: `cp.async`, `st.async`, `red.async`, and bulk copies.
 
-PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Non-bulk copy", "st.async";
-"Parallel Synchronization and Communication Instructions: red.async".
-
-Bulk copies: whole blocks and tensor tiles, moved by an engine of their own. PTX ISA, "Data Movement
-and Conversion Instructions: Asynchronous copy: Bulk copy, Tensor copy". Loads signal an mbarrier.
-Stores belong to groups and have two times: when their source has been read, and when what they
-wrote can be seen.
+PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", "st.async"; "Parallel
+Synchronization and Communication Instructions: red.async". Bulk copies are moved by an engine of
+their own. Loads signal an mbarrier. Stores belong to groups and have two times: when their source
+has been read, and when what they wrote can be seen.
 """
 
 from __future__ import annotations
@@ -311,7 +308,7 @@ class Issue:
         if ranks is None:
             yield self, np.arange(len(self.rows)), None
             return
-        for rank in range(self.frame.batch.geometry.cluster_size):
+        for rank in range(self.frame.batch.launch.cluster_size):
             members = np.nonzero(ranks >> rank & 1)[0]
             if len(members):
                 yield self.of(members), members, rank

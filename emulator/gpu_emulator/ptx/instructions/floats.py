@@ -1,10 +1,8 @@
 """Floating-point arithmetic of all widths, and conversions.
 
 PTX ISA, "Floating Point Instructions", "Half Precision Floating Point Instructions", "Mixed
-Precision Floating Point Instructions", "cvt". The arithmetic is in `gpu_emulator.numbers`;
+Precision Floating Point Instructions", "cvt", "cvta". The arithmetic is in `gpu_emulator.numbers`;
 what is done most is spelled out here for speed.
-
-`cvt`, `cvt.pack` and address conversion. PTX ISA, "Data Movement and Conversion: cvt, cvta".
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Integer arithmetic. PTX ISA, "Integer Arithmetic Instructions" and "Extended-Precision".
+"""Integer arithmetic. PTX ISA, "Integer Arithmetic", "Extended-Precision Integer", "Video".
 
-Sums and products longer than a register. PTX ISA, "Extended-Precision Integer Arithmetic". The
-condition code is a register of its own; what sets or reads it is not pure.
-
-Video instructions: scalar ones and those on two halves or four bytes. PTX ISA, "Video". Operands
-select parts by suffixes (`%r1.h0`, `%r2.b3210`), and so do results: which parts of the third
-operand they replace. What is computed between is wider than a register.
+The condition code of sums and products longer than a register is a register of its own; what sets
+or reads it is not pure. Operands of video instructions select parts by suffixes (`%r1.h0`,
+`%r2.b3210`), and so do results: which parts of the third operand they replace. What is computed
+between is wider than a register.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Tensor copies: tiles that tensor maps describe, between global and shared memory.
+"""Tensor copies: tiles that tensor maps describe; changes of these maps; addresses in a cluster.
 
-PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Tensor copy". Which elements
-a tile has and where they go is in `gpu_emulator.engines`.
-
-Tensor maps that a program changes, and addresses in other CTAs of a cluster. PTX ISA, "Data
-Movement and Conversion Instructions: tensormap.replace, tensormap.cp_fenceproxy, mapa, getctarank".
+PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Tensor copy",
+"tensormap.replace", "tensormap.cp_fenceproxy", "mapa", "getctarank". Which elements a tile has and
+where they go is in `gpu_emulator.engines`.
 """
 
 from __future__ import annotations
@@ -290,11 +288,11 @@ def _map_address(line: Binder) -> Step:
         window = 0 if is_shared else frame.batch.windows["shared"]
         offset = (address(registers) - window) & RANK
         ranks = rank(registers).astype(np.int64)
-        beyond = frame.full(ranks >= frame.batch.geometry.cluster_size) & frame.active()
+        beyond = frame.full(ranks >= frame.batch.launch.cluster_size) & frame.active()
         if beyond.any():
             raise Trouble(
                 f"mapa to rank {int(frame.full(ranks)[beyond][0])} of a cluster of"
-                f" {frame.batch.geometry.cluster_size}: there is no such CTA"
+                f" {frame.batch.launch.cluster_size}: there is no such CTA"
             )
         mapped = (offset | (ranks + 1 << CLUSTER_SHIFT)) + window
         return mapped.astype(DTYPES[kind])
@@ -311,7 +309,7 @@ def _rank_of(line: Binder) -> Step:
         window = frame.batch.windows["shared"]
         at = address(registers)
         at = np.where(at >= window, at - window, at)
-        own = frame.rows % frame.batch.geometry.cluster_size
+        own = frame.rows % frame.batch.launch.cluster_size
         rank = np.where(at >> CLUSTER_SHIFT > 0, (at >> CLUSTER_SHIFT) - 1, own)
         return rank.astype(np.uint32)
 

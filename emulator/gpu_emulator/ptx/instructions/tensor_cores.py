@@ -1,12 +1,8 @@
-"""`tcgen05.mma`, `cp`, `shift` and `commit`: what one thread issues.
+"""`tcgen05`. PTX ISA, "TensorCore 5th Generation Family Instructions".
 
-PTX ISA, "TensorCore 5th Generation Family Instructions". The arithmetic and the layouts are in
-`gpu_emulator.engines`. Products and copies run in order, behind the thread that issues them;
-`tcgen05.commit` has an mbarrier say when.
-
-`tcgen05.alloc`, `ld`, `st` and `wait`: tensor memory and registers. PTX ISA, "TensorCore 5th
-Generation Family Instructions". Loads and stores are complete at `tcgen05.wait`. Which lane and
-column each register is, is in `gpu_emulator.engines`.
+Products and copies are issued by one thread and run in order behind it; `tcgen05.commit` has an
+mbarrier say when. Loads and stores of tensor memory are complete at `tcgen05.wait`. The arithmetic
+and the layouts are in `gpu_emulator.engines`.
 """
 
 from __future__ import annotations
@@ -434,7 +430,7 @@ def _commit(line: Binder) -> Step:
             if ranks is None:
                 signal(registers, _space_of(frame, space, at), at, 1, 0, 0)
                 return
-            for rank in range(frame.batch.geometry.cluster_size):
+            for rank in range(frame.batch.launch.cluster_size):
                 chosen = frame.active() & ((ranks >> rank & 1) == 1)
                 if chosen.any():
                     with frame.only(chosen):

@@ -1,14 +1,10 @@
 """An entry of a PTX module as one list of lines, with the functions that it calls put in place.
 
-Names of registers, labels and variables are unique in the result. A call becomes the function's own
-lines.
-
-Variables and parameters of PTX: space, size, alignment, initial bytes. Source: PTX ISA, "State
-Spaces, Types, and Variables".
-
-Parameters and results are registers, or local memory of each thread (PTX ISA, "Parameter State
-Space": what `.param` of a device function may always be mapped to). A call through a register
-becomes a choice between the functions that it may mean. Recursion goes as deep as there is room.
+Names of registers, labels and variables are unique in the result. Parameters and results of a
+function are registers, or local memory of each thread (PTX ISA, "Parameter State Space": what
+`.param` of a device function may always be mapped to). A call through a register becomes a choice
+between the functions that it may mean. Recursion goes as deep as there is room. Source of variables
+and their initial bytes: PTX ISA, "State Spaces, Types, and Variables".
 """
 
 from __future__ import annotations

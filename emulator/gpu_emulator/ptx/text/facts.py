@@ -1,20 +1,11 @@
-"""What a PTX text says of itself: header, entry, and whether the entry does anything.
+"""What a PTX text says of itself, and changes of it that leave its meaning alone. Pure.
 
-A reading of the surface, not a document model. Every pass is linear in the size of the text,
-whatever the text. Source: PTX ISA manual, chapters "Syntax" and "Directives".
-
-One PTX instruction: guard, opcode, operands, and which registers it reads and writes. Reading never
-judges: what ptxas would refuse is read as well as it goes. Source: PTX ISA manual, chapters
-"Instruction Operands" and "Instruction Set".
-
-Which number an operand is, or holds: what a compiler moves into a register just to use it. Harmless
-variations of a PTX text: the same program under another name, or without its lines.
-
-A failure that comes or goes with one of them depends on what must not matter. Changes of a PTX text
-that leave its meaning alone and may help a kernel. Pure.
-
-Sources: PTX ISA, "Performance-Tuning Directives" (`.minnctapersm`, `.maxnreg`). That ptxas compiles
-an entry whose name contains `cutlass` otherwise was observed, and is used by kernels in the field.
+A reading of the surface, not a document model: what ptxas would refuse is read as well as it goes,
+and every pass is linear in the size of the text, whatever the text. Sources: PTX ISA manual,
+"Syntax", "Directives", "Instruction Operands", "Instruction Set", "Performance-Tuning Directives".
+That ptxas compiles an entry whose name contains `cutlass` otherwise was observed, and is used by
+kernels in the field. A failure that comes or goes with a harmless variation depends on what must
+not matter.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
-"""Which registers a function declares, of which type, and what they are called. Pure.
+"""What a PTX function declares, without its inner scopes, and what it may read undefined. Pure.
 
-Takes the scopes out of PTX functions. Pure. Of names that two scopes declare, one is renamed first,
-so that the program stays what it was.
+Of names that two scopes declare, one is renamed first, so that the program stays what it was.
 
-Dominators of a graph of blocks. Pure. Source: K. Cooper, T. Harvey, K. Kennedy, "A simple, fast
-dominance algorithm" (2001).
+A register is defined where every way to the place wrote it; a guarded write defines it for what has
+the same guard, until the predicate is written. What a branch table may reach is taken to be any
+label of the function. Names must be unique in a function: take out its inner scopes first.
 
-Which registers a PTX function may read before anything wrote them. Pure. A forward analysis over
-the control flow graph. A register is defined where every way to the place wrote it; a guarded write
-defines it for what has the same guard, until the predicate is written. What a branch table may
-reach is taken to be any label of the function. Names must be unique in a function: take out its
-inner scopes first.
+Source of the dominators: K. Cooper, T. Harvey, K. Kennedy, "A simple, fast dominance algorithm"
+(2001).
 """
 
 from __future__ import annotations
