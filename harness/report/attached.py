@@ -80,8 +80,8 @@ async def _execute(
 async def _plan(
     bench: Workbench, selection: Selection, group: Sequence[Retrial], *, adapts: bool
 ) -> Plan:
-    first, end = group[0], front_end(selection.repro.front_end)
-    compiler = await asyncio.to_thread(end.install, first.compiler)
+    first, front = group[0], front_end(selection.repro.front_end)
+    compiler = await asyncio.to_thread(front.install, first.compiler)
     launch = _launch(selection.launches[0], first.launch)
     every = replace(
         selection, config=ConfigFilter(), compilers=(compiler,), launches=(launch,), ptxas=(None,)
@@ -92,7 +92,7 @@ async def _plan(
         return code.with_configs(selection.repro.kernel or "*", configs)
 
     target, adapt = Target.parse(first.target), adapted if adapts else None
-    return await end.plan(bench, every.place(target=target, adapt=adapt))
+    return await front.plan(bench, every.place(target=target, adapt=adapt))
 
 
 def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:

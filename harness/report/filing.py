@@ -357,7 +357,9 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
 
 def _why_not_judged(store: Store, cell: str) -> str:
     """Why a stored result cannot be judged again from its evidence."""
-    record = next((each for each in store.find_cells(cell) if each.cell == cell), None)
+    record = next(
+        (candidate for candidate in store.find_cells(cell) if candidate.cell == cell), None
+    )
     if record is None:
         return "no result of this cell is stored"
     row = msgspec.json.decode(record.row, type=Row)

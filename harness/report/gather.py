@@ -37,7 +37,7 @@ from harness.io.processes.hub import run_tool
 from harness.io.toolchains.install import install_ptxas
 from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
-from harness.judging.followed import Followed, follow
+from harness.judging.followed import Followed, follow, is_followable
 from harness.minimize.minimizing import can_be_reduced, minimize
 from harness.minimize.reduction.result import Minimization, NothingToReduce
 from harness.minimize.reduction.work import MinimizeOptions, Watch
@@ -145,12 +145,11 @@ def find_case(
         raise EmptySelectionError("--config matches none of the configs")
     if condition:
         followed = Followed(condition=condition)
-        meeting = [row for row in selected if followed.of(row) is VerdictAnswer.SAME]
-        if not meeting:
-            raise UsageError(f"--while holds for none of the {len(selected)} selected cells")
-        return meeting[0]
-    failing = [row for row in selected if row.signature and not row.verdict.tells_nothing]
-    for row in failing:
+        for row in selected:
+            if followed.of(row) is VerdictAnswer.SAME:
+                return row
+        raise UsageError(f"--while holds for none of the {len(selected)} selected cells")
+    for row in filter(is_followable, selected):
         if signature in (None, row.signature):
             return row
     suffix = f" with signature {signature}" if signature else ""
@@ -244,7 +243,7 @@ def ptxas_facts(selection: Selection, case: Row) -> tuple[str, str | None]:
     """
     if not case.ptxas_flags or case.assembler != PTXAS or case.ptxas in (None, EMULATOR):
         return "", None  # it never ran
-    tools = (each for each in selection.ptxas if each and each.version == case.ptxas)
+    tools = (tool for tool in selection.ptxas if tool and tool.version == case.ptxas)
     try:
         tool = next(tools, None) or install_ptxas(case.ptxas)
     except (UsageError, OfflineError):

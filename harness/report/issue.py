@@ -168,7 +168,7 @@ class View:
             version = report.version(index)
             row = report.rows.get(version)
             claims += [has_figures(row)] if row else []
-            claims += [has_figures(other) for other in self.d.elsewhere.get(version, ())]
+            claims += [has_figures(neighbour) for neighbour in self.d.elsewhere.get(version, ())]
             for place in self.d.places(version):
                 if row:
                     claims += gives(place, self.d.outcome(row))

@@ -93,13 +93,13 @@ def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
         if version in report.rows or version in report.reasons
     ]
     # What has no numbers before the first and behind the last takes no room: the table has it.
-    telling = [index for index, each in enumerate(probed) if each in rows or each in failing]
+    telling = [index for index, item in enumerate(probed) if item in rows or item in failing]
     probed = probed[telling[0] : telling[-1] + 1] if telling else []
     limits = limits_of(Target.parse(d.case.target).capability)
     charts = charts_over(
         [(_plain(name), [rows[name]] if name in rows else []) for name in probed], limits
     )
-    charts = [each for each in charts if sum(map(len, each.stretches)) > 1]
+    charts = [item for item in charts if sum(map(len, item.stretches)) > 1]
     if not charts:
         return None
     measured = {point.label for chart in charts for part in chart.stretches for point in part}

@@ -38,7 +38,6 @@ from harness.workaround.search import explore
 from harness.workaround.settings import (
     Setting,
     SettingKind,
-    Tried,
     UserSetting,
     best_of,
     choose,
@@ -109,7 +108,7 @@ async def find_workarounds(
             ) from None
         trials.stop_at = started + options.budget
         home = trials.start
-        survivor = best_of(trials.origin, _pairs(listed))
+        survivor = best_of(trials.origin, [attempt.pair for attempt in listed])
         report = WorkaroundReport(
             baseline=home.row,
             survivor=survivor[1] if survivor else None,
@@ -208,10 +207,6 @@ def _is_fine(kind: VerdictKind) -> bool:
     return kind is VerdictKind.OK or kind.is_fine_run
 
 
-def _pairs(attempts: Sequence[Attempt]) -> list[Tried]:
-    return [(attempt.setting, attempt.row) for attempt in attempts]
-
-
 @dataclass(frozen=True, slots=True)
 class _Search:
     """What is looked for, from when on (by `time.monotonic`)."""
@@ -265,7 +260,7 @@ class _Search:
                 trials,
                 self.plan,
                 candidates,
-                best_of(trials.origin, _pairs(self.listed)),
+                best_of(trials.origin, [attempt.pair for attempt in self.listed]),
                 ask_until=self._at(_ASK),
                 on_tritons=SettingKind.TRITON in options.kinds,
             )
@@ -282,7 +277,7 @@ class _Search:
         """The settings worth showing, each without the steps that gain it nothing."""
         trials, at_most = self.trials, self.options.at_most
         trials.is_time_up = False
-        own = _pairs(self.listed)
+        own = [attempt.pair for attempt in self.listed]
         chosen = choose(trials.origin, trials.pairs(), own, at_most=at_most)
         steps = [(setting, trials.steps(setting)) for setting, _ in chosen]
         await trials.attempt(
@@ -322,7 +317,7 @@ class _Search:
             if isinstance(proof, str):
                 notes.append(f"{words}: not shown, for it is not proved: {proof}")
                 continue
-            gain = is_gain(trials.origin, (setting, proof.row), (home.setting, home.row))
+            gain = is_gain(trials.origin, proof.pair, home.pair)
             if not proof.row.verdict.compiles or not gain:
                 notes.append(f"{words}: did not come out again: {proof.row.verdict}")
                 continue

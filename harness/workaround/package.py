@@ -610,7 +610,7 @@ def pruning_of(tuning: TuningList) -> Pruning | None:
     elif row.compiler is None or not front_end(row.compiler).patches:
         why = "no way is known to leave out configs of this language"
     elif row.ptxas_origin != BUNDLED and any(
-        each.stage == Stage.CUBIN.value for each in tuning.lost
+        config_row.stage == Stage.CUBIN.value for config_row in tuning.lost
     ):
         why = f"{row.tool} fails, which a tuner cannot tell from the bundled one"
     if why:

@@ -107,9 +107,8 @@ async def explore(
 async def _configs(trials: Trials, listed: Sequence[Setting], beside: Sequence[Config]) -> None:
     origin = trials.origin.setting
     configs = [setting.config for setting in listed]
-    home = trials.results[origin.key]
     await trials.attempt(replace(origin, config=config) for config in beside)
-    for start in (home, *_best(trials)[:1]):
+    for start in (trials.start, *_best(trials)[:1]):
         proposals = _neighbours(trials, start, configs)
         await trials.attempt(replace(origin, config=config) for config in proposals)
 
@@ -176,10 +175,9 @@ async def _flags(trials: Trials) -> None:
 
     What gained nothing for one is not tried for the next.
     """
-    home = trials.start
     options: Sequence[PtxasOption] | None = None
-    for key in dict.fromkeys((home.setting.key, *(e.setting.key for e in _worth_a_tool(trials)))):
-        start = trials.results[key]
+    starts = {start.setting.key: start for start in (trials.start, *_worth_a_tool(trials))}
+    for start in starts.values():
         if not start.row.ptxas_flags:
             # It failed before ptxas.
             continue
@@ -189,8 +187,7 @@ async def _flags(trials: Trials) -> None:
         if options is None:
             options = await asyncio.to_thread(options_of, start.cell.ptxas)
         attempts = await trials.attempt(replace(start.setting, flags=o.change) for o in options)
-        before = (start.setting, start.row)
-        gained = [a for a in attempts if is_gain(trials.origin, (a.setting, a.row), before)]
+        gained = [a for a in attempts if is_gain(trials.origin, a.pair, start.pair)]
         if gained:
             options = [o for o in options if o.change in {a.setting.flags for a in gained}]
 
@@ -260,9 +257,7 @@ async def usable_versions(kind: str, besides: str) -> list[str]:
 
 def _best(trials: Trials) -> list[Attempt]:
     compiling = [attempt for attempt in trials.results.values() if attempt.row.verdict.compiles]
-    return sorted(
-        compiling, key=lambda attempt: rank_key(trials.origin, attempt.setting, attempt.row)
-    )
+    return sorted(compiling, key=lambda attempt: rank_key(trials.origin, *attempt.pair))
 
 
 def _worth_a_tool(trials: Trials) -> list[Attempt]:
@@ -311,10 +306,9 @@ def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
 
 def _learn(store: Store, trials: Trials) -> None:
     learned = _learned(store)
-    home = trials.start
     for attempt in trials.results.values():
         kinds = {step.kind for step in trials.steps(attempt.setting)}
-        gained = is_gain(trials.origin, (attempt.setting, attempt.row), (home.setting, home.row))
+        gained = is_gain(trials.origin, attempt.pair, trials.start.pair)
         for kind in kinds:
             attempts, helped = learned.get(kind.value, [0, 0])
             learned[kind.value] = [attempts + 1, helped + gained]

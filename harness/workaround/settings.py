@@ -80,11 +80,6 @@ def merit(row: Row, turns: float = 1.0) -> tuple[float, ...]:
     )
 
 
-def is_clearly_better(merit: tuple[float, ...], than: tuple[float, ...]) -> bool:
-    """Whether the first four criteria tell: what is shown to a user has to gain something."""
-    return merit[:4] < than[:4]
-
-
 def _standing(kind: VerdictKind) -> int:
     if kind is VerdictKind.OK or kind.is_fine_run:
         return 0
@@ -537,9 +532,9 @@ def is_first_aid(origin: UserSetting, setting: Setting, row: Row) -> bool:
 
 
 def is_gain(origin: UserSetting, better: Tried, than: Tried) -> bool:
-    """Whether the first is better in something that counts."""
-    left, right = (merit(row, origin.turns(setting)) for setting, row in (better, than))
-    return is_clearly_better(left, right)
+    """Whether the first is better in something that counts: one of the first four criteria."""
+    first, second = (merit(row, origin.turns(setting)) for setting, row in (better, than))
+    return first[:4] < second[:4]
 
 
 def best_of(origin: UserSetting, pairs: Iterable[Tried]) -> Tried | None:

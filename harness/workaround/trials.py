@@ -34,6 +34,7 @@ from harness.workaround.settings import (
     Setting,
     SettingKind,
     SettingStep,
+    Tried,
     UserSetting,
     explain,
     explain_step,
@@ -70,6 +71,11 @@ class Attempt:
     def row(self) -> Row:
         """Its result."""
         return self.evaluated.row
+
+    @property
+    def pair(self) -> Tried:
+        """Both, as settings are compared."""
+        return self.setting, self.row
 
 
 @dataclass(slots=True, kw_only=True)
@@ -123,9 +129,9 @@ class Trials:
         """What the user has, as it came out."""
         return self.results[self.origin.setting.key]
 
-    def pairs(self) -> list[tuple[Setting, Row]]:
+    def pairs(self) -> list[Tried]:
         """Everything that was tried, with its row."""
-        return [(attempt.setting, attempt.row) for attempt in self.results.values()]
+        return [attempt.pair for attempt in self.results.values()]
 
     def steps(self, setting: Setting) -> tuple[SettingStep, ...]:
         """What is different from the origin."""
@@ -137,15 +143,17 @@ class Trials:
         What the store knows comes first. Nothing is started any more when the time is up, and what
         was started goes on until `stop_at`.
         """
-        unique = list({each.key: each for each in settings}.values())
+        unique = list({point.key: point for point in settings}.values())
         new = [
-            each for each in unique if each.key not in self.results and each.key not in self.refused
+            point
+            for point in unique
+            if point.key not in self.results and point.key not in self.refused
         ]
         groups: dict[tuple[str | None, _Launch], list[Setting]] = {}
         for setting in new:
             groups.setdefault((setting.triton, setting.launch), []).append(setting)
         await asyncio.gather(*(self._group(*where, group) for where, group in groups.items()))
-        return [self.results[each.key] for each in unique if each.key in self.results]
+        return [self.results[point.key] for point in unique if point.key in self.results]
 
     async def _group(
         self, version: str | None, launch: _Launch, settings: Sequence[Setting]

@@ -321,7 +321,7 @@ def ranks_said(report: RankReport) -> list[Block]:
         )
         costs = [config.cost for config in launch.configs if config.cost is not None]
         best = min(costs, default=None)
-        rows = [_line(number, each, best) for number, each in enumerate(launch.configs, 1)]
+        rows = [_line(number, ranked, best) for number, ranked in enumerate(launch.configs, 1)]
         parts += [
             say(heading, Tone.HEAD),
             say(sure, Tone.FAINT),
