@@ -1,7 +1,8 @@
-"""How large the program is, held to a total that only goes down.
+"""How large the program is, held to a total that only goes down but for what a feature adds.
 
 `python tests/test_budget.py` shows what a change adds, room by room, against the commit that git
-names (`main` by default); `--lower` writes what there is now into `budget.txt`.
+names (`main` by default); `--lower` takes what was saved from the totals of `budget.txt`, and
+`--feature '#28 what it is'` writes what there is beyond them as the price of that feature.
 """
 
 from __future__ import annotations
@@ -56,8 +57,13 @@ def files_here() -> dict[str, str]:
 
 
 def read_budget() -> dict[str, tuple[int, int]]:
-    rows = [line.split() for line in BUDGET.read_text().splitlines() if line[0] != "#"]
-    return {package: (int(lines), int(tokens)) for package, lines, tokens in rows}
+    """The total of each package, with its features."""
+    budget = dict.fromkeys(PACKAGES, (0, 0))
+    for line in BUDGET.read_text().splitlines():
+        if line[0] != "#":
+            package, lines, tokens, *_ = line.split()
+            budget[package] = (budget[package][0] + int(lines), budget[package][1] + int(tokens))
+    return budget
 
 
 def test_the_program_does_not_grow() -> None:
@@ -72,12 +78,23 @@ def test_the_program_does_not_grow() -> None:
 
 def main(words: list[str]) -> None:
     here = files_here()
-    if words == ["--lower"]:
-        kept = {p: tuple(map(min, size, read_budget()[p])) for p, size in sizes(here).items()}
-        rows = [f"{package} {lines} {tokens}\n" for package, (lines, tokens) in kept.items()]
-        BUDGET.write_text(
-            "# package, lines, tokens without comments and docstrings\n" + "".join(rows)
-        )
+    if words and words[0].startswith("--"):
+        budget = read_budget()
+        over = {
+            package: [here - most for here, most in zip(size, budget[package], strict=True)]
+            for package, size in sizes(here).items()
+        }
+        written = BUDGET.read_text().splitlines()
+        for package, (lines, tokens) in over.items():
+            if words[0] == "--feature" and (lines > 0 or tokens > 0):
+                written.append(f"{package} {max(lines, 0)} {max(tokens, 0)} {words[1]}")
+            first = next(at for at, line in enumerate(written) if line.startswith(f"{package} "))
+            _, *total = written[first].split()
+            kept = [
+                int(most) + min(more, 0) for most, more in zip(total, over[package], strict=True)
+            ]
+            written[first] = " ".join(map(str, (package, *kept)))
+        BUDGET.write_text("\n".join(written) + "\n")
         return
     git = ["git", "-C", str(ROOT), "archive", words[0] if words else "main", *PACKAGES]
     packed = subprocess.run(git, capture_output=True, check=True).stdout
