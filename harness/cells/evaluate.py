@@ -113,13 +113,16 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
         return
     if plan.change:
         trail.flags = plan.change.apply(trail.flags)
+    target, facts = plan.cell.target, trail.reading.value.facts
+    # The compiler may have written another target than the one that was asked for.
+    is_other = plan.launch and facts and target.suffix and facts.target != str(target)
     source = LoweredProgram(
         sha256=program,
         reading=trail.reading.value,
         flags=trail.flags,
-        target=_other_target(plan.cell.target, trail) if plan.launch else None,
+        target=str(target) if is_other else None,
     )
-    back = back_end(plan.compiler.kind, plan.cell.target)
+    back = back_end(plan.compiler.kind, target)
     trail.assembly = await back.assemble(bench, source, plan.ptxas)
     if code := trail.assembly.artifacts.get("cubin"):
         trail.inspection = await back.inspect(bench, code, plan.nvdisasms)
@@ -157,12 +160,6 @@ def ptxas_flags(target: Target, flags: tuple[str, ...]) -> tuple[str, ...]:
     if not target.suffix:
         return flags
     return tuple(f"{_GPU_NAME}{target}" if flag.startswith(_GPU_NAME) else flag for flag in flags)
-
-
-def _other_target(target: Target, trail: _Trail) -> str | None:
-    """The `.target` to write where the one that Triton wrote is not the one asked for."""
-    facts = trail.reading.value.facts if trail.reading else None
-    return str(target) if facts and target.suffix and facts.target != str(target) else None
 
 
 def _conclude(trail: _Trail) -> Evaluated:

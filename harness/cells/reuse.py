@@ -10,22 +10,18 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
+from harness.io.processes.hub import ResourceLimits
 from harness.judging.answers import LIMITS_OF_OURS
+from harness.store.schema import ResultRecord
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
-
-if TYPE_CHECKING:
-    from harness.frontends.base import PlannedCell
-    from harness.io.processes.hub import ResourceLimits
-    from harness.store.schema import ResultRecord
-
 
 CELL = "cell"
 """Where a result keeps its identity, among the evidence that it was judged from."""
@@ -46,16 +42,11 @@ _JUDGING = (
     "cells/repros",
     "cells/evaluate.py",
 )
+_judging_sha256 = functools.cache(functools.partial(code_sha256, *_JUDGING))
 _LIMITED = {kind.value for kind in LIMITS_OF_OURS}
 _SIGKILL = 9
 
 _decode = msgspec.json.Decoder(Row).decode
-
-
-@functools.cache
-def _judging_sha256() -> str:
-    """Hash of our code between a plan and its row."""
-    return code_sha256(*_JUDGING)
 
 
 @dataclass(slots=True)
@@ -66,8 +57,16 @@ class Identities:
 
     def of(self, cell: PlannedCell, name: str, repeat: int) -> str:
         """The identity of a cell (`name` is its id) that is run so often."""
+        capture = cell.launch.capture.key if cell.launch else ""
+        if capture not in self._shared:
+            self._shared[capture] = content_key(
+                capture=capture,
+                compiler=front_end(cell.compiler.kind).identity(cell.compiler),
+                nvdisasms=[tool.version for tool in cell.nvdisasms],
+                judging=_judging_sha256(),
+            )
         words = (
-            self._of_capture(cell),
+            self._shared[capture],
             name,
             cell.record.key if cell.record else f"{cell.raw_ptx} {cell.entry}",
             cell.ptxas.sha256,
@@ -76,17 +75,6 @@ class Identities:
             str(repeat),
         )
         return hashlib.sha256("\n".join(words).encode()).hexdigest()[:32]
-
-    def _of_capture(self, cell: PlannedCell) -> str:
-        key = cell.launch.capture.key if cell.launch else ""
-        if key not in self._shared:
-            self._shared[key] = content_key(
-                capture=key,
-                compiler=front_end(cell.compiler.kind).identity(cell.compiler),
-                nvdisasms=[tool.version for tool in cell.nvdisasms],
-                judging=_judging_sha256(),
-            )
-        return self._shared[key]
 
 
 def limits_label(limits: ResourceLimits) -> str:
@@ -112,8 +100,7 @@ def carried(last: ResultRecord | None, identity: str, limits: str) -> tuple[Row,
         return None  # written by another version of this program
     if row.signal == _SIGKILL and last.verdict not in _LIMITED:
         return None
-    body = last.row
-    if not row.cached:
-        row = replace(row, cached=True)
-        body = msgspec.json.encode(row)
-    return row, body
+    if row.cached:
+        return row, last.row
+    row = replace(row, cached=True)
+    return row, msgspec.json.encode(row)

@@ -209,21 +209,17 @@ def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str
             )
         if name in overrides:
             raise UsageError(f"--set {name} is given twice; which one is meant?")
-        overrides[name] = _in_header(name, text) if repro.ptx else parameters[name].read(text)
+        try:
+            is_header = repro.ptx is not None
+            overrides[name] = header_value(name, text) if is_header else parameters[name].read(text)
+        except PtxError as error:
+            raise UsageError(f"--set {name}: {error}") from error
     # In the order of the signature, and a default that is set is not an override: one cell id.
     return {
         name: overrides[name]
         for name, parameter in parameters.items()
         if name in overrides and overrides[name] != parameter.default
     }
-
-
-def _in_header(name: str, text: str) -> str:
-    """The value of a directive at the start of PTX."""
-    try:
-        return header_value(name, text)
-    except PtxError as error:
-        raise UsageError(f"--set {name}: {error}") from error
 
 
 def _compilers(options: SelectionOptions, repro: Repro, front: FrontEnd) -> tuple[Compiler, ...]:

@@ -22,10 +22,8 @@ from harness.frontends.bench.assemble import (
     Assembled,
     AssemblerRun,
     Inspection,
-    assemble_once,
     inspect_cubin,
     is_cubin,
-    run_assembler,
 )
 from harness.frontends.bench.bench import Kept, Workbench, content_key
 from harness.frontends.readings import PtxReading
@@ -42,6 +40,7 @@ from harness.io.toolchains.install import (
 )
 from harness.io.toolchains.installed import check_ptxas, installed_versions
 from harness.judging.judge import CellEvidence, judge_ptxas
+from harness.judging.ptxas.cubin import read_cubin
 from harness.judging.ptxas.resources import combine
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.outcome import Assembly, ProcessEnd, Resources
@@ -159,7 +158,8 @@ class BackEnd(ABC):
         """
         code = partial(bench.store.artifacts.get, program.sha256)
         run = self.run(assembler, code, program.flags, program.target)
-        return await run_assembler(bench, self.key(program, assembler), run)
+        key = self.key(program, assembler)
+        return await bench.run_once("assemble", key, Assembly, partial(run.attempt, bench))
 
     async def assemble_once(
         self,
@@ -178,7 +178,16 @@ class BackEnd(ABC):
         Raises:
             InfrastructureError: it cannot be started.
         """
-        return await assemble_once(hub, self.run(assembler, lambda: program, flags, target), limits)
+        run = self.run(assembler, lambda: program, flags, target)
+        folder = hub.new_folder("oracle")
+        try:
+            assembly = await run.execute(hub, folder, limits)
+            # Not each assembler leaves a cubin.
+            is_known = assembly.has_cubin and is_cubin(folder / CODE)
+            cubin = read_cubin((folder / CODE).read_bytes()) if is_known else None
+            return Assembled(assembly=assembly, cubin=cubin)
+        finally:
+            hub.drop_folder(folder)
 
     async def inspect(
         self, bench: Workbench, code: str, tools: Sequence[Tool]

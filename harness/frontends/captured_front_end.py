@@ -358,47 +358,22 @@ class CapturedFrontEnd(FrontEnd):
         """
         message = {**message, "key": record.key, "limits": bench.limits.message()}
         key, compiler, request = launch.capture.key, launch.compiler, launch.request
+        sessions = self.sessions_of(bench)
         async with bench.slot(alone=alone):
-            await self._meet_again(bench, launch, record)
-            job = await self.sessions_of(bench).on_record(key, compiler, request, message)
+            if launch.capture.cached:
+                # The launch code runs again, and must come to the same launch.
+                value = await sessions.capture(key, compiler, request)
+                if all(again.key != record.key for again in value.records):
+                    if not value.error:
+                        bench.keep("capture", key, value, {})
+                    raise InfrastructureError(
+                        f"{request.file}: the launch code no longer makes this launch, and nothing "
+                        "that it reads has changed, as far as can be seen (random numbers, the "
+                        "time, a service?); what it makes now is stored: run again"
+                    )
+            job = await sessions.run_job(compiler, message, (key, request))
         bench.cpu_seconds += job.end.cpu
         return job
-
-    async def on_server(
-        self, bench: Workbench, compiler: Compiler, message: dict[str, Any], limits: ResourceLimits
-    ) -> JobResult:
-        """Have a fork of the child do something without a capture; the folder is the caller's.
-
-        Raises:
-            InfrastructureError: the child could not be kept alive.
-        """
-        message = {**message, "limits": limits.message()}
-        async with bench.slot():
-            job = await self.sessions_of(bench).on_server(compiler, message)
-        bench.cpu_seconds += job.end.cpu
-        return job
-
-    async def _meet_again(
-        self, bench: Workbench, launch: CapturedLaunch, record: LaunchFacts
-    ) -> None:
-        """Run the launch code for a stored capture, which must come to the same launch again.
-
-        Raises:
-            InfrastructureError: it does not; what it came to now is kept in its place.
-        """
-        if not launch.capture.cached:
-            return
-        key, request = launch.capture.key, launch.request
-        value = await self.sessions_of(bench).capture(key, launch.compiler, request)
-        if any(again.key == record.key for again in value.records):
-            return
-        if not value.error:
-            bench.keep("capture", key, value, {})
-        raise InfrastructureError(
-            f"{request.file}: the launch code no longer makes this launch, and nothing that it "
-            "reads has changed, as far as can be seen (random numbers, the time, a service?); what "
-            "it makes now is stored: run again"
-        )
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         values = ", ".join(f"{name}={value!r}" for name, value in config.items)
@@ -552,9 +527,11 @@ class FileForm(SourceForm):
                 beside=(),
                 injected={},
             )
-            message = {"op": "compile", "capture": request.message()}
+            message = {"op": "compile", "capture": request.message(), "limits": limits.message()}
             message |= self.asked(launch, ptxas, until)
-            job = await self.front_end.on_server(bench, launch.compiler, message, limits)
+            async with bench.slot():
+                job = await self.front_end.sessions_of(bench).run_job(launch.compiler, message)
+            bench.cpu_seconds += job.end.cpu
             try:
                 return await self.lowered(bench, launch, job, until)
             finally:

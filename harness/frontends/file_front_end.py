@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any
 
 from packaging.version import Version
 
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
 from harness.frontends.base import CapturePlace, FrontEnd, LaunchCode, Plan
 from harness.frontends.bench.bench import Kept, Sessions, Workbench, content_key
-from harness.frontends.readings import PtxReading
 from harness.frontends.sessions import CapturedLaunch
 from harness.io.processes.hub import Hub
 from harness.values.errors import UsageError
-from harness.values.kernel import Config, LaunchSpec, Repro, Scalar
+from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.outcome import Capture, LaunchFacts, Lowering
 from harness.values.toolchain import Assembler, Compiler
-from harness.values.verdict import Verdict
 
 
 def repro_of_file(
@@ -153,17 +151,7 @@ class PassedOnFrontEnd(FileFrontEnd):
     def install(self, version: Version | str) -> Compiler:
         return Compiler(kind=self.kind, version="", origin=self.kind)
 
-    def read(self, bench: Workbench, lowering: Kept[Lowering], ptx: str) -> Kept[PtxReading]:
-        self._nothing_to_lower(bench, lowering, ptx)
-
-    def judge(self, lowering: Lowering) -> Verdict:
-        self._nothing_to_lower(lowering)
-
-    def install_line(self, version: str) -> str:
-        self._nothing_to_lower(version)
-
-    def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
-        self._nothing_to_lower(kernel, config, autotuned)
-
-    def _nothing_to_lower(self, *_: object) -> NoReturn:
+    def read(self, *_: Any, **__: Any) -> Any:  # noqa: ANN401 - it is called by mistake only
         raise AssertionError(f"{self.title} is what the assembler takes: nothing is lowered")
+
+    judge = install_line = config_line = read

@@ -40,20 +40,25 @@ def fetch_launch_code(
         TriageError: a source cannot be fetched.
     """
     if launch.file:
-        return _half_way(launch, launch.file, overrides)
+        # IR to go on from: nothing is fetched, nothing is run; the options are all that matters.
+        options = {parameter.name: parameter.default for parameter in launch.parameters}
+        return LaunchCode(
+            file=launch.file,
+            function=None,
+            overrides={k: v for k, v in {**options, **overrides}.items() if v is not None},
+            paths=(),
+            bare=(),
+            identity={"file": _sha256(launch.file), "stage": launch.name},
+        )
     paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
-    root: tuple[Path, ...] = ()
-    bare = root
-    if repro.source:
-        root = (import_root(repro),)
-        # A user's own file imports a package as it is: what its `__init__` needs is the user's.
-        bare = root if repro.group else ()
+    root = (import_root(repro),) if repro.source else ()
     return LaunchCode(
         file=repro.file,
         function=launch.function,
         overrides=overrides,
         paths=(*paths, *root),
-        bare=bare,
+        # A user's own file imports a package as it is: what its `__init__` needs is the user's.
+        bare=root if repro.group else (),
         identity={
             "file": _sha256(repro.file),
             "path": str(repro.file.resolve()),
@@ -78,17 +83,6 @@ def launch_sha256(repro: Repro, launch: LaunchSpec) -> str:
     pins = [*repro.requires, *([repro.source.pin] if repro.source else [])]
     words = [_sha256(launch.file or repro.file), *(pin.sha256 for pin in pins)]
     return hashlib.sha256(" ".join(words).encode()).hexdigest()
-
-
-def _half_way(launch: LaunchSpec, file: Path, overrides: Mapping[str, object]) -> LaunchCode:
-    """IR to go on from: nothing is fetched, nothing is run; the options are all that matters."""
-    options = {parameter.name: parameter.default for parameter in launch.parameters}
-    options |= dict(overrides)  # type: ignore[arg-type]
-    options = {name: value for name, value in options.items() if value is not None}
-    identity = {"file": _sha256(file), "stage": launch.name}
-    return LaunchCode(
-        file=file, function=None, overrides=options, paths=(), bare=(), identity=identity
-    )
 
 
 def import_root(repro: Repro) -> Path:
@@ -204,17 +198,6 @@ def read_source(path: Path) -> str:
         raise UsageError(f"{path}: not UTF-8: {error.reason}") from error
 
 
-def source_root(code: LaunchCode, file: Path) -> Path | None:
-    """The folder of the module path that holds a file; its own for the launch file itself.
-
-    None for a file that comes from elsewhere: from an installed package, say.
-    """
-    if file == code.file.resolve():
-        return file.parent
-    roots = (path.resolve() for path in code.paths)
-    return next((root for root in roots if file.is_relative_to(root)), None)
-
-
 def copy_with(code: LaunchCode, file: Path, text: str, folder: Path) -> LaunchCode | None:
     """The launch from a copy in `folder` (new) in which `file` holds `text`.
 
@@ -223,12 +206,14 @@ def copy_with(code: LaunchCode, file: Path, text: str, folder: Path) -> LaunchCo
     Raises:
         InfrastructureError: the copy cannot be written.
     """
-    root = source_root(code, file)
-    if root is None:
+    is_launch = file == code.file.resolve()
+    roots = (path.resolve() for path in code.paths)
+    root = next((root for root in roots if file.is_relative_to(root)), None)
+    if root is None and not is_launch:
         return None
     digest = hashlib.sha256(text.encode()).hexdigest()
     with scratch_disk():
-        if file == code.file.resolve():
+        if is_launch or root is None:
             # What it imports from beside itself stays where it is.
             folder.mkdir(parents=True)
             copy = folder / file.name

@@ -234,33 +234,18 @@ class LaunchSessions(Sessions):
         finally:
             captured.cancel()
 
-    async def on_record(
-        self, key: str, compiler: Compiler, request: CaptureRequest, message: dict[str, Any]
-    ) -> JobResult:
-        """Have a fork of a session do something with one of its records.
-
-        Raises:
-            InfrastructureError: the session died twice while it had this job.
-        """
-        return await self._job(compiler, message, (key, request))
-
-    async def on_server(self, compiler: Compiler, message: dict[str, Any]) -> JobResult:
-        """Have a fork of the server do something, without a session.
-
-        Raises:
-            InfrastructureError: the process of this compiler died twice while it had this job.
-        """
-        return await self._job(compiler, message, None)
-
-    async def _job(
+    async def run_job(
         self,
         compiler: Compiler,
         message: dict[str, Any],
-        capture: tuple[str, CaptureRequest] | None,
+        capture: tuple[str, CaptureRequest] | None = None,
     ) -> JobResult:
-        """Have a job done in a new folder; once more by a new child where the first one is gone.
+        """Have a fork of a session do a job in a new folder, or (without) one of the server.
 
         A child that is confined to the folder of its capture gets the new one inside of it.
+
+        Raises:
+            InfrastructureError: the child died twice while it had this job.
         """
         for _ in range(2):
             if capture is None:

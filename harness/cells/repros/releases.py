@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from harness.io.packages.index import files
 from harness.io.packages.index import sdist as sdist_of
 from harness.io.packages.versions import exact_version, select
 from harness.values.errors import UsageError
 from harness.values.kernel import Pin, Repro
-
-if TYPE_CHECKING:
-    from packaging.version import Version
 
 
 def releases(package: str, spec: str) -> list[Version]:

@@ -84,59 +84,53 @@ class AssemblerRun(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None
     notes: Callable[[Mapping[str, Path]], Mapping[str, object]] = lambda _: {}
 
+    async def attempt(self, bench: Workbench, number: int) -> tuple[Assembly, dict[str, str]]:
+        """Run it under the limits of a bench; the second time alone, with what it left.
 
-async def run_assembler(bench: Workbench, key: str, run: AssemblerRun) -> Kept[Assembly]:
-    """Run an assembler under limits, or take what is kept by this key.
-
-    One that dies by a signal is run once more, alone. What a damaged one says is not kept.
-
-    Raises:
-        InfrastructureError: it cannot be started, or is damaged.
-    """
-
-    async def attempt(number: int) -> tuple[Assembly, dict[str, str]]:
+        Raises:
+            InfrastructureError: it cannot be started, or is damaged.
+        """
         folder = bench.hub.new_folder("assemble")
         async with bench.slot(alone=number > 1, is_tool=True):
-            assembly = await _execute(bench.hub, folder, run, bench.limits)
+            assembly = await self.execute(bench.hub, folder, bench.limits)
         bench.cpu_seconds += assembly.end.cpu
-        store = bench.store.artifacts
-        artifacts = {name: store.put_file(folder / name) for name in ("stdout", "stderr")}
-        artifacts |= {name: store.put_file(file) for name, file in _files(folder, run).items()}
+        files = {name: folder / name for name in ("stdout", "stderr")} | self._left(folder)
         if assembly.has_cubin:
-            artifacts["cubin"] = store.put_file(folder / CODE)
+            files["cubin"] = folder / CODE
         else:
-            run.check()
+            self.check()
+        artifacts = {name: bench.store.artifacts.put_file(file) for name, file in files.items()}
         bench.hub.drop_folder(folder)
         return structs.replace(assembly, attempts=number), artifacts
 
-    return await bench.run_once("assemble", key, Assembly, attempt)
+    async def execute(self, hub: Hub, folder: Path, limits: ResourceLimits) -> Assembly:
+        """Run it in a folder, which holds afterwards what it left.
 
+        Raises:
+            InfrastructureError: it cannot be started, or the disk is full.
+        """
+        data = self.program()
+        with scratch_disk():
+            (folder / self.name).write_bytes(data)
+            for name, text in self.programs.items():
+                (folder / PROGRAMS).mkdir(exist_ok=True)
+                (folder / PROGRAMS / name).write_text(text)
+                (folder / PROGRAMS / name).chmod(0o755)
+        process = await hub.execute(self.argv, folder=folder, limits=limits, env=self.env)
+        files = self._left(folder)
+        log = files.get(self.log or "")
+        return Assembly(
+            end=process,
+            flags=self.flags,
+            stdout=read_stream(folder / "stdout"),
+            stderr=read_stream(folder / "stderr") + (f"\n{read_stream(log)}" if log else ""),
+            has_cubin=self.is_code(folder / CODE),
+            metadata=dict(self.notes(files)),
+        )
 
-async def _execute(hub: Hub, folder: Path, run: AssemblerRun, limits: ResourceLimits) -> Assembly:
-    """Run it in a folder, which holds afterwards what it left."""
-    data = run.program()
-    with scratch_disk():
-        (folder / run.name).write_bytes(data)
-        for name, text in run.programs.items():
-            (folder / PROGRAMS).mkdir(exist_ok=True)
-            (folder / PROGRAMS / name).write_text(text)
-            (folder / PROGRAMS / name).chmod(0o755)
-    process = await hub.execute(run.argv, folder=folder, limits=limits, env=run.env)
-    files = _files(folder, run)
-    log = files.get(run.log or "")
-    return Assembly(
-        end=process,
-        flags=run.flags,
-        stdout=read_stream(folder / "stdout"),
-        stderr=read_stream(folder / "stderr") + (f"\n{read_stream(log)}" if log else ""),
-        has_cubin=run.is_code(folder / CODE),
-        metadata=dict(run.notes(files)),
-    )
-
-
-def _files(folder: Path, run: AssemblerRun) -> dict[str, Path]:
-    files = {name: folder / file for name, file in run.leaves.items()}
-    return {name: file for name, file in files.items() if file.is_file()}
+    def _left(self, folder: Path) -> dict[str, Path]:
+        files = {name: folder / file for name, file in self.leaves.items()}
+        return {name: file for name, file in files.items() if file.is_file()}
 
 
 def is_cubin(path: Path) -> bool:
@@ -228,23 +222,6 @@ class Assembled(msgspec.Struct, frozen=True, kw_only=True):
 
     assembly: Assembly
     cubin: Cubin | None = None
-
-
-async def assemble_once(hub: Hub, run: AssemblerRun, limits: ResourceLimits) -> Assembled:
-    """Run an assembler in a scratch folder that is gone afterwards.
-
-    Raises:
-        InfrastructureError: it cannot be started, or the disk is full.
-    """
-    folder = hub.new_folder("oracle")
-    try:
-        assembly = await _execute(hub, folder, run, limits)
-        # Not each assembler leaves a cubin.
-        is_known = assembly.has_cubin and is_cubin(folder / CODE)
-        cubin = read_cubin((folder / CODE).read_bytes()) if is_known else None
-        return Assembled(assembly=assembly, cubin=cubin)
-    finally:
-        hub.drop_folder(folder)
 
 
 def script_words(command: str) -> tuple[str, ...]:

@@ -12,29 +12,21 @@ import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from harness.io.processes.hub import FILE_SIZE, Hub, ResourceLimits
 from harness.store.store import Store
-from harness.values.outcome import ProcessEnd
+from harness.values.outcome import Assembly, Lowering, ProcessEnd
 
 _SHELL_SIGNALS = range(129, 160)
 
 T = TypeVar("T")
 
 
-class _Ended(Protocol):
-    """Evidence of a process."""
-
-    @property
-    def end(self) -> ProcessEnd:
-        """How it ended."""
-
-
-E = TypeVar("E", bound=_Ended)
+E = TypeVar("E", Assembly, Lowering)
 
 
 class TimeIsUpError(Exception):

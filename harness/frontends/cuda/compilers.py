@@ -188,6 +188,7 @@ class CudaDriver(ABC):
     """
 
     kind: str
+    title: str
     flags: tuple[str, ...]
     program: tuple[str, ...] = ()
 
@@ -211,8 +212,8 @@ class CudaDriver(ABC):
         """
 
     def judge(self, lowering: Lowering) -> Verdict:
-        """The verdict on a run that left no PTX."""
-        return judge_nvcc(lowering)
+        """The verdict on a run that left no PTX; NVRTC has the front end of nvcc."""
+        return judge_nvcc(lowering, self.title)
 
     def key(self, job: CudaJob) -> str:
         """By what the PTX of a job is kept."""
@@ -254,7 +255,7 @@ def defines(config: Mapping[str, Scalar]) -> tuple[str, ...]:
 
 
 class _Nvcc(CudaDriver):
-    kind = NVCC
+    kind = title = NVCC
     # As it is called for a release build; line numbers tell where in the source PTX comes from.
     flags = ("-O3", "-std=c++17", "-lineinfo")
     # Where the wheels of 13.x put it.
@@ -279,15 +280,12 @@ class _Nvcc(CudaDriver):
 
 class _Nvrtc(CudaDriver):
     kind = "nvrtc"
+    title = "NVRTC"
     flags = ("-std=c++17", "-lineinfo")
 
     def identity(self) -> object:
         # It reads nothing of the host's.
         return [code_sha256("frontends/cuda/nvrtc_child.py"), self.flags]
-
-    def judge(self, lowering: Lowering) -> Verdict:
-        # Its front end is that of nvcc.
-        return judge_nvcc(lowering, "NVRTC")
 
     async def run(
         self,

@@ -75,17 +75,12 @@ def configs_of(
     return configs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedBlock:
-    """What is known of the block that a kernel is launched with: threads, dynamic shared bytes."""
+def block_of(
+    text: str, kernel: str, config: Mapping[str, Scalar], path: Path
+) -> dict[str, int | None]:
+    """What the lines `// launch [KERNEL] block=X[,Y,Z] shared=BYTES` say of a kernel's block.
 
-    threads: int | None = None
-    shared: int | None = None
-
-
-def block_of(text: str, kernel: str, config: Mapping[str, Scalar], path: Path) -> LaunchedBlock:
-    """What the lines `// launch` say of a kernel: `// launch [KERNEL] block=X[,Y,Z] shared=BYTES`.
-
+    That is how many `threads` it has, and the bytes of dynamic `shared` memory.
     A line without a kernel is for those that have none of their own; a size may be the name of a
     macro of the config.
 
@@ -112,10 +107,10 @@ def block_of(text: str, kernel: str, config: Mapping[str, Scalar], path: Path) -
         return int(value)
 
     block, shared = sizes.get("block"), sizes.get("shared")
-    return LaunchedBlock(
-        threads=math.prod(size(word) for word in block.split(",")) if block else None,
-        shared=size(shared) if shared else None,
-    )
+    return {
+        "threads": math.prod(size(word) for word in block.split(",")) if block else None,
+        "shared": size(shared) if shared else None,
+    }
 
 
 def bounds_in(ptx: str, entry: str) -> int | None:
@@ -207,10 +202,10 @@ def kernels_of(ptx: str) -> list[CompiledKernel]:
     ]
 
 
-def facts_of(kernel: CompiledKernel, block: LaunchedBlock) -> dict[str, Any]:
+def facts_of(kernel: CompiledKernel, block: Mapping[str, int | None]) -> dict[str, Any]:
     """Of a kernel: its name in the PTX, and what is known of its block."""
-    threads = block.threads or kernel.most_threads
-    return {"entry": kernel.entry, "threads": threads, "shared": block.shared}
+    threads = block["threads"] or kernel.most_threads
+    return {"entry": kernel.entry, **block, "threads": threads}
 
 
 def kernel_meant(kernels: Sequence[CompiledKernel], name: str) -> CompiledKernel | None:

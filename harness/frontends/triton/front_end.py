@@ -165,7 +165,7 @@ class _Interpreting(CapturedFrontEnd, Interpreter):
         # The module confines itself to the folder.
         capture = {"module": f"{self.module}.{module}", "place": str(folder), "confined": False}
         message = {"op": "compile", "capture": capture, "limits": limits.message()}
-        return await self.sessions_of(bench).on_server(compiler, message)
+        return await self.sessions_of(bench).run_job(compiler, message)
 
     async def compare_configs(
         self,

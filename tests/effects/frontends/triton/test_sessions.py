@@ -54,7 +54,8 @@ def lower(
 ) -> Coroutine[Any, Any, JobResult]:
     """Compile one record as far as PTX, with the ptxas that this Triton picks."""
     asked = {"op": "lower", "key": record, "limits": limits.message()}
-    return sessions.on_record(key, triton, request, {**asked, "ptxas": None, "dump": False})
+    message = {**asked, "ptxas": None, "dump": False}
+    return sessions.run_job(triton, message, (key, request))
 
 
 @dataclass

@@ -7,7 +7,6 @@ from packaging.version import Version
 
 from harness.frontends.cuda.compilers import judge_nvcc, only_its_check_failed
 from harness.frontends.cuda.source import (
-    LaunchedBlock,
     block_of,
     bounds_in,
     configs_of,
@@ -64,9 +63,9 @@ __device__ int helper(int x) { return x; }
 def test_the_block_of_a_launch() -> None:
     text = "// launch block=64,2 shared=BYTES\n  // launch scale block=N\nint launch;\n"
     config = {"BYTES": 4096, "N": 32}
-    assert block_of(text, "zero", config, FILE) == LaunchedBlock(threads=128, shared=4096)
-    assert block_of(text, "scale", config, FILE) == LaunchedBlock(threads=32, shared=4096)
-    assert block_of("int x;", "scale", config, FILE) == LaunchedBlock()
+    assert block_of(text, "zero", config, FILE) == {"threads": 128, "shared": 4096}
+    assert block_of(text, "scale", config, FILE) == {"threads": 32, "shared": 4096}
+    assert block_of("int x;", "scale", config, FILE) == {"threads": None, "shared": None}
     with pytest.raises(UsageError, match="'BYTES' is neither a size nor a macro"):
         block_of(text, "zero", {"N": 1}, FILE)
     for line in ("// launch blocks=1", "// launch scale", "// launch"):
