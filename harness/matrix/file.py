@@ -191,8 +191,8 @@ class _Meaning:
         lists = {"kernels": data.kernels, "launches": data.launches, "targets": data.targets}
         lines = {
             f"{name}[{index}]": self.line(f"$.{name}[{index}]")
-            for name, found in lists.items()
-            for index in range(len(found))
+            for name, rules in lists.items()
+            for index in range(len(rules))
         }
         lines |= {
             f"toolchains.{tool}": self.line(f"$.toolchains.{tool}") for tool in ("triton", "ptxas")
@@ -239,68 +239,68 @@ class _Meaning:
         )
 
     def _excluded(self, index: int) -> Excluded:
-        where, one = f"$.exclude[{index}]", self.data.exclude[index]
-        selector = self._selector(where, one, one.kernel)
+        where, entry = f"$.exclude[{index}]", self.data.exclude[index]
+        selector = self._selector(where, entry, entry.kernel)
         if selector == Selector():
             raise FieldError(where, "it excludes everything; say which cells are meant")
-        return Excluded(selector=selector, reason=one.reason, line=self.line(where))
+        return Excluded(selector=selector, reason=entry.reason, line=self.line(where))
 
     def _extra(self, index: int) -> Extra:
-        where, one = f"$.include[{index}]", self.data.include[index]
-        self._selector(where, one, one.kernel)
+        where, entry = f"$.include[{index}]", self.data.include[index]
+        self._selector(where, entry, entry.kernel)
         return Extra(
-            kernel=one.kernel,
-            launch=one.launch,
-            set=tuple(one.set.items()),
-            config=_meant(f"{where}.config", ConfigFilter.parse, one.config),
+            kernel=entry.kernel,
+            launch=entry.launch,
+            set=tuple(entry.set.items()),
+            config=_meant(f"{where}.config", ConfigFilter.parse, entry.config),
             targets=tuple(
-                _meant(f"{where}.target", Target.parse, text) for text in _several(one.target)
+                _meant(f"{where}.target", Target.parse, text) for text in _several(entry.target)
             ),
-            compiler=_chosen(f"{where}.compiler", TRITON, one.triton, one.compiler),
-            assembler=_chosen(f"{where}.assembler", PTXAS, one.ptxas, one.assembler),
+            compiler=_chosen(f"{where}.compiler", TRITON, entry.triton, entry.compiler),
+            assembler=_chosen(f"{where}.assembler", PTXAS, entry.ptxas, entry.assembler),
             line=self.line(where),
         )
 
     def _override(self, index: int) -> Override:
-        where, one = f"$.overrides[{index}]", self.data.overrides[index]
-        if (one.timeout, one.memory, one.repeat) == (None, None, None):
+        where, entry = f"$.overrides[{index}]", self.data.overrides[index]
+        if (entry.timeout, entry.memory, entry.repeat) == (None, None, None):
             raise FieldError(where, "it overrides nothing; give timeout, memory or repeat")
         return Override(
-            selector=_meant(f"{where}.select", parse_selector, one.select),
-            timeout=one.timeout,
-            memory=int(one.memory * _GIB) if one.memory else None,
-            repeat=one.repeat,
+            selector=_meant(f"{where}.select", parse_selector, entry.select),
+            timeout=entry.timeout,
+            memory=int(entry.memory * _GIB) if entry.memory else None,
+            repeat=entry.repeat,
             line=self.line(where),
         )
 
     def _expectation(self, index: int) -> Expectation:
-        where, one = f"$.expect[{index}]", self.data.expect[index]
-        if one.signature and not _SIGNATURE.fullmatch(one.signature):
-            said = f"{one.signature[:40]!r} is not 12 hex digits"
-            raise FieldError(f"{where}.signature", said)
+        where, entry = f"$.expect[{index}]", self.data.expect[index]
+        if entry.signature and not _SIGNATURE.fullmatch(entry.signature):
+            complaint = f"{entry.signature[:40]!r} is not 12 hex digits"
+            raise FieldError(f"{where}.signature", complaint)
         return Expectation(
-            selector=self._selector(f"{where}.when", one.when, one.kernel, f"{where}.kernel"),
-            verdict=one.verdict,
-            signature=one.signature,
-            issue=one.issue,
+            selector=self._selector(f"{where}.when", entry.when, entry.kernel, f"{where}.kernel"),
+            verdict=entry.verdict,
+            signature=entry.signature,
+            issue=entry.issue,
             line=self.line(where),
         )
 
     def _selector(
-        self, where: str, one: _When | _Include, kernel: str | None, kernel_at: str = ""
+        self, where: str, entry: _When | _Include, kernel: str | None, kernel_at: str = ""
     ) -> Selector:
         """All parts together; each alone first, so that a complaint names its line."""
-        target = one.target if isinstance(one.target, str) else None
-        cell = one.cell if isinstance(one, _When) else None
+        target = entry.target if isinstance(entry.target, str) else None
+        cell = entry.cell if isinstance(entry, _When) else None
         parts = {
             "kernel": kernel,
-            "launch": one.launch,
+            "launch": entry.launch,
             "target": target,
-            "triton": one.triton,
-            "ptxas": one.ptxas,
-            "compiler": one.compiler,
-            "assembler": one.assembler,
-            "config": one.config,
+            "triton": entry.triton,
+            "ptxas": entry.ptxas,
+            "compiler": entry.compiler,
+            "assembler": entry.assembler,
+            "config": entry.config,
         }
         for name, text in parts.items():
             place = kernel_at if name == "kernel" and kernel_at else f"{where}.{name}"
@@ -309,13 +309,13 @@ class _Meaning:
         return make_selector(
             cell=cell,
             kernel=kernel,
-            launch=one.launch,
+            launch=entry.launch,
             target=target,
-            triton=one.triton,
-            ptxas=one.ptxas,
-            compiler=one.compiler,
-            assembler=one.assembler,
-            config=one.config,
+            triton=entry.triton,
+            ptxas=entry.ptxas,
+            compiler=entry.compiler,
+            assembler=entry.assembler,
+            config=entry.config,
         )
 
 

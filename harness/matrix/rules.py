@@ -34,7 +34,7 @@ from harness.values.matrix import (
 )
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, EMULATOR, PTX, PTXAS, TRITON
+from harness.values.toolchain import BUNDLED, PTX, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 
 # Selectors as people write them: `mamba3_*@sm_100a*` or `kernel=mamba3_*,triton=>=3.5,<3.8`.
@@ -97,7 +97,7 @@ def make_selector(
         UsageError: one of them makes no sense.
     """
     if target is not None:
-        target = "|".join(_target(each.strip()) for each in target.split("|"))
+        target = "|".join(_target(word.strip()) for word in target.split("|"))
     bundled = ptxas == BUNDLED
     return Selector(
         cell=cell,
@@ -169,31 +169,37 @@ class Expectations:
             (expectation, replace(expectation.selector, config=ConfigFilter(), cell=None))
             for expectation in expectations
         ]
-        self._candidates: dict[tuple[str | None, ...], list[Expectation]] = {}
+        self._candidates: dict[tuple[str | bool | None, ...], list[Expectation]] = {}
 
     def of(self, facts: Facts) -> Expectation | None:
         """The expectation for this cell; of several one that happened, else the first."""
         if not self._coarse:
             return None
         config = Config.of(dict(facts.config))
-        found = [
-            each
-            for each in self._candidates_for(facts)
-            if each.selector.config.matches(config)
-            and (each.selector.cell is None or fnmatchcase(facts.cell, each.selector.cell))
+        matches = [
+            expectation
+            for expectation in self._candidates_for(facts)
+            if expectation.selector.config.matches(config)
+            and (
+                expectation.selector.cell is None
+                or fnmatchcase(facts.cell, expectation.selector.cell)
+            )
         ]
-        return next((each for each in found if happened(facts, each)), next(iter(found), None))
+        return next(
+            (expectation for expectation in matches if happened(facts, expectation)),
+            next(iter(matches), None),
+        )
 
     def _candidates_for(self, facts: Facts) -> list[Expectation]:
         compiler = (facts.compiler, facts.compiler_version)
         toolchain = (*compiler, facts.assembler, facts.ptxas, facts.ptxas_origin)
-        key = (facts.kernel, facts.launch, facts.target, *toolchain)
+        key = (facts.kernel, facts.launch, facts.target, *toolchain, facts.is_executed)
         if key not in self._candidates:
             place = replace(coordinates_of_row(facts), config=Config())
             self._candidates[key] = [
-                each
-                for each, coarse in self._coarse
-                if coarse.matches(place) and each.verdict.is_of_run == (facts.ptxas == EMULATOR)
+                expectation
+                for expectation, coarse in self._coarse
+                if coarse.matches(place) and expectation.verdict.is_of_run == facts.is_executed
             ]
         return self._candidates[key]
 
@@ -223,7 +229,7 @@ def exclusion_of(matrix: Matrix | None, facts: Facts) -> str | None:
         if facts.target in targets and fnmatchcase(facts.kernel, extra.kernel):
             return None
     cell = coordinates_of_row(facts)
-    return next((each.reason for each in matrix.exclude if each.selector.matches(cell)), None)
+    return next((rule.reason for rule in matrix.exclude if rule.selector.matches(cell)), None)
 
 
 def happened(facts: Facts, expectation: Expectation) -> bool:
@@ -296,14 +302,15 @@ class Rules:
     def is_wanted_early(self, place: MatrixPlace) -> bool:
         """Whether `--only` may mean cells of this place."""
         return not self.only or any(
-            each.matches_early(place) and _may_mean(each.cell, place.kernel) for each in self.only
+            selector.matches_early(place) and _may_mean(selector.cell, place.kernel)
+            for selector in self.only
         )
 
     def is_wanted(self, cell: Coordinates) -> bool:
         """Whether `--only` means this cell."""
-        meant = [each for each in self.only if each.matches(cell)]
-        self._matched.update(map(id, meant))
-        return bool(meant) or not self.only
+        matches = [selector for selector in self.only if selector.matches(cell)]
+        self._matched.update(map(id, matches))
+        return bool(matches) or not self.only
 
     def treatment(self, cell: Coordinates) -> Override:
         """All overrides of this cell in one; the last that says something counts."""
@@ -335,7 +342,7 @@ class Rules:
 
     def matched(self) -> list[int]:
         """Which rules and words of `only` have matched, by their place among all of them."""
-        return [n for n, each in enumerate(self._every()) if id(each) in self._matched]
+        return [n for n, rule in enumerate(self._every()) if id(rule) in self._matched]
 
     def have_matched(self, places: Sequence[int]) -> None:
         """Note what `matched` said elsewhere, of the same rules."""
@@ -348,7 +355,7 @@ class Rules:
 
     def unmatched_only(self) -> list[int]:
         """Which of `only` (from 1) mean no cell."""
-        return [n for n, each in enumerate(self.only, 1) if id(each) not in self._matched]
+        return [n for n, selector in enumerate(self.only, 1) if id(selector) not in self._matched]
 
     def unmatched(self, versions: Mapping[str, Sequence[Version]]) -> list[str]:
         """One line for each selector that matched nothing; `versions` are those of each tool."""
@@ -362,10 +369,10 @@ class Rules:
             for index, rule in enumerate(rules):
                 if id(rule) not in self._matched:
                     hints = [
-                        f"; {each.kind} {hint}"
-                        for each in (*rule.selector.compilers, *rule.selector.assemblers)
-                        if each.versions is not None
-                        and (hint := spec_hint(str(each.versions), versions.get(each.kind, ())))
+                        f"; {tool.kind} {hint}"
+                        for tool in (*rule.selector.compilers, *rule.selector.assemblers)
+                        if tool.versions is not None
+                        and (hint := spec_hint(str(tool.versions), versions.get(tool.kind, ())))
                     ]
                     hint = "".join(hints)
                     where = f"{self.matrix.file}:{rule.line}: {name}[{index}]"
@@ -385,17 +392,19 @@ def _may_mean(pattern: str | None, kernel: str) -> bool:
 
 def spec_hint(spec: str, versions: Sequence[Version]) -> str:
     """What a specifier that matches no version should have been; nothing where one matches."""
-    wanted = SpecifierSet(spec)
-    if any(wanted.contains(version, prereleases=True) for version in versions):
+    specifiers = SpecifierSet(spec)
+    if any(specifiers.contains(version, prereleases=True) for version in versions):
         return ""
-    for one in wanted:
-        if one.operator != "==" or one.version.endswith(".*"):
+    for specifier in specifiers:
+        if specifier.operator != "==" or specifier.version.endswith(".*"):
             continue
-        series = SpecifierSet(f"=={one.version}.*")
-        if meant := [str(each) for each in versions if series.contains(each, prereleases=True)]:
-            return f"{spec} is one version; =={one.version}.* takes {', '.join(meant)}"
-    known = ", ".join(str(version) for version in sorted(versions)) or "none"
-    return f"{spec} matches none of the versions, which are {known}"
+        series = SpecifierSet(f"=={specifier.version}.*")
+        if matches := [
+            str(match) for match in versions if series.contains(match, prereleases=True)
+        ]:
+            return f"{spec} is one version; =={specifier.version}.* takes {', '.join(matches)}"
+    listed = ", ".join(str(version) for version in sorted(versions)) or "none"
+    return f"{spec} matches none of the versions, which are {listed}"
 
 
 def by_information(
@@ -416,17 +425,17 @@ def by_information(
     boundary: set[int] = set()
     for row in rows.values():
         row.sort(key=lambda index: _release(cells[index].ptxas))
-        for one, other in pairwise(row):
-            if last[one] != last[other]:
-                boundary |= {one, other}
+        for older, newer in pairwise(row):
+            if last[older] != last[newer]:
+                boundary |= {older, newer}
     ranks = []
     for index, (cell, verdict) in enumerate(zip(cells, last, strict=True)):
-        known = 0 if verdict is None else _FAILED if not VerdictKind(verdict).compiles else 2
+        standing = 0 if verdict is None else _FAILED if not VerdictKind(verdict).compiles else 2
         newest = tuple(-part for part in (*_release(cell.version), *_release(cell.ptxas)))
-        ranks.append(((known, index not in boundary, newest, index), index))
+        ranks.append(((standing, index not in boundary, newest, index), index))
     return sorted(ranks)
 
 
 def _release(version: str | None) -> tuple[int, int, int]:
-    known = parse_version(version) or Version("0")
-    return known.major, known.minor, known.micro
+    parsed = parse_version(version) or Version("0")
+    return parsed.major, parsed.minor, parsed.micro

@@ -48,7 +48,7 @@ def ptx_origins(ptx: str) -> list[int | None]:
     main: str | None = None
     called: dict[_Place, _Place] = {}
     current: int | None = None
-    found: list[int | None] = []
+    origins: list[int | None] = []
     for line in lines_of(ptx):
         if match := _LOC.match(line):
             place: _Place = (match[1], match[2], match[3])
@@ -63,28 +63,30 @@ def ptx_origins(ptx: str) -> list[int | None]:
             current = int(place[1]) if place[0] == main else None
         elif _END.match(line):
             current = None
-        found.append(current)
-    return found
+        origins.append(current)
+    return origins
 
 
 def mlir_origins(text: str, file: str) -> list[int | None]:
     """The origins of TTIR or TTGIR with locations, in the file of that name."""
     lines = lines_of(text)
     aliases = {match[1]: match[2] for line in lines if (match := _ALIAS.match(line))}
-    known: dict[str, int | None] = {}
+    line_of_alias: dict[str, int | None] = {}
 
     def line_of(alias: str) -> int | None:
-        if alias not in known:
-            known[alias] = None  # a loop among them is not a place
+        if alias not in line_of_alias:
+            line_of_alias[alias] = None  # a loop among them is not a place
             body = aliases.get(alias, "")
             place = _PLACE.match(body)
             if place:
-                known[alias] = int(place[2]) if PurePosixPath(place[1]).name == file else None
+                line_of_alias[alias] = (
+                    int(place[2]) if PurePosixPath(place[1]).name == file else None
+                )
             else:
                 # A call names what is called, then where; the name of a value, what it is of.
-                inner = (line_of(each) for each in _NAMES.findall(body))
-                known[alias] = next((each for each in inner if each is not None), None)
-        return known[alias]
+                inner = (line_of(name) for name in _NAMES.findall(body))
+                line_of_alias[alias] = next((name for name in inner if name is not None), None)
+        return line_of_alias[alias]
 
     return [line_of(match[1]) if (match := _LAST_LOC.search(line)) else None for line in lines]
 
@@ -92,23 +94,23 @@ def mlir_origins(text: str, file: str) -> list[int | None]:
 def sass_addresses(sass: str) -> list[tuple[str, int] | None]:
     """For each line of a disassembly, its kernel and address, where it is an instruction."""
     kernel = ""
-    found: list[tuple[str, int] | None] = []
+    addresses: list[tuple[str, int] | None] = []
     for line in lines_of(sass):
         if match := _SECTION.match(line):
             kernel = match[1]
         address = _ADDRESS.match(line)
-        found.append((kernel, int(address[1], 16)) if address else None)
-    return found
+        addresses.append((kernel, int(address[1], 16)) if address else None)
+    return addresses
 
 
 def sass_origins(sass: str, tables: Mapping[str, LineTable], ptx: Origins) -> list[int | None]:
     """The origins of a disassembly, by way of the PTX that it was assembled from."""
-    found: list[int | None] = []
+    origins: list[int | None] = []
     for at in sass_addresses(sass):
         table = tables.get(at[0]) if at else None
         line = table.line(at[1]) if at and table else None
-        found.append(ptx[line - 1] if line and line <= len(ptx) else None)
-    return found
+        origins.append(ptx[line - 1] if line and line <= len(ptx) else None)
+    return origins
 
 
 WIDTH, HEIGHT = 1000.0, 160.0
@@ -167,12 +169,12 @@ def live_margins(sass: str, live: Live) -> list[tuple[str, str]]:
     """For each line of a disassembly the live registers, "" for none, and its anchor at a peak."""
     counts = {
         (name, address): count
-        for name, found in live.kernels.items()
-        for address, count in zip(found.addresses, found.counts, strict=True)
+        for name, kernel in live.kernels.items()
+        for address, count in zip(kernel.addresses, kernel.counts, strict=True)
     }
     peaks = {
-        (name, found.peak_address): _anchor(index)
-        for index, (name, found) in enumerate(live.kernels.items())
+        (name, kernel.peak_address): _anchor(index)
+        for index, (name, kernel) in enumerate(live.kernels.items())
     }
     return [
         (str(counts[at]), peaks.get(at, "")) if at in counts else ("", "")
@@ -183,9 +185,9 @@ def live_margins(sass: str, live: Live) -> list[tuple[str, str]]:
 def live_text(sass: str, live: Live) -> str:
     """A disassembly with the live registers before each instruction, and the peaks ahead of it."""
     heads = [
-        f"# {name}: up to {found.peak:,} live registers, first at /*{found.peak_address:04x}*/; "
+        f"# {name}: up to {kernel.peak:,} live registers, first at /*{kernel.peak_address:04x}*/; "
         f"counted by {live.tool}\n"
-        for name, found in live.kernels.items()
+        for name, kernel in live.kernels.items()
     ]
     margins = live_margins(sass, live)
     lines = (f"{n:>4} {line}\n" for line, (n, _) in zip(lines_of(sass), margins, strict=True))
@@ -201,14 +203,14 @@ def live_curves(sass: str, origins: Origins, live: Live) -> list[LiveCurve]:
     places = sass_addresses(sass)
     text = dict(zip(places, lines_of(sass), strict=True))
     lines = dict(zip(places, origins, strict=False))
-    found = []
+    curves = []
     first = 0
     for index, (name, counted) in enumerate(live.kernels.items()):
         words = [text.get((name, address), "") for address in counted.addresses]
         line = lines.get((name, counted.peak_address))
-        found.append(_curve(name, counted, words, (first, line or None, _anchor(index)), live))
+        curves.append(_curve(name, counted, words, (first, line or None, _anchor(index)), live))
         first += len(counted.counts)
-    return found
+    return curves
 
 
 def _curve(

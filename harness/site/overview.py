@@ -126,10 +126,10 @@ class Overview:
             self.verdicts[facts.verdict] += 1
             if bug is not None:
                 self.bugs_of[toolchain][bug] += 1
-                held = self.bugs[bug]
-                held.count += 1
-                if len(held.shown) < MOST_CELLS:
-                    held.shown.append((facts, href_of(facts.cell)))
+                bug_cells = self.bugs[bug]
+                bug_cells.count += 1
+                if len(bug_cells.shown) < MOST_CELLS:
+                    bug_cells.shown.append((facts, href_of(facts.cell)))
             if is_failure(facts.verdict):
                 self._list(facts, href_of(facts.cell))
         self._follow(cells, href_of)
@@ -154,15 +154,19 @@ class Overview:
             for number in places.get(facts.place, ()):
                 seen = Seen.HERE if bug == number else _seen(facts)
                 beside[number, facts.place].append((facts, href_of(facts.cell), seen))
-        for (number, _), found in beside.items():
-            if len(found) > len(self.bugs[number].beside):
-                self.bugs[number].beside = found
+        for (number, _), cells_beside in beside.items():
+            if len(cells_beside) > len(self.bugs[number].beside):
+                self.bugs[number].beside = cells_beside
 
     def toolchains(self) -> list[ToolchainView]:
         """Each toolchain, in order."""
         return [
-            ToolchainView(each, self.by_toolchain[each], tuple(sorted(self.bugs_of[each].items())))
-            for each in toolchains_in_order(self.by_toolchain)
+            ToolchainView(
+                toolchain,
+                self.by_toolchain[toolchain],
+                tuple(sorted(self.bugs_of[toolchain].items())),
+            )
+            for toolchain in toolchains_in_order(self.by_toolchain)
         ]
 
     def search(self, bugs: Sequence[Bug]) -> Iterator[SearchEntry]:
@@ -173,8 +177,8 @@ class Overview:
         for bug in bugs:
             words = f"bug {bug.record.number} {bug.kind} {bug.code or ''} {bug.title}"
             yield SearchEntry("bug", words, bug_page(bug.record.number))
-        for index, each in enumerate(toolchains_in_order(self.by_toolchain), start=1):
-            words = each.label.replace("\n", ", ")
+        for index, toolchain in enumerate(toolchains_in_order(self.by_toolchain), start=1):
+            words = toolchain.label.replace("\n", ", ")
             yield SearchEntry("toolchain", words, f"toolchains.html#t{index}")
         yield from self.entries
 
@@ -188,19 +192,19 @@ def _seen(facts: BugFacts) -> Seen:
 def life_lines(bug: Bug) -> list[LifeLine]:
     """The life of a bug, a line a tool: the versions and ends of which `triage bugs` speaks."""
     lines = []
-    for each in bug.ranges:
+    for affected in bug.ranges:
         ends = {
-            "last good": each.last_good,
-            "first bad": each.first_bad,
-            "last bad": each.last_bad,
-            "first fixed": each.first_fixed,
+            "last good": affected.last_good,
+            "first bad": affected.first_bad,
+            "last bad": affected.last_bad,
+            "first fixed": affected.first_fixed,
         }
         notes: dict[str, list[str]] = defaultdict(list)
         for words, version in ends.items():
             if version:
                 notes[version].append(words)
-        marks = tuple(_mark(mark, notes[mark.version]) for mark in each.marks)
-        lines.append(LifeLine(each.tool, each.words, marks))
+        marks = tuple(_mark(mark, notes[mark.version]) for mark in affected.marks)
+        lines.append(LifeLine(affected.tool, affected.words, marks))
     return lines
 
 

@@ -25,6 +25,7 @@ from harness.site.squares import (
     toolchain_of_cell,
 )
 from harness.tables.charts import HEIGHT, LEFT, TOP, WIDTH, Chart, charts_over
+from harness.tables.rows import figure
 from harness.values.bug import Bug, BugFacts, Seen
 from harness.values.kernel import Config
 from harness.values.limits import Limits, limits_of
@@ -74,31 +75,33 @@ class RankChart:
     height: float = HEIGHT
 
 
-def rank_chart(kept: KeptRank) -> RankChart:
+def rank_chart(rank: KeptRank) -> RankChart:
     """The chart of an order that is kept."""
-    times = [config.time for config in kept.configs if config.time is not None]
+    times = [config.time for config in rank.configs if config.time is not None]
     most = max(times, default=None)
     least_cost = min(
-        (config.cost for config in kept.configs if config.cost is not None), default=None
+        (config.cost for config in rank.configs if config.cost is not None), default=None
     )
-    step = (WIDTH - 2 * LEFT) / max(1, len(kept.configs) - 1)
+    step = (WIDTH - 2 * LEFT) / max(1, len(rank.configs) - 1)
     points = []
-    for index, each in enumerate(kept.configs):
+    for index, ranked in enumerate(rank.configs):
         y = None
-        if each.time is not None and most:
-            y = round(TOP + (1 - each.time / most) * (HEIGHT - 2 * TOP), 1)
+        if ranked.time is not None and most:
+            y = round(TOP + (1 - ranked.time / most) * (HEIGHT - 2 * TOP), 1)
         points.append(
             RankPoint(
                 rank=index + 1,
-                label=each.label,
-                verdict=each.verdict,
-                expected=each.cost / least_cost if each.cost is not None and least_cost else None,
-                time=each.time,
+                label=ranked.label,
+                verdict=ranked.verdict,
+                expected=ranked.cost / least_cost
+                if ranked.cost is not None and least_cost
+                else None,
+                time=ranked.time,
                 x=round(LEFT + index * step, 1),
                 y=y,
             )
         )
-    return RankChart(kept=kept, points=tuple(points), best=min(times, default=None), most=most)
+    return RankChart(kept=rank, points=tuple(points), best=min(times, default=None), most=most)
 
 
 _MOST_LAUNCHES = 40
@@ -136,7 +139,7 @@ def kernel_view(
     match = _CAPABILITY.fullmatch(target)
     limits = limits_of(int(match[1])) if match else None
     shown = list(by_launch.items())[:_MOST_LAUNCHES]
-    gone = len(by_launch) - len(shown)
+    hidden = len(by_launch) - len(shown)
     return KernelView(
         kernel=kernel,
         target=target,
@@ -144,14 +147,14 @@ def kernel_view(
         letters=tuple(squares.letters_of({facts.verdict for facts in cells})),
         launches=tuple(
             (
-                squares.config_grid(launch, found, href_of, most // len(shown)),
-                tuple(charts_of(found, limits)),
+                squares.config_grid(launch, cells_of_launch, href_of, most // len(shown)),
+                tuple(charts_of(cells_of_launch, limits)),
                 rank_chart(ranks[launch]) if launch in ranks else None,
             )
-            for launch, found in shown
+            for launch, cells_of_launch in shown
         ),
         command=spell_command("history", SelectionOptions(kernel=kernel, sm=[target])),
-        left_out=f"{gone:,} of {len(by_launch):,} launches; the rows have all." if gone else "",
+        left_out=f"{hidden:,} of {len(by_launch):,} launches; the rows have all." if hidden else "",
     )
 
 
@@ -240,7 +243,7 @@ class RowLine:
         reason = facts.reason
         spills = "-"
         if facts.spill_stores is not None or facts.spill_loads is not None:
-            spills = f"{_number(facts.spill_stores)}, {_number(facts.spill_loads)}"
+            spills = f"{figure(facts.spill_stores)}, {figure(facts.spill_loads)}"
         return cls(
             anchor=_anchor(facts),
             page=page,
@@ -250,28 +253,24 @@ class RowLine:
             letter=LETTERS[facts.verdict],
             tone=tone_of(facts.verdict).value,
             verdict=f"{facts.verdict} {facts.code or ''}".rstrip(),
-            registers=_number(facts.n_regs),
+            registers=figure(facts.n_regs),
             spills=spills,
-            shared=_number(facts.shared),
+            shared=figure(facts.shared),
             occupancy="-" if facts.occupancy is None else f"{facts.occupancy:.1%}",
             reason=reason if len(reason) <= _LONGEST_REASON else f"{reason[:_LONGEST_REASON]}...",
         )
 
 
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
-
-
 def resource_words(row: Row) -> str:
     """What is known of registers, memory and occupancy, in words; "" where nothing is."""
-    found = [
+    parts = [
         (row.n_regs, "registers"),
         (row.spill_stores, "bytes of spill stores"),
         (row.spill_loads, "bytes of spill loads"),
         (row.shared, "bytes of shared memory"),
         (row.tmem_size, "columns of tensor memory"),
     ]
-    words = [f"{value:,} {name}" for value, name in found if value is not None]
+    words = [f"{value:,} {name}" for value, name in parts if value is not None]
     if row.occupancy is not None:
         limiter = f", limited by {row.occupancy_limiter}" if row.occupancy_limiter else ""
         words.append(f"occupancy {row.occupancy:.1%}{limiter}")
@@ -280,14 +279,14 @@ def resource_words(row: Row) -> str:
 
 def row_fields(row: Row) -> list[tuple[str, str]]:
     """The whole row by name; what is not known is `-`."""
-    return [(each.name, _value(getattr(row, each.name))) for each in fields(row)]
+    return [(field.name, _value(getattr(row, field.name))) for field in fields(row)]
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - whatever a row holds
     if value is None or value == ():
         return "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={each}" for name, each in value.items())
+        return ", ".join(f"{name}={item}" for name, item in value.items())
     if isinstance(value, tuple):
         return " ".join(map(str, value))
     return str(value)
@@ -324,7 +323,7 @@ def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
     """
     if not beside:
         return None
-    ordered = sorted(beside, key=lambda each: _order(each[0]))
+    ordered = sorted(beside, key=lambda entry: _order(entry[0]))
     tools = {facts.tool: (facts.assembler, version_order(facts.ptxas)) for facts, _, _ in beside}
     columns = sorted(tools, key=lambda tool: tools[tool])
     lines: _Lines = defaultdict(dict)
@@ -337,7 +336,7 @@ def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
             compilers[key].append(facts.compiler_name)
     most = max(1, _MOST_SQUARES // len(columns))
     shown = list(lines.items())[:most]
-    gone = len(lines) - len(shown)
+    hidden = len(lines) - len(shown)
     example = next((facts for facts, _, seen in ordered if seen is Seen.HERE), ordered[0][0])
     return BlameView(
         place=example.place,
@@ -347,11 +346,14 @@ def blame_view(beside: Sequence[_Beside]) -> BlameView | None:
             lines=tuple(
                 SquareLine(
                     _label(key, compilers[key]),
-                    tuple(_square(found[tool]) if tool in found else None for tool in columns),
+                    tuple(
+                        _square(columns_of[tool]) if tool in columns_of else None
+                        for tool in columns
+                    ),
                 )
-                for key, found in shown
+                for key, columns_of in shown
             ),
-            left_out=f"{gone:,} of {len(lines):,} programs; the rows have all." if gone else "",
+            left_out=f"{hidden:,} of {len(lines):,} programs; the rows have all." if hidden else "",
             row_title="program",
         ),
         says=tuple(_says(lines, compilers)),
@@ -370,51 +372,53 @@ def _label(key: tuple[str, str], compilers: Sequence[str]) -> str:
     return f"{', '.join(compilers)}{more}"
 
 
-def _square(one: _Beside) -> Square:
-    facts, href, seen = one
+def _square(beside: _Beside) -> Square:
+    facts, href, seen = beside
     words = f"{facts.compiler_name}, {facts.tool}: {SEEN_WORDS[seen]} ({facts.verdict})"
     return Square(SEEN_LETTERS[seen], SEEN_TONES[seen], words, href)
 
 
 def _says(lines: _Lines, compilers: _Compilers) -> list[str]:
-    said: list[str] = []
+    sentences: list[str] = []
     of_tool: dict[tuple[str, str], dict[str, _Beside]] = defaultdict(dict)
     of_options: dict[tuple[str, str], dict[str, _Beside]] = defaultdict(dict)
-    for (program, flags), found in lines.items():
+    for (program, flags), results in lines.items():
         is_program = program not in compilers[program, flags]
         options = f" {flags}" if flags else ""
-        if is_program and (pair := _both(found)):
-            said.append(
+        if is_program and (pair := _both(results)):
+            sentences.append(
                 f"Program {program[:_HASH]}{options}, the same each time, fails with {pair[0]} "
                 f"and works with {pair[1]}: it depends on the assembler."
             )
-        for tool, one in found.items():
-            of_tool[tool, flags][", ".join(compilers[program, flags])] = one
+        for tool, result in results.items():
+            of_tool[tool, flags][", ".join(compilers[program, flags])] = result
             if is_program:
-                of_options[tool, program][flags or "none"] = one
-    for (tool, flags), found in of_tool.items():
+                of_options[tool, program][flags or "none"] = result
+    for (tool, flags), results in of_tool.items():
         options = f" {flags}" if flags else ""
-        if pair := _both(found):
-            said.append(
+        if pair := _both(results):
+            sentences.append(
                 f"{tool}{options} fails with what {pair[0]} generates and works with what "
                 f"{pair[1]} generates: it depends on the program."
             )
-    for (tool, program), found in of_options.items():
-        if pair := _both(found):
-            said.append(
+    for (tool, program), results in of_options.items():
+        if pair := _both(results):
+            sentences.append(
                 f"Program {program[:_HASH]} on {tool} fails with the options {pair[0]} and works "
                 f"with {pair[1]}: it depends on the options."
             )
-    more = len(said) - _MOST_SAID
+    more = len(sentences) - _MOST_SAID
     if more > 0:
-        said = [*said[:_MOST_SAID], f"{more:,} more such comparisons are in the grid."]
-    return said or ["No two of these cells differ in one thing alone and in whether they fail."]
+        sentences = [*sentences[:_MOST_SAID], f"{more:,} more such comparisons are in the grid."]
+    return sentences or [
+        "No two of these cells differ in one thing alone and in whether they fail."
+    ]
 
 
-def _both(found: Mapping[str, _Beside]) -> tuple[str, str] | None:
+def _both(results: Mapping[str, _Beside]) -> tuple[str, str] | None:
     bad, good = (
-        _few([name for name, (_, _, seen) in found.items() if seen is wanted])
-        for wanted in (Seen.HERE, Seen.CLEAN)
+        _few([name for name, (_, _, seen) in results.items() if seen is state])
+        for state in (Seen.HERE, Seen.CLEAN)
     )
     return (bad, good) if bad and good else None
 
@@ -426,13 +430,13 @@ def _few(names: Sequence[str]) -> str:
 
 def upstream_links(bug: Bug) -> list[tuple[str, str]]:
     """Words and address of each upstream issue; "" for one that is not an address."""
-    found = {}
+    links = {}
     if bug.record.url:
-        found[bug.record.url] = bug.record.url
+        links[bug.record.url] = bug.record.url
     for issue in bug.issues:
         match = _ISSUE.fullmatch(issue)
-        found[issue] = f"https://github.com/{match[1]}/issues/{match[2]}" if match else issue
+        links[issue] = f"https://github.com/{match[1]}/issues/{match[2]}" if match else issue
     return [
         (words, url if url.startswith(("https://", "http://")) else "")
-        for words, url in found.items()
+        for words, url in links.items()
     ]

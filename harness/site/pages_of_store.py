@@ -167,7 +167,7 @@ class _Writer:
             if facts.signature is not None and is_failure(facts.verdict):
                 key = bug_key(facts, signatures.get(facts.signature))
                 bug = numbers.get(key) if key else None
-                bug = bug if bug in {each.record.number for each in self.bugs} else None
+                bug = bug if bug in {listed.record.number for listed in self.bugs} else None
             by_target[facts.target].append((facts, bug))
             if chosen.takes(facts):
                 self.addresses.pages.add(facts.cell)
@@ -175,8 +175,8 @@ class _Writer:
         counted = await asyncio.gather(*(self._live(record, chosen) for record, _ in with_page))
         for (record, bug), live in zip(with_page, counted, strict=True):
             self._write_cell(record, bug, live)
-        for target, found in by_target.items():
-            self._target(kernel, target, found, list(by_target))
+        for target, cells in by_target.items():
+            self._target(kernel, target, cells, list(by_target))
 
     def _shared(self, facts: BugFacts) -> BugFacts:
         once = self.words.setdefault
@@ -189,17 +189,19 @@ class _Writer:
         self,
         kernel: str,
         target: str,
-        found: Sequence[tuple[BugFacts, int | None]],
+        results: Sequence[tuple[BugFacts, int | None]],
         targets: Sequence[str],
     ) -> None:
-        cells = [facts for facts, _ in found]
+        cells = [facts for facts, _ in results]
         self.addresses.add(cells)
-        self.overview.add(kernel, target, found, self.addresses.of)
+        self.overview.add(kernel, target, results, self.addresses.of)
         files = [
             squares.rows_page(kernel, target, number + 1)
             for number in range(-(-len(cells) // ROWS))
         ]
-        others = [(each, squares.kernel_page(kernel, each)) for each in targets if each != target]
+        others = [
+            (entry, squares.kernel_page(kernel, entry)) for entry in targets if entry != target
+        ]
         launches = list(dict.fromkeys(facts.launch for facts in cells))
         ranks = ranks_of(self.store, kernel, target, launches)
         view = kernel_view(kernel, target, cells, self.addresses.of, ranks)
@@ -219,7 +221,7 @@ class _Writer:
                 parts=len(files),
                 previous=files[index - 1],
                 next=files[(index + 1) % len(files)],
-                rows=[RowLine.of(each, self._own_page(each)) for each in part],
+                rows=[RowLine.of(entry, self._own_page(entry)) for entry in part],
             )
 
     def _own_page(self, facts: BugFacts) -> str:
@@ -237,14 +239,14 @@ class _Writer:
             self.disassemblers[row.triton] = every_nvdisasm(row.triton)
         is_new = self.counted[spills] <= _MOST_COUNTED or record.cell in chosen.wanted
         tools = self.disassemblers[row.triton]
-        found = await count_live(self.bench, record, tools, is_new=is_new)
-        if found is None:
+        counted = await count_live(self.bench, record, tools, is_new=is_new)
+        if counted is None:
             return None
         limits = limits_of(Target.parse(row.target).capability)
         return Live(
-            kernels=found.kernels,
-            tool=found.tool,
-            problem=found.problem,
+            kernels=counted.kernels,
+            tool=counted.tool,
+            problem=counted.problem,
             registers=row.n_regs,
             limit=limits.registers_of_thread(row.threads or 1) if limits else None,
         )
@@ -259,8 +261,8 @@ class _Writer:
                 return None
 
         stages = shown_stages(stages_of(row.compiler or (TRITON if row.triton else "")))
-        found = {stage: read(stage) for stage in (*stages, "cubin")}
-        panes = panes_of({stage: data for stage, data in found.items() if data}, live)
+        texts = {stage: read(stage) for stage in (*stages, "cubin")}
+        panes = panes_of({stage: data for stage, data in texts.items() if data}, live)
         script, script_hash = _script("cell")
         anchors = anchors_of(panes)
         self._page(
@@ -278,7 +280,7 @@ class _Writer:
             linked=any(pane.is_linked for pane in panes),
             lines={pane.name: pane_html(pane, anchors) for pane in panes},
             live=live,
-            spills=sum(each.spills for each in panes),
+            spills=sum(shown_pane.spills for shown_pane in panes),
             script=script,
             script_hash=script_hash,
         )
@@ -292,7 +294,7 @@ class _Writer:
         changes: Changes | None,
         groups: Sequence[ChangeGroup],
     ) -> None:
-        said = changes_said(changes) if changes else []
+        lines = changes_said(changes) if changes else []
         letters = squares.letters_of(self.overview.verdicts)
         shown = [(group, *self._look(group)) for group in groups]
         total = len(group_changes(changes.changes)) if changes else 0
@@ -303,14 +305,16 @@ class _Writer:
             run=run,
             older=older,
             changes=changes,
-            headline=said[0] if said else None,
+            headline=lines[0] if lines else None,
             groups=shown,
             left_out=total - len(groups),
-            remarks=said[1 + 3 * total :],
+            remarks=lines[1 + 3 * total :],
             titles=self._titles(),
             new_bugs=[bug for bug in self.bugs if run and bug.first_seen == run.id],
             cells=self.overview.verdicts.total(),
-            verdicts=[(each, self.overview.verdicts[VerdictKind(each.words)]) for each in letters],
+            verdicts=[
+                (square, self.overview.verdicts[VerdictKind(square.words)]) for square in letters
+            ],
         )
 
     def _look(self, group: ChangeGroup) -> tuple[str, str]:
@@ -320,37 +324,37 @@ class _Writer:
         return tone, self._place_of(cell)
 
     def _write_matrix(self) -> None:
-        left = squares.MOST_SQUARES
+        room = squares.MOST_SQUARES
         grids = []
         for target, kernels in sorted(self.overview.matrix.items()):
-            grid = squares.matrix_grid(target, kernels, left)
+            grid = squares.matrix_grid(target, kernels, room)
             grids.append(grid)
-            left = max(1, left - sum(len(line.squares) for line in grid.lines))
+            room = max(1, room - sum(len(line.squares) for line in grid.lines))
         letters = squares.letters_of(self.overview.verdicts)
         self._page("matrix.html", "matrix", grids=grids, letters=letters)
 
     def _write_bugs(self) -> None:
         self._page("bugs.html", "bugs", bugs=self.bugs, titles=self._titles())
         for bug in self.bugs:
-            held = self.overview.bugs[bug.record.number]
+            bug_cells = self.overview.bugs[bug.record.number]
             self._page(
                 squares.bug_page(bug.record.number),
                 "bug",
                 bug=bug,
                 links=upstream_links(bug),
-                blame=blame_view(held.beside),
+                blame=blame_view(bug_cells.beside),
                 reproducer=reproducer_of(self.store, bug),
                 workarounds=[
-                    (kept, self._place_of(kept.proof.cell) if kept.proof else "")
-                    for kept in workarounds_of(self.store, bug)
+                    (workaround, self._place_of(workaround.proof.cell) if workaround.proof else "")
+                    for workaround in workarounds_of(self.store, bug)
                 ],
                 life=life_lines(bug),
                 said=bug_said(bug),
                 cells=[
                     (facts, href, squares.toolchain_of_cell(facts).label.replace("\n", ", "))
-                    for facts, href in held.shown
+                    for facts, href in bug_cells.shown
                 ],
-                left_out=held.count - len(held.shown),
+                left_out=bug_cells.count - len(bug_cells.shown),
             )
 
     def _place_of(self, cell: str) -> str:

@@ -153,7 +153,7 @@ def panes_of(stages: Mapping[str, bytes], live: Live | None = None) -> list[Pane
     if "python" in texts:
         texts.pop("source", None)  # the same once more, in the compiler's words
     if home in texts:
-        reached = {at for found in origins.values() for at in found if at}
+        reached = {at for lines in origins.values() for at in lines if at}
         numbers = range(1, len(lines_of(texts[home])) + 1)
         origins[home] = [at if at in reached else None for at in numbers]
         margins[home] = [(weights.get(at, ""), "") for at in numbers]
@@ -185,13 +185,13 @@ def _home(texts: Mapping[str, str]) -> str:
 
 def anchors_of(panes: Sequence[Pane]) -> dict[int, str]:
     """For each line of the source, where the first line of the last stage that has it stands."""
-    found: dict[int, str] = {}
+    anchors: dict[int, str] = {}
     for pane in panes:
         if not pane.is_source:
-            found |= {
+            anchors |= {
                 line.origin: f"{pane.name}-{line.origin}" for line in pane.lines if line.origin
             }
-    return found
+    return anchors
 
 
 def _origins(texts: Mapping[str, str], cubin: bytes) -> dict[str, Origins]:
@@ -199,12 +199,12 @@ def _origins(texts: Mapping[str, str], cubin: bytes) -> dict[str, Origins]:
     file = kernel_file(ptx)
     if file is None:
         return {}
-    found: dict[str, Origins] = {"ptx": ptx_origins(ptx)}
+    by_stage: dict[str, Origins] = {"ptx": ptx_origins(ptx)}
     between = [name for name in texts if name not in ("python", *_LAST)]
-    found |= {name: mlir_origins(texts[name], file) for name in between}
+    by_stage |= {name: mlir_origins(texts[name], file) for name in between}
     if "sass" in texts and cubin:
-        found["sass"] = sass_origins(texts["sass"], line_tables(cubin), found["ptx"])
-    return found
+        by_stage["sass"] = sass_origins(texts["sass"], line_tables(cubin), by_stage["ptx"])
+    return by_stage
 
 
 def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, str]]) -> Pane:
@@ -214,27 +214,27 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
     if len(lines) < len(every):
         note = f"The first {len(lines):,} of {len(every):,} lines; `triage show` prints all."
     is_local = _LOCAL.search if name == "sass" else (lambda _: None)
-    seen: set[int | None] = {None}
-    made = []
+    shown: set[int | None] = {None}
+    pane_lines = []
     for index, line in enumerate(lines):
         # Line 0 is what no line stands for.
         at = (origins[index] if index < len(origins) else None) or None
         margin, anchor = margins[index] if index < len(margins) else ("", "")
-        made.append(
+        pane_lines.append(
             PaneLine(
                 line.rstrip(),
                 at,
                 is_spill=is_local(line) is not None,
                 margin=margin,
-                is_first=at not in seen,
+                is_first=at not in shown,
                 anchor=anchor,
             )
         )
-        seen.add(at)
+        shown.add(at)
     return Pane(
         name=name,
         title=_TITLES.get(name, name.upper() if name.endswith("ir") else name),
-        lines=tuple(made),
+        lines=tuple(pane_lines),
         note=note,
         spills=sum(is_local(line) is not None for line in every),
     )

@@ -95,15 +95,15 @@ def toolchain_of_cell(facts: BugFacts) -> ToolchainKey:
     )
 
 
-def toolchains_in_order(found: Iterable[ToolchainKey]) -> list[ToolchainKey]:
+def toolchains_in_order(toolchains: Iterable[ToolchainKey]) -> list[ToolchainKey]:
     """By compiler, its version, and the assembler's; each once."""
     return sorted(
-        set(found),
-        key=lambda each: (
-            each.compiler or "",
-            toolchain_order(each.version, each.ptxas, each.origin),
-            each.frozen,
-            each.flags,
+        set(toolchains),
+        key=lambda toolchain: (
+            toolchain.compiler or "",
+            toolchain_order(toolchain.version, toolchain.ptxas, toolchain.origin),
+            toolchain.frozen,
+            toolchain.flags,
         ),
     )
 
@@ -170,25 +170,27 @@ def config_grid(
     by_config: dict[str, dict[ToolchainKey, BugFacts]] = defaultdict(dict)
     for facts in cells:
         by_config[Config.of(dict(facts.config)).label][toolchain_of_cell(facts)] = facts
-    kept = _worst_first(by_config, max(1, most // max(1, len(columns))))
+    labels = _worst_first(by_config, max(1, most // max(1, len(columns))))
     lines = tuple(
         SquareLine(
             label,
             tuple(
-                _square(found[column], href_of(found[column].cell)) if column in found else None
+                _square(by_toolchain[column], href_of(by_toolchain[column].cell))
+                if column in by_toolchain
+                else None
                 for column in columns
             ),
         )
-        for label, found in by_config.items()
-        if label in kept
+        for label, by_toolchain in by_config.items()
+        if label in labels
     )
-    gone = len(by_config) - len(kept)
+    hidden = len(by_config) - len(labels)
     return SquareGrid(
         title=title,
         columns=tuple(column.label for column in columns),
         lines=lines,
-        left_out=f"{gone:,} of {len(by_config):,} configs are left out, those with the fewest "
-        "failures first; the rows have them all." if gone else "",
+        left_out=f"{hidden:,} of {len(by_config):,} configs are left out, those with the fewest "
+        "failures first; the rows have them all." if hidden else "",
     )  # fmt: skip
 
 
@@ -196,8 +198,8 @@ def _worst_first(by_config: Mapping[str, Mapping[ToolchainKey, BugFacts]], most:
     if len(by_config) <= most:
         return set(by_config)
     failures = {
-        label: sum(is_failure(facts.verdict) for facts in found.values())
-        for label, found in by_config.items()
+        label: sum(is_failure(facts.verdict) for facts in by_toolchain.values())
+        for label, by_toolchain in by_config.items()
     }
     return set(sorted(by_config, key=lambda label: -failures[label])[:most])
 
@@ -208,7 +210,9 @@ def matrix_grid(
     most: int = MOST_SQUARES,
 ) -> SquareGrid:
     """Kernels by toolchains on one target; the letter is that of the commonest failure."""
-    columns = toolchains_in_order(each for found in kernels.values() for each in found)
+    columns = toolchains_in_order(
+        toolchain for by_toolchain in kernels.values() for toolchain in by_toolchain
+    )
     fits = max(1, most // max(1, len(columns)))
     names = list(kernels)
     lines = tuple(
@@ -223,13 +227,13 @@ def matrix_grid(
         )
         for name in names[:fits]
     )  # fmt: skip
-    gone = len(names) - len(lines)
+    hidden = len(names) - len(lines)
     return SquareGrid(
         title=target,
         columns=tuple(column.label for column in columns),
         lines=lines,
-        left_out=f"{gone:,} of {len(names):,} kernels are left out; the search has them all."
-        if gone else "",
+        left_out=f"{hidden:,} of {len(names):,} kernels are left out; the search has them all."
+        if hidden else "",
         row_title="kernel",
     )  # fmt: skip
 

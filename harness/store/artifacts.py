@@ -212,10 +212,10 @@ class ArtifactStore:
                         sha256 = shard.name + entry.name.removesuffix(".z")
                         if entry.name.endswith(".z") and _SHA256.fullmatch(sha256):
                             try:
-                                found = entry.stat(follow_symlinks=False)
+                                inode = entry.stat(follow_symlinks=False)
                             except FileNotFoundError:
                                 continue
-                            yield sha256, found.st_size, found.st_mtime
+                            yield sha256, inode.st_size, inode.st_mtime
         except OSError as error:
             raise disk_failure(self.root, error) from error
 
@@ -226,15 +226,15 @@ class ArtifactStore:
         """
         path = self._path(sha256)
         try:
-            found = path.stat()
-            if put_until is not None and found.st_mtime > put_until:
+            inode = path.stat()
+            if put_until is not None and inode.st_mtime > put_until:
                 return 0
             path.unlink()
         except (FileNotFoundError, NotADirectoryError):
             return 0
         except OSError as error:
             raise disk_failure(path, error) from error
-        return found.st_size
+        return inode.st_size
 
     def _path(self, sha256: str) -> Path:
         # A name that is not a sha256 (a damaged row may hold one) must not lead out of the folder.
@@ -343,10 +343,10 @@ def _inflated_hash(packed: bytes) -> str | None:
     """The hash of what one zlib stream expands to, piece by piece; None if it is too large."""
     unpacker, digest, size = zlib.decompressobj(), hashlib.sha256(), 0
     for at in range(0, len(packed), _PACKED_CHUNK):
-        left = packed[at : at + _PACKED_CHUNK]
-        while left and not unpacker.eof:
-            data = unpacker.decompress(left, _CHUNK)
-            left = unpacker.unconsumed_tail
+        remaining = packed[at : at + _PACKED_CHUNK]
+        while remaining and not unpacker.eof:
+            data = unpacker.decompress(remaining, _CHUNK)
+            remaining = unpacker.unconsumed_tail
             digest.update(data)
             size += len(data)
             if size > _LARGEST:

@@ -162,8 +162,12 @@ def _standing(record: BugRecord) -> tuple[bool, bool, int]:
 def _make_duplicate(db: sqlite3.Connection, record: BugRecord, of: int, why: str) -> None:
     """What people said of it (its URL, its note, and the state in words) stays readable."""
     was = record.state not in (HumanState.UNTRIAGED, HumanState.DUPLICATE)
-    said = (record.note, f"was {record.state.value}" if was else "", f"joined with bug {of}: {why}")
-    note = "; ".join(filter(None, said))
+    notes = (
+        record.note,
+        f"was {record.state.value}" if was else "",
+        f"joined with bug {of}: {why}",
+    )
+    note = "; ".join(filter(None, notes))
     db.execute(
         "UPDATE bugs SET state = ?, duplicate_of = ?, note = ?, changed = ? WHERE number = ?",
         (HumanState.DUPLICATE.value, of, note, time.time(), record.number),
@@ -183,9 +187,11 @@ class _Claim(NamedTuple):
 
 
 def _claims(db: sqlite3.Connection) -> list[_Claim]:
-    wordless = {key: each for key, each in read_signatures(db).items() if is_wordless(each)}
+    wordless = {
+        key: signature for key, signature in read_signatures(db).items() if is_wordless(signature)
+    }
     listed = json.dumps(list(wordless))
-    found = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
+    claims = [_Claim(created, (key,)) for key, created in db.execute(_SELECT_UNNUMBERED, (listed,))]
     numbers = read_numbers(db)
     for key, kernel, triton, ptx, created, cell, file in db.execute(_SELECT_PROGRAMS, (listed,)):
         identify = partial(
@@ -197,23 +203,23 @@ def _claims(db: sqlite3.Connection) -> list[_Claim]:
             program=program_of(cell or ""),
         )
         keys = identify(file=file)
-        if len({numbers.get(each) for each in keys}) > 1 or keys[0] not in numbers:
-            found.append(_Claim(created, keys, identify()[0] if file else None))
-    return sorted(found, key=lambda claim: claim[:2])
+        if len({numbers.get(signature) for signature in keys}) > 1 or keys[0] not in numbers:
+            claims.append(_Claim(created, keys, identify()[0] if file else None))
+    return sorted(claims, key=lambda claim: claim[:2])
 
 
 def number_bugs(db: sqlite3.Connection) -> None:
     """Give each failure the number of its bug, within the caller's transaction."""
     for claim in _claims(db):
         numbers = read_numbers(db)
-        known = sorted({numbers[key] for key in claim.keys if key in numbers})
-        if not known:
-            known = [_inherited(db, claim) or _new_number(db, claim)]
+        given_numbers = sorted({numbers[key] for key in claim.keys if key in numbers})
+        if not given_numbers:
+            given_numbers = [_inherited(db, claim) or _new_number(db, claim)]
         for key in claim.keys:
             if key not in numbers:
-                db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, known[0]))
-        if len(known) > 1:
-            join(db, known, same_program(claim.keys[-1]))
+                db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, given_numbers[0]))
+        if len(given_numbers) > 1:
+            join(db, given_numbers, same_program(claim.keys[-1]))
 
 
 def read_numbers(db: sqlite3.Connection) -> dict[str, int]:
@@ -255,10 +261,10 @@ def _records(db: sqlite3.Connection) -> list[BugRecord]:
     keys: dict[int, list[str]] = {}
     for key, number in db.execute("SELECT key, number FROM bug_keys ORDER BY key"):
         keys.setdefault(number, []).append(key)
-    found = []
+    records = []
     for row in db.execute(_SELECT_BUGS):
         values = dict(zip(BUG_COLUMNS, row, strict=True))
         values["state"] = HumanState(values["state"])
         others = (key for key in keys.get(values["number"], ()) if key != values["key"])
-        found.append(BugRecord(**values, other_keys=tuple(others)))
-    return found
+        records.append(BugRecord(**values, other_keys=tuple(others)))
+    return records

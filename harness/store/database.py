@@ -84,10 +84,10 @@ def rebuild(path: Path) -> str:
         with suppress(FileNotFoundError):
             _beside(path, suffix).replace(_beside(aside, suffix))
     with closing(sqlite3.connect(rescued)) as db:
-        kept = db.execute("SELECT count(*) FROM results").fetchone()[0]
+        results = db.execute("SELECT count(*) FROM results").fetchone()[0]
     rescued.replace(path)
     return (
-        f"{path} was damaged: it is now {aside.name}, {kept} results of earlier runs are kept,"
+        f"{path} was damaged: it is now {aside.name}, {results} results of earlier runs are kept,"
         " and compiled work is done again"
     )
 
@@ -135,8 +135,10 @@ def _rescue(damaged: Path, building: Path) -> None:
             with transaction(target):
                 for table in _TABLES:
                     # An older database may lack columns that have a default here.
-                    known = _columns(source, table)
-                    names = [name for name in _columns(target, table) if not known or name in known]
+                    readable = _columns(source, table)
+                    names = [
+                        name for name in _columns(target, table) if not readable or name in readable
+                    ]
                     columns = ", ".join(names)
                     marks = ", ".join("?" for _ in names)
                     insert = f"INSERT INTO {table} ({columns}) VALUES ({marks})"  # noqa: S608 - constants

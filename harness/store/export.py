@@ -52,13 +52,13 @@ _READABLE = (
 def _columns() -> dict[str, str]:
     """Name to `int`, `float`, `str`, `bool`, or `object` for what becomes JSON."""
     hints = typing.get_type_hints(Row)
-    found = {"run": "int", "created": "float"}
+    columns = {"run": "int", "created": "float"}
     for field in dataclasses.fields(Row):
         hint = hints[field.name]
         plain = {kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)}
         named = next(iter(plain)) if len(plain) == 1 else None
-        found[field.name] = _PLAIN.get(named, _OBJECT)
-    return found
+        columns[field.name] = _PLAIN.get(named, _OBJECT)
+    return columns
 
 
 COLUMNS: Mapping[str, str] = _columns()
@@ -106,7 +106,7 @@ def _word(value: object) -> str:
     if value is None:
         return "-"
     if isinstance(value, dict):
-        value = ", ".join(f"{name}={each}" for name, each in value.items()) or "default"
+        value = ", ".join(f"{name}={item}" for name, item in value.items()) or "default"
     if isinstance(value, float):
         value = f"{value:g}"
     # What would end the cell, or be taken for a tag or for emphasis.

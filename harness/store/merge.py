@@ -160,14 +160,14 @@ def _connect(path: Path, folder: Path) -> sqlite3.Connection:
 def _checked(
     path: Path, db: sqlite3.Connection, packed: Callable[[str], bytes | None]
 ) -> ForeignStore:
-    (said,) = db.execute("PRAGMA integrity_check(1)").fetchone()
-    if said != "ok":
-        raise sqlite3.DatabaseError(str(said).splitlines()[0])
+    (coordinates,) = db.execute("PRAGMA integrity_check(1)").fetchone()
+    if coordinates != "ok":
+        raise sqlite3.DatabaseError(str(coordinates).splitlines()[0])
     tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not {"migrations", "runs", "results"} <= tables:
         raise UsageError(f"{path} is not a database of triage")
     applied(db, path)
-    found = ForeignStore(
+    foreign = ForeignStore(
         path=path,
         db=db,
         packed=packed,
@@ -177,7 +177,7 @@ def _checked(
         has_evidence={"evidence", "evidence_artifacts"} <= tables,
         workarounds=_workarounds(db) if "workarounds" in tables else (),
     )
-    runs = {run.id for run in found.runs}
+    runs = {run.id for run in foreign.runs}
     largest = db.execute("SELECT max(length(row)) FROM results").fetchone()[0] or 0
     if largest > _LARGEST_ROW:
         raise ValueError(f"a row of {largest} bytes")
@@ -190,10 +190,10 @@ def _checked(
         decoded = _decode_row(record.row)
         VerdictKind(record.verdict)
         _time(record.created)
-        said = (decoded.cell, decoded.verdict, decoded.signature, decoded.kernel)
-        if said != (record.cell, record.verdict, record.signature_key, record.kernel):
+        coordinates = (decoded.cell, decoded.verdict, decoded.signature, decoded.kernel)
+        if coordinates != (record.cell, record.verdict, record.signature_key, record.kernel):
             raise ValueError(f"a result that contradicts itself: {str(record.cell)[:100]!r}")
-    return found
+    return foreign
 
 
 def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
@@ -206,7 +206,7 @@ def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
                 raise ValueError("a shard that is not a part")
             part = (int(number), int(of), _time(started), _maybe_time(finished))
             parts.setdefault(run, []).append(part)
-    found = []
+    runs = []
     for row in db.execute(f"SELECT {', '.join(RUN_COLUMNS)} FROM runs"):  # noqa: S608
         values: dict[str, Any] = dict(zip(RUN_COLUMNS, row, strict=True))
         for name, longest in (("uid", _UID), ("command", _LONGEST_WORD), ("harness_version", 200)):
@@ -216,12 +216,12 @@ def _runs(db: sqlite3.Connection, *, shards: bool) -> tuple[ForeignRun, ...]:
             "finished": _maybe_time(values["finished"]),
             "parts": tuple(parts.get(values["id"], ())),
         }
-        found.append(ForeignRun(**values))
-    return tuple(found)
+        runs.append(ForeignRun(**values))
+    return tuple(runs)
 
 
 def _signatures(db: sqlite3.Connection) -> tuple[Signature, ...]:
-    found = []
+    signatures = []
     for key, *parts in db.execute(
         f"SELECT {', '.join(SIGNATURE_COLUMNS)} FROM signatures"  # noqa: S608
     ):
@@ -229,15 +229,15 @@ def _signatures(db: sqlite3.Connection) -> tuple[Signature, ...]:
         signature = msgspec.convert(values, Signature)
         if signature.key != key:
             raise ValueError("a signature under another's key")
-        found.append(signature)
-    return tuple(found)
+        signatures.append(signature)
+    return tuple(signatures)
 
 
 def _bugs(db: sqlite3.Connection) -> tuple[BugRecord, ...]:
     keys: dict[int, list[str]] = {}
     for key, number in db.execute("SELECT key, number FROM bug_keys ORDER BY key"):
         keys.setdefault(number, []).append(_word(key, 100))
-    found = []
+    bugs = []
     for row in db.execute(f"SELECT {', '.join(BUG_COLUMNS)} FROM bugs ORDER BY number"):  # noqa: S608
         values: dict[str, Any] = dict(zip(BUG_COLUMNS, row, strict=True))
         values |= {
@@ -248,23 +248,23 @@ def _bugs(db: sqlite3.Connection) -> tuple[BugRecord, ...]:
             "changed": _maybe_time(values["changed"]),
             "other_keys": tuple(keys.get(values["number"], ())),
         }
-        found.append(BugRecord(**values))
-    return tuple(found)
+        bugs.append(BugRecord(**values))
+    return tuple(bugs)
 
 
 def _workarounds(db: sqlite3.Connection) -> tuple[KeptWorkaround, ...]:
-    found = []
+    workarounds = []
     for cell, body, checksum in db.execute("SELECT cell, body, checksum FROM workarounds"):
         if not isinstance(body, bytes) or len(body) > _LARGEST_WORKAROUND:
             raise ValueError("not a workaround")
         if zlib.crc32(body) != checksum:
             continue
-        kept = msgspec.json.decode(body, type=KeptWorkaround)
-        if kept.baseline.cell != cell:
+        workaround = msgspec.json.decode(body, type=KeptWorkaround)
+        if workaround.baseline.cell != cell:
             raise ValueError("a workaround under another's cell")
-        _time(kept.created)
-        found.append(kept)
-    return tuple(found)
+        _time(workaround.created)
+        workarounds.append(workaround)
+    return tuple(workarounds)
 
 
 def _word(value: object, longest: int = _LONGEST_WORD) -> str:
@@ -339,22 +339,22 @@ def _named(source: ForeignStore) -> Iterator[tuple[str, str]]:
 
     A capture has the cells that the next night looks for; what it came to is in no result.
     """
-    seen: set[tuple[str, str]] = set()
+    named: set[tuple[str, str]] = set()
     for (key,) in source.db.execute("SELECT key FROM evidence WHERE kind = 'capture'"):
         if isinstance(key, str):
             yield "capture", key
     for run in source.runs:
         for record in source.results(run.id):
             for pair in record.evidence.items():
-                if pair not in seen:
-                    seen.add(pair)
+                if pair not in named:
+                    named.add(pair)
                     yield pair
 
 
-def _copy(found: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int | None:
+def _copy(row: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int | None:
     """How many artifacts were copied; None where one is missing, so that it is of no use."""
     copied = 0
-    for sha256 in set(found.evidence.artifacts.values()):
+    for sha256 in set(row.evidence.artifacts.values()):
         if ours.has(sha256):
             continue
         packed = source.packed(sha256)
@@ -371,8 +371,8 @@ def _copy(found: EvidenceRow, source: ForeignStore, ours: ArtifactStore) -> int 
 def _put_page(db: sqlite3.Connection, *, rows: list[tuple[str, EvidenceRow]], now: float) -> int:
     new = 0
     for kind, row in rows:
-        known = "SELECT 1 FROM evidence WHERE kind = ? AND key = ?"
-        if not db.execute(known, (kind, row.key)).fetchone():
+        select = "SELECT 1 FROM evidence WHERE kind = ? AND key = ?"
+        if not db.execute(select, (kind, row.key)).fetchone():
             # Made when it was: a result older than its evidence is not judged again.
             put_row(db, kind, row.key, row.evidence, created=row.created, used=now)
             new += 1
@@ -385,10 +385,10 @@ def take_workarounds(db: sqlite3.Connection, source: ForeignStore) -> int:
     Only of repros, by name: one for a file would have a night run what lies under that name here.
     """
     taken = 0
-    for kept in source.workarounds:
-        if not any(sign in kept.baseline.kernel for sign in "/."):
-            body = msgspec.json.encode(kept)
-            values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
+    for workaround in source.workarounds:
+        if not any(sign in workaround.baseline.kernel for sign in "/."):
+            body = msgspec.json.encode(workaround)
+            values = (workaround.baseline.cell, workaround.created, body, zlib.crc32(body))
             taken += db.execute(_PUT_WORKAROUND, values).rowcount
     return taken
 
@@ -443,7 +443,7 @@ class Merging:
 
         def work(db: sqlite3.Connection) -> Merged:
             before = _counts(db)
-            put_signatures(db, {each for source in sources for each in source.signatures})
+            put_signatures(db, {signature for source in sources for signature in source.signatures})
             runs: defaultdict[str, list[tuple[ForeignStore, ForeignRun]]] = defaultdict(list)
             for source in sources:
                 for run in source.runs:
@@ -483,27 +483,27 @@ class Merging:
 
 
 def _counts(db: sqlite3.Connection) -> tuple[int, int]:
-    found = db.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM results)")
-    runs, results = found.fetchone()
+    counts = db.execute("SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM results)")
+    runs, results = counts.fetchone()
     return runs, results
 
 
 def _take_bugs(db: sqlite3.Connection, sources: Sequence[ForeignStore]) -> int:
     numbers = read_numbers(db)
     every = [(record, source) for source in sources for record in source.bugs]
-    for record, _ in sorted(every, key=lambda each: (each[0].created, each[0].key)):
-        known = sorted({numbers[key] for key in _keys(record) if key in numbers})
-        number = known[0] if known else _new_number(db, record)
+    for record, _ in sorted(every, key=lambda pair: (pair[0].created, pair[0].key)):
+        given_numbers = sorted({numbers[key] for key in _keys(record) if key in numbers})
+        number = given_numbers[0] if given_numbers else _new_number(db, record)
         for key in _keys(record):
             if key not in numbers:
                 numbers[key] = number
                 db.execute("INSERT INTO bug_keys VALUES (?, ?)", (key, number))
-        if len(known) > 1:
-            join(db, known, "another store has joined them")
+        if len(given_numbers) > 1:
+            join(db, given_numbers, "another store has joined them")
             numbers = read_numbers(db)
     taken = 0
-    said = [each for each in every if each[0].changed is not None]
-    for record, source in sorted(said, key=lambda each: _latest(each[0])):
+    decided = [pair for pair in every if pair[0].changed is not None]
+    for record, source in sorted(decided, key=lambda pair: _latest(pair[0])):
         taken += _take_words(db, numbers, record, source)
     return taken
 
@@ -556,11 +556,11 @@ class _Parcel(msgspec.Struct):
 
 def pack(home: Path) -> bytes:
     """The results in a folder whose store is closed."""
-    held = ArtifactStore(home / "artifacts", writable=False)
+    artifacts = ArtifactStore(home / "artifacts", writable=False)
     return msgspec.msgpack.encode(
         _Parcel(
             database=(home / DATABASE).read_bytes(),
-            artifacts={name: held.packed(name) or b"" for name, _, _ in held.all()},
+            artifacts={name: artifacts.packed(name) or b"" for name, _, _ in artifacts.all()},
         )
     )
 

@@ -108,11 +108,11 @@ class PastResults:
 
     def latest_of(self, cells: Sequence[str]) -> dict[str, ResultRecord]:
         """Return the last result of each of these cells, by cell; one statement a thousand."""
-        found: dict[str, ResultRecord] = {}
+        records: dict[str, ResultRecord] = {}
         for first in range(0, len(cells), _PAGE):
             page = self._page(_SELECT_LATEST, (json.dumps(cells[first : first + _PAGE]),))
-            found.update((record.cell, record) for record, _ in page)
-        return found
+            records.update((record.cell, record) for record, _ in page)
+        return records
 
     def run_bodies(self, run: int, known: Container[bytes] = ()) -> Iterator[StoredRow]:
         """Yield the rows of a run in the order of its cells; half the work of whole records.
@@ -164,10 +164,10 @@ class PastResults:
         """What came out of a cell, the latest first; what the disk has changed is left out."""
         return self._database.run(lambda db: _bodies(db.execute(_SELECT, (cell,)), RunRow))
 
-    def put_workaround(self, kept: KeptWorkaround) -> None:
+    def put_workaround(self, workaround: KeptWorkaround) -> None:
         """Keep what was found for a cell, in place of what was found before."""
-        body = msgspec.json.encode(kept)
-        values = (kept.baseline.cell, kept.created, body, zlib.crc32(body))
+        body = msgspec.json.encode(workaround)
+        values = (workaround.baseline.cell, workaround.created, body, zlib.crc32(body))
         self._database.run(lambda db: db.execute(_PUT_WORKAROUND, values))
 
     def workarounds(self) -> list[KeptWorkaround]:
@@ -204,7 +204,9 @@ class PastResults:
         """
 
         def work(db: sqlite3.Connection) -> Moved:
-            put_signatures(db, {each.signature for each in verdicts.values() if each.signature})
+            put_signatures(
+                db, {judged.signature for judged in verdicts.values() if judged.signature}
+            )
             signatures = read_signatures(db)
             # How many results go from one bug's key to another's.
             moved: Counter[tuple[str, str]] = Counter()
@@ -293,11 +295,11 @@ def settle(db: sqlite3.Connection, run: int) -> None:
     ).fetchall()
     if not parts:
         return
-    done: dict[int, dict[int, float]] = {}
+    finished_parts: dict[int, dict[int, float]] = {}
     for number, of, _, finished in parts:
         if finished is not None:
-            done.setdefault(of, {})[number] = finished
-    whole = [max(ends.values()) for of, ends in done.items() if len(ends) == of]
+            finished_parts.setdefault(of, {})[number] = finished
+    whole = [max(ends.values()) for of, ends in finished_parts.items() if len(ends) == of]
     db.execute(
         "UPDATE runs SET started = ?, finished = ? WHERE id = ?",
         (min(started for _, _, started, _ in parts), min(whole, default=None), run),

@@ -147,21 +147,21 @@ class Store(PastResults, BugRecords, Merging, Trimming):
     def get_many(self, kind: str, keys: Iterable[str]) -> dict[str, Evidence]:
         """As `get_evidence`, for many keys at once; those to be made are not in the answer."""
         rows = self._database.select(SELECT_EVIDENCE, kind, json.dumps(list(keys)))
-        found: dict[str, Evidence] = {}
+        evidence: dict[str, Evidence] = {}
         stale: list[str] = []
         changed: list[tuple[str, str, int]] = []
         now = self._clock()
         for row in rows:
-            known = read_row(row)
-            if known is None:
+            entry = read_row(row)
+            if entry is None:
                 changed.append((kind, row[0], row[4]))
-            elif all(map(self.artifacts.has, known.evidence.artifacts.values())):
-                found[known.key] = known.evidence
-                if now - known.used > _DAY:
-                    stale.append(known.key)
+            elif all(map(self.artifacts.has, entry.evidence.artifacts.values())):
+                evidence[entry.key] = entry.evidence
+                if now - entry.used > _DAY:
+                    stale.append(entry.key)
         if stale or changed:
             self._database.write(lambda db: _note_reads(db, kind, stale, changed, now))
-        return found
+        return evidence
 
     def put_evidence(self, kind: str, key: str, body: bytes, artifacts: Mapping[str, str]) -> None:
         """Keep evidence, in place of what was there; put its artifacts first.
@@ -179,8 +179,8 @@ class Store(PastResults, BugRecords, Merging, Trimming):
         evidence = Evidence(body, dict(artifacts))
 
         def work(db: sqlite3.Connection) -> None:
-            made = when_made(db, kind, key, evidence)
-            put_row(db, kind, key, evidence, created=now if made is None else made, used=now)
+            created = when_made(db, kind, key, evidence)
+            put_row(db, kind, key, evidence, created=now if created is None else created, used=now)
 
         self._database.write(work)
 

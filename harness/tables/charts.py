@@ -71,22 +71,22 @@ def charts_over(
     registers = limits.max_registers_per_thread if limits else None
     shared = limits.max_shared_per_block if limits else None
     tmem = limits.tensor_memory_columns or None if limits else None
-    wanted: tuple[tuple[str, str, Callable[[Measured], float | None], float | None], ...] = (
+    curves: tuple[tuple[str, str, Callable[[Measured], float | None], float | None], ...] = (
         ("registers", "", lambda row: row.n_regs, registers),
         ("spills", "bytes per thread, stores and loads", lambda row: row.spills, None),
         ("shared memory", "bytes a block", lambda row: row.shared, shared),
         ("tensor memory", "columns a block", lambda row: row.tmem_size, tmem),
         ("occupancy", "%", _percent, 100),
     )
-    found = []
-    for title, unit, number, limit in wanted:
+    charts = []
+    for title, unit, number, limit in curves:
         values = [
-            sorted(v for each in measured if (v := number(each)) is not None)
+            sorted(v for point in measured if (v := number(point)) is not None)
             for _, measured in columns
         ]
         if any(map(any, values)):
-            found.append(_chart(title, unit, [label for label, _ in columns], values, limit))
-    return found
+            charts.append(_chart(title, unit, [label for label, _ in columns], values, limit))
+    return charts
 
 
 def _percent(facts: Measured) -> float | None:
@@ -100,7 +100,7 @@ def _chart(
     values: Sequence[Sequence[float]],
     limit: float | None,
 ) -> Chart:
-    most = max(max(each) for each in values if each)
+    most = max(max(series) for series in values if series)
     # A limit that is far away would flatten the line: it is named, and not drawn.
     is_near = limit is not None and limit <= most * 2
     top = max(most, limit) if limit is not None and is_near else most
@@ -134,7 +134,7 @@ def _chart(
         height=HEIGHT,
         most=most,
         stretches=stretches,
-        gaps=tuple(label for label, each in zip(labels, values, strict=True) if not each),
+        gaps=tuple(label for label, series in zip(labels, values, strict=True) if not series),
         limit=limit,
         limit_y=y(limit) if limit is not None and is_near else None,
     )

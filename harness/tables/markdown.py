@@ -19,17 +19,17 @@ def rows_as_markdown(rows: Sequence[Row]) -> str:
     parts = []
     for group in group_rows(rows):
         columns = columns_of(group, lifted_of(group))
-        kept = {title: cells for title, cells in columns.items() if title not in _LEFT_OUT}
-        found = survivors(group)
+        shown = {title: cells for title, cells in columns.items() if title not in _LEFT_OUT}
+        grouped = survivors(group)
         fates = [
             f"- {len(fate.rows)} `{fate.verdict.value}`{fate_words(fate)}"
-            for fate in found.fates
+            for fate in grouped.fates
             if fate.verdict not in HEALTHY
         ]
         suspects = Counter(row.suspect for row in group if row.suspect)
         fates += [f"- {count} statically suspect: {words}" for words, count in suspects.items()]
-        parts += [f"**{_escape(heading_of(group))}**", "", _table(kept), ""]
-        parts += ["\n".join([found.headline, "", *map(_escape, fates)]).rstrip(), ""]
+        parts += [f"**{_escape(heading_of(group))}**", "", _table(shown), ""]
+        parts += ["\n".join([grouped.headline, "", *map(_escape, fates)]).rstrip(), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 

@@ -60,7 +60,7 @@ def lifted_of(rows: Sequence[Row]) -> dict[str, object]:
     """The part of the config that all rows share: said once, above the table."""
     names = dict.fromkeys(name for row in rows for name in row.config)
     values = {name: {row.config.get(name) for row in rows} for name in names}
-    return {name: next(iter(found)) for name, found in values.items() if len(found) == 1}
+    return {name: next(iter(distinct)) for name, distinct in values.items() if len(distinct) == 1}
 
 
 def _program_words(row: Row) -> str:

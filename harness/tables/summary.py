@@ -60,14 +60,14 @@ def summarize(rows: Sequence[Row]) -> Summary:
     targets = tuple(dict.fromkeys(row.target for row in rows))
     kernels = len({line.kernel for line in lines})
     verdicts = Counter(row.verdict for row in rows)
-    found = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
+    counted = ", ".join(f"{count:,} {verdict}" for verdict, count in verdicts.most_common())
     return Summary(
         targets=targets,
         lines=tuple(lines),
         failures=tuple(_failures(rows)),
         headline=(
             f"{plural(kernels, 'kernel')} on {plural(len(targets), 'target')}, "
-            f"{plural(len(rows), 'config')} in all: {found}."
+            f"{plural(len(rows), 'config')} in all: {counted}."
         ),
     )
 
@@ -80,13 +80,13 @@ def _failures(rows: Sequence[Row]) -> list[SharedFailure]:
     failures = [
         SharedFailure(
             verdict=verdict,
-            count=len(found),
-            reason=common_reason(found),
-            at_fault=survivors(found).fates[0].at_fault,
+            count=len(group),
+            reason=common_reason(group),
+            at_fault=survivors(group).fates[0].at_fault,
             target=target,
-            kernels=tuple(dict.fromkeys(row.kernel for row in found)),
+            kernels=tuple(dict.fromkeys(row.kernel for row in group)),
         )
-        for (verdict, _, target), found in grouped.items()
+        for (verdict, _, target), group in grouped.items()
     ]
     return sorted(failures, key=lambda failure: -failure.count)
 
@@ -143,7 +143,7 @@ def failure_words(failure: SharedFailure) -> str:
     return f" on {failure.target} [{kernels}]: {failure.reason}{fault}"
 
 
-def _counts(found: Counter[VerdictKind] | None) -> str:
-    if not found:
+def _counts(verdicts: Counter[VerdictKind] | None) -> str:
+    if not verdicts:
         return "-"
-    return ", ".join(f"{count} {verdict}" for verdict, count in found.items())
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())

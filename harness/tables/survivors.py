@@ -56,23 +56,23 @@ def survivors(rows: Sequence[Row]) -> Survivors:
         # Survivors differ in numbers, failures in kind.
         sick = row.verdict is VerdictKind.SICK
         groups.setdefault((row.verdict, None if sick else row.signature), []).append(row)
-    fates = [_fate(found, rows) for found in groups.values()]
+    fates = [_fate(group, rows) for group in groups.values()]
     # What does not work first: it is what the user came for.
     fates.sort(key=lambda fate: (fate.verdict.compiles, -len(fate.rows)))
     return Survivors(headline=_headline(rows), fates=tuple(fates))
 
 
-def _fate(found: Sequence[Row], rows: Sequence[Row]) -> Fate:
-    verdict = found[0].verdict
-    cells = {row.cell for row in found}
+def _fate(group: Sequence[Row], rows: Sequence[Row]) -> Fate:
+    verdict = group[0].verdict
+    cells = {row.cell for row in group}
     return Fate(
         verdict=verdict,
-        rows=tuple(found),
-        reason=common_reason(found),
+        rows=tuple(group),
+        reason=common_reason(group),
         where=common_ground(
-            [row.config for row in found], [row.config for row in rows if row.cell not in cells]
+            [row.config for row in group], [row.config for row in rows if row.cell not in cells]
         ),
-        at_fault=_at_fault(verdict, found[0]),
+        at_fault=_at_fault(verdict, group[0]),
     )
 
 
@@ -124,23 +124,26 @@ def common_reason(rows: Sequence[Reasoned]) -> str:
         # What one says twice and another once cannot be matched.
         shared = [
             skeleton
-            for skeleton, said in first.items()
-            if all(len(found.get(skeleton, ())) == len(said) for found in others)
+            for skeleton, same_parts in first.items()
+            if all(len(by_skeleton.get(skeleton, ())) == len(same_parts) for by_skeleton in others)
         ]
         if not shared:
             return f"{reasons[0]} (others: {reasons[1]})"
-        reasons = ["; ".join(each for one in shared for each in found[one]) for found in parts]
+        reasons = [
+            "; ".join(part for skeleton_of in shared for part in by_skeleton[skeleton_of])
+            for by_skeleton in parts
+        ]
     numbers = list(zip(*(_NUMBER.findall(reason) for reason in reasons), strict=True))
-    spans = iter([_span(found) for found in numbers])
+    spans = iter([_span(by_skeleton) for by_skeleton in numbers])
     return _NUMBER.sub(lambda _: next(spans), reasons[0])
 
 
 def _by_skeleton(reason: str) -> dict[str, list[str]]:
     """The parts of a reason, in order, by what they say without their numbers."""
-    found: dict[str, list[str]] = {}
+    parts: dict[str, list[str]] = {}
     for part in reason.split("; "):
-        found.setdefault(_NUMBER.sub("#", part), []).append(part)
-    return found
+        parts.setdefault(_NUMBER.sub("#", part), []).append(part)
+    return parts
 
 
 def _span(words: Sequence[str]) -> str:
@@ -148,28 +151,28 @@ def _span(words: Sequence[str]) -> str:
     return ordered[0] if len(ordered) == 1 else f"{ordered[0]} to {ordered[-1]}"
 
 
-def common_ground(found: Sequence[Settings], others: Sequence[Settings]) -> str | None:
+def common_ground(inner: Sequence[Settings], others: Sequence[Settings]) -> str | None:
     """The parameter, or the pair of parameters, that tells `found` from all other configs."""
-    fields = common_fields(found, others)
+    fields = common_fields(inner, others)
     if fields is None:
         return None
     return ", ".join(_spell(name, set(values)) for name, values in fields.items())
 
 
 def common_fields(
-    found: Sequence[Settings], others: Sequence[Settings]
+    inner: Sequence[Settings], others: Sequence[Settings]
 ) -> dict[str, list[Scalar | None]] | None:
     """As `common_ground`, but the values of each parameter, in order; None is what is not set."""
-    names = list(dict.fromkeys(name for config in (*found, *others) for name in config))
+    names = list(dict.fromkeys(name for config in (*inner, *others) for name in config))
     if not others:
         return None
     for name in names:
-        inside = {config.get(name) for config in found}
+        inside = {config.get(name) for config in inner}
         if inside.isdisjoint(config.get(name) for config in others):
             return {name: _ordered(inside)}
     for index, first in enumerate(names):
         for second in names[index + 1 :]:
-            pairs = {(config.get(first), config.get(second)) for config in found}
+            pairs = {(config.get(first), config.get(second)) for config in inner}
             whole = {(a, b) for a, _ in pairs for _, b in pairs}
             if pairs == whole and whole.isdisjoint(
                 (config.get(first), config.get(second)) for config in others

@@ -32,8 +32,8 @@ def render_template(name: str, **values: Any) -> str:  # noqa: ANN401 - what a t
     package = Path(harness.__file__).parent
     # The user's own come first.
     folders = [Path("templates"), package / "data" / "templates", package.parent / "templates"]
-    found = tuple(str(folder.absolute()) for folder in folders if folder.is_dir())
-    return _environment(found).get_template(name).render(**values)
+    existing = tuple(str(folder.absolute()) for folder in folders if folder.is_dir())
+    return _environment(existing).get_template(name).render(**values)
 
 
 @lru_cache(maxsize=8)
@@ -86,15 +86,15 @@ def _tail(text: str) -> str:
     text = _DEBUG_BYTES.sub("", text.strip())
     if len(text) <= _LONG:
         return text
-    end = f"[...]\n{text[-_LONG:].partition(chr(10))[2]}"
+    ending = f"[...]\n{text[-_LONG:].partition(chr(10))[2]}"
     lines = text.splitlines()
-    found = (line for telling in _TELLING for line in lines if telling.search(line))
-    first = next(found, "")
-    if first in end:
-        return end
+    matches = (line for telling in _TELLING for line in lines if telling.search(line))
+    first = next(matches, "")
+    if first in ending:
+        return ending
     if len(first) > _LINE:
         first = f"{first[: _LINE // 2]} [...] {first[-_LINE // 2 :]}"
-    return f"[...]\n{first}\n{end}"
+    return f"[...]\n{first}\n{ending}"
 
 
 def config_label(row: Row) -> str:

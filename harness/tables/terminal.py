@@ -38,8 +38,8 @@ def _rendered(block: Block) -> RenderableType:
     return _facts(block) if isinstance(block, SaidFacts) else _Grid(block)
 
 
-def _text(said: SaidLine) -> Text:
-    return Text.assemble(*((shown(words), _STYLES.get(tone, "")) for words, tone in said.parts))
+def _text(line: SaidLine) -> Text:
+    return Text.assemble(*((shown(words), _STYLES.get(tone, "")) for words, tone in line.parts))
 
 
 def _counted(block: Counted) -> Table:
@@ -55,8 +55,8 @@ def _facts(block: SaidFacts) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
-    for name, said in block.facts:
-        grid.add_row(name, _text(said))
+    for name, line in block.facts:
+        grid.add_row(name, _text(line))
     return grid
 
 

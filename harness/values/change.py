@@ -12,7 +12,7 @@ from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 from harness.values.row import HasToolchain
 from harness.values.timing import TimeMs
-from harness.values.toolchain import PTXAS
+from harness.values.toolchain import EMULATOR, GPU, PTXAS
 from harness.values.verdict import VerdictKind
 
 
@@ -118,6 +118,11 @@ class Facts(HasToolchain):
     def flags(self) -> str:
         """The flags of ptxas that the cell changes; empty for the defaults."""
         return self.cell.rpartition("/")[2].partition(",")[2]
+
+    @property
+    def is_executed(self) -> bool:
+        """Whether it is of a run, on the emulator or a GPU, and not of a compile."""
+        return self.cell.rpartition("/")[2].startswith((EMULATOR, f"{GPU}:"))
 
     @property
     def outcome(self) -> tuple[str, str | None]:

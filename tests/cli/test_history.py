@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -115,3 +116,12 @@ def test_what_is_not_there(
     done = triage("history", *words)
     assert done.returncode == code
     assert said in done.stderr
+
+
+def test_a_file_stands_for_its_one_kernel(triage: Triage, home: Path) -> None:
+    night(home, [row(kernel="one.py::scale"), row(kernel="two.py::a"), row(kernel="two.py::b")])
+    cells = json.loads(triage("history", "--kernel", "folder/one.py", "--json").stdout)["cells"]
+    assert [cell["kernel"] for cell in cells] == ["one.py::scale"]
+    refused = triage("history", "--kernel", "two.py")
+    assert refused.returncode == 2
+    assert "two.py::a or two.py::b" in refused.stderr

@@ -100,13 +100,13 @@ class _Life:
 
     def add(self, run: Occasion, sightings: Sequence[Sighting]) -> None:
         reproduced = self._is_reproduced()
-        tried = self._advance([sighting for sighting in sightings if sighting.counts])
+        newer_lines = self._advance([sighting for sighting in sightings if sighting.counts])
         here = [sighting for sighting in sightings if sighting.seen in (Seen.HERE, Seen.FLAKY)]
         if here:
             self.seen_in.append(run.number)
-            for each in here:
-                self.compiled[each.line, each.version] += each.compiled
-        if not self.seen_in or not (tried or any(each.counts for each in here)):
+            for bad in here:
+                self.compiled[bad.line, bad.version] += bad.compiled
+        if not self.seen_in or not (newer_lines or any(bad.counts for bad in here)):
             return
         standing = {line: seen for line, (_, seen) in self.heads.items()}
         fresh = {line: seen for line, seen in standing.items() if not self._is_passed(line)}
@@ -122,7 +122,7 @@ class _Life:
         elif fresh.keys() != self.heads.keys():
             self._broken(MachineState.ABSENT)
         else:
-            if tried == self.heads.keys() and run.is_night:
+            if newer_lines == self.heads.keys() and run.is_night:
                 if self.last_clean is None or run.started - self.last_clean >= _BETWEEN_NIGHTS:
                     self.clean, self.last_clean = self.clean + 1, run.started
                 self.gone |= self.heads.keys()
@@ -132,23 +132,23 @@ class _Life:
 
     def _advance(self, sightings: Sequence[Sighting]) -> set[_Line]:
         """Move the heads; return the lines whose head this run has tried."""
-        tried = set()
-        for each in sorted(sightings, key=lambda each: version_order(each.version)):
-            place = version_order(each.version)
-            head = self.heads.get(each.line)
+        lines = set()
+        for sighting in sorted(sightings, key=lambda sighting: version_order(sighting.version)):
+            place = version_order(sighting.version)
+            head = self.heads.get(sighting.line)
             newer = head is None or place > head[0]
-            if newer and each.seen is Seen.UNTOLD:
+            if newer and sighting.seen is Seen.UNTOLD:
                 continue
             if head is None or place >= head[0]:
-                self.heads[each.line] = place, each.seen
-                tried.add(each.line)
-        return tried
+                self.heads[sighting.line] = place, sighting.seen
+                lines.add(sighting.line)
+        return lines
 
     def _is_passed(self, line: _Line) -> bool:
         place, seen = self.heads[line]
         return seen in (Seen.HERE, Seen.FLAKY) and any(
-            known is Seen.CLEAN and other[0] == line[0] and newer > place
-            for other, (newer, known) in self.heads.items()
+            state is Seen.CLEAN and other[0] == line[0] and newer > place
+            for other, (newer, state) in self.heads.items()
         )
 
     def _broken(self, state: MachineState) -> None:
@@ -280,7 +280,7 @@ class Chronicle:
             return ""
         files = self._files[facts.kernel]
         parts = set(facts.file.split(":"))
-        number = next((n for n, known in enumerate(files) if known & parts), len(files))
+        number = next((n for n, names in enumerate(files) if names & parts), len(files))
         if number == len(files):
             files.append(set())
         files[number] |= parts
@@ -315,9 +315,9 @@ class Chronicle:
                     )
                 )
         order = {run: index for index, run in enumerate(self._runs)}
-        found = sorted(nights.items(), key=lambda night: order[night[0]])
+        ordered = sorted(nights.items(), key=lambda night: order[night[0]])
         life = lifecycle(
-            [(self._runs[run], sightings) for run, sightings in found], clean_nights=clean_nights
+            [(self._runs[run], sightings) for run, sightings in ordered], clean_nights=clean_nights
         )
         assert life is not None, "a bug has a result that has it"
         cells = self._cells[bug]
@@ -341,8 +341,8 @@ class Chronicle:
         for tool, (kind, name) in tools.items():
             results = self._on_lines(bug, partial(_on_axis, tool))
             along = [result for result in results if result.version != EMULATOR]
-            if found := affected_range(name, along, self.known(kind)):
-                yield found
+            if affected := affected_range(name, along, self.known(kind)):
+                yield affected
 
     def _seen(self, result: _Result, bug: int) -> Seen:
         return result.seen(bug, self._examples[bug].verdict)
@@ -353,7 +353,7 @@ class Chronicle:
         One config that fails answers for a kernel; that it works is said by all that ever failed.
         For ptxas, what another Triton generated is another program, and no answer.
         """
-        found: dict[HistoryPlace, bool] = {}
+        fails: dict[HistoryPlace, bool] = {}
         for place in self._places[bug]:
             results = self._results[place]
             had = {result.triton for result in results if result.bug == bug}
@@ -363,25 +363,25 @@ class Chronicle:
                 is_one = tool != _PTXAS or result.triton in had
                 if version and is_one and seen in (Seen.HERE, Seen.CLEAN):
                     at = HistoryPlace(tool, version, result.flags, place.rpartition("@")[2])
-                    found[at] = found.get(at, False) or seen is Seen.HERE
-        return found
+                    fails[at] = fails.get(at, False) or seen is Seen.HERE
+        return fails
 
     def _lines(self, bug: int, line_of: _LineOf) -> dict[_Line, tuple[bool, _OnLine]]:
-        found: dict[_Line, _OnLine] = defaultdict(list)
+        lines: dict[_Line, _OnLine] = defaultdict(list)
         had: dict[_Line, bool] = {}
         for place in self._places[bug]:
-            asked: set[_Line] = set()
+            asked_lines: set[_Line] = set()
             for result in self._results[place]:
                 at = line_of(result, place)
                 if at is None:
                     continue
-                found[at[0]].append((at[1], result))
-                asked |= {at[0]} if result.is_asked else set()
+                lines[at[0]].append((at[1], result))
+                asked_lines |= {at[0]} if result.is_asked else set()
                 if result.bug == bug:
                     had[at[0]] = False
-            had.update(dict.fromkeys(asked & had.keys(), True))
+            had.update(dict.fromkeys(asked_lines & had.keys(), True))
         is_any = any(had.values())
-        return {line: (is_asked or not is_any, found[line]) for line, is_asked in had.items()}
+        return {line: (is_asked or not is_any, lines[line]) for line, is_asked in had.items()}
 
     def _on_lines(self, bug: int, line_of: _LineOf) -> list[LineResult]:
         return [
@@ -485,9 +485,9 @@ def affected_range(
             last[result.line][result.version] = result
     if not ever:
         return None
-    tried = {version for line in last.values() for version in line}
-    versions = tuple(sorted({*tried, *known}, key=version_order))
-    shown = {version: _shown(version, list(last.values())) for version in tried}
+    versions_tried = {version for line in last.values() for version in line}
+    versions = tuple(sorted({*versions_tried, *known}, key=version_order))
+    shown = {version: _shown(version, list(last.values())) for version in versions_tried}
     probes = {
         index: Probe(outcome=_ANSWERS[shown[version].seen])
         for index, version in enumerate(versions)
@@ -509,7 +509,7 @@ def affected_range(
 
 def _shown(version: str, lines: Sequence[Mapping[str, LineResult]]) -> LineResult:
     there = [line[version] for line in lines if version in line]
-    best = min(there, key=lambda each: _ORDER.index(each.seen))
+    best = min(there, key=lambda result: _ORDER.index(result.seen))
     if best.seen is not Seen.CLEAN or any(
         line[version].seen is Seen.CLEAN and _surrounds(line, version)
         for line in lines
@@ -529,7 +529,7 @@ def _shown(version: str, lines: Sequence[Mapping[str, LineResult]]) -> LineResul
 
 def _surrounds(line: Mapping[str, LineResult], version: str) -> bool:
     at = version_order(version)
-    bad = [version_order(v) for v, each in line.items() if each.seen in (Seen.HERE, Seen.FLAKY)]
+    bad = [version_order(v) for v, result in line.items() if result.seen in (Seen.HERE, Seen.FLAKY)]
     return bool(bad) and min(bad) < at < max(bad)
 
 
@@ -542,20 +542,20 @@ def _range(
 ) -> AffectedRange:
     finding, versions = bounds.finding, bounds.versions
     if finding.newest_bad is None or finding.oldest_bad is None:
-        seen = ever[0] if len(ever) == 1 else f"{ever[0]} to {ever[-1]}"
+        span = ever[0] if len(ever) == 1 else f"{ever[0]} to {ever[-1]}"
         return AffectedRange(
             tool=tool,
             last_good=None,
             first_bad=ever[0],
             last_bad=ever[-1],
             first_fixed=None,
-            words=f"Seen with {tool} {seen}; by its last result, no cell has it any more.",
-            short=f"{tool} {seen}, no longer",
+            words=f"Seen with {tool} {span}; by its last result, no cell has it any more.",
+            short=f"{tool} {span}, no longer",
             marks=marks,
         )
     begun, fixed = finding.regression, finding.fix
     first, last = _ends(bounds)
-    between = [each for each in (begun, fixed) if each]
+    between = [bound for bound in (begun, fixed) if bound]
     low, high = finding.oldest_bad, finding.newest_bad
     clean = [
         index
@@ -618,12 +618,12 @@ def _short(tool: str, bounds: _Bounds) -> str:
         return f"{tool} {first}"
     since = f"since {first}" if begun and begun.exact else f"from {first}"
     if fixed:
-        end = f" until {last}" if fixed.exact else f" to {last}, not in {versions[fixed.after]}"
+        until = f" until {last}" if fixed.exact else f" to {last}, not in {versions[fixed.after]}"
     elif finding.newest_bad == len(versions) - 1 and bounds.has_all:
-        end = ", in the newest" if first == last else f" to the newest, {last}"
+        until = ", in the newest" if first == last else f" to the newest, {last}"
     else:
-        end = "" if first == last else f", last seen in {last}"
-    return f"{tool} {since}{end}"
+        until = "" if first == last else f", last seen in {last}"
+    return f"{tool} {since}{until}"
 
 
 _SHOWN = 3
@@ -669,8 +669,8 @@ def compare_histories(
             f"both work with {_listed(working)})"
         )
         return Likeness(number=others_number, agrees=True, words=words)
-    seen = f"both fail with {_listed(failing)}" if failing else "no version was tried with both"
-    words = f"cannot be distinguished yet: {seen}; run `triage bisect` on each"
+    failures = f"both fail with {_listed(failing)}" if failing else "no version was tried with both"
+    words = f"cannot be distinguished yet: {failures}; run `triage bisect` on each"
     return Likeness(number=others_number, agrees=None, words=words)
 
 
@@ -697,17 +697,17 @@ def related(bugs: Mapping[int, tuple[tuple[str | None, ...], str]]) -> dict[int,
     groups: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
     for number, (kind, _) in bugs.items():
         groups[kind].append(number)
-    found: dict[int, list[int]] = {number: [] for number in bugs}
+    relatives: dict[int, list[int]] = {number: [] for number in bugs}
     for members in groups.values():
-        for index, one in enumerate(members):
+        for index, bug in enumerate(members):
             # Its second text is what a matcher prepares for.
-            matcher = SequenceMatcher(b=bugs[one][1], autojunk=False)
-            for other in members[index + 1 :]:
-                matcher.set_seq1(bugs[other][1])
+            matcher = SequenceMatcher(b=bugs[bug][1], autojunk=False)
+            for relative in members[index + 1 :]:
+                matcher.set_seq1(bugs[relative][1])
                 if matcher.quick_ratio() >= _ALIKE and matcher.ratio() >= _ALIKE:
-                    found[one].append(other)
-                    found[other].append(one)
-    return {number: tuple(sorted(others)) for number, others in found.items()}
+                    relatives[bug].append(relative)
+                    relatives[relative].append(bug)
+    return {number: tuple(sorted(others)) for number, others in relatives.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -723,16 +723,16 @@ class Stretch:
         ends = dict.fromkeys((toolchain_of(self.rows[0]), toolchain_of(self.rows[-1])))
         numbers = measured(Followed(condition=self.condition).fields, self.rows)
         count = f" ({len(self.rows)} cells)" if len(self.rows) > 1 else ""
-        said = f"{spell(self.condition)} holds with {' to '.join(ends)}{count}"
-        return f"{said}: {numbers}" if numbers else said
+        words = f"{spell(self.condition)} holds with {' to '.join(ends)}{count}"
+        return f"{words}: {numbers}" if numbers else words
 
 
 def stretches(rows: Iterable[Row], condition: Condition) -> list[Stretch]:
     """Where the condition holds, without a gap; `rows` are ordered as `triage history` has them."""
     followed = Followed(condition=condition)
     return [
-        Stretch(condition=condition, rows=tuple(found))
-        for (_, outcome), found in groupby(rows, key=lambda row: (_place(row), followed.of(row)))
+        Stretch(condition=condition, rows=tuple(group))
+        for (_, outcome), group in groupby(rows, key=lambda row: (_place(row), followed.of(row)))
         if outcome is VerdictAnswer.SAME
     ]
 

@@ -71,7 +71,7 @@ def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
         if story.example.probe_of is None or records[number].changed is not None
     }
     found = [_bug(records[number], story, signatures, issues) for number, story in stories.items()]
-    alike = related(
+    likeness = related(
         {
             bug.record.number: ((bug.stage, bug.kind, bug.code, bug.failing_pass), bug.title)
             for bug in found
@@ -81,7 +81,7 @@ def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
     found = [
         replace(
             bug,
-            related=alike[bug.record.number],
+            related=likeness[bug.record.number],
             likeness=_likeness(bug, stories, found),
             joined=tuple(joined.get(bug.record.number, ())),
         )
@@ -111,11 +111,11 @@ def _occasion(run: RunRecord) -> Occasion:
 
 
 def _joined(records: Mapping[int, BugRecord]) -> dict[int, list[BugRecord]]:
-    found: dict[int, list[BugRecord]] = {}
+    by_keeper: dict[int, list[BugRecord]] = {}
     for record in records.values():
         if record.duplicate_of and record.key in records[record.duplicate_of].other_keys:
-            found.setdefault(record.duplicate_of, []).append(record)
-    return found
+            by_keeper.setdefault(record.duplicate_of, []).append(record)
+    return by_keeper
 
 
 def _likeness(bug: Bug, stories: Mapping[int, Story], bugs: Sequence[Bug]) -> tuple[Likeness, ...]:
@@ -123,13 +123,13 @@ def _likeness(bug: Bug, stories: Mapping[int, Story], bugs: Sequence[Bug]) -> tu
     number, mine = bug.record.number, signature_of(bug.record.key)
     if mine == bug.record.key:
         return ()
-    same_signature = [other.record for other in bugs if signature_of(other.record.key) == mine]
+    same_signature = [record.record for record in bugs if signature_of(record.record.key) == mine]
     return tuple(
         compare_histories(
-            (number, stories[number].history), (other.number, stories[other.number].history)
+            (number, stories[number].history), (record.number, stories[record.number].history)
         )
-        for other in same_signature
-        if other.number != number
+        for record in same_signature
+        if record.number != number
     )
 
 
@@ -159,12 +159,12 @@ def join_bugs(store: Store, keeper: int, other: int, because: str | None) -> Bug
     mine, theirs = find_bug(bugs, keeper), find_bug(bugs, other)
     if keeper == other:
         raise UsageError(f"bug {keeper} cannot be joined with itself")
-    compared = next((each for each in mine.likeness if each.number == other), None)
+    compared = next((likeness for likeness in mine.likeness if likeness.number == other), None)
     evidence = compared.words if compared and compared.agrees else None
     why = "; ".join(filter(None, (because, evidence)))[:_MAX_WORDS]
     if not why:
-        found = f"; they {compared.words}" if compared else ""
-        raise UsageError(f"--because TEXT must say why they are one{found}")
+        comparison = f"; they {compared.words}" if compared else ""
+        raise UsageError(f"--because TEXT must say why they are one{comparison}")
     store.join_bugs(keeper, theirs.record.number, why)
     return next(record for record in store.bugs() if record.number == other)
 
@@ -178,10 +178,10 @@ def workarounds_of(store: Store, bug: Bug) -> list[KeptWorkaround]:
     keys = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
     is_wordless = keys != {bug.record.key, *bug.record.other_keys}
     return [
-        kept
-        for kept in store.workarounds()
-        if keys & set(kept.signatures)
-        and not (is_wordless and kept.baseline.kernel not in bug.kernels)
+        workaround
+        for workaround in store.workarounds()
+        if keys & set(workaround.signatures)
+        and not (is_wordless and workaround.baseline.kernel not in bug.kernels)
     ]
 
 
@@ -191,7 +191,11 @@ def reproducer_of(store: Store, bug: Bug) -> KeptReproducer | None:
     Raises:
         StorageError: the results cannot be read.
     """
-    return min(reproducers_of(store, bug).values(), key=lambda kept: len(kept.text), default=None)
+    return min(
+        reproducers_of(store, bug).values(),
+        key=lambda reproducer: len(reproducer.text),
+        default=None,
+    )
 
 
 def reproducers_of(store: Store, bug: Bug) -> dict[str, KeptReproducer]:
@@ -202,33 +206,39 @@ def reproducers_of(store: Store, bug: Bug) -> dict[str, KeptReproducer]:
     """
     signatures = {signature_of(key) for key in (bug.record.key, *bug.record.other_keys)}
     keys = [reproducer_key(signature, kernel) for signature in signatures for kernel in bug.kernels]
-    found = {}
+    reproducers = {}
     for key, evidence in store.get_many(REPRODUCER, keys).items():
         # What another version of this program wrote may not fit.
         with contextlib.suppress(msgspec.MsgspecError):
-            found[key] = msgspec.json.decode(evidence.body, type=KeptReproducer)
-    return found
+            reproducers[key] = msgspec.json.decode(evidence.body, type=KeptReproducer)
+    return reproducers
 
 
 def _verified(store: Store, bug: Bug) -> Bug:
     """The bug, `fixed-verified` only if the version without it takes its smallest input, too."""
     if bug.machine not in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
         return bug
-    kept = reproducer_of(store, bug)
-    version = untried_version(kept, bug.ranges) if kept else None
+    reproducer = reproducer_of(store, bug)
+    version = untried_version(reproducer, bug.ranges) if reproducer else None
     machine = MachineState.FIXED_CANDIDATE if version else bug.machine
     return replace(bug, machine=machine, untried=version)
 
 
-def untried_version(kept: KeptReproducer, ranges: Sequence[AffectedRange]) -> str | None:
+def untried_version(reproducer: KeptReproducer, ranges: Sequence[AffectedRange]) -> str | None:
     """The version without a bug that was not seen to accept the bug's smallest input.
 
     None where it was, or where no version of the tool that the input is for is without the bug.
     """
-    tool = compiler_name(kept.kind) if kept.kind in kinds() else assembler_name(kept.kind)
+    tool = (
+        compiler_name(reproducer.kind)
+        if reproducer.kind in kinds()
+        else assembler_name(reproducer.kind)
+    )
     marks = [mark for along in ranges if along.tool == tool for mark in along.marks]
-    is_free = bool(kept.kind and marks) and marks[-1].seen is Seen.CLEAN
-    return marks[-1].version if is_free and marks[-1].version not in kept.accepted_by else None
+    is_free = bool(reproducer.kind and marks) and marks[-1].seen is Seen.CLEAN
+    return (
+        marks[-1].version if is_free and marks[-1].version not in reproducer.accepted_by else None
+    )
 
 
 def set_state(
@@ -244,7 +254,7 @@ def set_state(
     if number not in records:
         raise UsageError(_no_such_bug(number, list(records)))
     home = records[number].duplicate_of
-    if home and number in {each.number for each in _joined(records).get(home, ())}:
+    if home and number in {joined.number for joined in _joined(records).get(home, ())}:
         raise UsageError(f"bug {number} was joined with bug {home}: use that one")
     record = replace(records[number], state=state, duplicate_of=None)
     if state is HumanState.REPORTED:
@@ -271,19 +281,19 @@ def _other(number: int, text: str | None, records: dict[int, BugRecord]) -> int:
     if other not in records:
         raise UsageError(_no_such_bug(other, list(records)))
     # Whatever it is a duplicate of in turn must not lead back.
-    seen, at = {number}, other
+    visited, at = {number}, other
     while True:
-        if at in seen:
+        if at in visited:
             raise UsageError(f"bug {number} cannot be a duplicate of {other}, which leads back")
-        seen.add(at)
+        visited.add(at)
         following = records[at].duplicate_of
         if following is None or following not in records:
             return other
         at = following
 
 
-def _no_such_bug(number: int, known: Sequence[int]) -> str:
-    words = f"they go from {min(known)} to {max(known)}" if known else "there are none yet"
+def _no_such_bug(number: int, numbers: Sequence[int]) -> str:
+    words = f"they go from {min(numbers)} to {max(numbers)}" if numbers else "there are none yet"
     return f"there is no bug {number}; {words}"
 
 

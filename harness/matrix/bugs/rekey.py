@@ -68,11 +68,11 @@ def rekey(store: Store) -> Rekeyed:
     equal: dict[Verdict, Verdict] = {}
     same: Counter[str] = Counter()
     for page in _pages(store.every_result()):
-        found = _evidence(store, [record for _, record in page])
+        evidence = _evidence(store, [record for _, record in page])
         for number, record in page:
             results += 1
             row = _decode_row(record.row)
-            steps = _steps(record, row, found)
+            steps = _steps(record, row, evidence)
             verdict = judge(_cell_evidence(row, steps)) if steps else None
             if verdict is None:
                 continue
@@ -104,13 +104,15 @@ def _pages(results: Iterator[tuple[int, ResultRecord]]) -> Iterator[list[tuple[i
 
 def _evidence(store: Store, records: Iterable[ResultRecord]) -> _Found:
     records = list(records)
-    found: _Found = {}
+    by_kind: _Found = {}
     for kind in _KINDS:
         keys = {record.evidence[kind] for record in records if kind in record.evidence}
         times = store.evidence_times(kind, keys)
         stored = store.get_many(kind, keys)
-        found[kind] = {key: (each, times[key]) for key, each in stored.items() if key in times}
-    return found
+        by_kind[kind] = {
+            key: (evidence, times[key]) for key, evidence in stored.items() if key in times
+        }
+    return by_kind
 
 
 def row_of_evidence(store: Store, cell: str) -> Row | None:
@@ -119,7 +121,9 @@ def row_of_evidence(store: Store, cell: str) -> Row | None:
     Raises:
         StorageError: the results cannot be read.
     """
-    record = next((each for each in store.find_cells(cell) if each.cell == cell), None)
+    record = next(
+        (candidate for candidate in store.find_cells(cell) if candidate.cell == cell), None
+    )
     if record is None:
         return None
     row = _decode_row(record.row)
@@ -141,7 +145,7 @@ def row_of_evidence(store: Store, cell: str) -> Row | None:
     )
 
 
-def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | None:
+def _steps(record: ResultRecord, row: Row, stored: _Found) -> dict[str, Any] | None:
     # A run was judged from what its PTX did, with inputs that are not among the evidence.
     if row.flaky or row.ptxas == EMULATOR or row.verdict is VerdictKind.INFRA:
         return None
@@ -150,12 +154,12 @@ def _steps(record: ResultRecord, row: Row, found: _Found) -> dict[str, Any] | No
         key = record.evidence.get(kind)
         if key is None:
             continue
-        evidence, made = found[kind].get(key, (None, 0.0))
+        evidence, created = stored[kind].get(key, (None, 0.0))
         if evidence is None:
             return None
         # Made again since, it counts where it left the very bytes that the result speaks of.
-        left = row.cubin_sha256 if kind == "assemble" else row.program_sha256 or row.ptx_sha256
-        if made > (record.created or 0.0) and left not in evidence.artifacts.values():
+        output = row.cubin_sha256 if kind == "assemble" else row.program_sha256 or row.ptx_sha256
+        if created > (record.created or 0.0) and output not in evidence.artifacts.values():
             return None
         try:
             steps[kind] = msgspec.json.decode(evidence.body, type=schema)

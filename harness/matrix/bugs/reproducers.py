@@ -38,26 +38,30 @@ async def try_reproducers(bench: Workbench, how: CompileOptions) -> None:
     for bug in list_bugs(store):
         if bug.untried is None:
             continue
-        key, kept = min(reproducers_of(store, bug).items(), key=lambda item: len(item[1].text))
+        key, reproducer = min(
+            reproducers_of(store, bug).items(), key=lambda item: len(item[1].text)
+        )
         with contextlib.suppress(TriageError):
-            if await _is_accepted(bench, kept, bug.untried, how):
-                kept = msgspec.structs.replace(kept, accepted_by=(*kept.accepted_by, bug.untried))
-                store.put_evidence(REPRODUCER, key, msgspec.json.encode(kept), {})
+            if await _is_accepted(bench, reproducer, bug.untried, how):
+                reproducer = msgspec.structs.replace(
+                    reproducer, accepted_by=(*reproducer.accepted_by, bug.untried)
+                )
+                store.put_evidence(REPRODUCER, key, msgspec.json.encode(reproducer), {})
 
 
 async def _is_accepted(
-    bench: Workbench, kept: KeptReproducer, version: str, how: CompileOptions
+    bench: Workbench, reproducer: KeptReproducer, version: str, how: CompileOptions
 ) -> bool:
-    if kept.level == PTX:
+    if reproducer.level == PTX:
         ptxas = await asyncio.to_thread(install_ptxas, version)
-        question = Question(target=Target.parse(kept.target), flags=kept.flags)
+        question = Question(target=Target.parse(reproducer.target), flags=reproducer.flags)
         oracle = PtxOracle(bench.hub, question, jobs=1, limits=bench.limits)
-        return (await oracle.react(kept.text, ptxas)).is_accepted
+        return (await oracle.react(reproducer.text, ptxas)).is_accepted
     with tempfile.TemporaryDirectory(prefix="triage-reproducer-") as place:
-        file = Path(place) / kept.name
-        file.write_text(kept.text)
+        file = Path(place) / reproducer.name
+        file.write_text(reproducer.text)
         words = on_compiler(
-            SelectionOptions(kernel=str(file), sm=[kept.target]), kept.kind, version
+            SelectionOptions(kernel=str(file), sm=[reproducer.target]), reproducer.kind, version
         )
         with Store.open(Path(place) / "results") as store:
             selection = await asyncio.to_thread(select, words)

@@ -96,7 +96,7 @@ def bugs_said(bugs: Sequence[Bug]) -> list[Block]:
 
 
 def _line(bug: Bug) -> tuple[SaidLine, ...]:
-    where = "; ".join(filter(None, (_kernels(bug), *(each.short for each in bug.ranges))))
+    where = "; ".join(filter(None, (_kernels(bug), *(affected.short for affected in bug.ranges))))
     failure = f"{_failure(bug)}: {_cut(_title(bug))}"
     return (
         say(str(bug.record.number)),
@@ -107,17 +107,17 @@ def _line(bug: Bug) -> tuple[SaidLine, ...]:
     )
 
 
-def held_document(found: Sequence[HeldAt], condition: Condition) -> dict[str, Any]:
+def held_document(places: Sequence[HeldAt], condition: Condition) -> dict[str, Any]:
     """Where a condition holds, as `--json` prints it; what has a bug's name means the same."""
-    return {"schema": 1, "while": spell(condition), "held": [_held(each) for each in found]}
+    return {"schema": 1, "while": spell(condition), "held": [_held(place) for place in places]}
 
 
-def _held(each: HeldAt) -> dict[str, Any]:
-    story = each.story
+def _held(place: HeldAt) -> dict[str, Any]:
+    story = place.story
     return {
-        "kernel": each.kernel,
-        "target": each.target,
-        "numbers": each.numbers,
+        "kernel": place.kernel,
+        "target": place.target,
+        "numbers": place.numbers,
         "cells": story.cells,
         "cells_now": story.cells_now,
         "first_seen": story.life.first_seen,
@@ -127,9 +127,9 @@ def _held(each: HeldAt) -> dict[str, Any]:
     }
 
 
-def held_said(found: Sequence[HeldAt], condition: Condition) -> list[Block]:
+def held_said(places: Sequence[HeldAt], condition: Condition) -> list[Block]:
     """One line a kernel and target: in how many cells, with which numbers and versions."""
-    if not found:
+    if not places:
         return [say(f"{spell(condition)} holds for no result")]
     columns = (
         GridColumn(title="cells", is_number=True, folds=True),
@@ -137,12 +137,12 @@ def held_said(found: Sequence[HeldAt], condition: Condition) -> list[Block]:
         GridColumn(title="kernel, target, numbers, versions", wraps=True, folds=True),
     )
     rows = []
-    for each in found:
-        lines = (f"{each.kernel} · {each.target}", each.numbers)
-        versions = [f"{known.tool}: {known.words}" for known in each.story.ranges]
+    for place in places:
+        lines = (f"{place.kernel} · {place.target}", place.numbers)
+        versions = [f"{affected.tool}: {affected.words}" for affected in place.story.ranges]
         cells = (
-            f"{each.story.cells_now:,}/{each.story.cells:,}",
-            each.story.example.short,
+            f"{place.story.cells_now:,}/{place.story.cells:,}",
+            place.story.example.short,
             "\n".join([*filter(None, lines), *versions]),
         )
         rows.append(tuple(map(say, cells)))
@@ -151,10 +151,13 @@ def held_said(found: Sequence[HeldAt], condition: Condition) -> list[Block]:
 
 def _alike(bugs: Sequence[Bug]) -> list[str]:
     pairs = [
-        (each.agrees is not True, f"bugs {bug.record.number} and {each.number} {each.words}")
+        (
+            likeness.agrees is not True,
+            f"bugs {bug.record.number} and {likeness.number} {likeness.words}",
+        )
         for bug in bugs
-        for each in bug.likeness
-        if each.number > bug.record.number and each.agrees is not None
+        for likeness in bug.likeness
+        if likeness.number > bug.record.number and likeness.agrees is not None
     ]
     lines = [words for _, words in sorted(pairs)]
     more = len(lines) - _SHOWN_PAIRS
@@ -166,9 +169,11 @@ def bug_said(bug: Bug, workarounds: Sequence[KeptWorkaround] = ()) -> list[Block
     facts = [
         (name, words if isinstance(words, SaidLine) else say(words)) for name, words in _facts(bug)
     ]
-    for kept in workarounds:
-        patch = ", with a patch" if kept.diff else ""
-        facts.append(("workaround", say(f"{kept.change}{patch} (for {kept.baseline.cell})")))
+    for workaround in workarounds:
+        patch = ", with a patch" if workaround.diff else ""
+        facts.append(
+            ("workaround", say(f"{workaround.change}{patch} (for {workaround.baseline.cell})"))
+        )
     head = say(f"bug {bug.record.number}: {_failure(bug)}", Tone.HEAD)
     return [head, SaidFacts(tuple(facts))]
 
@@ -178,15 +183,15 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
     yield "message", _title(bug)
     if bug.failing_pass:
         yield "pass", bug.failing_pass
-    said = say(bug.machine.value, _TONES[bug.machine])
+    state = say(bug.machine.value, _TONES[bug.machine])
     if bug.machine in (MachineState.FIXED_CANDIDATE, MachineState.FIXED_VERIFIED):
         nights = "1 whole night" if bug.clean_nights == 1 else f"{bug.clean_nights} whole nights"
-        said += say(f" ({nights} without it, in all cells that had it, at their newest versions)")
+        state += say(f" ({nights} without it, in all cells that had it, at their newest versions)")
         if bug.untried:
-            said += say(f"; {bug.untried} was not seen to accept its smallest input")
+            state += say(f"; {bug.untried} was not seen to accept its smallest input")
     elif bug.machine is MachineState.ABSENT:
-        said += say(" (it works with the newest versions that were tried; no whole night says so)")
-    yield "results say", said
+        state += say(" (it works with the newest versions that were tried; no whole night says so)")
+    yield "results say", state
     yield "people say", _people(record)
     if record.note:
         yield "note", record.note
@@ -201,15 +206,15 @@ def _facts(bug: Bug) -> Iterator[tuple[str, str | SaidLine]]:
     yield "kernels", ", ".join(f"{name} ({count:,})" for name, count in bug.kernels.items())
     yield "targets", ", ".join(bug.targets)
     yield "seen", f"first in run {bug.first_seen}, last in run {bug.last_seen}"
-    for each in bug.ranges:
-        yield each.tool, each.words
+    for affected in bug.ranges:
+        yield affected.tool, affected.words
     if bug.issues:
         yield "issues", ", ".join(bug.issues)
-    for other in bug.joined:
-        yield f"bug {other.number}", other.note
-    for alike in bug.likeness:
-        yield f"bug {alike.number}", alike.words
-    compared = {alike.number for alike in bug.likeness}
+    for joined in bug.joined:
+        yield f"bug {joined.number}", joined.note
+    for likeness in bug.likeness:
+        yield f"bug {likeness.number}", likeness.words
+    compared = {likeness.number for likeness in bug.likeness}
     related = [number for number in bug.related if number not in compared]
     if related:
         yield "possibly related", ", ".join(f"bug {number}" for number in related)

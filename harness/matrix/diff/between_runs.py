@@ -52,8 +52,8 @@ def compare_runs(
     def earlier(cells: Sequence[str]) -> Mapping[str, Facts]:
         if older is None:
             return {}
-        found = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
-        return {record.cell: _decode(record.row) for record in found}
+        records = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
+        return {record.cell: _decode(record.row) for record in records}
 
     # A row that is the same, byte for byte, is decoded once: the same object stands for it.
     same: dict[bytes, Facts] = {}
@@ -79,13 +79,13 @@ def compare_runs(
         excluded=partial(exclusion_of, matrix),
         earlier=earlier,
     )
-    kept = store.workarounds()
-    if not kept:
+    workarounds = store.workarounds()
+    if not workarounds:
         return changes
     return replace(
         changes,
-        expired=tuple(expired(kept, _stream(store, newer))),
-        broken=tuple(broken(kept, _stream(store, newer))),
+        expired=tuple(expired(workarounds, _stream(store, newer))),
+        broken=tuple(broken(workarounds, _stream(store, newer))),
     )
 
 
@@ -150,8 +150,8 @@ def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
         for run in runs:
             if run.id == int(word):
                 return run
-        known = ", ".join(str(run.id) for run in runs[-5:]) or "none"
-        raise UsageError(f"there is no run {word}; the latest are {known}")
+        numbers = ", ".join(str(run.id) for run in runs[-5:]) or "none"
+        raise UsageError(f"there is no run {word}; the latest are {numbers}")
     match = _LAST.fullmatch(word)
     if match is None:
         raise UsageError(f"{word!r} is not a run; write its number, `last`, or `last~1`")
@@ -159,12 +159,12 @@ def find_run(runs: Sequence[RunRecord], word: str) -> RunRecord:
     if not finished:
         raise EmptySelectionError("no run has finished yet; start one with `triage matrix run`")
     steps = int(match[1] or 0)
-    found = _before(runs, finished[-1].id, steps=steps) if steps else finished[-1]
-    if found is None:
+    run_before = _before(runs, finished[-1].id, steps=steps) if steps else finished[-1]
+    if run_before is None:
         raise UsageError(
             f"{word}: there are not that many runs of {finished[-1].command!r}; name one by number"
         )
-    return found
+    return run_before
 
 
 def matrix_of(run: RunRecord, file: Path | None = None) -> Matrix | None:
@@ -202,14 +202,14 @@ def all_runs(store: Store) -> list[RunRecord]:
 
 
 def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | None:
-    index = next((index for index, each in enumerate(runs) if each.id == run), None)
+    index = next((index for index, candidate in enumerate(runs) if candidate.id == run), None)
     if index is None:
         return None
     purpose = purpose_of(runs[index].command)
     same_purpose = [
-        each
-        for each in runs[:index]
-        if each.finished is not None and purpose_of(each.command) == purpose
+        candidate
+        for candidate in runs[:index]
+        if candidate.finished is not None and purpose_of(candidate.command) == purpose
     ]
     return same_purpose[-steps] if steps <= len(same_purpose) else None
 

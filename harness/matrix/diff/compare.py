@@ -84,11 +84,11 @@ def metric_steps(
     if older.cubin_sha256 and _program(older) == _program(newer):
         # What the same code takes on another day says nothing of the code.
         return ()
-    found = [*_health(older, newer)] if health else []
-    found += [*_spills(older, newer, rules), *_occupancy(older, newer)]
-    found += [*_registers(older, newer, rules), *_others(older, newer)]
-    found += _times(older, newer)
-    return tuple(sorted(found, key=lambda step: -step.severity))
+    steps = [*_health(older, newer)] if health else []
+    steps += [*_spills(older, newer, rules), *_occupancy(older, newer)]
+    steps += [*_registers(older, newer, rules), *_others(older, newer)]
+    steps += _times(older, newer)
+    return tuple(sorted(steps, key=lambda step: -step.severity))
 
 
 def direction(steps: tuple[MetricStep, ...]) -> bool | None:
@@ -252,12 +252,12 @@ def _side_by_side(
     heads = [_advance(stream) for stream in streams]
     while any(heads):
         first = min(head[0] for head in heads if head)
-        found: list[list[Facts]] = [[], []]
+        sides: list[list[Facts]] = [[], []]
         for side, head in enumerate(heads):
             if head and head[0] == first:
-                found[side] = head[1]
+                sides[side] = head[1]
                 heads[side] = _advance(streams[side])
-        yield found[0], found[1]
+        yield sides[0], sides[1]
 
 
 def _advance(stream: Iterator[tuple[str, Iterator[Facts]]]) -> tuple[str, list[Facts]] | None:
@@ -280,12 +280,12 @@ class _Comparison:
     def add(self, older: Sequence[Facts], newer: Sequence[Facts]) -> None:
         before = {facts.cell: facts for facts in older}
         after = {facts.cell: facts for facts in newer}
-        found = [self._judge(before.get(cell), facts) for cell, facts in after.items()]
-        found += [self._gone(facts) for cell, facts in before.items() if cell not in after]
-        unknown = [change.facts.cell for change in found if _asks_history(change)]
-        known = self.earlier(unknown) if unknown else {}
-        for change in found:
-            self._count(_with_history(change, known, before, after))
+        changes = [self._judge(before.get(cell), facts) for cell, facts in after.items()]
+        changes += [self._gone(facts) for cell, facts in before.items() if cell not in after]
+        unknown = [change.facts.cell for change in changes if _asks_history(change)]
+        past = self.earlier(unknown) if unknown else {}
+        for change in changes:
+            self._count(_with_history(change, past, before, after))
 
     def _judge(self, older: Facts | None, newer: Facts) -> Change:
         expectation = self.expectations.of(newer)
@@ -297,10 +297,10 @@ class _Comparison:
             change = _against(expectation, older, newer)
             if change.kind in (ChangeKind.SAME_OK, ChangeKind.SAME_FAIL):
                 key = id(expectation), newer.verdict
-                known = self.surprises.get(key) or Surprise(
+                surprise = self.surprises.get(key) or Surprise(
                     expectation=expectation, verdict=newer.verdict, cells=0, example=newer.short
                 )
-                self.surprises[key] = structs.replace(known, cells=known.cells + 1)
+                self.surprises[key] = structs.replace(surprise, cells=surprise.cells + 1)
         return structs.replace(change, expectation=expectation)
 
     def _gone(self, older: Facts) -> Change:
@@ -342,8 +342,8 @@ def _classified(older: Facts | None, newer: Facts) -> Change:
     if older is None:
         return Change(kind=ChangeKind.NEW, older=None, newer=newer)
     if older is newer:
-        alike = ChangeKind.SAME_OK if _works(newer) else ChangeKind.SAME_FAIL
-        kind = alike if _is_told(newer) else ChangeKind.SAME_UNTOLD
+        same = ChangeKind.SAME_OK if _works(newer) else ChangeKind.SAME_FAIL
+        kind = same if _is_told(newer) else ChangeKind.SAME_UNTOLD
     elif not _is_told(newer):
         kind = UNTOLD[newer.verdict] if _is_told(older) else ChangeKind.SAME_UNTOLD
     elif not _is_told(older):
@@ -432,7 +432,7 @@ def _asks_history(change: Change) -> bool:
 
 def _with_history(
     change: Change,
-    known: Mapping[str, Facts],
+    past: Mapping[str, Facts],
     before: Mapping[str, Facts],
     after: Mapping[str, Facts],
 ) -> Change:
@@ -440,18 +440,18 @@ def _with_history(
     newer = change.newer
     if newer is None or not _asks_history(change):
         return change
-    if newer.cell in known and are_of_one_file(known[newer.cell].file, newer.file):
-        found = _classified(known[newer.cell], newer)
-        return found if found.kind in _NEWS else change
+    if newer.cell in past and are_of_one_file(past[newer.cell].file, newer.file):
+        changed = _classified(past[newer.cell], newer)
+        return changed if changed.kind in _NEWS else change
     neighbour = _older_version(newer, before, after)
     if neighbour is None:
         return change
-    found = _classified(neighbour.facts, newer)
-    if found.kind.is_quiet:
-        return structs.replace(found, kind=ChangeKind.NEW, steps=(), since=neighbour.since)
-    if found.kind not in _NEWS or neighbour.next_outcome == newer.outcome:
+    changed = _classified(neighbour.facts, newer)
+    if changed.kind.is_quiet:
+        return structs.replace(changed, kind=ChangeKind.NEW, steps=(), since=neighbour.since)
+    if changed.kind not in _NEWS or neighbour.next_outcome == newer.outcome:
         return change
-    return structs.replace(found, since=neighbour.since)
+    return structs.replace(changed, since=neighbour.since)
 
 
 class _Neighbour(msgspec.Struct, frozen=True, kw_only=True):
@@ -487,11 +487,11 @@ def _older_version(
             for facts in cells
             if _is_told(facts) and is_on_axis(facts, newer) and (version := version_of(facts))
         ]
-        below = [each for each in line if place and each[0] < place]
+        below = [at for at in line if place and at[0] < place]
         if place and below:
-            version, facts = max(below, key=lambda each: each[0])
-            above = [each for each in line if each[0] > place]
-            following = min(above, key=lambda each: each[0])[1].outcome if above else None
+            version, facts = max(below, key=lambda at: at[0])
+            above = [at for at in line if at[0] > place]
+            following = min(above, key=lambda at: at[0])[1].outcome if above else None
             since = f"{tool} {place} after {version}"
             return _Neighbour(facts=facts, since=since, next_outcome=following)
     return None
@@ -505,7 +505,7 @@ def _same_triton(one: Facts, other: Facts) -> bool:
     # A Triton bundles one ptxas for a target: on this axis it has no neighbours.
     bundled = _is_bundled(one) or _is_bundled(other)
     # Of raw PTX the id has a hash of the program in the compiler's place.
-    compilers = {each.cell.rsplit("/", 2)[-2] for each in (one, other)}
+    compilers = {facts.cell.rsplit("/", 2)[-2] for facts in (one, other)}
     return not bundled and len(compilers) == 1 and one.frozen == other.frozen
 
 

@@ -39,10 +39,10 @@ class ChangeGroup:
 
 def group_changes(changes: Iterable[Change]) -> list[ChangeGroup]:
     """The groups by kind, in the order of `Kind`, the largest first."""
-    found: dict[tuple[object, ...], list[Change]] = {}
+    by_key: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
-        found.setdefault(_key(change), []).append(change)
-    groups = [_group(members) for members in found.values()]
+        by_key.setdefault(_key(change), []).append(change)
+    groups = [_group(members) for members in by_key.values()]
     order = list(ChangeKind)
     return sorted(groups, key=lambda group: (order.index(group.kind), -len(group.changes)))
 
@@ -125,7 +125,7 @@ def _expected(change: Change) -> str:
 
 
 def _verdicts(facts: Sequence[Facts]) -> str:
-    return ", ".join(dict.fromkeys(each.verdict for each in facts))
+    return ", ".join(dict.fromkeys(cell.verdict for cell in facts))
 
 
 def _said(facts: Sequence[Facts]) -> str:
@@ -135,17 +135,17 @@ def _said(facts: Sequence[Facts]) -> str:
 
 def _steps(changes: Sequence[Change]) -> str:
     """`spills 0 -> 16 to 48 B; n_regs 128 -> 160`: the metrics that moved enough, in order."""
-    found: dict[str, tuple[list[object], list[object]]] = {}
+    spans: dict[str, tuple[list[object], list[object]]] = {}
     least = min(max(step.severity for step in change.steps) for change in changes)
     for change in changes:
         for step in change.steps:
             if step.severity > Severity.INFORMATIONAL or least is Severity.INFORMATIONAL:
-                before, after = found.setdefault(step.metric, ([], []))
+                before, after = spans.setdefault(step.metric, ([], []))
                 before.append(step.older)
                 after.append(step.newer)
     return "; ".join(
         f"{metric} {_span(metric, before)} -> {_span(metric, after)}"
-        for metric, (before, after) in found.items()
+        for metric, (before, after) in spans.items()
     )
 
 
@@ -178,9 +178,9 @@ def _tools(cells: Sequence[Facts]) -> str:
     return f"{kinds[0]} {_some(versions, 'versions')}" if versions else kinds[0]
 
 
-def _some(words: Sequence[str], what: str, shown: int = _SHOWN) -> str:
-    found = list(dict.fromkeys(words))
-    return ", ".join(found) if len(found) <= shown else f"{len(found)} {what}"
+def _some(words: Sequence[str], noun: str, shown: int = _SHOWN) -> str:
+    unique = list(dict.fromkeys(words))
+    return ", ".join(unique) if len(unique) <= shown else f"{len(unique)} {noun}"
 
 
 _TONES = {
@@ -243,13 +243,13 @@ def _group_words(group: ChangeGroup, title: str, tone: Tone) -> list[SaidLine]:
     ]
 
 
-def _surprise(found: Surprise) -> str:
-    expected = found.expectation
+def _surprise(surprise: Surprise) -> str:
+    expected = surprise.expectation
     place = f"matrix.yaml line {expected.line}" if expected.line else "the matrix"
-    cells = "1 cell is" if found.cells == 1 else f"{found.cells:,} cells are"
+    cells = "1 cell is" if surprise.cells == 1 else f"{surprise.cells:,} cells are"
     return (
-        f"{cells} {found.verdict}, as before, though {place} expects {expected.verdict}: "
-        f"change `expect` (triage show {found.example})"
+        f"{cells} {surprise.verdict}, as before, though {place} expects {expected.verdict}: "
+        f"change `expect` (triage show {surprise.example})"
     )
 
 
@@ -294,12 +294,12 @@ def changes_document(changes: Changes, *, informational: bool = False) -> dict[s
 
 def changes_by_kind(changes: Changes) -> dict[str, list[ChangedCell]]:
     """Each kind that is news, with its cells: `changes` of `triage matrix run --json` too."""
-    found: dict[str, list[ChangedCell]] = {
+    by_kind: dict[str, list[ChangedCell]] = {
         kind.value: [] for kind in ChangeKind if not kind.is_quiet
     }
     for change in changes.changes:
-        found[change.kind.value].append(_changed_cell(change))
-    return found
+        by_kind[change.kind.value].append(_changed_cell(change))
+    return by_kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from harness.judging.answers import VerdictAnswer, is_failure
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed
 from harness.matrix.bugs.life import Stretch, stretches
+from harness.tables.rows import figure
 from harness.tables.said import Block, GridColumn, SaidGrid, SaidLine, Tone, say, verdict_said
 from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
@@ -26,12 +27,12 @@ def history_document(rows: Sequence[Row], condition: Condition | None = None) ->
     document: dict[str, Any] = {"schema": SCHEMA, "cells": rows}
     if condition is None:
         return document
-    ranges = [_stretch(each) for each in stretches(rows, condition)]
+    ranges = [_stretch(stretch) for stretch in stretches(rows, condition)]
     return {**document, "while": spell(condition), "ranges": ranges}
 
 
-def _stretch(found: Stretch) -> dict[str, Any]:
-    first, last = found.rows[0], found.rows[-1]
+def _stretch(stretch: Stretch) -> dict[str, Any]:
+    first, last = stretch.rows[0], stretch.rows[-1]
     return {
         "kernel": first.kernel,
         "launch": first.launch,
@@ -39,8 +40,8 @@ def _stretch(found: Stretch) -> dict[str, Any]:
         "target": first.target,
         "first": _toolchain(first),
         "last": _toolchain(last),
-        "cells": [row.cell for row in found.rows],
-        "words": found.words,
+        "cells": [row.cell for row in stretch.rows],
+        "words": stretch.words,
     }
 
 
@@ -55,12 +56,14 @@ def history_said(rows: Sequence[Row], condition: Condition | None = None) -> lis
     With a condition, it says where that holds.
     """
     parts: list[Block] = []
-    for place, found in groupby(rows, key=_place):
-        versions = list(found)
+    for place, group in groupby(rows, key=_place):
+        versions = list(group)
         parts += [say(place, Tone.HEAD), *_sparklines(versions)]
         if condition:
-            held = stretches(versions, condition)
-            lines = [each.words for each in held] or [f"{spell(condition)} holds with none of them"]
+            spans = stretches(versions, condition)
+            lines = [stretch.words for stretch in spans] or [
+                f"{spell(condition)} holds with none of them"
+            ]
             parts += [say(f"  {line}") for line in lines]
         parts.append(_grid(versions, condition))
     return parts
@@ -68,10 +71,10 @@ def history_said(rows: Sequence[Row], condition: Condition | None = None) -> lis
 
 def sparkline(values: Sequence[int | None], failed: Sequence[bool]) -> str:
     """A bar a version between the smallest and the largest; x did not compile, · is not known."""
-    known = [
+    numbers = [
         value for value, bad in zip(values, failed, strict=True) if value is not None and not bad
     ]
-    low, high = min(known, default=0), max(known, default=0)
+    low, high = min(numbers, default=0), max(numbers, default=0)
     return "".join(
         _FAILED if bad else _bar(value, low, high)
         for value, bad in zip(values, failed, strict=True)
@@ -92,24 +95,18 @@ def _place(row: Row) -> str:
     return f"{row.kernel} · {row.launch} · {row.target} · {config}"
 
 
-def _spills(row: Row) -> int | None:
-    if row.spill_stores is None or row.spill_loads is None:
-        return None
-    return row.spill_stores + row.spill_loads
-
-
 def _sparklines(rows: Sequence[Row]) -> Iterator[SaidLine]:
     failed = [is_failure(row.verdict) for row in rows]
     numbers: tuple[tuple[str, Callable[[Row], int | None], str], ...] = (
         ("registers", lambda row: row.n_regs, ""),
-        ("spills", _spills, " B"),
+        ("spills", lambda row: row.spills, " B"),
     )
     for title, number, unit in numbers:
         values = [number(row) if row.verdict.compiles else None for row in rows]
-        known = [value for value in values if value is not None]
+        present = [value for value in values if value is not None]
         span = "not known"
-        if known:
-            low, high = min(known), max(known)
+        if present:
+            low, high = min(present), max(present)
             span = f"{low:,}{unit}" if low == high else f"{low:,} to {high:,}{unit}"
         yield say(f"  {title:<10}{sparkline(values, failed)}  {span}")
 
@@ -142,11 +139,7 @@ def _line(row: Row, condition: Condition | None, *, is_mixed: bool) -> tuple[Sai
         say(row.compiler_version or "-"),
         say(f"{tool}{origin}{frozen}"),
         verdict_said(row.verdict, [say(f" {row.code}")] if row.code else ()),
-        *(say(_number(each)) for each in (row.n_regs, row.spill_stores, row.spill_loads)),
+        *(say(figure(number)) for number in (row.n_regs, row.spill_stores, row.spill_loads)),
         say("-" if row.occupancy is None else f"{row.occupancy:.1%}"),
         *([say(_HOLDS.get(Followed(condition=condition).of(row), "-"))] if condition else []),
     )
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"

@@ -106,7 +106,7 @@ def read_history(store: Store, options: HistoryOptions) -> list[Row]:
         config=ConfigFilter.parse(options.config),
     )
     targets = {str(Target.parse(word)) for word in options.sm}
-    wanted = set(options.set)
+    overrides = set(options.set)
     cells = [
         _decode(record.row)
         for kernel in _kernels(store, options.kernel)
@@ -117,7 +117,7 @@ def read_history(store: Store, options: HistoryOptions) -> list[Row]:
         for row in cells
         if selector.matches(coordinates_of_row(row))
         and (not targets or row.target in targets)
-        and wanted <= set(LaunchLabel.parse(row.launch).overrides)
+        and overrides <= set(LaunchLabel.parse(row.launch).overrides)
     ]
     if not rows:
         raise EmptySelectionError(
@@ -128,15 +128,19 @@ def read_history(store: Store, options: HistoryOptions) -> list[Row]:
 
 
 def _kernels(store: Store, pattern: str) -> list[str]:
-    known = store.kernels()
-    found = [name for name in known if name == pattern] or [
-        name for name in known if fnmatchcase(name, pattern)
-    ]
-    if not found:
-        near = difflib.get_close_matches(pattern, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else "`triage compile` or `matrix run` makes them"
-        raise UsageError(f"--kernel {pattern}: there are no results of it; {hint}")
-    return found
+    names = store.kernels()
+    if pattern in names:
+        return [pattern]
+    if matches := [name for name in names if fnmatchcase(name, pattern)]:
+        return matches
+    of_file = [name for name in names if name.partition("::")[0] == Path(pattern).name]
+    if len(of_file) == 1:
+        return of_file
+    if of_file:
+        raise UsageError(f"--kernel {pattern}: which one is meant, {' or '.join(of_file)}?")
+    near = difflib.get_close_matches(pattern, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else "`triage compile` or `matrix run` makes them"
+    raise UsageError(f"--kernel {pattern}: there are no results of it; {hint}")
 
 
 def _specifiers(option: str, text: str | None) -> SpecifierSet | None:

@@ -96,8 +96,8 @@ class ToolsElsewhere(Hub):
         tool = name_tool(Path(argv[0])) if env is None and writable is None else None
         if tool:
             words = [os.fspath(word) for word in argv[1:]]
-            if end := await self._sent(self._task(tool, words, folder, limits), folder):
-                return end
+            if process := await self._sent(self._task(tool, words, folder, limits), folder):
+                return process
         async with self._here:
             return await super().execute(
                 argv, folder=folder, limits=limits, env=env, writable=writable
@@ -117,9 +117,9 @@ class ToolsElsewhere(Hub):
             MachinesGoneError: the machines are lost, or the scheduler is.
         """
         if job == EMULATE and (
-            end := await self._sent(self._task(None, (), folder, limits), folder)
+            process := await self._sent(self._task(None, (), folder, limits), folder)
         ):
-            return end
+            return process
         async with self._here:
             return await here()
 
@@ -161,8 +161,8 @@ class ToolsElsewhere(Hub):
             self._say(f"{answer.host}: {answer.failure}; {name} runs here")
             return None
         with scratch_disk():
-            for each, data in answer.files.items():
-                (folder / each).write_bytes(data)
+            for path, data in answer.files.items():
+                (folder / path).write_bytes(data)
         return answer.end
 
     def _say(self, message: str) -> None:
@@ -249,8 +249,8 @@ class CaptureDispatcher:
         bench = self.run.bench
         if bench.deadline is None:
             return None
-        left = bench.deadline - asyncio.get_running_loop().time()
-        return left + self._grace()
+        seconds = bench.deadline - asyncio.get_running_loop().time()
+        return seconds + self._grace()
 
     def _grace(self) -> float:
         return self.launch_timeout + self.run.bench.limits.timeout
@@ -274,38 +274,40 @@ class CaptureDispatcher:
             launch_timeout=self.launch_timeout,
             memory=self.memory,
             until=self.until,
-            past=tuple(to_row(0, each, 0.0) for each in past if each.run != self.run.run),
-            settled=tuple(each.cell for each in past if each.run == self.run.run),
+            past=tuple(to_row(0, record, 0.0) for record in past if record.run != self.run.run),
+            settled=tuple(record.cell for record in past if record.run == self.run.run),
         )
 
     def _past(self, places: Sequence[CapturePlace]) -> list[ResultRecord]:
         store = self.run.bench.store
-        found: set[str] = set()
+        cells: set[str] = set()
         for place in places:
             kernel = place.selection.repro.name
             at = f"@{place.target}/{place.compiler.label}/"
             # A file, or a pattern, of several kernels names each of them.
             for start in (f"{kernel}/{place.launch.label}", f"{kernel.partition('::')[0]}::"):
-                found.update(cell for cell in store.cells_from(start) if at in cell)
-        return list(store.latest_of(sorted(found)).values())
+                cells.update(cell for cell in store.cells_from(start) if at in cell)
+        return list(store.latest_of(sorted(cells)).values())
 
     def _keep(self, message: bytes, name: str) -> None:
         run, steering = self.run, self.steering
         answer = decode(message, CaptureAnswer)
         assert answer is not None, "the machine answers the command that sent the task"
-        run.failures += [InfrastructureError(f"{answer.host}: {said}") for said in answer.failures]
+        run.failures += [
+            InfrastructureError(f"{answer.host}: {complaint}") for complaint in answer.failures
+        ]
         if answer.parcel:
             try:
                 with open_parcel(answer.parcel) as source:
                     run.bench.store.take_over([source])
                     rows = [
                         _decode_row(record.row)
-                        for each in source.runs
-                        for record in source.results(each.id)
+                        for foreign in source.runs
+                        for record in source.results(foreign.id)
                     ]
             except UsageError as error:
-                said = f"what {answer.host} answered is refused: {name}: {error}"
-                run.failures.append(InfrastructureError(said))
+                complaint = f"what {answer.host} answered is refused: {name}: {error}"
+                run.failures.append(InfrastructureError(complaint))
                 return
             run.progress.planned(len(rows))
             for row in rows:
@@ -324,7 +326,9 @@ class CaptureDispatcher:
         plan = stored_place(self.run, place)
         if plan is None:
             return
-        for cell in self.steering.look(place, plan).cells:
+        cells = self.steering.look(place, plan).cells
+        self.steering.put_again()
+        for cell in cells:
             evaluated = not_evaluated(cell, reason)
             self.run.bench.store.put_result(self.run.run, record_of(evaluated))
             self.steering.settled.add(str(cell.cell))
@@ -370,7 +374,7 @@ class Prefetch:
             memory=self.how.limits.memory if self.machines.are_here else self.how.memory,
             launch_memory=self.how.memory,
         )
-        assemblers = ",".join(each.version for each in selection.ptxas if each)
+        assemblers = ",".join(assembler.version for assembler in selection.ptxas if assembler)
         name = _name_of_task(places[0])
         name = f"{name}/{assemblers}" if assemblers else name
         message = encode(task, self._code)
@@ -380,11 +384,11 @@ class Prefetch:
         )
         assert answer is not None, "the machine answers the command that sent the task"
         bench.cpu_seconds += answer.cpu_seconds
-        said = [f"{answer.host}: {failure}" for failure in answer.failures]
+        complaints = [f"{answer.host}: {failure}" for failure in answer.failures]
         if answer.parcel:
             try:
                 with open_parcel(answer.parcel) as source:
                     bench.made |= bench.store.take_evidence_of(source)
             except UsageError as error:
-                said.append(f"what {answer.host} answered is refused: {error}")
-        return said
+                complaints.append(f"what {answer.host} answered is refused: {error}")
+        return complaints

@@ -45,12 +45,12 @@ async def launch_places(
     """
     place_of(runner)
     launch = partial(_execute, run, steering, on=GPU, runner=runner)
-    wanted = [
+    launchable = [
         place
         for place in places
         if _is_executable(place) or (place.selection.repro.ptx and place.selection.repro.inputs)
     ]
-    await _each(run, steering, wanted, launch)
+    await _each(run, steering, launchable, launch)
 
 
 async def _each(

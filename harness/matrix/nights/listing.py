@@ -74,17 +74,17 @@ def listing_document(listing: Listing, *, cells: bool) -> dict[str, Any]:
     if cells:
         document["cells"] = listing.cells
         document["excluded"] = [
-            {"cells": each, "reason": reason} for each, reason in listing.excluded
+            {"cells": entry, "reason": reason} for entry, reason in listing.excluded
         ]
-        document["uncaptured"] = [asdict(each) for each in listing.uncaptured]
+        document["uncaptured"] = [asdict(entry) for entry in listing.uncaptured]
     return document
 
 
 def listing_lines(listing: Listing) -> Iterator[str]:
     """The cells, what is not captured yet, and why others are left out."""
     yield from listing.cells
-    for each in listing.uncaptured:
-        yield f"about {each.cells}: {_configs(each.configs)}, not captured yet"
+    for entry in listing.uncaptured:
+        yield f"about {entry.cells}: {_configs(entry.configs)}, not captured yet"
     for cells, reason in listing.excluded:
         yield f"excluded {cells}: {reason}"
 
@@ -188,11 +188,11 @@ async def list_matrix(
         cells: dict[str, PlannedCell] = {}
         missing: list[CapturePlace] = []
         for place in plan.places:
-            found = stored_place(night.run, place)
-            if found is None:
+            stored = stored_place(night.run, place)
+            if stored is None:
                 missing.append(place)
                 continue
-            chosen = night.steering.look(place, found)
+            chosen = night.steering.look(place, stored)
             cells.update((str(cell.cell), cell) for cell in chosen.cells)
         steering = night.steering
         # What they would match is not known.
@@ -242,7 +242,7 @@ def _estimate(
     about = sum(configs * len(place.selection.ptxas) for place, configs in counted)
     more = sum(configs * _releases(place) for place, configs in counted)
     durations = _durations(night)
-    left = [group for key, group in work.items() if key not in stored]
+    groups = [group for key, group in work.items() if key not in stored]
     return Estimate(
         cells=len(cells) + steering.carried + about,
         carried=steering.carried,
@@ -250,8 +250,8 @@ def _estimate(
         lowerings=sum(key not in stored for key in lowered) + more,
         lowerings_stored=sum(key in stored for key in lowered),
         assemblies=len(assemblies) + about,
-        seconds=_seconds(night, durations, left, counted),
-        has_history=bool(durations) or not (left or missing),
+        seconds=_seconds(night, durations, groups, counted),
+        has_history=bool(durations) or not (groups or missing),
         about=about,
         uncaptured=len(missing),
         uncounted=sum(not configs for _, configs in counted),
@@ -262,8 +262,8 @@ def _releases(place: CapturePlace) -> int:
     """How many lowerings one config takes: all ptxas of one release share one, frozen ones all."""
     if place.selection.freeze_ptx:
         return 1
-    seen = {ptxas and ".".join(ptxas.version.split(".")[:2]) for ptxas in place.selection.ptxas}
-    return len(seen)
+    releases = {ptxas and ".".join(ptxas.version.split(".")[:2]) for ptxas in place.selection.ptxas}
+    return len(releases)
 
 
 def _seconds(
@@ -287,12 +287,12 @@ def _seconds(
     total = 0.0
     for group in work:
         cell = group[0].cell
-        known = durations.get(str(cell)) or durations.get(cell.kernel) or [mean]
-        total += sum(known) / len(known)
+        durations_of = durations.get(str(cell)) or durations.get(cell.kernel) or [mean]
+        total += sum(durations_of) / len(durations_of)
     seconds = total / jobs
     for place, configs in missing:
-        known = durations.get(place.selection.repro.name) or [mean]
-        seconds += configs * _releases(place) * sum(known) / len(known) / jobs
+        durations_of = durations.get(place.selection.repro.name) or [mean]
+        seconds += configs * _releases(place) * sum(durations_of) / len(durations_of) / jobs
     return seconds
 
 

@@ -56,17 +56,17 @@ def merge_stores(store: Store, folders: Iterable[Path]) -> MergeReport:
                 sources.append(opened.enter_context(open_foreign(folder)))
             except UsageError as error:
                 refused.append(str(error))
-        done = store.take_over(sources)
+        merged = store.take_over(sources)
         uids = {run.uid for source in sources for run in source.runs}
     unfinished = (run.id for run in all_runs(store) if run.finished is None and run.uid in uids)
     return MergeReport(
-        runs=done.runs,
-        results=done.results,
-        bugs=done.bugs,
-        workarounds=done.workarounds,
-        evidence=done.taken.evidence,
-        artifacts=done.taken.artifacts,
-        lacking=done.taken.lacking,
+        runs=merged.runs,
+        results=merged.results,
+        bugs=merged.bugs,
+        workarounds=merged.workarounds,
+        evidence=merged.taken.evidence,
+        artifacts=merged.taken.artifacts,
+        lacking=merged.taken.lacking,
         merged=tuple(str(source.path) for source in sources),
         refused=tuple(refused),
         unfinished=tuple(unfinished),

@@ -59,13 +59,13 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
     name, spec = None, text.strip()
     if spec[:1].isalpha():
         try:
-            found = Requirement(spec)
+            requirement = Requirement(spec)
         except InvalidRequirement:
             raise UsageError(
                 f"--package-version {text[:80]}: write for example '>=0.4,<0.6' or "
                 "'fla-core>=0.4,<0.6'"
             ) from None
-        name, spec = found.name, str(found.specifier) or LATEST
+        name, spec = requirement.name, str(requirement.specifier) or LATEST
     check_spec(spec, what=name or "the package")
     mine = [repro for repro in _listed(matrix) if repro.source]
     packages = sorted({repro.source.pin.package for repro in mine if repro.source})
@@ -76,19 +76,17 @@ def over_releases(matrix: Matrix, text: str) -> Matrix:
         )
     kernels = tuple(f"{repro.name}@{spec}" for repro in mine if name is None or is_of(repro, name))
     if not kernels:
-        known = f"; there are kernels of {', '.join(packages)}" if packages else ""
-        raise EmptySelectionError(
-            f"no kernel of the matrix comes from {name or 'a package'}{known}"
-        )
+        hint = f"; there are kernels of {', '.join(packages)}" if packages else ""
+        raise EmptySelectionError(f"no kernel of the matrix comes from {name or 'a package'}{hint}")
     return structs.replace(matrix, kernels=kernels, include=())
 
 
 def _listed(matrix: Matrix) -> list[Repro]:
     repros = list_repros()[0]
-    found = (
+    matches = (
         repro for pattern in matrix.kernels for repro in repros if fnmatchcase(repro.name, pattern)
     )
-    return list({repro.name: repro for repro in found}.values())
+    return list({repro.name: repro for repro in matches}.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,14 +232,16 @@ async def run_matrix(
     verdicts: Counter[str] = Counter()
     unexpected = 0
     changes = None
-    kept, expectations = store.workarounds(), Expectations(matrix.expect)
+    workarounds, expectations = store.workarounds(), Expectations(matrix.expect)
 
     def count(facts: Facts) -> None:
         nonlocal unexpected
         verdicts[facts.verdict] += 1
         if is_failure(facts.verdict):
             expected = expectations.of(facts)
-            unexpected += not (happened(facts, expected) if expected else is_known(kept, facts))
+            unexpected += not (
+                happened(facts, expected) if expected else is_known(workarounds, facts)
+            )
 
     # A part of a night lacks the cells of the others.
     if is_whole and (options.night is None or options.shard.of == 1):
@@ -298,7 +298,7 @@ async def _hand_out(
     from harness.matrix.nights.elsewhere import CaptureDispatcher  # noqa: PLC0415 - only where it is wanted
 
     bench, work = night.run.bench, night.options.work
-    left = None if bench.deadline is None else bench.deadline - time.monotonic()
+    seconds = None if bench.deadline is None else bench.deadline - time.monotonic()
     handing_out = CaptureDispatcher(
         run=night.run,
         plan=night.plan,
@@ -308,7 +308,7 @@ async def _hand_out(
         command=work.command,
         memory=bench.limits.memory if machines.are_here else 0,
         launch_timeout=_launch_timeout(matrix),
-        until=None if left is None else time.time() + left,
+        until=None if seconds is None else time.time() + seconds,
     )
     await handing_out.work_off(captures)
 
@@ -350,6 +350,7 @@ def _in_order(night: PlannedNight) -> list[list[int]]:
         ranks = [rank for index in indices if (rank := _look(night, index)) is not None]
         if ranks:
             ranked.append((min(ranks), number, indices))
+    night.steering.put_again()
     return [indices for _, _, indices in sorted(ranked)]
 
 
@@ -378,16 +379,16 @@ def make_plan(
         EmptySelectionError: nothing is left of it.
         TriageError: as `plan_matrix`.
     """
-    kept = store.workarounds()
+    workarounds = store.workarounds()
     if options.package_version is not None:
-        matrix, kept = over_releases(matrix, options.package_version), []
+        matrix, workarounds = over_releases(matrix, options.package_version), []
     rules = Rules(matrix=matrix, only=options.only)
-    plan = plan_matrix(rules, options.shard, kept, installs=installs)
+    plan = plan_matrix(rules, options.shard, workarounds, installs=installs)
     if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
-        said = "; ".join(plan.warnings[:3])
+        warnings = "; ".join(plan.warnings[:3])
         raise EmptySelectionError(
             "--only matches nothing in the matrix"
             if options.only
-            else f"the matrix selects nothing: {said}"
+            else f"the matrix selects nothing: {warnings}"
         )
     return plan

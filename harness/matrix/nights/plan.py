@@ -120,10 +120,10 @@ class _Planner:
                         self._place(repro, launch, target, word, mine, ConfigFilter())
         for extra in self.matrix.include:
             self._extra(extra, ptxas, f"{self.matrix.file}:{extra.line}: include")
-        for each in self.kept:
-            own = [BUNDLED] if each.baseline.triton else ptxas
-            for extra in (to_run(each), *to_retest(each)):
-                self._extra(extra, own, f"workaround for {each.baseline.cell}")
+        for workaround in self.kept:
+            own = [BUNDLED] if workaround.baseline.triton else ptxas
+            for extra in (to_run(workaround), *to_retest(workaround)):
+                self._extra(extra, own, f"workaround for {workaround.baseline.cell}")
         return MatrixPlan(
             rules=self.rules,
             places=tuple(self.places),
@@ -131,7 +131,7 @@ class _Planner:
             dropped=tuple(self.dropped),
             warnings=tuple(dict.fromkeys(self.warnings)),
             failures=tuple(dict.fromkeys(self.failures)),
-            versions={tool: sorted(found) for tool, found in self.versions.items()},
+            versions={tool: sorted(versions) for tool, versions in self.versions.items()},
         )
 
     def _warn(self, entry: str, message: str) -> None:
@@ -142,7 +142,7 @@ class _Planner:
     def _kernels(self) -> list[Repro]:
         repros, errors = list_repros()
         self.warnings += [str(error) for error in errors]
-        found: dict[str, Repro] = {}
+        by_name: dict[str, Repro] = {}
         for index, pattern in enumerate(self.matrix.kernels):
             suffixes = (".py", *(suffix for kind in kinds() for suffix in takes(kind)[0]))
             if "@" in pattern or pattern.partition("::")[0].endswith(suffixes):
@@ -151,22 +151,22 @@ class _Planner:
                 mine = [repro for repro in repros if fnmatchcase(repro.name, pattern)]
             if not mine:
                 self._warn(f"kernels[{index}]", f"{pattern!r} matches no kernel")
-            found.update((repro.name, repro) for repro in mine)
-        return list(found.values())
+            by_name.update((repro.name, repro) for repro in mine)
+        return list(by_name.values())
 
     def _versions(self, tool: str, choice: VersionChoice) -> list[str]:
         """Versions and words, in order, each once; versions are sorted within the specs."""
-        found: list[str] = []
+        versions: list[str] = []
         for spec in choice.specs:
             if spec in (INSTALLED, BUNDLED, NO_ASSEMBLER):
-                found.append(spec)
+                versions.append(spec)
                 continue
             chosen = self._chosen(tool, spec, prereleases=choice.prereleases)
             if choice.newest_of_minor and spec != LATEST and exact_version(spec) is None:
                 chosen = newest_of_minor(chosen)
             self.versions.setdefault(tool, set()).update(chosen)
-            found += [str(version) for version in chosen]
-        return list(dict.fromkeys(found))
+            versions += [str(version) for version in chosen]
+        return list(dict.fromkeys(versions))
 
     def _chosen(self, tool: str, spec: str, *, prereleases: bool) -> list[Version]:
         toolchain = self._assemblers.get(tool) or front_end(tool)
@@ -214,11 +214,13 @@ class _Planner:
             return choose_launches(options, repro)
         every = choose_launches(replace(options, launch="*"), repro)
         patterns = self.matrix.launches
-        found = [each for each in every if any(fnmatchcase(each.spec.name, w) for w in patterns)]
-        if not found:
-            names = ", ".join(each.spec.name for each in every)
+        matches = [
+            launch for launch in every if any(fnmatchcase(launch.spec.name, w) for w in patterns)
+        ]
+        if not matches:
+            names = ", ".join(launch.spec.name for launch in every)
             self._warn("launches[0]", f"no launch of {repro.name} matches; it has {names}")
-        return tuple(found)
+        return tuple(matches)
 
     def _extra(self, extra: Extra, ptxas: list[str], where: str) -> None:
         try:
@@ -289,7 +291,7 @@ class _Planner:
         back = back_end(kind, target)
         bundles = back.default == BUNDLED
         chosen = [self._assembler(back, name) for name in ptxas if bundles or name != BUNDLED]
-        tools = tuple(tool for known, tool in chosen if known)
+        tools = tuple(tool for is_found, tool in chosen if is_found)
         if compiler is None or not tools:
             self.rules.unseen(at)
             return
@@ -321,8 +323,8 @@ class _Planner:
             return None
         if word != INSTALLED:
             return word
-        found = self._compiler(kind, word)
-        return found.version if found else None
+        compiler = self._compiler(kind, word)
+        return compiler.version if compiler else None
 
     def _compiler(self, kind: str, word: str) -> Compiler | None:
         if (kind, word) not in self._compilers:

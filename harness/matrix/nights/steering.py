@@ -26,6 +26,7 @@ from harness.values.verdict import VerdictKind
 K = TypeVar("K")
 
 _CELLS_A_WORKER = 4
+_MOST_HELD = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class MatrixSteering(Steering):
     at_once: int = field(init=False)
     _owners: dict[str, int] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
+    _again: list[tuple[ResultRecord, bytes]] = field(default_factory=list)
     _failed: set[str] = field(default_factory=set)
     _identities: Identities = field(default_factory=Identities)
     _extras: set[int] = field(init=False)
@@ -82,6 +84,7 @@ class MatrixSteering(Steering):
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
         """As `look`; and what is chosen counts as work to be done."""
         cells = self.look(place, plan).cells
+        self.put_again()
         for cell in cells:
             lowering, assembly = _work_of(cell)
             self._lowerings[lowering] += 1
@@ -101,25 +104,26 @@ class MatrixSteering(Steering):
                     version=place.compiler.version or None,
                 )
             )
-        wanted = self._wanted(place, plan.cells)
-        left = self._carry_over(wanted) if self.use_cache else wanted
-        found = [self.last.get(at.cell) for _, at in left]
-        for (_, at), last in zip(left, found, strict=True):
+        cells = self._wanted(place, plan.cells)
+        to_do = self._carry_over(cells) if self.use_cache else cells
+        records = [self.last.get(at.cell) for _, at in to_do]
+        for (_, at), last in zip(to_do, records, strict=True):
             if last and not VerdictKind(last.verdict).compiles:
                 self._failed.add(at.cell)
         order = by_information(
-            [at for _, at in left], [each.verdict if each else None for each in found]
+            [at for _, at in to_do], [record.verdict if record else None for record in records]
         )
         if self.run is not None:
             self.last.clear()
         return Chosen(
-            cells=tuple(left[index][0] for _, index in order), rank=order[0][0][:3] if order else ()
+            cells=tuple(to_do[index][0] for _, index in order),
+            rank=order[0][0][:3] if order else (),
         )
 
     def _wanted(
         self, place: CapturePlace, cells: Sequence[PlannedCell]
     ) -> list[tuple[PlannedCell, Coordinates]]:
-        wanted = []
+        chosen = []
         for cell in cells:
             at = coordinates_of(cell)
             self.rules.expected(at)
@@ -130,8 +134,8 @@ class MatrixSteering(Steering):
             if reason is not None:
                 self.excluded[at.cell] = reason
             elif self._owners.setdefault(at.cell, id(place)) == id(place):
-                wanted.append((cell, at))
-        return wanted
+                chosen.append((cell, at))
+        return chosen
 
     def _carry_over(
         self, cells: Sequence[tuple[PlannedCell, Coordinates]]
@@ -142,27 +146,32 @@ class MatrixSteering(Steering):
         else:
             last = {name: self.past[name] for name in names if name in self.past}
         self.last.update(last)
-        left: list[tuple[PlannedCell, Coordinates]] = []
+        to_do: list[tuple[PlannedCell, Coordinates]] = []
         rows: list[Row] = []
-        again: list[tuple[ResultRecord, bytes]] = []
         for cell, at in cells:
             record = last.get(at.cell)
             how = self.rules.treatment(at)
             identity = self._identities.of(cell, at.cell, how.repeat or 1)
-            found = carried(record, identity, self._limits(how)[1])
-            if record is None or found is None:
-                left.append((cell, at))
+            result = carried(record, identity, self._limits(how)[1])
+            if record is None or result is None:
+                to_do.append((cell, at))
                 continue
             self.settled.add(at.cell)
-            rows.append(found[0])
-            again.append((record, found[1]))
-        if self.run is not None and again:
-            self.bench.store.put_again(self.run, again)
+            rows.append(result[0])
+            self._again.append((record, result[1]))
+        if len(self._again) > _MOST_HELD:
+            self.put_again()
         self.carried += len(rows)
         self.progress.planned(len(rows))
         for row in rows:
             self.progress.done(row)
-        return left
+        return to_do
+
+    def put_again(self) -> None:
+        """Store what was taken over: many at a time, since each time touches all of an index."""
+        if self.run is not None and self._again:
+            self.bench.store.put_again(self.run, self._again)
+        self._again.clear()
 
     def treatment(self, cell: PlannedCell) -> Treatment:
         """Limits and number of runs as the overrides say."""
@@ -220,13 +229,13 @@ def _count_down(counter: Counter[K], key: K) -> None:
 
 def coordinates_of(cell: PlannedCell) -> Coordinates:
     """A cell as selectors see it."""
-    known = cell.cell
+    name = cell.cell
     return Coordinates(
-        cell=str(known),
-        kernel=known.kernel,
-        launch=known.launch,
-        config=known.config,
-        target=str(known.target),
+        cell=str(name),
+        kernel=name.kernel,
+        launch=name.launch,
+        config=name.config,
+        target=str(name.target),
         compiler=cell.compiler.kind,
         version=cell.compiler.version or None,
         assembler=cell.ptxas.kind,

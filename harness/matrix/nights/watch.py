@@ -82,7 +82,7 @@ def news_of(
         bugs: all that are known; those that this run is the first to show are new.
     """
     new = [bug for bug in bugs if bug.first_seen == run.id]
-    found: list[News] = []
+    news: list[News] = []
     shown: set[int] = set()
     for group in group_changes(changes.changes) if changes else ():
         if not (group.kind.is_bad or group.kind in (ChangeKind.FIXED, ChangeKind.METRIC_BETTER)):
@@ -96,7 +96,7 @@ def news_of(
             (bug for bug in new if (bug.example.signature, bug.example.kernel) in failures), None
         )
         shown |= {bug.record.number} if bug else set()
-        found.append(
+        news.append(
             News(
                 kind=group.kind.value,
                 what=group.what,
@@ -111,7 +111,7 @@ def news_of(
                 issue=group.issue,
             )
         )
-    return found + [_new_bug(run, older, bug) for bug in new if bug.record.number not in shown]
+    return news + [_new_bug(run, older, bug) for bug in new if bug.record.number not in shown]
 
 
 def _new_bug(run: RunRecord, older: RunRecord | None, bug: Bug) -> News:
@@ -145,7 +145,7 @@ def drafts_of(run: RunRecord, bugs: Sequence[Bug]) -> list[Draft]:
 
 def draft_of(bug: Bug) -> Draft:
     """What results say of one bug, for the tracker of those who look after the matrix."""
-    ranges = [f"- {each.tool}: {each.words}" for each in bug.ranges]
+    ranges = [f"- {affected.tool}: {affected.words}" for affected in bug.ranges]
     example = bug.example
     # Indented, words of compilers and names of kernels are neither markup nor mentions of people.
     quoted = [
@@ -228,8 +228,8 @@ def send(news: Sequence[News], url: str, home: Path) -> int:
     file = home / _SENT
     # Of the address only a hash is kept: who knows it may write there.
     receiver = hashlib.sha256(url.encode()).hexdigest()[:16]
-    known = read_regular(file, _LARGEST_SENT) if file.exists() else b""
-    sent = set(known.decode(errors="replace").splitlines())
+    history = read_regular(file, _LARGEST_SENT) if file.exists() else b""
+    sent = set(history.decode(errors="replace").splitlines())
     count = 0
     for message in news:
         note = f"{receiver} {message.key}"
@@ -276,7 +276,7 @@ def file_issues(store: Store, drafts: Sequence[Draft], repository: str) -> dict[
     base = os.environ.get(_API, _GITHUB).rstrip("/")
     _check(base, _API)
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json"}
-    found: dict[int, str] = {}
+    filed: dict[int, str] = {}
     for draft in drafts:
         body = {"title": draft.title, "body": draft.body}
         answer = _post(f"{base}/repos/{repository}/issues", body, headers)
@@ -284,8 +284,8 @@ def file_issues(store: Store, drafts: Sequence[Draft], repository: str) -> dict[
         if not isinstance(url, str):
             raise InfrastructureError(f"{base} took bug {draft.bug} and gave no address of it")
         set_state(store, draft.bug, HumanState.REPORTED, url)
-        found[draft.bug] = url
-    return found
+        filed[draft.bug] = url
+    return filed
 
 
 def _post(url: str, body: dict[str, Any], headers: dict[str, str]) -> Any:  # noqa: ANN401 - JSON

@@ -62,7 +62,7 @@ def named(place: CapturePlace, *, is_extra: bool) -> NamedPlace:
         target=str(place.target),
         compiler=compiler.kind,
         version=None if compiler.origin == INSTALLED else compiler.version,
-        assemblers=tuple(each.version if each else None for each in chosen.ptxas),
+        assemblers=tuple(ptxas.version if ptxas else None for ptxas in chosen.ptxas),
         config=chosen.config,
         freeze_ptx=chosen.freeze_ptx,
         disassembles=chosen.nvdisasm is not None,
@@ -79,7 +79,9 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
         UsageError: there is no such kernel or launch here.
         InfrastructureError: a toolchain cannot be installed, or something differs.
     """
-    repro = next((each for each in find_kernels(name.repro) if each.name == name.repro), None)
+    repro = next(
+        (candidate for candidate in find_kernels(name.repro) if candidate.name == name.repro), None
+    )
     specs = [spec for spec in repro.launches if spec.name == name.launch] if repro else []
     if repro is None or not specs:
         raise UsageError(f"there is no launch {name.launch} of {name.repro}")
@@ -107,8 +109,10 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
         variant=name.variant,
     )
     mine = _same(place)
-    if other := [what for what, digest in name.same.items() if mine.get(what) != digest]:
-        raise InfrastructureError(f"other than where the run was started: {', '.join(other)}")
+    if differing := [
+        name_of for name_of, digest in name.same.items() if mine.get(name_of) != digest
+    ]:
+        raise InfrastructureError(f"other than where the run was started: {', '.join(differing)}")
     return place
 
 
@@ -296,8 +300,8 @@ class CommonEvidence:
             self._forget(self._done.popleft())
 
     def _forget(self, home: Path) -> None:
-        held = home / "artifacts"
-        self._known = {key: each for key, each in self._known.items() if each[1].root != held}
+        root = home / "artifacts"
+        self._known = {key: entry for key, entry in self._known.items() if entry[1].root != root}
         self.hub.drop_folder(home)
 
     def note(self, kind: str, key: str, evidence: Evidence, where: ArtifactStore) -> None:
@@ -323,8 +327,8 @@ class _TaskStore(Store):
         self._common = common
 
     def get_evidence(self, kind: str, key: str) -> Evidence | None:
-        if found := super().get_evidence(kind, key):
-            return found
+        if own := super().get_evidence(kind, key):
+            return own
         evidence = self._common.copied(kind, key, self.artifacts)
         if evidence:
             super().put_evidence(kind, key, evidence.body, evidence.artifacts)
@@ -491,7 +495,7 @@ async def _work(
                 plan=MatrixPlan(
                     rules=Rules(matrix=task.matrix, only=task.only),
                     places=tuple(places),
-                    extras=frozenset(n for n, each in enumerate(task.places) if each.is_extra),
+                    extras=frozenset(n for n, place in enumerate(task.places) if place.is_extra),
                     dropped=(),
                     warnings=(),
                     failures=(),
@@ -535,8 +539,8 @@ async def _run_tool(hub: Hub, task: ToolTask, tool: Path | None) -> ToolAnswer:
             process_end = await hub.execute([tool, *task.words], folder=folder, limits=limits)
         else:
             process_end = await execute_job(hub, folder, limits)
-        left = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
+        outputs = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
     finally:
         hub.drop_folder(folder)
-    files = {name: data for name, data in left.items() if task.files.get(name) != data}
+    files = {name: data for name, data in outputs.items() if task.files.get(name) != data}
     return ToolAnswer(host=platform.node(), end=process_end, files=files)

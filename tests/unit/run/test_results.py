@@ -20,7 +20,7 @@ from harness.values.kernel import Config
 from harness.values.matrix import Expectation, Selector
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import GPU, Compiler
 from harness.values.verdict import Signature, Stage, VerdictKind
 
 CELL = CellId(
@@ -138,6 +138,9 @@ def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: b
     compiled = replace(row, cell=str(CELL), ptxas="12.8.93", ptxas_origin="bundled")
     assert (expectations.of(facts(row)) is not None) is of_run
     assert (expectations.of(facts(compiled)) is not None) is not of_run
+    # A GPU launches the cubin of an assembler that stands in the row as for a compile.
+    launched = replace(compiled, cell=str(replace(CELL, on=GPU)))
+    assert (expectations.of(facts(launched)) is not None) is of_run
 
 
 def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
