@@ -69,6 +69,7 @@ from harness.values.toolchain import (
     RELEASE,
     TRITON,
     compiler_name,
+    takes_cubins,
 )
 
 
@@ -248,16 +249,17 @@ def command(
 
 def _axis(axis: str | None, options: BisectOptions, words: SelectionOptions) -> str:
     """The axis that is named, or that follows from the other options."""
-    if options.on == GPU and axis not in (None, PTXAS):
-        raise UsageError(f"--on gpu follows versions of ptxas, not --axis {axis}")
-    if options.package_version is not None and (options.on == GPU or axis not in (None, RELEASE)):
+    of_cubins = takes_cubins(options.on)
+    if of_cubins and axis not in (None, PTXAS):
+        raise UsageError(f"--on {options.on} follows versions of ptxas, not --axis {axis}")
+    if options.package_version is not None and (of_cubins or axis not in (None, RELEASE)):
         raise UsageError(
             f"--package-version is an axis, and so is --axis {axis or PTXAS}: which one is meant? "
             "(--kernel NAME@VERSION names one release)"
         )
     if options.package_version is not None:
         return RELEASE
-    if axis or options.on == GPU:
+    if axis or of_cubins:
         return axis or PTXAS
     repro = find_kernels(words.kernel)[0]
     if options.run:
@@ -277,7 +279,7 @@ def _check(options: BisectOptions, scheduler: str | None) -> None:
         raise UsageError(f"{reason}: leave out --scheduler")
     if options.run and axis == RELEASE:
         raise UsageError("--run does not apply to releases: they may take other inputs")
-    if options.run and options.on != GPU and axis in _OF_PTXAS:
+    if options.run and not takes_cubins(options.on) and axis in _OF_PTXAS:
         raise UsageError(
             f"--axis {axis} does not apply to --run: the emulator executes the PTX, which ptxas "
             "has not seen; use --axis triton, target or config"
