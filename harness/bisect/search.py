@@ -321,7 +321,7 @@ class VersionHistory(Protocol):
     def has_all(self) -> bool:
         """Whether `versions` are all that there are, or may be those of some results only."""
 
-    def said(self, index: int) -> str:
+    def reason_of(self, index: int) -> str:
         """The reason of a version's answer, in words."""
 
     def is_clean_end(self, index: int) -> bool:
@@ -362,7 +362,7 @@ def _begin(line: VersionHistory, tool: str) -> str:
         return f"Present in the oldest testable {tool}, {oldest}."
     return (
         f"First seen: {tool} {bound_words(line, finding.appears)}. No older one that was tried "
-        f"works: {line.versions[older]} ends with: {_plain(line.said(older))}."
+        f"works: {line.versions[older]} ends with: {_plain(line.reason_of(older))}."
     )
 
 
@@ -378,10 +378,10 @@ def _end(line: VersionHistory, tool: str) -> str:
     if not line.is_clean_end(newer):
         return (
             f"Still present in {newest}, the newest testable {tool}; {line.versions[newer]} ends "
-            f"with: {_plain(line.said(newer))}."
+            f"with: {_plain(line.reason_of(newer))}."
         )
     first = bound_words(line, finding.vanishes)
-    return f"Gone from {first} on, which ends with: {_plain(line.said(newer))}."
+    return f"Gone from {first} on, which ends with: {_plain(line.reason_of(newer))}."
 
 
 def _plain(reason: str) -> str:

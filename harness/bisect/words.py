@@ -187,7 +187,7 @@ def _gone(report: BisectReport) -> dict[str, Any] | None:
     last = report.finding.vanishes
     if last is None or not report.is_clean_end(last.after):
         return None
-    return {"candidates": _candidates(report, last), "ends_with": report.said(last.after)}
+    return {"candidates": _candidates(report, last), "ends_with": report.reason_of(last.after)}
 
 
 def _version(
@@ -243,7 +243,7 @@ class BisectReport:
         """What a version did; None where there was nothing to compile, or only a script's word."""
         return self.rows.get(self.version(index))
 
-    def said(self, index: int) -> str:
+    def reason_of(self, index: int) -> str:
         """The reason of a version's answer, in words."""
         row = self.row(index)
         return row.reason if row else self.reasons.get(self.version(index), "nothing that is known")
@@ -258,7 +258,7 @@ class BisectReport:
 
     def reasons_of(self, segment: Segment) -> tuple[str, ...]:
         """What the versions of a segment say, each reason once."""
-        reasons = (self.said(index) for index in range(segment.first, segment.last + 1))
+        reasons = (self.reason_of(index) for index in range(segment.first, segment.last + 1))
         return tuple(dict.fromkeys(reasons))
 
     @property
@@ -356,7 +356,7 @@ def spans(report: BisectReport) -> list[Span]:
         verdict = part.probe.verdict if part.probe.verdict in kinds else ""
         fresh = True
         for index in range(part.first, part.last + 1):
-            reason = report.said(index) if verdict else part.probe.verdict
+            reason = report.reason_of(index) if verdict else part.probe.verdict
             if fresh or lines[-1].reason != reason:
                 version = report.version(index)
                 lines.append(

@@ -65,7 +65,7 @@ _MOST_PAIRS = 8
 
 
 async def as_users_pair(
-    state: BlameState, case: PlannedCell, made: Sequence[CompiledPtx]
+    state: BlameState, case: PlannedCell, programs: Sequence[CompiledPtx]
 ) -> list[CompiledPtx]:
     """The case's Triton pointed at another ptxas, the nearest newer one with which it works.
 
@@ -76,20 +76,20 @@ async def as_users_pair(
     if case.launch is None or case.bundled is None:
         return []
     own = case.launch.compiler.version
-    mine = (row for each in made if each.triton == own for row in each.all_rows())
+    mine = (row for program in programs if program.triton == own for row in program.all_rows())
     if any(works(row.verdict, row.stage) for row in mine):
         return []
     bundled = Version(case.bundled.version)
     versions = known_versions(state.selection, "assembler", state.troubles)
     minors = newest_of_minor(versions, installed_versions("ptxas"))
     newer = [version for version in minors if version > bundled][:_MOST_PAIRS]
-    found = []
+    tools = []
     for version in newer:
         try:
-            found.append(await asyncio.to_thread(install_ptxas, version))
+            tools.append(await asyncio.to_thread(install_ptxas, version))
         except InfrastructureError as error:
             state.troubles.append(f"ptxas {version}: {error}")
-    candidates = tuple(found)
+    candidates = tuple(tools)
     try:
         cells = (await state.plan(case.launch.compiler, ptxas=candidates)).cells
     except (CaptureError, InfrastructureError):
@@ -106,10 +106,10 @@ def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ..
     fitting = [line for line in grid.lines if line.has(VerdictAnswer.OK)]
     mine = [line for line in fitting if triton in line.compilers]
     if triton is not None and mine:
-        line = next((each for each in mine if each.made_for), mine[0])
+        line = next((working for working in mine if working.made_for), mine[0])
         version = line.made_for or line.ptxas(VerdictAnswer.OK)[-1]
         try:
-            packages = {str(each): name for each, name in available_ptxas()}
+            packages = {str(working): name for working, name in available_ptxas()}
         except InfrastructureError:
             packages = {}
         if version not in packages:
@@ -142,7 +142,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Variant:
-    what: str
+    label: str
     varied: Varied
     text: str
     entry: str | None
@@ -183,7 +183,7 @@ async def _trials(
     before = _outcome(mine, baseline)
     return [
         PairTrial(
-            what=variant.what,
+            label=variant.label,
             varied=variant.varied,
             triton=pair.row.compiler_version,
             ptxas=pair.ptxas.version,
@@ -205,10 +205,10 @@ def _outcome(focus: Followed, reaction: Reaction) -> VerdictAnswer:
 def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
     flags = pair.row.ptxas_flags
     entry = read_ptx(text, pair.cell.entry).entry
-    yield _Variant(what=_AGAIN, varied=Varied.NOTHING, text=text, entry=entry, flags=flags)
-    for what, varied_text, name in harmless_variants(text, entry):
+    yield _Variant(label=_AGAIN, varied=Varied.NOTHING, text=text, entry=entry, flags=flags)
+    for label, varied_text, name in harmless_variants(text, entry):
         yield _Variant(
-            what=what, varied=Varied.NAME_OR_LINES, text=varied_text, entry=name, flags=flags
+            label=label, varied=Varied.NAME_OR_LINES, text=varied_text, entry=name, flags=flags
         )
     if not is_failing:
         return
@@ -216,14 +216,14 @@ def _variants(text: str, pair: Pair, *, is_failing: bool) -> Iterator[_Variant]:
         is_level = change.label.startswith("-O")
         if is_level or not change.added:
             yield _Variant(
-                what=change.label,
+                label=change.label,
                 varied=Varied.LEVEL if is_level else Varied.FLAGS,
                 text=text,
                 entry=entry,
                 flags=change.apply(flags),
             )
-    for others, what in pair.flags:
-        yield _Variant(what=what, varied=Varied.FLAGS, text=text, entry=entry, flags=others)
+    for others, label in pair.flags:
+        yield _Variant(label=label, varied=Varied.FLAGS, text=text, entry=entry, flags=others)
 
 
 async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | None:
@@ -233,18 +233,18 @@ async def _react(bench: Workbench, pair: Pair, variant: _Variant) -> Reaction | 
         return None
     sha256 = bench.store.artifacts.put(variant.text.encode())
     target = pair.cell.cell.target
-    other = target.suffix and facts.target != str(target) and pair.cell.launch
+    is_retargeted = target.suffix and facts.target != str(target) and pair.cell.launch
     program = LoweredProgram(
         sha256=sha256,
         # By its bytes, not by its program: line information is what is varied.
         reading=PtxReading(facts=facts, body_sha256=f"bytes {sha256}"),
         flags=variant.flags,
-        target=str(target) if other else None,
+        target=str(target) if is_retargeted else None,
     )
-    kept = await PTXAS_BACK_END.assemble(bench, program, pair.ptxas)
+    assembled = await PTXAS_BACK_END.assemble(bench, program, pair.ptxas)
     reading = PtxReading(facts=facts, body_sha256=body_sha256(variant.text))
     evidence = cell_evidence(
-        target=target, limits=pair.cell.limits, reading=reading, assembly=kept.value
+        target=target, limits=pair.cell.limits, reading=reading, assembly=assembled.value
     )
     return reaction_of(judge(evidence), evidence)
 
@@ -310,7 +310,7 @@ async def follow_case(
     question = Followed(signature=options.signature, condition=options.condition)
     case, row, others = await _find_case(state, question)
     if options.looks_further and not others and rank(row, question) in (1, NOT_MEANT):
-        match = await look_along(state, case, row, lambda other: rank(other, question) == 0)
+        match = await look_along(state, case, row, lambda beside: rank(beside, question) == 0)
         case, row = match or (case, row)
     grid = Grid(lines=(), ptxas=(), focus=_follow(case, row, question))
     if rank(row, question) < NOT_MEANT:
@@ -327,21 +327,23 @@ async def follow_case(
     )
 
 
-def _follow(case: PlannedCell, row: Row, asked: Followed, others: Iterable[Row] = ()) -> Followed:
+def _follow(
+    case: PlannedCell, row: Row, question: Followed, others: Iterable[Row] = ()
+) -> Followed:
     has = case.limits.tensor_memory_columns if case.limits else None
     is_over_limit = has is not None and row.tmem_size is not None and row.tmem_size > has
-    return follow(row, condition=asked.condition, others=others, is_over_limit=is_over_limit)
+    return follow(row, condition=question.condition, others=others, is_over_limit=is_over_limit)
 
 
 async def _find_case(
-    state: BlameState, asked: Followed
+    state: BlameState, question: Followed
 ) -> tuple[PlannedCell, Row, tuple[CellId, ...]]:
     """The first cell that fails, of all that were selected, and one of each config beside it.
 
     Where nothing fails outright, the sickest; and an unsupported one where nothing is sick.
     """
-    tried: list[tuple[PlannedCell, Row]] = []
-    seen: dict[object, CellId] = {}
+    results: list[tuple[PlannedCell, Row]] = []
+    configs: dict[object, CellId] = {}
     refusals: list[TriageError] = []
     own = state.selection.repro.version
     for triton in sorted(state.selection.compilers, key=lambda triton: triton.version != own):
@@ -350,50 +352,50 @@ async def _find_case(
         except CaptureError as error:
             refusals.append(error)
             continue
-        seen |= {followed(cell): cell.cell for cell in cells}
-        tried += await _until_one_fails(state, cells, asked)
-        if any(rank(row, asked) == 0 for _, row in tried):
+        configs |= {followed(cell): cell.cell for cell in cells}
+        results += await _until_one_fails(state, cells, question)
+        if any(rank(row, question) == 0 for _, row in results):
             break
-    if not tried:
+    if not results:
         raise (refusals or [EmptySelectionError("--config matches none of the configs")])[0]
-    cell, row = min(tried, key=lambda pair: (rank(pair[1], asked), -severity(pair[1])))
+    cell, row = min(results, key=lambda pair: (rank(pair[1], question), -severity(pair[1])))
     if row.verdict is VerdictKind.INFRA:
         raise InfrastructureError(row.reason)
-    del seen[followed(cell)]
-    return cell, row, tuple(seen.values())
+    del configs[followed(cell)]
+    return cell, row, tuple(configs.values())
 
 
 async def _until_one_fails(
-    state: BlameState, cells: Sequence[PlannedCell], asked: Followed
+    state: BlameState, cells: Sequence[PlannedCell], question: Followed
 ) -> list[tuple[PlannedCell, Row]]:
-    tried: list[tuple[PlannedCell, Row]] = []
+    results: list[tuple[PlannedCell, Row]] = []
     for first in range(0, len(cells), state.bench.jobs):
         batch = cells[first : first + state.bench.jobs]
         rows = await asyncio.gather(*(state.row(cell) for cell in batch))
-        tried += zip(batch, rows, strict=True)
-        if any(rank(row, asked) == 0 for row in rows):
+        results += zip(batch, rows, strict=True)
+        if any(rank(row, question) == 0 for row in rows):
             break
-    return tried
+    return results
 
 
-async def _grid(state: BlameState, case: PlannedCell, row: Row, asked: Followed) -> Grid:
+async def _grid(state: BlameState, case: PlannedCell, row: Row, question: Followed) -> Grid:
     def follow_now() -> Followed:
-        known = (other for each in made for other in each.all_rows())
-        return _follow(case, row, asked, [other for other in known if other is not row])
+        rows = (beside for program in programs for beside in program.all_rows())
+        return _follow(case, row, question, [beside for beside in rows if beside is not row])
 
-    made = await make_all(state, case, row, _follow(case, row, asked))
-    if row.verdict is VerdictKind.UNSUPPORTED and asked.condition is None:
-        made += await as_users_pair(state, case, made)
+    programs = await make_all(state, case, row, _follow(case, row, question))
+    if row.verdict is VerdictKind.UNSUPPORTED and question.condition is None:
+        programs += await as_users_pair(state, case, programs)
     focus = follow_now()
-    bundled = [each.cell.ptxas for each in made if each.cell]
+    bundled = [program.cell.ptxas for program in programs if program.cell]
     columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
-    if made[0].program:
-        await assemble_all(state, made, columns, focus)
+    if programs[0].program:
+        await assemble_all(state, programs, columns, focus)
         focus = follow_now()
-    lines = lines_of(made, focus)
+    lines = lines_of(programs, focus)
     used = {version for line in lines for version in line.cells}
     grid = Grid(lines=lines, ptxas=tuple(sorted(used, key=Version)), focus=focus)
-    failing, working = await _pairs(distinct(made), columns, focus)
+    failing, working = await _pairs(distinct(programs), columns, focus)
     trials = await run_trials(state.bench, failing, working, focus)
     return replace(grid, trials=trials)
 
@@ -408,20 +410,21 @@ async def _pairs(
     if not programs:
         return None, None
     ordered = columns.ordered
-    found = _first(programs, VerdictAnswer.SAME, focus, [columns.wanted[0], *ordered[::-1]])
-    if found is None:
+    first = _first(programs, VerdictAnswer.SAME, focus, [columns.versions[0], *ordered[::-1]])
+    if first is None:
         return None, None
-    made, version = found
+    program, version = first
     place = ordered.index(version)
-    near = sorted(ordered, key=lambda other: abs(ordered.index(other) - place))
-    beside = _first([made], VerdictAnswer.OK, focus, near)
+    near = sorted(ordered, key=lambda near_version: abs(ordered.index(near_version) - place))
+    beside = _first([program], VerdictAnswer.OK, focus, near)
     beside = beside or _first(programs, VerdictAnswer.OK, focus, [version])
     others = {
-        each.row.ptxas_flags: f"with the flags of {compiler_name(each.row.compiler, each.triton)}"
-        for each in reversed(programs)
-        if each.row and made.row and each.row.ptxas_flags != made.row.ptxas_flags
+        other.row.ptxas_flags: "with the flags of "
+        + compiler_name(other.row.compiler, other.triton)
+        for other in reversed(programs)
+        if other.row and program.row and other.row.ptxas_flags != program.row.ptxas_flags
     }
-    failing = await _pair(found, columns, VerdictAnswer.SAME)
+    failing = await _pair(first, columns, VerdictAnswer.SAME)
     working = await _pair(beside, columns, VerdictAnswer.OK) if beside else None
     return failing and replace(failing, flags=tuple(others.items())), working
 
@@ -432,19 +435,19 @@ def _first(
     focus: Followed,
     versions: Sequence[str],
 ) -> tuple[CompiledPtx, str] | None:
-    for made in programs:
+    for program in programs:
         for version in versions:
-            row = made.rows.get(version)
+            row = program.rows.get(version)
             if row and focus.of(row) is outcome:
-                return made, version
+                return program, version
     return None
 
 
 async def _pair(
-    found: tuple[CompiledPtx, str], columns: Columns, outcome: VerdictAnswer
+    pair: tuple[CompiledPtx, str], columns: Columns, outcome: VerdictAnswer
 ) -> Pair | None:
-    made, version = found
+    program, version = pair
     ptxas = await columns.get(version)
-    if ptxas is None or made.cell is None:
+    if ptxas is None or program.cell is None:
         return None
-    return Pair(cell=made.cell, row=made.rows[version], ptxas=ptxas, outcome=outcome)
+    return Pair(cell=program.cell, row=program.rows[version], ptxas=ptxas, outcome=outcome)

@@ -77,11 +77,11 @@ async def cross(
         return f"it has no {stage}"
     text = bench.store.artifacts.get(artifact).decode(errors="replace")
     facts = read_triton_ir(text)
-    known = {**maker.record.config, **own.value.metadata}
+    settings = {**maker.record.config, **own.value.metadata}
     options = {
-        name: known[name]
+        name: settings[name]
         for name in OPTIONS
-        if known.get(name) is not None and getattr(facts, name, None) is None
+        if settings.get(name) is not None and getattr(facts, name, None) is None
     }
     lowered = await form_of(taker.launch.compiler.kind).compile(
         bench,
@@ -94,8 +94,8 @@ async def cross(
     )
     if lowered is None or lowered.program is None:
         error = lowered.lowering.error if lowered else None
-        said = error.message if error else "it comes to no PTX"
-        return next(iter(said.strip().splitlines()), "")[:200]
+        message = error.message if error else "it comes to no PTX"
+        return next(iter(message.strip().splitlines()), "")[:200]
     source = {name: own.value.metadata.get(name) for name in _OF_THE_SOURCE}
     lowered.lowering.metadata.update(source)
     ptx = bench.store.artifacts.put(lowered.program)
@@ -112,14 +112,14 @@ class _Case:
     trials: list[PairTrial] = field(default_factory=list)
     contrast: Contrasted | None = None
 
-    def keep(self, what: str, varied: Varied, triton: str, found: Row | str) -> VerdictAnswer:
+    def keep(self, label: str, varied: Varied, triton: str, result: Row | str) -> VerdictAnswer:
         """Keep the result of the case with something varied, or why it could not be tried."""
-        outcome, verdict, reason = VerdictAnswer.UNTESTABLE, VerdictKind.NOT_RUN.value, found
-        if isinstance(found, Row):
-            outcome, verdict, reason = self.focus.of(found), found.verdict, found.reason
-        self.state.tell(what, f"{verdict}: {reason}")
+        outcome, verdict, reason = VerdictAnswer.UNTESTABLE, VerdictKind.NOT_RUN.value, result
+        if isinstance(result, Row):
+            outcome, verdict, reason = self.focus.of(result), result.verdict, result.reason
+        self.state.tell(label, f"{verdict}: {reason}")
         trial = PairTrial(
-            what=what,
+            label=label,
             varied=varied,
             triton=triton,
             ptxas=EMULATOR,
@@ -176,27 +176,27 @@ async def find_run_blame(
 
 
 async def _grid(case: _Case, row: Row) -> Grid:
-    made = await make_all(case.state, case.cell, row, case.focus)
+    programs = await make_all(case.state, case.cell, row, case.focus)
     lines = []
-    for line in lines_of(made, case.focus):
+    for line in lines_of(programs, case.focus):
         # One program does one thing, whichever ptxas its Triton bundles.
         first = next(iter(line.cells.values()), None)
         lines.append(replace(line, cells={EMULATOR: first} if first else {}))
     await _vary_options(case)
     await _vary_targets(case)
     # Of the Tritons that work, the nearest to the one that does not; the newer of two.
-    ordered = sorted(made, key=lambda each: Version(each.triton or "0"), reverse=True)
-    places = [each.triton for each in ordered]
+    ordered = sorted(programs, key=lambda program: Version(program.triton or "0"), reverse=True)
+    places = [program.triton for program in ordered]
     working = [
-        each
-        for each in ordered
-        if each.cell and each.row and case.focus.of(each.row) is VerdictAnswer.OK
+        program
+        for program in ordered
+        if program.cell and program.row and case.focus.of(program.row) is VerdictAnswer.OK
     ]
     mine = places.index(case.cell.compiler.version)
-    good = min(working, key=lambda each: abs(places.index(each.triton) - mine), default=None)
+    good = min(working, key=lambda program: abs(places.index(program.triton) - mine), default=None)
     if good is not None:
         await _contrast(case, good.cell, compiler_name(case.cell.compiler.kind, good.triton))
-        await _cross(case, made[0], good)
+        await _cross(case, programs[0], good)
     return Grid(
         lines=tuple(lines),
         ptxas=(EMULATOR,),
@@ -210,12 +210,12 @@ async def _vary_options(case: _Case) -> None:
     cell, record = case.cell, case.cell.record
     if record is None:
         return
-    end = front_end(cell.compiler.kind)
-    variants = other_options(record.config, end.options)
+    compiler = front_end(cell.compiler.kind)
+    variants = other_options(record.config, compiler.options)
     configs = [config for _, config in variants]
     every = replace(case.state.selection, config=ConfigFilter(), compilers=(cell.compiler,))
     try:
-        plan = await end.plan(
+        plan = await compiler.plan(
             case.state.bench,
             every.place(
                 target=cell.cell.target,
@@ -227,16 +227,16 @@ async def _vary_options(case: _Case) -> None:
         return
     try:
         for words, config in variants:
-            found = next(
-                (each for each in plan.cells if each.record and each.record.config == config), None
+            planned = next(
+                (cell for cell in plan.cells if cell.record and cell.record.config == config), None
             )
-            if found is None:
+            if planned is None:
                 continue
-            done = await case.executor.evaluate(case.state.bench, found, like=record)
-            case.results[found.cell] = done
-            outcome = case.keep(words, Varied.OPTION, cell.compiler.version, done.row)
+            result = await case.executor.evaluate(case.state.bench, planned, like=record)
+            case.results[planned.cell] = result
+            outcome = case.keep(words, Varied.OPTION, cell.compiler.version, result.row)
             if outcome is VerdictAnswer.OK and case.contrast is None:
-                await _contrast(case, found, words)
+                await _contrast(case, planned, words)
     finally:
         if plan.session:
             await case.state.bench.sessions.close(plan.session)
@@ -250,11 +250,13 @@ async def _vary_targets(case: _Case) -> None:
             plan = await plan_cells(state.bench, for_target(every, target), None)
         except CaptureError:
             continue
-        found = next((each for each in plan.cells if followed(each) == followed(cell)), None)
+        planned = next((near for near in plan.cells if followed(near) == followed(cell)), None)
         try:
-            if found:
-                done = case.results[found.cell] = await case.executor.evaluate(state.bench, found)
-                case.keep(str(target), Varied.TARGET, cell.compiler.version, done.row)
+            if planned:
+                result = case.results[planned.cell] = await case.executor.evaluate(
+                    state.bench, planned
+                )
+                case.keep(str(target), Varied.TARGET, cell.compiler.version, result.row)
         finally:
             if plan.session:
                 await state.bench.sessions.close(plan.session)
@@ -263,7 +265,7 @@ async def _vary_targets(case: _Case) -> None:
 async def _contrast(case: _Case, good: PlannedCell | None, name: str) -> None:
     if good is None:
         return
-    sides = [(each, case.results[each.cell]) for each in (good, case.cell)]
+    sides = [(side, case.results[side.cell]) for side in (good, case.cell)]
     story = await tell_stages(case.state.bench, sides[0], sides[1])
     case.contrast = Contrasted(name=name, stages=story.stages)
 
@@ -285,8 +287,8 @@ async def _cross(case: _Case, bad: CompiledPtx, good: CompiledPtx) -> None:
         if isinstance(lowering, str):
             return lowering
         # Named by its maker: what it takes is the maker's.
-        done = await case.executor.evaluate(case.state.bench, maker, instead=lowering)
-        return done.row
+        result = await case.executor.evaluate(case.state.bench, maker, instead=lowering)
+        return result.row
 
     rows = await asyncio.gather(*(one(*job) for job in jobs))
     for (stage, maker, taker), row in zip(jobs, rows, strict=True):
@@ -357,11 +359,11 @@ async def _measured_grid(
     used = {version for line in lines for version in line.cells}
     changes = [level_change(level) for level in _LEVELS]
     rows = await asyncio.gather(
-        *(state.row(with_flags(case, change), kept=False) for change in changes)
+        *(state.row(with_flags(case, change), is_stored=False) for change in changes)
     )
     trials = tuple(
         PairTrial(
-            what=change.label,
+            label=change.label,
             varied=Varied.LEVEL,
             triton=row.compiler_version,
             ptxas=case.ptxas.version,

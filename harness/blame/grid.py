@@ -48,9 +48,9 @@ def order_for_the_first(
     *, case: str, bundled: Iterable[str], minors: Sequence[str], installed: Iterable[str]
 ) -> list[str]:
     """The ptxas for the line that the question begins with, the most telling first."""
-    wanted = [case, *sorted(set(bundled), key=Version, reverse=True)]
-    wanted += sorted(minors, key=Version, reverse=True)
-    return list(dict.fromkeys([*wanted, *sorted(set(installed), key=Version, reverse=True)]))
+    ordered = [case, *sorted(set(bundled), key=Version, reverse=True)]
+    ordered += sorted(minors, key=Version, reverse=True)
+    return list(dict.fromkeys([*ordered, *sorted(set(installed), key=Version, reverse=True)]))
 
 
 def order_for_others(
@@ -150,7 +150,7 @@ class Varied(StrEnum):
 class PairTrial:
     """One pair again, with something varied: `before` is what it did unvaried."""
 
-    what: str
+    label: str
     varied: Varied
     triton: str | None
     ptxas: str
@@ -257,12 +257,14 @@ class Grid:
         return list(self._contrasts(same_program=True))
 
     def _contrasts(self, *, same_program: bool) -> Iterator[tuple[Line, Line, str]]:
-        for one in self.lines:
-            for other in self.lines:
-                if one.body and other.body and (one.body == other.body) is same_program:
-                    works = other.ptxas(VerdictAnswer.OK)
+        for failing in self.lines:
+            for working in self.lines:
+                if failing.body and working.body and (failing.body == working.body) is same_program:
+                    works = working.ptxas(VerdictAnswer.OK)
                     yield from (
-                        (one, other, x) for x in one.ptxas(VerdictAnswer.SAME) if x in works
+                        (failing, working, x)
+                        for x in failing.ptxas(VerdictAnswer.SAME)
+                        if x in works
                     )
 
     @property
@@ -304,9 +306,9 @@ class Grid:
         """It comes or goes with what must not matter."""
         return any(trial.changed for trial in self.varying(Varied.NAME_OR_LINES))
 
-    def varying(self, what: Varied) -> list[PairTrial]:
+    def varying(self, kind: Varied) -> list[PairTrial]:
         """The trials of one kind."""
-        return [trial for trial in self.trials if trial.varied is what]
+        return [trial for trial in self.trials if trial.varied is kind]
 
     def compilers_with(self, kind: VerdictKind) -> list[str]:
         """The Tritons for which this verdict came out, on some ptxas or before it.
@@ -326,8 +328,8 @@ class Grid:
 
     def ptxas_with(self, outcome: VerdictAnswer) -> list[str]:
         """The ptxas with this outcome on any line, oldest first."""
-        found = {version for line in self.lines for version in line.ptxas(outcome)}
-        return [version for version in self.ptxas if version in found]
+        versions = {version for line in self.lines for version in line.ptxas(outcome)}
+        return [version for version in self.ptxas if version in versions]
 
 
 def _age(line: Line) -> tuple[Version, str]:
@@ -336,10 +338,10 @@ def _age(line: Line) -> tuple[Version, str]:
 
 def fold(chosen: Sequence[str], columns: Sequence[str]) -> str:
     """Versions in words, with neighbours among the columns as a range: `13.1.80 - 13.2.86 (5)`."""
-    wanted, runs = set(chosen), list[list[str]]()
+    names, runs = set(chosen), list[list[str]]()
     fresh = True
     for version in columns:
-        if version not in wanted:
+        if version not in names:
             fresh = True
             continue
         if fresh:
@@ -465,7 +467,7 @@ def _executed(grid: Grid) -> Ground:
     # A race that the kernel itself has would go away too: fewer threads, fewer races.
     hides = grid.focus.kind in _OF_THREADS
     options = [trial for trial in grid.varying(Varied.OPTION) if trial.changed]
-    if any(not hides or trial.what.startswith("num_stages") for trial in options):
+    if any(not hides or trial.label.startswith("num_stages") for trial in options):
         return Ground.OPTION
     if any(trial.changed for trial in grid.varying(Varied.TARGET)):
         return Ground.TARGET
@@ -527,8 +529,8 @@ def _in_ptxas(grid: Grid) -> Ground:
     if grid.is_fragile:
         return Ground.FRAGILE
     if grid.follows:
-        seen = max(len(one.ptxas(VerdictAnswer.SAME)) for one, _, _ in grid.follows)
-        return Ground.FOLLOWS_PTX if seen > 1 else Ground.ONE_PTXAS
+        most = max(len(failing.ptxas(VerdictAnswer.SAME)) for failing, _, _ in grid.follows)
+        return Ground.FOLLOWS_PTX if most > 1 else Ground.ONE_PTXAS
     if grid.working:
         return Ground.NO_COMMON_PTXAS
     if kind in LIMITS_OF_OURS:

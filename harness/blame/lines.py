@@ -44,7 +44,7 @@ _MOST_COMPILERS = 8
 class Columns:
     """The ptxas to try, the most telling first; `chosen` says that the user named them."""
 
-    wanted: list[str]
+    versions: list[str]
     chosen: bool
     troubles: list[str]
     back_end: BackEnd
@@ -53,17 +53,17 @@ class Columns:
     @property
     def ordered(self) -> list[str]:
         """As versions, oldest first."""
-        return sorted(self.wanted, key=Version)
+        return sorted(self.versions, key=Version)
 
     async def get(self, version: str) -> Assembler | None:
         """That ptxas, installed if it is not yet; None where it is not available."""
         if version not in self.at_hand:
             try:
-                found = await asyncio.to_thread(self.back_end.install, version)
+                tool = await asyncio.to_thread(self.back_end.install, version)
             except TriageError as error:
                 self.troubles.append(f"{self.back_end.title} {version}: {error}")
                 return None
-            self.at_hand[version] = found
+            self.at_hand[version] = tool
         return self.at_hand[version]
 
 
@@ -76,7 +76,7 @@ def choose_compilers(selection: Selection, case: Compiler | None, troubles: list
         return list(dict.fromkeys([case.version, *named]))
     versions = known_versions(selection, "compiler", troubles)
     here = front_end(selection.repro.front_end).installed()
-    minors = newest_of_minor(versions, (Version(each.version) for each in here))
+    minors = newest_of_minor(versions, (Version(compiler.version) for compiler in here))
     return worth_trying([str(version) for version in minors], case.version, _MOST_COMPILERS)
 
 
@@ -89,7 +89,7 @@ def choose_columns(
     """
     back = back_end(selection.repro.front_end, selection.targets[0])
     if back.kind == NO_ASSEMBLER:
-        return Columns(wanted=[], chosen=True, troubles=troubles, back_end=back)
+        return Columns(versions=[], chosen=True, troubles=troubles, back_end=back)
     at_hand = {
         ptxas.version: (structs.replace(ptxas, origin=TRITON) if ptxas.origin == BUNDLED else ptxas)
         for ptxas in (*bundled, case)
@@ -97,19 +97,21 @@ def choose_columns(
     named = [ptxas.version if ptxas else case.version for ptxas in selection.ptxas]
     if len(named) > 1:
         at_hand |= {ptxas.version: ptxas for ptxas in selection.ptxas if ptxas}
-        wanted = list(dict.fromkeys([case.version, *named]))
+        versions = list(dict.fromkeys([case.version, *named]))
         return Columns(
-            wanted=wanted, chosen=True, troubles=troubles, back_end=back, at_hand=at_hand
+            versions=versions, chosen=True, troubles=troubles, back_end=back, at_hand=at_hand
         )
     here = {*map(Version, at_hand), *back.installed()}
     minors = newest_of_minor(here | set(known_versions(selection, "assembler", troubles)), here)
-    wanted = order_for_the_first(
+    versions = order_for_the_first(
         case=case.version,
         bundled=at_hand,
         minors=[str(version) for version in minors],
-        installed=[str(each) for each in here],
+        installed=[str(tool) for tool in here],
     )
-    return Columns(wanted=wanted, chosen=False, troubles=troubles, back_end=back, at_hand=at_hand)
+    return Columns(
+        versions=versions, chosen=False, troubles=troubles, back_end=back, at_hand=at_hand
+    )
 
 
 def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list[Version]:
@@ -117,12 +119,12 @@ def known_versions(selection: Selection, kind: str, troubles: list[str]) -> list
     try:
         return list(map(Version, version_axis(selection, kind).versions))
     except InfrastructureError as error:
-        end = front_end(selection.repro.front_end)
-        back = end.back_end(selection.targets[0])
+        compiler = front_end(selection.repro.front_end)
+        back = compiler.back_end(selection.targets[0])
         is_assembler = kind == "assembler"
-        what = back.kind if is_assembler else end.kind
-        troubles.append(f"what versions of {what} there are: {error}")
-        own = sorted({Version(each.version) for each in end.installed()})
+        tool = back.kind if is_assembler else compiler.kind
+        troubles.append(f"what versions of {tool} there are: {error}")
+        own = sorted({Version(installed.version) for installed in compiler.installed()})
         return back.installed() if is_assembler else own
 
 
@@ -149,12 +151,12 @@ class BlameState:
     troubles: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    async def row(self, cell: PlannedCell, *, kept: bool = True) -> Row:
-        """The row of a cell; `kept` also for history."""
-        done = await self.evaluate(self.bench, cell)
-        if kept:
-            self.bench.store.put_result(self.run, record_of(done))
-        row = done.row
+    async def row(self, cell: PlannedCell, *, is_stored: bool = True) -> Row:
+        """The row of a cell; `is_stored` also for history."""
+        result = await self.evaluate(self.bench, cell)
+        if is_stored:
+            self.bench.store.put_result(self.run, record_of(result))
+        row = result.row
         self.tell(toolchain_of(row), f"{row.verdict}: {row.reason}")
         return row
 
@@ -209,7 +211,7 @@ def followed(cell: PlannedCell) -> tuple[str, str, str]:
 
 
 async def make_all(
-    state: BlameState, case: PlannedCell, row: Row, meant: Followed
+    state: BlameState, case: PlannedCell, row: Row, followed: Followed
 ) -> list[CompiledPtx]:
     """What each Triton makes, the case's first; what no version of a compiler makes is there."""
     if case.launch is None or not case.compiler.version:
@@ -222,13 +224,13 @@ async def make_all(
             return await _make(state, own if version == own.version else version, case)
 
     versions = choose_compilers(state.selection, own, state.troubles)
-    made = list(await asyncio.gather(*(one(version) for version in versions)))
+    programs = list(await asyncio.gather(*(one(version) for version in versions)))
     # What the compiler makes for the ptxas that it bundles may not show it.
-    own_row = made[0].row
-    if row.program is not None and made[0].program is not None:
-        own_row = await _at(state, made[0], case.ptxas)
-    shows = own_row is not None and meant.of(own_row) is VerdictAnswer.SAME
-    return made if shows else [as_seen(case, row), *made]
+    own_row = programs[0].row
+    if row.program is not None and programs[0].program is not None:
+        own_row = await _at(state, programs[0], case.ptxas)
+    shows = own_row is not None and followed.of(own_row) is VerdictAnswer.SAME
+    return programs if shows else [as_seen(case, row), *programs]
 
 
 def as_seen(case: PlannedCell, row: Row) -> CompiledPtx:
@@ -275,14 +277,13 @@ async def _make(state: BlameState, triton: Compiler | str, case: PlannedCell) ->
     return CompiledPtx(triton=version, cell=cell, row=row, rows=rows)
 
 
-async def _at(state: BlameState, made: CompiledPtx, ptxas: Assembler) -> Row:
-    known = made.rows.get(ptxas.version)
-    if known is not None:
-        return known
-    assert made.cell is not None
+async def _at(state: BlameState, program: CompiledPtx, ptxas: Assembler) -> Row:
+    if ptxas.version in program.rows:
+        return program.rows[ptxas.version]
+    assert program.cell is not None
     # `frozen` in a cell's name means the PTX for the bundled one: another is not for history.
-    row = await state.row(with_ptxas(made.cell, ptxas), kept=made.made_for is None)
-    made.rows[ptxas.version] = row
+    row = await state.row(with_ptxas(program.cell, ptxas), is_stored=program.made_for is None)
+    program.rows[ptxas.version] = row
     return row
 
 
@@ -292,88 +293,92 @@ async def look_along(
     """The newest ptxas on which the PTX of a cell that works is as `is_meant`; None if on none."""
     bundled = [case.bundled] if case.bundled else []
     columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
-    made = CompiledPtx(triton=row.compiler_version, cell=case, row=row)
+    program = CompiledPtx(triton=row.compiler_version, cell=case, row=row)
     neutral = Followed()
-    await _walk_back(state, made, columns, columns.wanted[: state.budget], neutral)
-    for version in sorted(made.rows, key=Version, reverse=True):
-        if is_meant(made.rows[version]):
-            return with_ptxas(case, columns.at_hand[version]), made.rows[version]
+    await _walk_back(state, program, columns, columns.versions[: state.budget], neutral)
+    for version in sorted(program.rows, key=Version, reverse=True):
+        if is_meant(program.rows[version]):
+            return with_ptxas(case, columns.at_hand[version]), program.rows[version]
     return None
 
 
 async def assemble_all(
-    state: BlameState, made: Sequence[CompiledPtx], columns: Columns, focus: Followed
+    state: BlameState, compiled: Sequence[CompiledPtx], columns: Columns, focus: Followed
 ) -> None:
     """What every ptxas makes of every program, within the budget.
 
     What the first program did says what is worth asking of the others.
     """
-    first, *others = programs = distinct(made)
-    room = len(columns.wanted)
+    first, *others = programs = distinct(compiled)
+    room = len(columns.versions)
     if not columns.chosen:
         room = min(room, max(state.budget // 2, state.budget - _SHARE * len(others)))
-    await _walk_back(state, first, columns, columns.wanted[:room], focus)
-    if room < len(columns.wanted):
-        state.notes.append(f"{len(columns.wanted) - room} ptxas were not tried (--budget)")
+    await _walk_back(state, first, columns, columns.versions[:room], focus)
+    if room < len(columns.versions):
+        state.notes.append(f"{len(columns.versions) - room} ptxas were not tried (--budget)")
     answers = {version: focus.of(row) for version, row in first.rows.items()}
-    asked = [version for version in columns.ordered if version in answers]
-    order = order_for_others(columns.wanted[0], answers, asked)
-    for number, each in enumerate(others):
-        left = max(state.budget - sum(len(done.rows) for done in programs), 0)
+    versions = [version for version in columns.ordered if version in answers]
+    order = order_for_others(columns.versions[0], answers, versions)
+    for number, program in enumerate(others):
+        budget = max(state.budget - sum(len(program_done.rows) for program_done in programs), 0)
         # What ptxas has no part in, a few of them confirm.
-        fair = left // (len(others) - number) if focus.stage == "cubin" else 0
-        share = len(order) if columns.chosen else min(max(fair, _SHARE), left)
-        await _ask(state, each, columns, order[:share])
+        fair = budget // (len(others) - number) if focus.stage == "cubin" else 0
+        share = len(order) if columns.chosen else min(max(fair, _SHARE), budget)
+        await _ask(state, program, columns, order[:share])
 
 
-def distinct(made: Sequence[CompiledPtx]) -> list[CompiledPtx]:
+def distinct(programs: Sequence[CompiledPtx]) -> list[CompiledPtx]:
     """One for each program, the first that made it."""
     firsts: dict[object, CompiledPtx] = {}
-    for compiled in made:
+    for compiled in programs:
         if compiled.program:
             firsts.setdefault(compiled.program, compiled)
     return list(firsts.values())
 
 
 async def _walk_back(
-    state: BlameState, made: CompiledPtx, columns: Columns, versions: Sequence[str], focus: Followed
+    state: BlameState,
+    program: CompiledPtx,
+    columns: Columns,
+    versions: Sequence[str],
+    focus: Followed,
 ) -> None:
     """From the newest to the oldest; where one after the other is unsupported, no older ones."""
     later = sorted(versions, key=Version, reverse=True)
     holes = 0
     while later and holes < _ENOUGH_HOLES:
         batch, later = later[: state.bench.jobs], later[state.bench.jobs :]
-        await _ask(state, made, columns, batch)
+        await _ask(state, program, columns, batch)
         for version in batch:
-            row = made.rows.get(version)
+            row = program.rows.get(version)
             is_hole = row is not None and focus.of(row) is VerdictAnswer.UNTESTABLE
             holes = holes + 1 if is_hole and not columns.chosen else 0
-    if left := [version for version in later if version not in made.rows]:
-        kind = made.row.compiler if made.row else None
-        of = f" of {compiler_name(kind, made.triton)}" if kind and made.triton else ""
+    if untried := [version for version in later if version not in program.rows]:
+        kind = program.row.compiler if program.row else None
+        of = f" of {compiler_name(kind, program.triton)}" if kind and program.triton else ""
         state.notes.append(
-            f"The PTX{of} was not tried with ptxas {fold(left, columns.ordered)}: {holes} newer "
+            f"The PTX{of} was not tried with ptxas {fold(untried, columns.ordered)}: {holes} newer "
             "versions in a row do not support it"
         )
 
 
 async def _ask(
-    state: BlameState, made: CompiledPtx, columns: Columns, versions: Sequence[str]
+    state: BlameState, program: CompiledPtx, columns: Columns, versions: Sequence[str]
 ) -> None:
     async def one(version: str) -> None:
         ptxas = await columns.get(version)
         if ptxas is not None:
-            await _at(state, made, ptxas)
+            await _at(state, program, ptxas)
 
     await asyncio.gather(*(one(version) for version in versions))
 
 
-def lines_of(made: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ...]:
+def lines_of(programs: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ...]:
     """The lines of the grid; Tritons that make the same program share one."""
     groups: dict[object, list[CompiledPtx]] = {}
-    for compiled in made:
+    for compiled in programs:
         groups.setdefault(compiled.program or id(compiled), []).append(compiled)
-    rows = [compiled.row for compiled in made if compiled.row]
+    rows = [compiled.row for compiled in programs if compiled.row]
     kinds = (row.compiler for row in rows if row.compiler)
     title = compiler_name(next(kinds, TRITON))
     tool = assembler_name(rows[0].assembler if rows else PTXAS)
@@ -384,12 +389,12 @@ def lines_of(made: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ...]:
 
 def _line(group: Sequence[CompiledPtx], focus: Followed, title: str) -> Line:
     first, row = group[0], group[0].row
-    compilers = tuple(dict.fromkeys(each.triton for each in group if each.triton))
+    compilers = tuple(dict.fromkeys(program.triton for program in group if program.triton))
     title = title if compilers or row is None else compiler_name(row.compiler)
     if row is None or row.program is None:
         stopped = first.stopped or (_cell(row, focus) if row else None)
         return Line(compilers=compilers, title=title, made_for=first.made_for, stopped=stopped)
-    rows = {version: row for each in group for version, row in each.rows.items()}
+    rows = {version: row for program in group for version, row in program.rows.items()}
     return Line(
         compilers=compilers,
         title=title,

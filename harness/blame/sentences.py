@@ -59,10 +59,10 @@ _TWO_STOPS = re.compile(r"(?<!\.)\.\.$")
 def sentences(grid: Grid, ground: Ground) -> list[str]:
     """What is followed, why that is the ground, and what else the grid shows."""
     followed = [f"Followed: {grid.focus.words}."] if grid.focus.words else []
-    said = [*followed, *_GROUNDS[ground](grid), *_besides(grid, ground)]
-    said = [_TWO_STOPS.sub(".", each) for each in said]
+    lines = [*followed, *_GROUNDS[ground](grid), *_besides(grid, ground)]
+    lines = [_TWO_STOPS.sub(".", line) for line in lines]
     # What begins with "PTX" or "ptxas" begins with a name.
-    return said if grid.tool == PTXAS else [f"{each[:1].upper()}{each[1:]}" for each in said]
+    return lines if grid.tool == PTXAS else [f"{line[:1].upper()}{line[1:]}" for line in lines]
 
 
 def _verbs(grid: Grid) -> tuple[str, str]:
@@ -71,8 +71,8 @@ def _verbs(grid: Grid) -> tuple[str, str]:
 
 
 def _at(grid: Grid, lines: Sequence[Line], outcome: VerdictAnswer) -> str:
-    found = {version for line in lines for version in line.ptxas(outcome)}
-    words = fold([version for version in grid.ptxas if version in found], grid.ptxas)
+    versions = {version for line in lines for version in line.ptxas(outcome)}
+    words = fold([version for version in grid.ptxas if version in versions], grid.ptxas)
     cells = [cell for line in lines for cell in line.all_cells() if cell.outcome is outcome]
     numbers = measured(grid.focus.fields, [cell.row for cell in cells if cell.row])
     return f"{words} ({numbers})" if numbers else words
@@ -89,10 +89,10 @@ def _split(grid: Grid) -> Iterator[str]:
 
 
 def _crash(grid: Grid) -> Iterator[str]:
-    tried = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
+    versions = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
     is_internal = grid.focus.kind is VerdictKind.PTXAS_ICE
     does = "ends with an internal error" if is_internal else "dies by a signal"
-    yield f"{grid.tool} {tried} {does}: no input may do that to a compiler."
+    yield f"{grid.tool} {versions} {does}: no input may do that to a compiler."
 
 
 def _triton_crash(grid: Grid) -> Iterator[str]:
@@ -139,12 +139,12 @@ def _other_tritons(grid: Grid) -> Iterator[str]:
 
 def _follows_ptx(grid: Grid) -> Iterator[str]:
     fails, _ = _verbs(grid)
-    for key in dict.fromkeys(id(one) for one, _, _ in grid.follows):
-        one = next(line for line in grid.failing if id(line) == key)
+    for key in dict.fromkeys(id(failing) for failing, _, _ in grid.follows):
+        failing = next(line for line in grid.failing if id(line) == key)
         yield (
             f"{grid.code} identical on both sides: no, it depends on the {grid.code}. "
-            f"The {grid.code} of {line_name(one)} {fails} on every {grid.tool} that gave a result: "
-            f"{_at(grid, [one], VerdictAnswer.SAME)}."
+            f"The {grid.code} of {line_name(failing)} {fails} on every {grid.tool} that gave a "
+            f"result: {_at(grid, [failing], VerdictAnswer.SAME)}."
         )
     yield from _way_around(grid)
 
@@ -152,17 +152,17 @@ def _follows_ptx(grid: Grid) -> Iterator[str]:
 def _way_around(grid: Grid) -> Iterator[str]:
     """Lines that work where others fail: on the very same ptxas."""
     _, works = _verbs(grid)
-    seen: dict[int, tuple[Line, list[str]]] = {}
-    for _, other, version in grid.follows:
-        if not other.has(VerdictAnswer.SAME):
-            seen.setdefault(id(other), (other, []))[1].append(version)
-    for other, versions in seen.values():
-        tried = fold(versions, grid.ptxas)
-        rows = [other.cells[version].row for version in versions]
+    by_line: dict[int, tuple[Line, list[str]]] = {}
+    for _, working, version in grid.follows:
+        if not working.has(VerdictAnswer.SAME):
+            by_line.setdefault(id(working), (working, []))[1].append(version)
+    for working, versions in by_line.values():
+        folded = fold(versions, grid.ptxas)
+        rows = [working.cells[version].row for version in versions]
         numbers = measured(grid.focus.fields, [row for row in rows if row])
-        known = f" ({numbers})" if numbers else ""
-        subject = f"The {grid.code} of {line_name(other)}"
-        yield f"{subject} {works} on the same {grid.tool}: {tried}{known}."
+        measures = f" ({numbers})" if numbers else ""
+        subject = f"The {grid.code} of {line_name(working)}"
+        yield f"{subject} {works} on the same {grid.tool}: {folded}{measures}."
 
 
 def _another_triton(grid: Grid) -> Iterator[str]:
@@ -174,21 +174,21 @@ def _another_triton(grid: Grid) -> Iterator[str]:
 
 def _dialect(grid: Grid) -> Iterator[str]:
     yield from _another_triton(grid)
-    said = dict.fromkeys(
+    messages = dict.fromkeys(
         cell.reason
         for line in grid.failing
         for cell in line.all_cells()
         if cell.outcome is VerdictAnswer.SAME
     )
-    yield f"The message says which side to change: {'; '.join(said)}."
+    yield f"The message says which side to change: {'; '.join(messages)}."
 
 
 def _rejected(grid: Grid) -> Iterator[str]:
     refusing = [line for line in grid.lines if line.is_refused]
     if grid.fails_otherwise:
-        said = [cell.reason for line in refusing for cell in line.all_cells()]
+        reasons = [cell.reason for line in refusing for cell in line.all_cells()]
         who = who_do(refusing, "refuse")
-        yield f"{who} the source, and no {grid.title} that was tried compiles it: {said[-1]}."
+        yield f"{who} the source, and no {grid.title} that was tried compiles it: {reasons[-1]}."
         return
     who = compiled_by(refusing)
     yield f"Every {grid.title} that gave a result refuses the source: {who}."
@@ -201,8 +201,8 @@ def _limit(grid: Grid) -> Iterator[str]:
 
 def _every_toolchain(grid: Grid) -> Iterator[str]:
     compilers = compiler_names(grid.title, grid.compilers_with(grid.focus.kind))
-    tried = _at(grid, grid.lines, VerdictAnswer.SAME)
-    yield f"Every toolchain that gave a result does it: {compilers}, with {grid.tool} {tried}."
+    versions = _at(grid, grid.lines, VerdictAnswer.SAME)
+    yield f"Every toolchain that gave a result does it: {compilers}, with {grid.tool} {versions}."
 
 
 def _no_better(grid: Grid) -> Iterator[str]:
@@ -239,10 +239,10 @@ def _refusals(grid: Grid, line: Line) -> Iterator[str]:
 
 def _settings(grid: Grid) -> Iterator[str]:
     fails, works = _verbs(grid)
-    for one, other, version in grid.settings:
+    for failing, working, version in grid.settings:
         yield (
-            f"The same program {fails} on {grid.tool} {version} as {_setting(one)}, "
-            f"and {works} as {_setting(other)}."
+            f"The same program {fails} on {grid.tool} {version} as {_setting(failing)}, "
+            f"and {works} as {_setting(working)}."
         )
     for trial in grid.varying(Varied.FLAGS):
         if trial.changed:
@@ -296,14 +296,14 @@ def _no_common_ptxas(grid: Grid) -> Iterator[str]:
 
 
 def _raw_ptx(grid: Grid) -> Iterator[str]:
-    tried = _at(grid, grid.lines, VerdictAnswer.SAME)
-    yield f"Not one {grid.tool} alone: every {grid.tool} that gave a result agrees, {tried}."
+    versions = _at(grid, grid.lines, VerdictAnswer.SAME)
+    yield f"Not one {grid.tool} alone: every {grid.tool} that gave a result agrees, {versions}."
     yield f"Where the {grid.code} comes from is not known: it may be the kernel, or its compiler."
 
 
 def _out_of_bounds(grid: Grid) -> Iterator[str]:
-    what = "time" if grid.focus.kind is VerdictKind.TIMEOUT else "memory"
-    yield f"Nothing that was tried works within the {what} limit."
+    resource = "time" if grid.focus.kind is VerdictKind.TIMEOUT else "memory"
+    yield f"Nothing that was tried works within the {resource} limit."
 
 
 def _no_triton(grid: Grid) -> Iterator[str]:
@@ -348,12 +348,12 @@ def _varied(grid: Grid) -> Iterator[str]:
     for trial in trials:
         if trial.changed:
             yield _fragile_words(trial, grid)
-    harmless = [trial.what for trial in trials if trial.after.moves_a_bound]
+    harmless = [trial.label for trial in trials if trial.after.moves_a_bound]
     if harmless and not grid.is_fragile:
         yield f"Harmless variations change nothing: {', '.join(dict.fromkeys(harmless))}."
     levels = grid.varying(Varied.LEVEL)
-    works = [trial.what for trial in levels if trial.changed]
-    fails = [trial.what for trial in levels if trial.after is VerdictAnswer.SAME]
+    works = [trial.label for trial in levels if trial.changed]
+    fails = [trial.label for trial in levels if trial.after is VerdictAnswer.SAME]
     fail, work = agree(len(fails), "fail"), agree(len(works), "work")
     if grid.focus.condition is not None:
         fail, work = f"{agree(len(fails), 'meet')} it", "not"
@@ -371,7 +371,7 @@ def _trial_words(trial: PairTrial, grid: Grid) -> str:
     who = f"{compiler_names(grid.title, (trial.triton,))} " if trial.triton else ""
     words = dict(zip((VerdictAnswer.SAME, VerdictAnswer.OK), _verbs(grid), strict=True))
     before, after = words.get(trial.before, "?"), words.get(trial.after, "?")
-    return f"{who}on {grid.tool} {trial.ptxas} {before}; {trial.what}, it {after}"
+    return f"{who}on {grid.tool} {trial.ptxas} {before}; {trial.label}, it {after}"
 
 
 def _untold(grid: Grid) -> Iterator[str]:
@@ -465,12 +465,12 @@ def _by_version(grid: Grid) -> Iterator[str]:
 
 def _programs(grid: Grid, lines: Sequence[Line]) -> str:
     ordered = [line for line in grid.by_compiler() if line in lines]
-    said = compiler_names(grid.title, [version for line in ordered for version in line.compilers])
-    alike = [line for line in ordered if len(line.compilers) > 1]
-    if alike:
-        names = "; ".join(compiler_names(grid.title, line.compilers) for line in alike)
-        return f"{said} (identical PTX: {names})"
-    return f"{said}, each with PTX of its own" if len(ordered) > 1 else said
+    who = compiler_names(grid.title, [version for line in ordered for version in line.compilers])
+    shared = [line for line in ordered if len(line.compilers) > 1]
+    if shared:
+        names = "; ".join(compiler_names(grid.title, line.compilers) for line in shared)
+        return f"{who} (identical PTX: {names})"
+    return f"{who}, each with PTX of its own" if len(ordered) > 1 else who
 
 
 def _verdicts(lines: Sequence[Line]) -> str:
@@ -498,9 +498,10 @@ def _varied_runs(grid: Grid) -> Iterator[str]:
             verdict = "the same" if is_same else f"{trial.verdict}{another}"
             groups.setdefault((is_same, verdict), []).append(trial)
         for (_, verdict), trials in sorted(groups.items()):
-            what = ", ".join(trial.what for trial in trials)
-            who = compiler_names(grid.title, [each.triton for each in trials if each.triton])
-            yield f"{words.format(what=what)} ({who}): {verdict}."
+            labels = ", ".join(trial.label for trial in trials)
+            versions = [trial.triton for trial in trials if trial.triton]
+            who = compiler_names(grid.title, versions)
+            yield f"{words.format(what=labels)} ({who}): {verdict}."
 
 
 def _contrasted(grid: Grid) -> Iterator[str]:
@@ -518,7 +519,7 @@ def _crossed(grid: Grid) -> Iterator[str]:
     trials = grid.varying(Varied.STAGE)
     for trial in trials:
         if trial.after.moves_a_bound:
-            yield f"{trial.what[0].upper()}{trial.what[1:]}: {trial.verdict}."
+            yield f"{trial.label[0].upper()}{trial.label[1:]}: {trial.verdict}."
     goes_with = {stage: _goes_with(stage, trials) for stage in ("TTIR", "TTGIR")}
     who = compiler_names(grid.title, grid.lines[0].compilers[:1])
     if goes_with["TTGIR"] is False:
@@ -534,7 +535,7 @@ def _goes_with(stage: str, trials: Sequence[PairTrial]) -> bool | None:
     answers = [
         trial.after
         for trial in trials
-        if trial.what.startswith(f"the {stage} ") and trial.after.moves_a_bound
+        if trial.label.startswith(f"the {stage} ") and trial.after.moves_a_bound
     ]
     # First the IR that works, lowered by the compiler that fails; then the other way round.
     if answers == [VerdictAnswer.OK, VerdictAnswer.SAME]:
@@ -559,19 +560,21 @@ def measured_sentences(grid: Grid, ground: Ground) -> list[str]:
         return [begin, _ORDER.format(kind=grid.focus.kind.value, tool=grid.tool)]
     if ground in (Ground.SPLIT, Ground.RAW_PTX):
         return [begin, *sentences(grid, ground)]
-    alike = f"{grid.tool} is not involved: of one PTX, each that gave a result makes the same."
-    return [begin, *executed_sentences(grid, ground, alike)]
+    begin_alike = (
+        f"{grid.tool} is not involved: of one PTX, each that gave a result makes the same."
+    )
+    return [begin, *executed_sentences(grid, ground, begin_alike)]
 
 
 def _levels(grid: Grid) -> Iterator[str]:
     trials = grid.varying(Varied.LEVEL)
-    fails = [trial.what for trial in trials if trial.after is VerdictAnswer.SAME]
+    fails = [trial.label for trial in trials if trial.after is VerdictAnswer.SAME]
     works = [trial for trial in trials if trial.changed]
     tool = f"{grid.tool} {trials[0].ptxas}"
     yield (
         f"{grid.code} identical at each level: yes, so {grid.tool}. With {tool} it fails at "
         f"{', '.join(fails) or 'its default level'}, and works at "
-        f"{', '.join(trial.what for trial in works)}."
+        f"{', '.join(trial.label for trial in works)}."
     )
     failing = grid.ptxas_with(VerdictAnswer.SAME)
     if len(failing) > 1:

@@ -26,7 +26,7 @@ from harness.values.toolchain import PTXAS, TRITON, compiler_name
 from harness.values.verdict import VerdictKind
 
 
-class Wanted(StrEnum):
+class NextStep(StrEnum):
     """What would determine more."""
 
     OTHER_TRITONS = "other_tritons"
@@ -49,7 +49,7 @@ class Blame:
     ground: Ground
     headline: str
     reasons: tuple[str, ...]
-    wanted: Wanted | None = None
+    next_step: NextStep | None = None
 
 
 _HEADLINES = {
@@ -66,27 +66,27 @@ _HEADLINES = {
 }
 # Compilers whose back end is LLVM: which of the two it is, the grid does not show.
 _WITH_BACKEND = {compiler_name(TRITON): "Triton/LLVM"}
-_WANTED = {
-    Ground.ONE_TRITON: Wanted.OTHER_TRITONS,
-    Ground.ONE_PTXAS: Wanted.OTHER_PTXAS,
-    Ground.NO_COMMON_PTXAS: Wanted.OTHER_PTXAS,
-    Ground.RAW_PTX: Wanted.SOURCE,
-    Ground.OUT_OF_BOUNDS: Wanted.MORE_ROOM,
-    Ground.NO_TRITON: Wanted.LOG,
-    Ground.STUB_BY_ALL: Wanted.IR,
-    Ground.FRAGILE: Wanted.REDUCTION,
-    Ground.FLAKY: Wanted.AGAIN,
-    Ground.NO_BETTER: Wanted.WORKAROUND,
-    Ground.NOTHING_IS_RIGHT: Wanted.CHECK,
+_NEXT_STEPS = {
+    Ground.ONE_TRITON: NextStep.OTHER_TRITONS,
+    Ground.ONE_PTXAS: NextStep.OTHER_PTXAS,
+    Ground.NO_COMMON_PTXAS: NextStep.OTHER_PTXAS,
+    Ground.RAW_PTX: NextStep.SOURCE,
+    Ground.OUT_OF_BOUNDS: NextStep.MORE_ROOM,
+    Ground.NO_TRITON: NextStep.LOG,
+    Ground.STUB_BY_ALL: NextStep.IR,
+    Ground.FRAGILE: NextStep.REDUCTION,
+    Ground.FLAKY: NextStep.AGAIN,
+    Ground.NO_BETTER: NextStep.WORKAROUND,
+    Ground.NOTHING_IS_RIGHT: NextStep.CHECK,
 }
 
 
 def blame(grid: Grid) -> Blame:
     """Whose failure the one in focus is."""
     ground = ground_of(grid)
-    said = executed_sentences if grid.is_executed else sentences
+    sentences_of = executed_sentences if grid.is_executed else sentences
     if grid.device:
-        said = measured_sentences
+        sentences_of = measured_sentences
     culprit = culprit_of(ground)
     return Blame(
         culprit=culprit,
@@ -94,8 +94,8 @@ def blame(grid: Grid) -> Blame:
         headline=(_HEADLINES.get(ground) or _HEADLINES[culprit]).format(
             title=grid.title, tool=grid.tool, culprit=_WITH_BACKEND.get(grid.title, grid.title)
         ),
-        reasons=tuple(dict.fromkeys(said(grid, ground))) if culprit else (),
-        wanted=_WANTED.get(ground),
+        reasons=tuple(dict.fromkeys(sentences_of(grid, ground))) if culprit else (),
+        next_step=_NEXT_STEPS.get(ground),
     )
 
 
@@ -146,19 +146,19 @@ def grid_said(grid: Grid) -> SaidGrid:
     titles = [grid.title, *(["PTX"] if has_version else [])]
     titles += ["program"] if grid.is_assembled else []
     titles += ["\n- ".join(dict.fromkeys((run[0], run[-1]))) for run in runs]
-    stops = any(each.stopped for each in lines)
+    stops = any(program.stopped for program in lines)
     rows = []
-    for each in lines:
-        cells = [say(", ".join(each.compilers) or each.title)]
-        made_for = f" for {each.made_for}" if each.made_for else ""
-        cells += [say(f"{each.version or _UNTRIED}{made_for}")] if has_version else []
-        cells += [say((each.body or _UNTRIED)[:8])] if grid.is_assembled else []
-        cells += [_run_said(each, run, grid) for run in runs]
+    for program in lines:
+        cells = [say(", ".join(program.compilers) or program.title)]
+        made_for = f" for {program.made_for}" if program.made_for else ""
+        cells += [say(f"{program.version or _UNTRIED}{made_for}")] if has_version else []
+        cells += [say((program.body or _UNTRIED)[:8])] if grid.is_assembled else []
+        cells += [_run_said(program, run, grid) for run in runs]
         if stops:
-            cells.append(_cell_said(each.stopped, grid) if each.stopped else BLANK)
+            cells.append(_cell_said(program.stopped, grid) if program.stopped else BLANK)
         rows.append(tuple(cells))
     titles += [grid.early if grid.is_assembled else "result"] * stops
-    return SaidGrid(columns=tuple(GridColumn(title=each) for each in titles), rows=tuple(rows))
+    return SaidGrid(columns=tuple(GridColumn(title=title) for title in titles), rows=tuple(rows))
 
 
 def _said(line: Line, run: Sequence[str]) -> set[tuple[VerdictAnswer, str]]:
@@ -167,11 +167,11 @@ def _said(line: Line, run: Sequence[str]) -> set[tuple[VerdictAnswer, str]]:
 
 
 def _run_said(program: Line, run: Sequence[str], grid: Grid) -> SaidLine:
-    tried = [program.cells[version] for version in run if version in program.cells]
-    said = _cell_said(tried[0] if tried else None, grid)
-    if 0 < len(tried) < len(run):
-        said += say(f" {len(tried)}/{len(run)}", Tone.FAINT)
-    return said
+    cells = [program.cells[version] for version in run if version in program.cells]
+    words = _cell_said(cells[0] if cells else None, grid)
+    if 0 < len(cells) < len(run):
+        words += say(f" {len(cells)}/{len(run)}", Tone.FAINT)
+    return words
 
 
 def _cell_said(cell: Cell | None, grid: Grid) -> SaidLine:
@@ -179,11 +179,11 @@ def _cell_said(cell: Cell | None, grid: Grid) -> SaidLine:
         return say(_UNTRIED, Tone.FAINT)
     if not cell.verdict:
         return say(cell.outcome.value, Tone.FAINT)
-    said = verdict_said(VerdictKind(cell.verdict))
+    words = verdict_said(VerdictKind(cell.verdict))
     # Of the same kind, but not this failure.
     if cell.outcome is VerdictAnswer.OTHER and cell.verdict == grid.focus.kind.value:
-        said += say(" (another)", Tone.FAINT)
-    return said
+        words += say(" (another)", Tone.FAINT)
+    return words
 
 
 def blame_document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def blame_document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]
         "grid": [entry for line in grid.lines for entry in _entries(line)],
         "probes": [
             {
-                "probe": trial.what,
+                "probe": trial.label,
                 "triton": trial.triton,
                 "ptxas": trial.ptxas,
                 "before": trial.before.value,

@@ -136,16 +136,16 @@ async def find_ir(
         UsageError: the cell never was IR.
         InfrastructureError: this machine failed.
     """
-    seen = []
-    for found in await ir_texts(bench, cell):
-        oracle = ir_oracle(bench, cell, found, until=until)
-        reaction = await oracle.react(found.text, cell.compiler)
+    reasons = []
+    for ir in await ir_texts(bench, cell):
+        oracle = ir_oracle(bench, cell, ir, until=until)
+        reaction = await oracle.react(ir.text, cell.compiler)
         if interesting(reaction):
-            return found
-        seen.append(f"the {found.role} gives {reaction.verdict.value}: {reaction.reason}")
-    if not seen:
+            return ir
+        reasons.append(f"the {ir.role} gives {reaction.verdict.value}: {reaction.reason}")
+    if not reasons:
         return NothingToReduce(reason=f"{cell.cell}: it fails before Triton has any IR")
-    return NothingToReduce(reason=f"no IR of this cell shows the failure: {'; '.join(seen)}")
+    return NothingToReduce(reason=f"no IR of this cell shows the failure: {'; '.join(reasons)}")
 
 
 async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
@@ -161,8 +161,8 @@ async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
         bench, cell.launch, cell.record, ptxas=cell.ptxas
     )
     metadata = lowering.value.metadata
-    known = {**cell.record.config, **metadata}
-    options = {n: known[n] for n in _OPTIONS if known.get(n) is not None}
+    settings = {**cell.record.config, **metadata}
+    options = {n: settings[n] for n in _OPTIONS if settings.get(n) is not None}
     texts = []
     for role, stage in _STAGES:
         artifact = lowering.artifacts.get(role)
@@ -342,26 +342,26 @@ async def minimize_level(
     watch, limits, bad = task.watch, task.bench.limits, held_by.tool.version
     fingerprint = _fingerprint(task, bad)
     watch.stage(f"asking every installed {held_by.versions.name} about the original")
-    tried = await ask_installed(held_by, level.original, limits)
-    first = tried.reactions[bad]
+    versions = await ask_installed(held_by, level.original, limits)
+    first = versions.reactions[bad]
     if not fingerprint.shows(first):
         gives = f"{first.verdict.value}: {first.reason}"
         return NothingToReduce(reason=f"the {level.name} alone does not reproduce it, but {gives}")
     if fingerprint.condition is None:
-        await walk_the_index(held_by, tried, fingerprint, limits, watch.stage)
+        await walk_the_index(held_by, versions, fingerprint, limits, watch.stage)
     own = task.subject.cell.cell.target
-    interest = await hold_in_place(held_by, tried, fingerprint, own, keeps_refusals=True)
-    found = await reduce_level(task, level, interest)
+    interest = await hold_in_place(held_by, versions, fingerprint, own, keeps_refusals=True)
+    result = await reduce_level(task, level, interest)
     ptxas = task.subject.cell.ptxas
     # What the failing version says of the result; of the original where it was not asked.
-    said = next((line.minimized_words for line in found.versions if line.version == bad), "")
+    words = next((line.minimized_words for line in result.versions if line.version == bad), "")
     return replace(
-        found,
+        result,
         install=_install(task.subject.cell.compiler, ptxas),
         assembler=ptxas.kind,
         is_of_assemblers=isinstance(held_by.tool, Assembler),
         packages={} if ptxas.origin == BUNDLED else {ptxas.version: ptxas.origin},
-        reason=said or first.reason,
+        reason=words or first.reason,
     )
 
 

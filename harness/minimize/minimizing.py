@@ -34,56 +34,56 @@ if TYPE_CHECKING:
 _LONGEST = 200_000
 
 
-def keep_reproducer(store: Store, found: Minimization, command: str) -> None:
+def keep_reproducer(store: Store, result: Minimization, command: str) -> None:
     """Keep what is left, unless something smaller is known; a condition is not of a bug.
 
     Raises:
         StorageError: the store cannot be read or written.
     """
-    signature = found.fingerprint.signature
-    text = found.shown_text
+    signature = result.fingerprint.signature
+    text = result.shown_text
     if signature is None or len(text) > _LONGEST:
         return
-    key = reproducer_key(signature, found.kernel)
-    known = store.get_evidence(REPRODUCER, key)
-    if known:
+    key = reproducer_key(signature, result.kernel)
+    stored = store.get_evidence(REPRODUCER, key)
+    if stored:
         try:
-            kept = msgspec.json.decode(known.body, type=KeptReproducer)
+            reproducer = msgspec.json.decode(stored.body, type=KeptReproducer)
         except msgspec.MsgspecError:
-            kept = None  # written by another version of this program
-        if kept and len(kept.text) < len(text):
+            reproducer = None  # written by another version of this program
+        if reproducer and len(reproducer.text) < len(text):
             return
-    before, after = found.original, found.minimized
+    before, after = result.original, result.minimized
     sizes = [
         ("instructions", before.instructions, after.instructions),
         ("lines", before.lines, after.lines),
         ("bytes", before.bytes, after.bytes),
     ]
-    is_ptxas = found.level == "ptx" and not found.is_executed
+    is_ptxas = result.level == "ptx" and not result.is_executed
     # A module of IR and a launch need more than their text to be compiled.
-    is_compiled = is_ptxas or (found.level == "source" and not found.is_executed)
+    is_compiled = is_ptxas or (result.level == "source" and not result.is_executed)
     store.put_evidence(
         REPRODUCER,
         key,
         msgspec.json.encode(
             KeptReproducer(
-                kernel=found.kernel,
-                target=found.target,
-                tool=f"{PTXAS} {found.ptxas}"
+                kernel=result.kernel,
+                target=result.target,
+                tool=f"{PTXAS} {result.ptxas}"
                 if is_ptxas
-                else compiler_name(found.kind, found.triton),
-                level=found.level,
-                name=found.shown_file,
+                else compiler_name(result.kind, result.triton),
+                level=result.level,
+                name=result.shown_file,
                 text=text,
                 sizes=tuple((n, a, b) for n, a, b in sizes if a is not None and b is not None),
-                ablation=tuple((each.instruction, each.words) for each in found.ablation),
-                not_ablated=found.not_ablated,
-                is_minimal=found.is_minimal,
+                ablation=tuple((piece.instruction, piece.words) for piece in result.ablation),
+                not_ablated=result.not_ablated,
+                is_minimal=result.is_minimal,
                 command=command,
-                kind=found.tool_kind if is_compiled else "",
-                flags=found.flags if is_ptxas else (),
+                kind=result.tool_kind if is_compiled else "",
+                flags=result.flags if is_ptxas else (),
                 accepted_by=tuple(
-                    line.version for line in found.versions if line.minimized is Answer.ACCEPTS
+                    line.version for line in result.versions if line.minimized is Answer.ACCEPTS
                 ),
             )
         ),
@@ -100,9 +100,9 @@ _LEVELS: Mapping[str, Callable[[MinimizeTask], Awaitable[Minimization | NothingT
 LEVELS = ("auto", *_LEVELS)
 
 
-def can_be_reduced(end: FrontEnd, target: Target) -> bool:
+def can_be_reduced(compiler: FrontEnd, target: Target) -> bool:
     """Whether there is a level at which what a compiler generates there can be reduced."""
-    return bool(_levels_of(end, target))
+    return bool(_levels_of(compiler, target))
 
 
 async def minimize(
@@ -124,11 +124,11 @@ async def minimize(
         TriageError: nothing could be tried at all.
     """
     started = time.monotonic()
-    end = front_end(selection.repro.front_end)
-    if not can_be_reduced(end, selection.targets[0]):
+    compiler = front_end(selection.repro.front_end)
+    if not can_be_reduced(compiler, selection.targets[0]):
         raise UsageError(
-            f"{selection.repro.name}: what {end.title} generates is not PTX, which is all that can "
-            "be reduced of it"
+            f"{selection.repro.name}: what {compiler.title} generates is not PTX, which is all "
+            "that can be reduced of it"
         )
     _check_level(options, selection)
     async with work(store, how, open_hub) as (bench, run):
@@ -164,8 +164,10 @@ async def minimize(
             else:
                 level = _level(options.level, subject, selection)
                 if level == "ptx" and subject.text is None:
-                    known = ", ".join(_levels_of(end, subject.cell.cell.target))
-                    words = f"there is no PTX, and a kernel of {end.title} is reduced at {known}"
+                    levels = ", ".join(_levels_of(compiler, subject.cell.cell.target))
+                    words = (
+                        f"there is no PTX, and a kernel of {compiler.title} is reduced at {levels}"
+                    )
                     result = NothingToReduce(reason=f"{subject.row.reason}: {words}")
                 else:
                     result = await _LEVELS[level](task)
@@ -199,29 +201,33 @@ def _executing(
     return None
 
 
-def _levels_of(end: FrontEnd, target: Target) -> tuple[str, ...]:
+def _levels_of(compiler: FrontEnd, target: Target) -> tuple[str, ...]:
     """The levels at which what a compiler generates there can be reduced."""
-    return (*end.levels, *((PTX,) if end.back_end(target).takes == PTX else ()))
+    return (*compiler.levels, *((PTX,) if compiler.back_end(target).takes == PTX else ()))
 
 
 def _check_level(options: MinimizeOptions, selection: Selection) -> None:
     """See early whether there is such a level."""
-    end = front_end(selection.repro.front_end)
-    known = _levels_of(end, selection.targets[0])
+    compiler = front_end(selection.repro.front_end)
+    levels = _levels_of(compiler, selection.targets[0])
     if selection.repro.ptx is not None or options.run:
         return
-    if options.level not in ("auto", *known):
-        are = f"a kernel of {end.title} is reduced at {', '.join(known)}"
+    if options.level not in ("auto", *levels):
+        are = f"a kernel of {compiler.title} is reduced at {', '.join(levels)}"
         raise UsageError(f"--level {options.level}: {are}")
-    if options.script is not None and PTX not in known:
-        raise UsageError(f"--script is asked about PTX, and a kernel of {end.title} comes to none")
+    if options.script is not None and PTX not in levels:
+        raise UsageError(
+            f"--script is asked about PTX, and a kernel of {compiler.title} comes to none"
+        )
 
 
-def _level(asked: str, subject: Subject, selection: Selection) -> str:
+def _level(name: str, subject: Subject, selection: Selection) -> str:
     """What ptxas does not see is in the source; the rest is in the PTX too, which is quicker."""
-    end = front_end(selection.repro.front_end)
-    if asked != "auto":
-        return asked
+    compiler = front_end(selection.repro.front_end)
+    if name != "auto":
+        return name
     row = subject.row
     is_unseen = is_before_ptxas(row) or row.stage == Stage.LAUNCH.value
-    return "source" if "source" in end.levels and (subject.text is None or is_unseen) else "ptx"
+    return (
+        "source" if "source" in compiler.levels and (subject.text is None or is_unseen) else "ptx"
+    )

@@ -153,15 +153,15 @@ async def reduce_settings(reducer: Reducer[Settings], configs: Sequence[Config])
 
 def differences(before: Settings, after: Settings) -> list[str]:
     """What was made smaller, in words."""
-    found = [
+    changes = [
         f"{name}: {before.values[name]} -> {value}"
         for name, value in after.values.items()
         if value != before.values[name]
     ]
     if before.config != after.config and before.config and after.config:
-        found.append(f"config: {before.config.label} -> {after.config.label}")
-    gone = [flag for flag in before.flags if flag not in after.flags]
-    return found + [f"without {flag}" for flag in gone]
+        changes.append(f"config: {before.config.label} -> {after.config.label}")
+    dropped = [flag for flag in before.flags if flag not in after.flags]
+    return changes + [f"without {flag}" for flag in dropped]
 
 
 _WITHOUT = "# without the flag "
@@ -200,9 +200,9 @@ class LaunchLevel(Oracle[Compiler]):
         words = on_compiler(words, cell.compiler.kind, cell.compiler.version)
         if cell.ptxas.origin != BUNDLED:
             words = on_assembler(words, cell.ptxas.kind, cell.ptxas.version)
-        gone = [flag for flag in self.begun.flags if flag not in settings.flags]
+        dropped = [flag for flag in self.begun.flags if flag not in settings.flags]
         return "\n".join(
-            [spell_command("compile", words), *(f"{_WITHOUT}{flag}" for flag in gone), ""]
+            [spell_command("compile", words), *(f"{_WITHOUT}{flag}" for flag in dropped), ""]
         )
 
     def settings(self, command: str) -> Settings:
@@ -212,29 +212,31 @@ class LaunchLevel(Oracle[Compiler]):
             UsageError: it is not such a command.
         """
         words = shlex.split(command, comments=True)
-        given = dict(itertools.pairwise(words))
-        parameters = {each.name: each for each in self.begun.parameters}
-        values = {name: each.default for name, each in parameters.items()}
+        options = dict(itertools.pairwise(words))
+        parameters = {parameter.name: parameter for parameter in self.begun.parameters}
+        values = {name: parameter.default for name, parameter in parameters.items()}
         for option, word in itertools.pairwise(words):
             name, _, text = word.partition("=")
             if option == "--set" and name in parameters:
                 values[name] = parameters[name].read(text)
-        gone = {
+        dropped = {
             line.removeprefix(_WITHOUT)
             for line in command.splitlines()
             if line.startswith(_WITHOUT)
         }
         config = self.begun.config
         if config is not None:
-            wanted = ConfigFilter.parse(given.get("--config", ""))
-            config = next((each for each in self.configs if wanted.matches(each)), None)
+            config_filter = ConfigFilter.parse(options.get("--config", ""))
+            config = next(
+                (parameter for parameter in self.configs if config_filter.matches(parameter)), None
+            )
             if config is None:
                 raise UsageError(f"--resume: the launch has no config as in: {command.strip()}")
         return replace(
             self.begun,
             values=values,
             config=config,
-            flags=tuple(flag for flag in self.begun.flags if flag not in gone),
+            flags=tuple(flag for flag in self.begun.flags if flag not in dropped),
         )
 
     async def changes(self, work: Work[Compiler]) -> list[str]:
@@ -255,12 +257,14 @@ class LaunchLevel(Oracle[Compiler]):
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        found = await self._evaluate(self.settings(text), tool)
-        if isinstance(found, str):
-            end = ProcessEnd(exit_code=1)
+        result = await self._evaluate(self.settings(text), tool)
+        if isinstance(result, str):
+            process = ProcessEnd(exit_code=1)
             kind = VerdictKind.UNSUPPORTED
-            return Reaction(verdict=kind, reason=found, is_accepted=False, is_refusal=True, end=end)
-        return _reaction(found)
+            return Reaction(
+                verdict=kind, reason=result, is_accepted=False, is_refusal=True, end=process
+            )
+        return _reaction(result)
 
     async def _evaluate(self, settings: Settings, triton: Compiler) -> Evaluated | str:
         """The cell with these settings; in words, why there is none."""
@@ -296,9 +300,13 @@ class LaunchLevel(Oracle[Compiler]):
         for cell in plan.cells:
             is_followed = LaunchLabel.parse(cell.cell.launch).number == self.number
             if is_followed and settings.config in (None, cell.cell.config):
-                gone = tuple(flag for flag in self.begun.flags if flag not in settings.flags)
-                label = f"without {' '.join(gone)}"
-                return replace(cell, change=FlagChange(label=label, dropped=gone)) if gone else cell
+                dropped = tuple(flag for flag in self.begun.flags if flag not in settings.flags)
+                label = f"without {' '.join(dropped)}"
+                return (
+                    replace(cell, change=FlagChange(label=label, dropped=dropped))
+                    if dropped
+                    else cell
+                )
         return None
 
 
@@ -310,9 +318,11 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         InfrastructureError: this machine failed.
     """
     cell = subject.cell
-    wanted = LaunchLabel.parse(cell.cell.launch)
+    label = LaunchLabel.parse(cell.cell.launch)
     function = cell.launch.request.function if cell.launch else None
-    launches = [each for each in selection.launches if function and each.label == wanted.call]
+    launches = [
+        candidate for candidate in selection.launches if function and candidate.label == label.call
+    ]
     if not launches or cell.launch is None or cell.record is None:
         raise UsageError(f"{cell.cell.kernel}: there is no launch function to make smaller")
     launch = launches[0]
@@ -325,21 +335,24 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
         selection=replace(selection, config=ConfigFilter()),
         launch=launch,
         cell=cell,
-        number=wanted.number,
+        number=label.number,
         begun=Settings(
             parameters=parameters,
-            values={each.name: each.default for each in parameters} | dict(launch.overrides),
+            values={candidate.name: candidate.default for candidate in parameters}
+            | dict(launch.overrides),
             config=cell.cell.config if cell.record.autotuned else None,
             flags=subject.row.ptxas_flags if is_late and cell.change is None else (),
         ),
         names=subject.names,
     )
     cells = (await level.plan(level.begun, cell.launch.compiler)).cells
-    return replace(level, configs=tuple(dict.fromkeys(each.cell.config for each in cells)))
+    return replace(
+        level, configs=tuple(dict.fromkeys(candidate.cell.config for candidate in cells))
+    )
 
 
-def _reaction(done: Evaluated) -> Reaction:
-    row = done.row
+def _reaction(result: Evaluated) -> Reaction:
+    row = result.row
     kind = row.verdict
     return Reaction(
         verdict=kind,
@@ -349,6 +362,6 @@ def _reaction(done: Evaluated) -> Reaction:
         end=ProcessEnd(exit_code=row.exit_code, signal=row.signal, wall=row.seconds or 0.0),
         stage=Stage(row.stage) if row.stage else None,
         code=row.code,
-        signature=done.signature,
+        signature=result.signature,
         fields=row_fields(row),
     )

@@ -114,11 +114,11 @@ class SourceTree:
     @cached_property
     def names(self) -> dict[str, list[int]]:
         """Where each name stands."""
-        found: dict[str, list[int]] = {}
+        places: dict[str, list[int]] = {}
         for at in self.of_kind(self.syntax.names):
             if self.is_leaf(at):
-                found.setdefault(self.words(at), []).append(at)
-        return found
+                places.setdefault(self.words(at), []).append(at)
+        return places
 
     def defined_by(self, position: int) -> list[int]:
         """The names, by position, that an item or a parameter defines."""
@@ -153,20 +153,22 @@ class SourceTree:
 
     def closure(self, first: Iterable[int]) -> list[int]:
         """Items with all others that name what they define; those inside others are left out."""
-        gone: set[int] = set()
+        lost: set[int] = set()
         waiting = list(first)
         while waiting:
             item = waiting.pop()
-            if any(around in gone for around in self.around(item)):
+            if any(around in lost for around in self.around(item)):
                 continue
-            gone.add(item)
+            lost.add(item)
             for name in self.defined_by(item):
                 for use in self.uses_of(name, self.scope_of(item)):
-                    other = self.item_around(use)
-                    if other is not None:
-                        waiting.append(other)
+                    user = self.item_around(use)
+                    if user is not None:
+                        waiting.append(user)
         return sorted(
-            item for item in gone if not any(each in gone for each in self.around(item, own=False))
+            item
+            for item in lost
+            if not any(outer in lost for outer in self.around(item, own=False))
         )
 
     def around(self, position: int, *, own: bool = True) -> Iterator[int]:
@@ -180,17 +182,17 @@ class SourceTree:
         """Without a node."""
         return self.nodes[position].start, self.nodes[position].end, ""
 
-    def kept(self, position: int, kept: Sequence[int]) -> list[Splice]:
+    def kept(self, position: int, inside: Sequence[int]) -> list[Splice]:
         """A node that is only some of its descendants, in their order; outer ones cover inner."""
         node = self.nodes[position]
-        found: list[Splice] = []
+        splices: list[Splice] = []
         at = node.start
-        for each in kept:
-            inner = self.nodes[each]
-            found.append((at, inner.start, " " if found else ""))
+        for child in inside:
+            inner = self.nodes[child]
+            splices.append((at, inner.start, " " if splices else ""))
             at = inner.end
-        found.append((at, node.end, ""))
-        return [splice for splice in found if splice[0] < splice[1]]
+        splices.append((at, node.end, ""))
+        return [splice for splice in splices if splice[0] < splice[1]]
 
     def changed(self, changes: Iterable[SyntaxChange]) -> SourceTree | None:
         """With these changes; None where that is not a change, or makes more of it unreadable."""
@@ -200,20 +202,20 @@ class SourceTree:
         text = _spliced(self.text, [*splices, *self._without(elements)])
         if text == self.text:
             return None
-        found = SourceTree(text, self.syntax)
-        return None if found.errors > self.errors else found
+        tree = SourceTree(text, self.syntax)
+        return None if tree.errors > self.errors else tree
 
     def _without(self, elements: Collection[int]) -> Iterator[Splice]:
         """Lists without some of their elements, and the separators of those."""
         for parent in sorted({self.nodes[element].parent for element in elements}):
             every = self.named(parent)
-            kept = [at for at, each in enumerate(every) if each not in elements]
-            for at, each in enumerate(every):
-                if each not in elements:
+            staying = [at for at, child in enumerate(every) if child not in elements]
+            for at, child in enumerate(every):
+                if child not in elements:
                     continue
-                before = [k for k in kept if k < at]
-                after = [k for k in kept if k > at]
-                here = self.nodes[each]
+                before = [k for k in staying if k < at]
+                after = [k for k in staying if k > at]
+                here = self.nodes[child]
                 if after:
                     # The separator that follows each goes with it.
                     yield here.start, self.nodes[every[at + 1]].start, ""
@@ -230,31 +232,31 @@ class SourceTree:
 def _spliced(text: str, splices: Iterable[Splice]) -> str:
     """With all of these; one that lies in another is lost, and lines that get blank go."""
     merged: list[Splice] = []
-    for start, end, new in sorted(splices, key=lambda each: (each[0], -each[1])):
+    for start, stop, new in sorted(splices, key=lambda splice: (splice[0], -splice[1])):
         if merged and start < merged[-1][1]:
-            first, last, kept = merged[-1]
-            if end > last and not new:
-                merged[-1] = (first, end, kept)
+            first, last, present = merged[-1]
+            if stop > last and not new:
+                merged[-1] = (first, stop, present)
             continue
-        merged.append((start, end, new))
+        merged.append((start, stop, new))
     pieces, at = [], 0
-    for start, end, new in merged:
-        pieces += [text[at:start], _joined(text, start, end, new)]
-        at = end
+    for start, stop, new in merged:
+        pieces += [text[at:start], _joined(text, start, stop, new)]
+        at = stop
     pieces.append(text[at:])
-    found = "".join(pieces)
-    if found == text:
+    result = "".join(pieces)
+    if result == text:
         return text
     # Without the lines that only a cut has made blank, and blanks at the ends of lines.
-    found = "\n".join(line.rstrip() for line in found.split("\n"))
-    return re.sub(r"\n{2,}", "\n", found).lstrip("\n") if "\n" in text else found
+    result = "\n".join(line.rstrip() for line in result.split("\n"))
+    return re.sub(r"\n{2,}", "\n", result).lstrip("\n") if "\n" in text else result
 
 
-def _joined(text: str, start: int, end: int, new: str) -> str:
+def _joined(text: str, start: int, stop: int, new: str) -> str:
     """What takes the place of a part; words beside it do not run together."""
-    if new or start == 0 or end >= len(text) or start == end:
+    if new or start == 0 or stop >= len(text) or start == stop:
         return new
-    before, after = text[start - 1], text[end]
+    before, after = text[start - 1], text[stop]
     is_word = (before.isalnum() or before == "_") and (after.isalnum() or after == "_")
     return " " if is_word else ""
 
@@ -286,9 +288,9 @@ def comments(tree: SourceTree) -> Iterator[SyntaxChange]:
 def items(tree: SourceTree) -> Iterator[SyntaxChange]:
     """Declarations, statements and directives, each with all that names what it defines."""
     for item in tree.items:
-        gone = tree.closure([item])
-        mark = "\n".join(tree.words(each) for each in gone)
-        yield SyntaxChange(mark, tuple(tree.cut(each) for each in gone))
+        lost = tree.closure([item])
+        mark = "\n".join(tree.words(node) for node in lost)
+        yield SyntaxChange(mark, tuple(tree.cut(node) for node in lost))
 
 
 def alone(tree: SourceTree) -> Iterator[SyntaxChange]:
@@ -307,9 +309,9 @@ def unwrapped(tree: SourceTree) -> Iterator[SyntaxChange]:
                 parts = [c for c in tree.items_of(at) if tree.nodes[c].field != "parameters"]
             else:
                 parts = [tree.field(at, name) for name in fields.split("+")]
-            kept = [part for part in parts if part is not None] if None not in parts else []
-            splices = tree.kept(at, kept) if kept else []
-            if len(kept) > 1 and fields != _EVERY_ITEM:
+            inside = [part for part in parts if part is not None] if None not in parts else []
+            splices = tree.kept(at, inside) if inside else []
+            if len(inside) > 1 and fields != _EVERY_ITEM:
                 # What the first part declares may be declared beside it, too.
                 splices = _in_braces(tree, at, splices)
             if splices:
@@ -318,11 +320,11 @@ def unwrapped(tree: SourceTree) -> Iterator[SyntaxChange]:
 
 
 def _in_braces(tree: SourceTree, position: int, splices: list[Splice]) -> list[Splice]:
-    (start, end, _), *between, (last, stop, _) = splices
+    (start, begin, _), *between, (last, stop, _) = splices
     closing = (last, stop, " }") if len(splices) > 2 else (stop, stop, " }")
     if last == start or stop != tree.nodes[position].end:
         return []
-    return [(start, end, "{ "), *between, closing]
+    return [(start, begin, "{ "), *between, closing]
 
 
 def _unqualified(tree: SourceTree, position: int) -> list[Splice]:
@@ -331,24 +333,24 @@ def _unqualified(tree: SourceTree, position: int) -> list[Splice]:
         return []
     name = tree.field(position, "name")
     words = tree.words(name) if name is not None else ""
-    found = []
+    splices = []
     for at in tree.of_kind(tree.syntax.qualified):
         scope, inner = tree.field(at, "scope"), tree.field(at, "name")
         if scope is not None and inner is not None and tree.words(scope) == words:
-            found.append((tree.nodes[at].start, tree.nodes[inner].start, ""))
-    return found
+            splices.append((tree.nodes[at].start, tree.nodes[inner].start, ""))
+    return splices
 
 
 def elements(tree: SourceTree) -> Iterator[SyntaxChange]:
     """Elements of lists: arguments, parameters, initialisers, declarators."""
     for at in tree.of_kind(tree.syntax.lists):
-        for each in tree.named(at):
-            yield SyntaxChange(f"{tree.words(each)} of {tree.words(at)}", elements=(each,))
+        for element in tree.named(at):
+            yield SyntaxChange(f"{tree.words(element)} of {tree.words(at)}", elements=(element,))
     for at in tree.of_kind(tree.syntax.variables):
         declared = [c for c in tree.named(at) if tree.nodes[c].field == "declarator"]
-        for before, each in itertools.pairwise(declared):
-            cut = (tree.nodes[before].end, tree.nodes[each].end, "")
-            yield SyntaxChange(f"{tree.words(each)} of {tree.words(at)}", (cut,))
+        for before, element in itertools.pairwise(declared):
+            cut = (tree.nodes[before].end, tree.nodes[element].end, "")
+            yield SyntaxChange(f"{tree.words(element)} of {tree.words(at)}", (cut,))
 
 
 def optional(tree: SourceTree) -> Iterator[SyntaxChange]:
@@ -463,35 +465,35 @@ class _Callee:
 def parameters(tree: SourceTree) -> Iterator[SyntaxChange]:
     """A parameter with its arguments, and with the statements that use it."""
     for callee, number, name in _every_parameter(tree):
-        gone = _elements(callee, number)
+        dropped = _elements(callee, number)
         uses = [] if name is None else tree.uses_of(name, _extent(tree, name))
-        around = {tree.item_around(use) for use in uses if not _is_in(tree, use, gone)}
-        whole = {tree.item_around(each) for each in gone}
-        items = tree.closure(each for each in around if each is not None and each not in whole)
+        around = {tree.item_around(use) for use in uses if not _is_in(tree, use, dropped)}
+        whole = {tree.item_around(node) for node in dropped}
+        items = tree.closure(node for node in around if node is not None and node not in whole)
         mark = f"{number} of {callee.name}"
-        cuts = tuple(tree.cut(each) for each in items)
-        yield SyntaxChange(mark, cuts, tuple(gone))
+        cuts = tuple(tree.cut(node) for node in items)
+        yield SyntaxChange(mark, cuts, tuple(dropped))
 
 
 def specialised(tree: SourceTree) -> Iterator[SyntaxChange]:
     """A parameter that always has one argument: the argument in its place."""
     for callee, number, name in _every_parameter(tree):
-        given = {tree.words(each[number]) for each in callee.arguments if number < len(each)}
-        words = next(iter(given), "")
-        if name is None or len(given) != 1 or not _SIMPLE.fullmatch(words):
+        values = {tree.words(listed[number]) for listed in callee.arguments if number < len(listed)}
+        words = next(iter(values), "")
+        if name is None or len(values) != 1 or not _SIMPLE.fullmatch(words):
             continue
-        gone = _elements(callee, number)
-        uses = [u for u in tree.uses_of(name, _extent(tree, name)) if not _is_in(tree, u, gone)]
+        dropped = _elements(callee, number)
+        uses = [u for u in tree.uses_of(name, _extent(tree, name)) if not _is_in(tree, u, dropped)]
         splices = tuple((tree.nodes[use].start, tree.nodes[use].end, words) for use in uses)
-        yield SyntaxChange(f"{words} for {number} of {callee.name}", splices, tuple(gone))
+        yield SyntaxChange(f"{words} for {number} of {callee.name}", splices, tuple(dropped))
 
 
 def _every_parameter(tree: SourceTree) -> Iterator[tuple[_Callee, int, int | None]]:
     """Each parameter by its number, and its name in the first list that has one."""
     for callee in _callees(tree):
         for number in range(max(map(len, callee.parameters))):
-            lists = [each for each in callee.parameters if number < len(each)]
-            names = [name for each in lists for name in tree.defined_by(each[number])]
+            lists = [listed for listed in callee.parameters if number < len(listed)]
+            names = [name for listed in lists for name in tree.defined_by(listed[number])]
             yield callee, number, names[-1] if names else None
 
 
@@ -503,20 +505,15 @@ def _callees(tree: SourceTree) -> list[_Callee]:
         of = tree.field(at, "declarator")
         _enter(tree, defined, of, tree.field(at, "parameters"), is_template=False)
     for at in tree.of_kind(syntax.templates):
-        inner = tree.defined_by(at)
-        _enter(
-            tree, defined, inner[0] if inner else None, tree.field(at, "parameters"),
-            is_template=True,
-        )  # fmt: skip
-    given: dict[tuple[str, bool], list[list[int]]] = {}
+        name = next(iter(tree.defined_by(at)), None)
+        _enter(tree, defined, name, tree.field(at, "parameters"), is_template=True)
+    arguments: dict[tuple[str, bool], list[list[int]]] = {}
     for at in tree.of_kind(syntax.calls):
         field = syntax.calls[tree.nodes[at].kind]
-        _enter(
-            tree, given, tree.field(at, field), tree.field(at, "arguments"),
-            is_template=field == "name",
-        )  # fmt: skip
+        of, listed = tree.field(at, field), tree.field(at, "arguments")
+        _enter(tree, arguments, of, listed, is_template=field == "name")
     return [
-        _Callee(name=name, parameters=lists, arguments=given.get((name, is_template), []))
+        _Callee(name=name, parameters=lists, arguments=arguments.get((name, is_template), []))
         for (name, is_template), lists in defined.items()
         if any(lists)
     ]
@@ -549,7 +546,7 @@ def _last_name(tree: SourceTree, position: int) -> str | None:
 
 def _elements(callee: _Callee, number: int) -> list[int]:
     every = (*callee.parameters, *callee.arguments)
-    return list(dict.fromkeys(each[number] for each in every if number < len(each)))
+    return list(dict.fromkeys(listed[number] for listed in every if number < len(listed)))
 
 
 def _extent(tree: SourceTree, name: int) -> int:
@@ -604,10 +601,10 @@ def shorter_names(tree: SourceTree) -> Iterator[SyntaxChange]:
     free = (name for name in short if name not in taken)
     defined = [name for item in tree.items for name in tree.defined_by(item)]
     for at in tree.of_kind(tree.syntax.lists):
-        for each in tree.named(at):
+        for element in tree.named(at):
             # An argument is a name that others define.
-            if not tree.is_leaf(each) and tree.nodes[each].field not in tree.syntax.defining:
-                defined += tree.defined_by(each)
+            if not tree.is_leaf(element) and tree.nodes[element].field not in tree.syntax.defining:
+                defined += tree.defined_by(element)
     for words in dict.fromkeys(tree.words(name) for name in defined):
         new = next(free)
         if len(words) > len(new):

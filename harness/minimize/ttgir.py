@@ -77,8 +77,8 @@ class IrModule:
     @classmethod
     def read(cls, text: str) -> IrModule:
         """A module as Triton prints it."""
-        kept = (_without_locations(line) for line in text.splitlines())
-        return cls(lines=tuple(line for line in kept if line.strip()))
+        lines = (_without_locations(line) for line in text.splitlines())
+        return cls(lines=tuple(line for line in lines if line.strip()))
 
     @property
     def text(self) -> str:
@@ -94,23 +94,27 @@ class IrModule:
         """How many operations are within functions."""
         return sum(operation.depth > 1 for operation in self.operations)
 
-    def closure(self, gone: Iterable[int]) -> set[int]:
+    def closure(self, first: Iterable[int]) -> set[int]:
         """The indices of operations that go with these: those within, and those that need them."""
-        lost = set(gone)
+        lost = set(first)
         while True:
             before = len(lost)
-            lost |= {n for n, each in enumerate(self.operations) if each.parent in lost}
+            lost |= {n for n, operation in enumerate(self.operations) if operation.parent in lost}
             missing = {v for n in lost for v in map(_bare, self.operations[n].results)}
-            for index, each in enumerate(self.operations):
-                if each.reads & missing and index not in lost:
+            for index, operation in enumerate(self.operations):
+                if operation.reads & missing and index not in lost:
                     # What ends a region cannot go alone.
-                    lost.add(each.parent if each.is_last and each.parent is not None else index)
+                    lost.add(
+                        operation.parent
+                        if operation.is_last and operation.parent is not None
+                        else index
+                    )
             if len(lost) == before:
                 return lost
 
-    def without(self, gone: Iterable[int]) -> IrModule | None:
+    def without(self, first: Iterable[int]) -> IrModule | None:
         """The module without these operations and what depends on them; None without a function."""
-        lost = self.closure(gone)
+        lost = self.closure(first)
         if any(self.operations[index].depth <= 1 for index in lost):
             return None
         return self.replaced(dict.fromkeys(lost, ()))
@@ -120,19 +124,19 @@ class IrModule:
     ) -> IrModule:
         """With other lines for operations, and other names for values."""
         spans = {self.operations[n].start: (self.operations[n].end, t) for n, t in texts.items()}
-        kept: list[str] = []
+        result: list[str] = []
         position = 0
         while position < len(self.lines):
             if position in spans:
-                end, lines = spans[position]
-                kept += lines
-                position = end + 1
+                last, lines = spans[position]
+                result += lines
+                position = last + 1
             else:
-                kept.append(self.lines[position])
+                result.append(self.lines[position])
                 position += 1
         if names:
-            kept = [_renamed(line, names) for line in kept]
-        return IrModule(lines=tuple(_without_unused_aliases(kept)))
+            result = [_renamed(line, names) for line in result]
+        return IrModule(lines=tuple(_without_unused_aliases(result)))
 
 
 def value_names(text: str) -> set[str]:
@@ -145,8 +149,8 @@ def _bare(name: str) -> str:
 
 
 def _renamed(line: str, names: Mapping[str, str]) -> str:
-    def other(found: re.Match[str]) -> str:
-        name = found[0]
+    def other(match: re.Match[str]) -> str:
+        name = match[0]
         # One after the other: what stands in for a value may be stood in for itself.
         for _ in range(len(names)):
             if name not in names:
@@ -160,25 +164,27 @@ def _renamed(line: str, names: Mapping[str, str]) -> str:
 def _without_locations(line: str) -> str:
     if re.match(r"\s*#loc\d*\s*=", line):
         return ""
-    while found := _LOCATION.search(line):
-        depth, end, quoted = 1, found.end(), False
-        while end < len(line) and depth:
-            if line[end] == '"':
+    while match := _LOCATION.search(line):
+        depth, stop, quoted = 1, match.end(), False
+        while stop < len(line) and depth:
+            if line[stop] == '"':
                 quoted = not quoted
             elif not quoted:
-                depth += {"(": 1, ")": -1}.get(line[end], 0)
-            end += 1
-        line = line[: found.start()] + line[end:]
+                depth += {"(": 1, ")": -1}.get(line[stop], 0)
+            stop += 1
+        line = line[: match.start()] + line[stop:]
     return line.rstrip()
 
 
 def _without_unused_aliases(lines: list[str]) -> list[str]:
     while True:
         used = {name for line in lines for name in _ALIASES.findall(_ALIAS.sub("", line))}
-        kept = [line for line in lines if not (found := _ALIAS.match(line)) or found[1] in used]
-        if len(kept) == len(lines):
+        used_lines = [
+            line for line in lines if not (alias := _ALIAS.match(line)) or alias[1] in used
+        ]
+        if len(used_lines) == len(lines):
             return lines
-        lines = kept
+        lines = used_lines
 
 
 def _first(kinds: str) -> str:
@@ -204,7 +210,7 @@ class _Open:
 
 
 def _operations(lines: tuple[str, ...]) -> Iterator[IrOperation]:
-    found: list[IrOperation | None] = []
+    operations: list[IrOperation | None] = []
     stack: list[_Open] = []
     for number, line in enumerate(lines):
         words = line.strip()
@@ -215,40 +221,47 @@ def _operations(lines: tuple[str, ...]) -> Iterator[IrOperation]:
             if words.endswith("{"):
                 continue
             closed = stack.pop()
-            found[closed.index] = _operation(closed, (number, line), stack, found)
+            operations[closed.index] = _operation(closed, (number, line), stack, operations)
         elif words.startswith("^") and stack:
             stack[-1].inside += f" {words}"
         elif _ALIAS.match(line) and not stack:
             continue
         else:
-            index = len(found)
-            found.append(None)
+            index = len(operations)
+            operations.append(None)
             if stack:
                 stack[-1].children.append(index)
             opened = _Open(index=index, start=number, header=line)
             if words.endswith("{"):
                 stack.append(opened)
             else:
-                found[index] = _operation(opened, (number, line), stack, found)
-    yield from (each for each in found if each is not None) if None not in found else ()
+                operations[index] = _operation(opened, (number, line), stack, operations)
+    yield from (
+        (operation for operation in operations if operation is not None)
+        if None not in operations
+        else ()
+    )
 
 
 def _operation(
-    opened: _Open, end: tuple[int, str], stack: list[_Open], found: list[IrOperation | None]
+    opened: _Open,
+    last_line: tuple[int, str],
+    stack: list[_Open],
+    operations: list[IrOperation | None],
 ) -> IrOperation:
     results = _RESULTS.match(opened.header)
-    names = tuple(each.strip() for each in results[1].split(",")) if results else ()
-    rest = opened.header[results.end() :] if results else opened.header
-    reads = value_names(rest + opened.inside)
-    if opened.children and (last := found[opened.children[-1]]):
-        found[opened.children[-1]] = replace(last, is_last=True)
+    names = tuple(name.strip() for name in results[1].split(",")) if results else ()
+    body = opened.header[results.end() :] if results else opened.header
+    reads = value_names(body + opened.inside)
+    if opened.children and (last := operations[opened.children[-1]]):
+        operations[opened.children[-1]] = replace(last, is_last=True)
     return IrOperation(
         start=opened.start,
-        end=end[0],
+        end=last_line[0],
         depth=len(stack),
         parent=stack[-1].index if stack else None,
         header=opened.header,
-        footer=end[1],
+        footer=last_line[1],
         results=names,
         reads=frozenset(reads),
     )
@@ -278,23 +291,23 @@ def _operations_that_can_go(document: IrModule) -> list[int]:
 
 def _unused(document: IrModule) -> list[int]:
     """Operations whose results are never read."""
-    found: set[int] = set()
+    unused: set[int] = set()
     while True:
-        living = [each for n, each in enumerate(document.operations) if n not in found]
-        read = {name for each in living for name in each.reads}
+        living = [operation for n, operation in enumerate(document.operations) if n not in unused]
+        read = {name for operation in living for name in operation.reads}
         more = [
             n
-            for n, each in enumerate(document.operations)
-            if n not in found
-            and _can_go(each)
-            and each.results
+            for n, operation in enumerate(document.operations)
+            if n not in unused
+            and _can_go(operation)
+            and operation.results
             # What is within it may do something.
-            and not each.has_region
-            and not {name.partition(":")[0] for name in each.results} & read
+            and not operation.has_region
+            and not {name.partition(":")[0] for name in operation.results} & read
         ]
         if not more:
-            return sorted(found)
-        found.update(more)
+            return sorted(unused)
+        unused.update(more)
 
 
 def _that_can_be_constant(document: IrModule) -> list[int]:
@@ -340,7 +353,7 @@ def _by_another_value(name: str, *, is_earlier: bool = False) -> FoundPass[IrMod
         if kind is None:
             return None
         if is_earlier:
-            first = next((name for name, each in types.items() if each == kind), None)
+            first = next((name for name, typed in types.items() if typed == kind), None)
             return first if first != operation.results[0] else None
         mine = value_names(operation.header) - set(operation.results)
         return next((name for name in sorted(mine) if types.get(name) == kind), None)
@@ -369,7 +382,7 @@ def _types(document: IrModule) -> Iterator[tuple[str, str]]:
 
 
 def _loops(document: IrModule) -> list[int]:
-    return [n for n, each in enumerate(document.operations) if _FOR.search(each.header)]
+    return [n for n, operation in enumerate(document.operations) if _FOR.search(operation.header)]
 
 
 def _unrolled_once(document: IrModule, chosen: Sequence[int]) -> IrModule | None:
@@ -377,12 +390,12 @@ def _unrolled_once(document: IrModule, chosen: Sequence[int]) -> IrModule | None
     # One at a time: a loop within a loop would move.
     [*others, edit] = chosen
     operation = document.operations[edit]
-    found = _FOR.search(operation.header)
+    loop = _FOR.search(operation.header)
     *body, last = document.lines[operation.start + 1 : operation.end]
-    if others or found is None:
+    if others or loop is None:
         return None
-    names = {found[1]: found[2]}
-    for pair in (found[3] or "").split(","):
+    names = {loop[1]: loop[2]}
+    for pair in (loop[3] or "").split(","):
         inner, _, outer = pair.partition("=")
         names[inner.strip()] = outer.strip()
     if operation.results:
@@ -397,17 +410,19 @@ def _unrolled_once(document: IrModule, chosen: Sequence[int]) -> IrModule | None
 
 
 def _unread_arguments(document: IrModule) -> list[str]:
-    read = {name for each in document.operations if each.depth > 1 for name in each.reads}
+    read = {
+        name for operation in document.operations if operation.depth > 1 for name in operation.reads
+    }
     return [name for name in argument_names(document) if name not in read]
 
 
 def _without_arguments(document: IrModule, chosen: Sequence[str]) -> IrModule:
     lines = list(document.lines)
-    for each in document.operations:
-        found = _FUNCTION.match(each.header) if each.depth == 1 else None
-        if found:
-            kept = [text for text in _split(found[2]) if text.partition(":")[0] not in chosen]
-            lines[each.start] = f"{found[1]}{', '.join(kept)}{found[3]}"
+    for operation in document.operations:
+        match = _FUNCTION.match(operation.header) if operation.depth == 1 else None
+        if match:
+            arguments = [text for text in _split(match[2]) if text.partition(":")[0] not in chosen]
+            lines[operation.start] = f"{match[1]}{', '.join(arguments)}{match[3]}"
     return IrModule(lines=tuple(lines))
 
 
@@ -415,9 +430,9 @@ def argument_names(document: IrModule) -> tuple[str, ...]:
     """The arguments of its functions, in their order."""
     return tuple(
         name
-        for each in document.operations
-        if each.depth == 1
-        for name, _ in _ARGUMENT.findall(each.header)
+        for operation in document.operations
+        if operation.depth == 1
+        for name, _ in _ARGUMENT.findall(operation.header)
     )
 
 
@@ -454,7 +469,7 @@ IR_PASSES: tuple[FoundPass[IrModule], ...] = (
 
 
 def _size(module: IrModule) -> int:
-    reads = sum(len(each.reads) for each in module.operations)
+    reads = sum(len(operation.reads) for operation in module.operations)
     return 10 * len(module.operations) + reads + len(list(_types(module)))
 
 

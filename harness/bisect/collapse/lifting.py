@@ -81,9 +81,11 @@ async def _with_options(
     code = blank_opaque(bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace"))
     if any(directive in code for directive in _ASKED):
         return None, []
-    found = await asyncio.to_thread(options_of, cell.ptxas)
+    known_options = await asyncio.to_thread(options_of, cell.ptxas)
     # One of each kind.
-    options = list({option.needs[0][0]: option for option in reversed(found)}.values())[::-1]
+    options = list({option.needs[0][0]: option for option in reversed(known_options)}.values())[
+        ::-1
+    ]
     results = await asyncio.gather(
         *(evaluate(bench, with_flags(cell, option.change)) for option in options)
     )

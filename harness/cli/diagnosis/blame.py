@@ -10,7 +10,7 @@ import click
 
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Culprit
-from harness.blame.words import BlameReport, Wanted, blame_document, blame_said
+from harness.blame.words import BlameReport, NextStep, blame_document, blame_said
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import (
@@ -155,8 +155,8 @@ def _print(report: BlameReport, selection: Selection, would_tell: list[str]) -> 
 def _would_tell(
     report: BlameReport, selection: Selection, words: SelectionOptions, condition_text: str | None
 ) -> Iterator[str]:
-    case, missing = report.case, report.blame.wanted
-    if missing is None:
+    case, next_step = report.case, report.blame.next_step
+    if next_step is None:
         return
     again = _case(report, words, selection)
     bare = on_assembler(on_compiler(again, None, None), None, None)
@@ -168,32 +168,32 @@ def _would_tell(
     if max(len(selection.compilers), len(selection.ptxas)) > 1:
         # The user chose the grid; the one that is chosen otherwise may tell more.
         yield spell_command("blame", pinned, *followed_words)
-    match missing:
-        case Wanted.OTHER_TRITONS:
+    match next_step:
+        case NextStep.OTHER_TRITONS:
             oldest = ">=3.2" if case.compiler == TRITON else ">=0"
             yield spell_command("blame", on_compiler(bare, case.compiler, oldest), *followed_words)
-        case Wanted.OTHER_PTXAS:
+        case NextStep.OTHER_PTXAS:
             every = ">=12" if case.assembler == PTXAS else None
             yield spell_command("blame", on_assembler(placed, PTXAS, every), *followed_words)
-        case Wanted.SOURCE:
+        case NextStep.SOURCE:
             yield "triage blame --kernel FILE.py::KERNEL  # the source that the PTX is from"
-        case Wanted.MORE_ROOM:
+        case NextStep.MORE_ROOM:
             more = ["--timeout", "3600"] if case.verdict == _TIMEOUT else ["--memory", "64"]
             yield spell_command("blame", pinned, *followed_words, *more)
-        case Wanted.REDUCTION:
+        case NextStep.REDUCTION:
             condition = report.grid.focus.condition
             followed = ["--while", spell(condition)] if condition else []
             yield spell_command("minimize", pinned, *followed)
-        case Wanted.WORKAROUND:
+        case NextStep.WORKAROUND:
             yield spell_command("workaround", pinned)
-        case Wanted.CHECK:
+        case NextStep.CHECK:
             # Configs are held to one another: one that is chosen has none beside it.
             yield spell_command("check", replace(placed, config=""))
-        case Wanted.AGAIN:
+        case NextStep.AGAIN:
             yield spell_command("blame", pinned, *followed_words, "--no-cache")
-        case Wanted.LOG:
+        case NextStep.LOG:
             yield show_command(case.short, "log")
-        case Wanted.IR:
+        case NextStep.IR:
             yield show_command(case.short, "ttir")
 
 

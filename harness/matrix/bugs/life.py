@@ -459,7 +459,7 @@ class _Bounds:
     has_all: bool
     shown: Mapping[str, LineResult]
 
-    def said(self, index: int) -> str:
+    def reason_of(self, index: int) -> str:
         return self.shown[self.versions[index]].reason
 
     def is_clean_end(self, index: int) -> bool:

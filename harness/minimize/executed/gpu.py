@@ -52,19 +52,19 @@ class MeasuredPtx(LaunchSource):
     """A `PtxPredicate`: launches the cubins of a text on a GPU, many texts in one trip.
 
     `bench` has a store for candidates alone. `cells` say how a text is assembled, the accused one
-    first; `given` is what it is launched with, and `launch` the same by the places of parameters.
-    `wanted` are verdicts and signatures of the original's cubins, once they are known; `unwritten`
-    is how many registers it reads that nothing may have written. `same` are the texts that go wrong
-    in the same way, with the row of the accused cubin.
+    first; `original` is what it is launched with, `launch` the same by the places of parameters.
+    `expected` are verdicts and signatures of the original's cubins, once they are known;
+    `unwritten` is how many registers it reads that nothing may have written. `same` are the texts
+    that go wrong in the same way, with the row of the accused cubin.
     """
 
     bench: Workbench
     cells: tuple[PlannedCell, ...]
-    given: Launch
+    original: Launch
     launch: PtxLaunch
     destination: Destination
     unwritten: int = 0
-    wanted: tuple[tuple[RunVerdict, str | None], ...] = ()
+    expected: tuple[tuple[RunVerdict, str | None], ...] = ()
     same: dict[str, RunRow] = field(default_factory=dict)
     _together: Together[str, tuple[Executed, ...]] = field(init=False)
 
@@ -78,7 +78,7 @@ class MeasuredPtx(LaunchSource):
         return self._together.trips
 
     def is_possible(self, text: str) -> bool:
-        entry = find_entry(text, self.given.emulation.entry)
+        entry = find_entry(text, self.original.emulation.entry)
         return entry is not None and self.launch.fits(entry)
 
     async def ask(self, text: str) -> PredicateAnswer:
@@ -86,86 +86,89 @@ class MeasuredPtx(LaunchSource):
             return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")
         if count_unwritten(text) > self.unwritten:
             return PredicateAnswer(Answer.OTHER, "a register is read that nothing may have written")
-        given, get = self._given(text), self.bench.store.artifacts.get
-        emulated = await emulate(self.bench, given.emulation)
-        found = judge(evidence_of(given, emulated.value, get))
-        if found.verdict not in _FINE:
-            words = f"the PTX itself: {found.verdict.value}: {found.reason}"
+        launch, get = self._launch(text), self.bench.store.artifacts.get
+        emulated = await emulate(self.bench, launch.emulation)
+        judgement = judge(evidence_of(launch, emulated.value, get))
+        if judgement.verdict not in _FINE:
+            words = f"the PTX itself: {judgement.verdict.value}: {judgement.reason}"
             return PredicateAnswer(Answer.OTHER, words)
-        done = await self._together.ask(text)
-        said = self._compared(done)
-        if said.is_same:
-            self.same[text] = done[0].row
-        return said
+        results = await self._together.ask(text)
+        answer = self._compared(results)
+        if answer.is_same:
+            self.same[text] = results[0].row
+        return answer
 
     async def observe(self, bench: Workbench, text: str) -> tuple[Executed, ...]:
         """What the cubins of one text do; results are kept on `bench`."""
-        [found] = await self._launched(bench, [text])
-        return found
+        [results] = await self._launched(bench, [text])
+        return results
 
     async def program(self, text: str, headline: str) -> str | None:
         """A Python program that shows what a text does; None where none can."""
-        given, get = self._given(text), self.bench.store.artifacts.get
-        emulated = await emulate(self.bench, given.emulation)
-        found = evidence_of(given, emulated.value, get)
-        far = 0.0 if read_freedom(text).is_exact else max(map(found.allowed, found.tensors))
+        launch, get = self._launch(text), self.bench.store.artifacts.get
+        emulated = await emulate(self.bench, launch.emulation)
+        evidence = evidence_of(launch, emulated.value, get)
+        far = 0.0 if read_freedom(text).is_exact else max(map(evidence.allowed, evidence.tensors))
         accused = self.cells[0]
         tools = dict.fromkeys(cell.ptxas for cell in self.cells)
         return standalone_program(
-            given,
+            launch,
             text,
             str(accused.cell.target),
-            found.contents,
+            evidence.contents,
             Expected(
-                buffers=[found.contents[sha256] for sha256 in found.runs[0].buffers], allowed=far
+                buffers=[evidence.contents[sha256] for sha256 in evidence.runs[0].buffers],
+                allowed=far,
             ),
             headline=headline,
             get=[
-                f"python3 -m pip install --no-deps --target {each.version} {each.origin}"
-                f"=={each.version}  # find {each.version} -name ptxas"
-                for each in tools
-                if each.origin not in (BUNDLED, TRITON)
+                f"python3 -m pip install --no-deps --target {tool.version} {tool.origin}"
+                f"=={tool.version}  # find {tool.version} -name ptxas"
+                for tool in tools
+                if tool.origin not in (BUNDLED, TRITON)
             ],
         )
 
     async def _launched(self, bench: Workbench, texts: Sequence[str]) -> list[tuple[Executed, ...]]:
         cells = []
         for text in texts:
-            wanted = self._given(text, bench).emulation
+            emulation = self._launch(text, bench).emulation
             cells += [
-                (bench, replace(cell, raw_ptx=wanted.ptx, entry=wanted.entry))
+                (bench, replace(cell, raw_ptx=emulation.ptx, entry=emulation.entry))
                 for cell in self.cells
             ]
         trip = await Trip(command="").with_cells(self, cells)
         answers = await travel(bench, trip, self.destination)
-        done = await judge_trip(bench, trip, answers, lambda _: None)
+        results = await judge_trip(bench, trip, answers, lambda _: None)
         many = len(self.cells)
-        return [tuple(done[place : place + many]) for place in range(0, len(done), many)]
+        return [tuple(results[place : place + many]) for place in range(0, len(results), many)]
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: the same, whatever the text is."""
         ptx, entry = cell.raw_ptx or "", cell.entry or ""
-        return replace(self.given, emulation=replace(self.given.emulation, ptx=ptx, entry=entry))
+        return replace(
+            self.original, emulation=replace(self.original.emulation, ptx=ptx, entry=entry)
+        )
 
-    def _compared(self, found: Sequence[Executed]) -> PredicateAnswer:
-        for each, wanted in zip(found, self.wanted, strict=True):
-            row = each.row
-            if (row.run, row.run_signature) == wanted:
+    def _compared(self, results: Sequence[Executed]) -> PredicateAnswer:
+        for result, expected in zip(results, self.expected, strict=True):
+            row = result.row
+            if (row.run, row.run_signature) == expected:
                 continue
             tool = row.cell.rpartition("/")[2].partition(":")[2]
-            accepts = each is found[0] and row.run in _FINE
+            accepts = result is results[0] and row.run in _FINE
             return PredicateAnswer(
                 Answer.ACCEPTS if accepts else Answer.OTHER,
                 f"{tool}: {row.run.value}: {row.run_reason}",
             )
-        return PredicateAnswer(Answer.SAME, found[0].row.run_reason)
+        return PredicateAnswer(Answer.SAME, results[0].row.run_reason)
 
-    def _given(self, text: str, bench: Workbench | None = None) -> Launch:
-        entry = find_entry(text, self.given.emulation.entry)
+    def _launch(self, text: str, bench: Workbench | None = None) -> Launch:
+        entry = find_entry(text, self.original.emulation.entry)
         assert entry is not None, "the text was looked at before"
         ptx = (bench or self.bench).store.artifacts.put(text.encode())
-        emulation = replace(self.given.emulation, ptx=ptx, entry=entry.name)
-        return replace(self.given, emulation=emulation)
+        emulation = replace(self.original.emulation, ptx=ptx, entry=entry.name)
+        return replace(self.original, emulation=emulation)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +185,7 @@ class MeasuredCase:
     level: int
     runner: str | None
     predicate: MeasuredPtx | None = None
-    seen: tuple[Executed, ...] = ()
+    results: tuple[Executed, ...] = ()
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -197,7 +200,7 @@ class MeasuredCase:
             bench=bench,
             selection=replace(selection, ptxas=(accused,)),
             inputs=options.inputs or RawInputs(),
-            guards=[each for each in guards if each is not None],
+            guards=[guard for guard in guards if guard is not None],
             level=options.gpu_level,
             runner=options.runner,
         )
@@ -207,99 +210,101 @@ class MeasuredCase:
         repro = self.selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
         budget = Budget(max_instructions=INSTRUCTIONS)
-        given = raw_launch(
+        launch = raw_launch(
             repro.ptx, repro.kernel, self.inputs, bench.store, default_trials(), budget
         )
-        self.notes = given.notes
-        named = replace(cell, cell=given.named(cell.cell), nvdisasms=())
-        cells = [each for each, _ in leveled(named, (self.level,))]
+        self.notes = launch.notes
+        named = replace(cell, cell=launch.named(cell.cell), nvdisasms=())
+        cells = [near for near, _ in leveled(named, (self.level,))]
         for guard in self.guards:
-            other = replace(self.selection, ptxas=(guard,))
-            plan = await plan_launch(bench, other.place(target=cell.cell.target))
-            [beside] = [each for each in plan.cells if each.entry == cell.entry]
-            beside = replace(beside, cell=given.named(beside.cell), nvdisasms=())
+            selection = replace(self.selection, ptxas=(guard,))
+            plan = await plan_launch(bench, selection.place(target=cell.cell.target))
+            [beside] = [near for near in plan.cells if near.entry == cell.entry]
+            beside = replace(beside, cell=launch.named(beside.cell), nvdisasms=())
             cells.append(with_flags(beside, level_change(self.level)))
-        text = bench.store.artifacts.get(given.launch.emulation.ptx).decode()
+        text = bench.store.artifacts.get(launch.launch.emulation.ptx).decode()
         self.predicate = MeasuredPtx(
             bench=bench,
             cells=tuple(cells),
-            given=given.launch,
-            launch=written_launch(text, given.launch.emulation),
+            original=launch.launch,
+            launch=written_launch(text, launch.launch.emulation),
             destination=destination,
             unwritten=count_unwritten(text),
         )
-        self.seen = await self.predicate.observe(bench, text)
-        self.predicate.wanted = tuple((each.row.run, each.row.run_signature) for each in self.seen)
-        return self.seen[0].evaluated
+        self.results = await self.predicate.observe(bench, text)
+        self.predicate.expected = tuple(
+            (result.row.run, result.row.run_signature) for result in self.results
+        )
+        return self.results[0].evaluated
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         predicate = self.predicate
         assert predicate is not None, "it was launched to be the subject"
-        row = self.seen[0].row
+        row = self.results[0].row
         assert row.run_signature is not None, "it goes wrong"
-        emulation = predicate.given.emulation
+        emulation = predicate.original.emulation
         contents = {
-            each.file: self.bench.store.artifacts.get(each.file)
-            for each in emulation.buffers
-            if each.file
+            buffer.file: self.bench.store.artifacts.get(buffer.file)
+            for buffer in emulation.buffers
+            if buffer.file
         }
         text = self.bench.store.artifacts.get(emulation.ptx).decode()
-        launch = replace(predicate.launch, tensors=predicate.given.tensors)
-        files = launch_files(launch, [each.file for each in emulation.buffers], contents)
+        launch = replace(predicate.launch, tensors=predicate.original.tensors)
+        files = launch_files(launch, [buffer.file for buffer in emulation.buffers], contents)
         folder = self.bench.hub.new_folder("candidates")
         try:
             with Store.open(folder) as candidates:
                 for data in contents.values():
                     candidates.artifacts.put(data)
-                for trusted in predicate.given.trusted:
+                for trusted in predicate.original.trusted:
                     for sha256 in filter(None, trusted.buffers):
                         candidates.artifacts.put(self.bench.store.artifacts.get(sha256))
                 predicate.bench = self.bench.apart(limits=None, uncached=False)
                 predicate.bench.store, predicate.bench.use_cache = candidates, True
-                found = await minimize_by(
+                result = await minimize_by(
                     task,
                     predicate,
                     text,
                     signature=row.run_signature,
-                    by=f"{GPU}:{_tool(self.seen[0])}",
+                    by=f"{GPU}:{_tool(self.results[0])}",
                     is_defined=True,
                     is_always=True,
                     terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
                 )
-                if isinstance(found, Minimization):
-                    who = _tool(self.seen[0]).replace("-", " ", 1).replace(",", " ")
-                    headline = f"{who} on {found.target}: {predicate.same[found.text].run_reason}"
-                    program = await predicate.program(found.text, headline)
+                if isinstance(result, Minimization):
+                    who = _tool(self.results[0]).replace("-", " ", 1).replace(",", " ")
+                    headline = f"{who} on {result.target}: {predicate.same[result.text].run_reason}"
+                    program = await predicate.program(result.text, headline)
                     files = {**files, **({PROGRAM: program.encode()} if program else {})}
         finally:
             self.bench.hub.drop_folder(folder)
-        if isinstance(found, NothingToReduce):
-            return found
-        shown = predicate.same[found.text]
+        if isinstance(result, NothingToReduce):
+            return result
+        shown = predicate.same[result.text]
         reason = shown.run_reason
         judgement = Judgement(verdict=row.run, reason=reason)
         return replace(
-            with_files(found, files, self._command()),
+            with_files(result, files, self._command()),
             reason=reason,
             reaction=reaction_of_run(judgement),
             notes=(
                 f"what is held: {', '.join(self._held())}; the emulator ends, and finds no race",
                 f"{predicate.trips} trips to {row.device} by {predicate.destination.name}",
-                *found.notes,
+                *result.notes,
                 *self.notes,
             ),
             shown=shown,
-            on_gpu=_tool(self.seen[0]).replace(",", " "),
+            on_gpu=_tool(self.results[0]).replace(",", " "),
         )
 
     def _held(self) -> list[str]:
-        return [f"{_tool(each)}: {each.row.run.value}" for each in self.seen]
+        return [f"{_tool(executed)}: {executed.row.run.value}" for executed in self.results]
 
     def _command(self) -> str:
         accused = self.selection.ptxas[0]
         assert accused is not None
-        tools = " ".join(f"--ptxas {each.version}" for each in (accused, *self.guards))
-        levels = ",".join(sorted({_tool(each).rpartition("-O")[2] for each in self.seen}))
+        tools = " ".join(f"--ptxas {part.version}" for part in (accused, *self.guards))
+        levels = ",".join(sorted({_tool(part).rpartition("-O")[2] for part in self.results}))
         target = self.selection.targets[0]
         return (
             f"triage run min.ptx --inputs {LAUNCH_INPUTS} --sm {str(target).removeprefix('sm_')} "

@@ -111,10 +111,10 @@ async def _minimize_source(
     text = form.render(standalone)
     if verdict is RunVerdict.WRONG_RESULT:
         task.watch.stage("looking for a target, or a Triton, with which the same file is right")
-        held = await _source_held_to(task, executor, oracle, text)
-        if isinstance(held, str):
-            return NothingToReduce(reason=f"{task.subject.row.reason}; {held}")
-        oracle = held
+        comparing = await _source_held_to(task, executor, oracle, text)
+        if isinstance(comparing, str):
+            return NothingToReduce(reason=f"{task.subject.row.reason}; {comparing}")
+        oracle = comparing
     first = await oracle.react(text, cell.compiler)
     if first.verdict.value != verdict.value or first.key is None:
         reason = f"as one file it gives {first.verdict.value}: {first.reason}"
@@ -130,11 +130,11 @@ async def _minimize_source(
         size_of=python.size_of,
         reduce=python.reduce_text,
     )
-    found = await minimize_level(task, level, held_by_compilers(task, oracle))
-    if isinstance(found, NothingToReduce):
-        return found
-    outputs = tuple(each.name for each in row.outputs)
-    return await _with_launch(task, folder, found, oracle, outputs)
+    result = await minimize_level(task, level, held_by_compilers(task, oracle))
+    if isinstance(result, NothingToReduce):
+        return result
+    outputs = tuple(output.name for output in row.outputs)
+    return await _with_launch(task, folder, result, oracle, outputs)
 
 
 # A race is only the verdict where the values are right under every schedule.
@@ -148,10 +148,10 @@ async def _source_held_to(
 
     That is another target, or else another Triton, the newest first. Where none does: why.
     """
-    seen: dict[str, list[str]] = {}
+    places_by_reason: dict[str, list[str]] = {}
     mine, target = oracle.cell.compiler, oracle.cell.cell.target
-    places = [(other, mine) for other in other_targets(target)]
-    places += [(target, other) for other in _other_compilers(mine)]
+    places = [(place, mine) for place in other_targets(target)]
+    places += [(target, place) for place in _other_compilers(mine)]
     for there, compiler in places:
         beside = await cell_beside(task, there, compiler)
         try:
@@ -162,33 +162,35 @@ async def _source_held_to(
         except TriageError:
             continue
         is_mine = compiler == mine
-        held = replace(
+        comparing = replace(
             oracle,
             beside=beside.launch,
             beside_compiler=None if is_mine else compiler,
             words=f"what it computes {f'for {there}' if is_mine else f'with {compiler.name}'}",
         )
-        reaction = await held.react(text, mine)
+        reaction = await comparing.react(text, mine)
         if reaction.verdict is VerdictKind.WRONG_RESULT:
-            return held
-        said = f"as one file it gives {reaction.verdict.value}: {reaction.reason}"
-        seen.setdefault(said, []).append(held.words)
-    if not seen:
+            return comparing
+        reason = f"as one file it gives {reaction.verdict.value}: {reaction.reason}"
+        places_by_reason.setdefault(reason, []).append(comparing.words)
+    if not places_by_reason:
         return "it is right for no other target and with no installed Triton: what is right?"
-    return "; ".join(f"held to {', '.join(names)}, {said}" for said, names in seen.items())
+    return "; ".join(
+        f"held to {', '.join(names)}, {reason}" for reason, names in places_by_reason.items()
+    )
 
 
 def _other_compilers(mine: Compiler) -> list[Compiler]:
     """The other installed versions, the newest first."""
     installed = front_end(mine.kind).installed()
-    others = [each for each in installed if each.version != mine.version]
-    return sorted(others, key=lambda each: Version(each.version), reverse=True)
+    others = [version for version in installed if version.version != mine.version]
+    return sorted(others, key=lambda version: Version(version.version), reverse=True)
 
 
 async def _with_launch(
     task: MinimizeTask,
     folder: MinimizedFolder,
-    found: Minimization,
+    result: Minimization,
     oracle: ExecutedOracle,
     outputs: tuple[str, ...],
 ) -> Minimization:
@@ -197,25 +199,27 @@ async def _with_launch(
     `outputs` are the tensors that the original kernel writes.
     """
     task.watch.stage("writing a launch, and running it")
-    compares = await _is_right_in_one_stage(oracle, found.text)
-    allocates = await oracle.allocates(found.text)
+    compares = await _is_right_in_one_stage(oracle, result.text)
+    allocates = await oracle.allocates(result.text)
     why = ""
     for exact in (False, True):
         form = LaunchForm(exact=exact, compares=compares, outputs=outputs, allocates=allocates)
         try:
-            files = _launch_files(task, found, oracle.variant, form)
-            shown = await _try_launch(task, folder, found, files)
+            files = _launch_files(task, result, oracle.variant, form)
+            shown = await _try_launch(task, folder, result, files)
         except (NoLaunchFileError, TriageError) as error:
             why = str(error)
             continue
         if isinstance(shown, RunRow):
-            words = f"triage run --kernel {LAUNCH_FILE} --sm {found.target} --triton {found.triton}"
+            words = (
+                f"triage run --kernel {LAUNCH_FILE} --sm {result.target} --triton {result.triton}"
+            )
             words += " --formal" if task.selection.formal else ""
             return replace(
-                found, run_command=words, run_files=files, shown=shown, is_comparing=compares
+                result, run_command=words, run_files=files, shown=shown, is_comparing=compares
             )
         why = shown
-    return replace(found, notes=(*found.notes, f"no launch of it shows the same: {why}"))
+    return replace(result, notes=(*result.notes, f"no launch of it shows the same: {why}"))
 
 
 async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
@@ -230,43 +234,43 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
 
 
 def _launch_files(
-    task: MinimizeTask, found: Minimization, variant: LaunchVariant, form: LaunchForm
+    task: MinimizeTask, result: Minimization, variant: LaunchVariant, form: LaunchForm
 ) -> dict[str, bytes]:
     """The launch file, and the recorded values that it reads."""
     artifacts = task.bench.store.artifacts
-    contents = {each.sha256: artifacts.get(each.sha256) for each in variant.buffers}
-    standalone = form_of(task.subject.cell.compiler.kind).read(found.text)
+    contents = {buffer.sha256: artifacts.get(buffer.sha256) for buffer in variant.buffers}
+    standalone = form_of(task.subject.cell.compiler.kind).read(result.text)
     name = standalone.launch.kernel
-    verdict = found.reaction.verdict.value.replace("_", " ") if found.reaction else "wrong"
-    header = f"{name} by Triton {found.triton} for {found.target}, its PTX executed: {verdict}."
+    verdict = result.reaction.verdict.value.replace("_", " ") if result.reaction else "wrong"
+    header = f"{name} by Triton {result.triton} for {result.target}, its PTX executed: {verdict}."
     text = launch_text(
         standalone, variant, contents, form, header="\n".join(textwrap.wrap(header, 96))
     )
     read = {
-        recorded_name(number): as_npy(contents[each.sha256])
-        for number, each in enumerate(variant.buffers)
+        recorded_name(number): as_npy(contents[buffer.sha256])
+        for number, buffer in enumerate(variant.buffers)
         if f'"{recorded_name(number)}"' in text
     }
     return {LAUNCH_FILE: text.encode(), **read}
 
 
 async def _try_launch(
-    task: MinimizeTask, folder: MinimizedFolder, found: Minimization, files: Mapping[str, bytes]
+    task: MinimizeTask, folder: MinimizedFolder, result: Minimization, files: Mapping[str, bytes]
 ) -> RunRow | str:
     """Write a launch file and run it; what it shows, or why that is not what it should be."""
     for name, data in files.items():
         folder.write(name, data)
-    asked = SelectionOptions(
+    words = SelectionOptions(
         kernel=str(folder.path / LAUNCH_FILE),
-        sm=(found.target,),
-        triton=(found.triton or "",),
+        sm=(result.target,),
+        triton=(result.triton or "",),
         formal=task.selection.formal,
     )
-    selection = small_selection(select(asked))
+    selection = small_selection(select(words))
     executor = executor_of(task.bench, selection, task.watch.tell)
     plan = await plan_cells(task.bench, selection, None)
     rows = [(await executor.execute(task.bench, cell)).row for cell in plan.cells]
-    shown = next((each for each in rows if each.run_signature == found.fingerprint.signature), None)
+    shown = next((row for row in rows if row.run_signature == result.fingerprint.signature), None)
     return shown or "; ".join(f"{row.run.value}: {row.run_reason}" for row in rows)
 
 
@@ -279,7 +283,7 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
     What its PTX is launched with goes with what is left.
     """
     bench, cell, reason = task.bench, task.subject.cell, task.subject.row.reason
-    seen: list[str] = []
+    reasons: list[str] = []
 
     def is_compared(row: RunRow) -> bool:
         return row.run is RunVerdict.WRONG_RESULT
@@ -287,24 +291,24 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
     for ir in await ir_texts(bench, cell):
         task.watch.stage(f"executing what the {ir.role} becomes")
         oracle, row = await oracle_of(bench, cell, executor, IrForm.of(ir))
-        held = await _ir_held_to(task, executor, oracle, ir) if is_compared(row) else oracle
-        if isinstance(held, str):
-            seen.append(f"the {ir.role}: {held}")
+        comparing = await _ir_held_to(task, executor, oracle, ir) if is_compared(row) else oracle
+        if isinstance(comparing, str):
+            reasons.append(f"the {ir.role}: {comparing}")
             continue
-        first = await held.react(ir.text, cell.compiler)
+        first = await comparing.react(ir.text, cell.compiler)
         if first.verdict.value == row.run.value and first.key is not None:
             break
-        seen.append(f"the {ir.role} gives {first.verdict.value}: {first.reason}")
+        reasons.append(f"the {ir.role} gives {first.verdict.value}: {first.reason}")
     else:
-        return NothingToReduce(reason="; ".join((reason, *seen)))
+        return NothingToReduce(reason="; ".join((reason, *reasons)))
     # A fault says in which line of the source it is, and this has none.
     mine = replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
-    found = await minimize_level(task, ir_level(ir), held_by_compilers(task, held))
-    if isinstance(found, NothingToReduce):
-        return found
-    words = [f"what is held: it differs from {held.words}"] if is_compared(row) else []
-    return await _with_ptx(task, replace(found, notes=(*words, *found.notes)), held)
+    result = await minimize_level(task, ir_level(ir), held_by_compilers(task, comparing))
+    if isinstance(result, NothingToReduce):
+        return result
+    words = [f"what is held: it differs from {comparing.words}"] if is_compared(row) else []
+    return await _with_ptx(task, replace(result, notes=(*words, *result.notes)), comparing)
 
 
 async def _ir_held_to(
@@ -320,16 +324,16 @@ async def _ir_held_to(
     if alone.verdict.value != RunVerdict.WRONG_RESULT.value:
         return f"it gives {alone.verdict.value}: {alone.reason}"
     task.watch.stage(f"looking for what is right, made of the same {ir.role}")
-    async for held in _besides(task, oracle, ir):
-        assert held.beside is not None
-        tool = held.beside_compiler or cell.compiler
+    async for comparing in _besides(task, oracle, ir):
+        assert comparing.beside is not None
+        tool = comparing.beside_compiler or cell.compiler
         there = replace(
             plain,
-            cell=replace(cell, launch=held.beside),
-            form=replace(IrForm.of(ir), options=held.beside_options or ir.options),
+            cell=replace(cell, launch=comparing.beside),
+            form=replace(IrForm.of(ir), options=comparing.beside_options or ir.options),
         )
         if (await there.react(ir.text, tool)).is_accepted:
-            return held
+            return comparing
     return "it is right with no installed Triton, nor in another way: what is right?"
 
 
@@ -355,22 +359,22 @@ async def _besides(
 
 
 async def _with_ptx(
-    task: MinimizeTask, found: Minimization, oracle: ExecutedOracle
+    task: MinimizeTask, result: Minimization, oracle: ExecutedOracle
 ) -> Minimization:
     """The result with its PTX beside it, and what that is launched with."""
     task.watch.stage("writing its PTX, and what that is launched with")
-    case = await oracle.execute(found.text, oracle.cell.compiler)
+    case = await oracle.execute(result.text, oracle.cell.compiler)
     if isinstance(case, Reaction):
         why = case.reason
-    elif isinstance(held := await hold(task.bench, case), str):
-        why = held
+    elif isinstance(predicate_held := await hold(task.bench, case), str):
+        why = predicate_held
     else:
-        predicate, _ = held
-        assert predicate.wanted is not None
-        signature = predicate.wanted.judgement.signature
-        if signature and signature.key == found.fingerprint.signature:
-            given = launch_files(predicate.launch, predicate.files, predicate.contents)
-            files = {"min.ptx": case.text.encode(), **given}
-            return with_files(found, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}")
-        why = predicate.wanted.judgement.reason
-    return replace(found, notes=(*found.notes, f"its PTX alone does not show the same: {why}"))
+        predicate, _ = predicate_held
+        assert predicate.original is not None
+        signature = predicate.original.judgement.signature
+        if signature and signature.key == result.fingerprint.signature:
+            launch_parts = launch_files(predicate.launch, predicate.files, predicate.contents)
+            files = {"min.ptx": case.text.encode(), **launch_parts}
+            return with_files(result, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}")
+        why = predicate.original.judgement.reason
+    return replace(result, notes=(*result.notes, f"its PTX alone does not show the same: {why}"))

@@ -109,12 +109,12 @@ class _Writer:
         self.form = form
         self.imports: list[str] = []
         constants = {str(path[0]) for path in self.launch.constants if len(path) == 1}
-        known = {each.name: each for each in variant.arguments}
-        missing = [n for n in self.launch.signature if n not in constants and n not in known]
+        arguments = {argument.name: argument for argument in variant.arguments}
+        missing = [n for n in self.launch.signature if n not in constants and n not in arguments]
         if missing:
             raise NoLaunchFileError(f"the launch gives nothing for {', '.join(missing)}")
-        self.given = [known[n] for n in self.launch.signature if n not in constants]
-        self.owners = [each.buffer for each in self.given if _has_memory(each)]
+        self.given = [arguments[n] for n in self.launch.signature if n not in constants]
+        self.owners = [argument.buffer for argument in self.given if _has_memory(argument)]
         if form.exact and any(not variant.buffers[number].unwritten for number in self.owners):
             self.imports += ["from pathlib import Path", "", "import numpy"]
 
@@ -127,9 +127,9 @@ class _Writer:
         for number in dict.fromkeys(self.owners):
             if not self._is_alone(number):
                 yield f"memory{number} = {self._memory(number)}"
-        for each in self.given:
-            yield from self._argument(each)
-        words = [f"{each.name}={each.name}" for each in self.given]
+        for argument in self.given:
+            yield from self._argument(argument)
+        words = [f"{argument.name}={argument.name}" for argument in self.given]
         words += [f"{path[0]}={value}" for path, value in self.launch.constants.items()]
         words += [
             f"{name}={self.launch.options[name]}"
@@ -140,49 +140,57 @@ class _Writer:
         yield f"{self.launch.kernel}[{self.variant.grid}]("
         yield from (f"    {word}," for word in words)
         yield ")"
-        tensors = [each.name for each in self.given if each.kind is ArgumentKind.TENSOR]
+        tensors = [argument.name for argument in self.given if argument.kind is ArgumentKind.TENSOR]
         shown = [name for name in tensors if name in self.form.outputs] or tensors
         pairs = ", ".join(f'"{name}": {name}' for name in shown)
         yield f"return {{{pairs}}}"
 
-    def _argument(self, each: Argument) -> Iterator[str]:
-        if each.kind is ArgumentKind.SCALAR:
-            is_float = each.type == "float"
-            yield f"{each.name} = {float.fromhex(each.value) if is_float else each.value}"
-        elif each.kind is ArgumentKind.TENSOR:
-            yield f"{each.name} = {self._tensor(each)}"
-        elif each.kind is ArgumentKind.DESCRIPTOR:
+    def _argument(self, argument: Argument) -> Iterator[str]:
+        if argument.kind is ArgumentKind.SCALAR:
+            value = argument.value
+            yield f"{argument.name} = {float.fromhex(value) if argument.type == 'float' else value}"
+        elif argument.kind is ArgumentKind.TENSOR:
+            yield f"{argument.name} = {self._tensor(argument)}"
+        elif argument.kind is ArgumentKind.DESCRIPTOR:
             line = "from triton.tools.tensor_descriptor import TensorDescriptor"
             self.imports += [] if line in self.imports else [line]
-            shape, strides, block = list(each.shape), list(each.strides), list(each.block)
-            base = self._tensor(each)
-            yield f"{each.name} = TensorDescriptor({base}, {shape}, {strides}, {block})"
-        elif each.kind is ArgumentKind.NONE:
-            yield f"{each.name} = None"
+            shape, strides, block = (
+                list(argument.shape),
+                list(argument.strides),
+                list(argument.block),
+            )
+            base = self._tensor(argument)
+            yield f"{argument.name} = TensorDescriptor({base}, {shape}, {strides}, {block})"
+        elif argument.kind is ArgumentKind.NONE:
+            yield f"{argument.name} = None"
         else:
-            raise NoLaunchFileError(f"{each.name} is a {each.kind.value}")
+            raise NoLaunchFileError(f"{argument.name} is a {argument.kind.value}")
 
     def _is_alone(self, number: int) -> bool:
         """Whether one argument is the whole buffer, as it lies in memory."""
-        mine = [each for each in self.given if _has_memory(each) and each.buffer == number]
+        mine = [
+            argument
+            for argument in self.given
+            if _has_memory(argument) and argument.buffer == number
+        ]
         if len(mine) != 1:
             return False
-        [each] = mine
+        [argument] = mine
         dense: list[int] = []
         step = 1
-        for size in reversed(each.shape):
+        for size in reversed(argument.shape):
             dense.insert(0, step)
             step *= size
-        size = prod(each.shape) * ELEMENTS[each.dtype].itemsize
+        size = prod(argument.shape) * ELEMENTS[argument.dtype].itemsize
         is_whole = size == self.variant.buffers[number].size
-        return is_whole and not each.offset and list(each.strides) == dense
+        return is_whole and not argument.offset and list(argument.strides) == dense
 
-    def _tensor(self, each: Argument) -> str:
-        if self._is_alone(each.buffer):
-            return self._values(each.buffer, each.dtype, tuple(each.shape))
-        offset = each.offset // ELEMENTS[each.dtype].itemsize
-        memory = f"memory{each.buffer}.view(torch.{each.dtype})"
-        return f"{memory}.as_strided({each.shape}, {each.strides}, {offset})"
+    def _tensor(self, argument: Argument) -> str:
+        if self._is_alone(argument.buffer):
+            return self._values(argument.buffer, argument.dtype, tuple(argument.shape))
+        offset = argument.offset // ELEMENTS[argument.dtype].itemsize
+        memory = f"memory{argument.buffer}.view(torch.{argument.dtype})"
+        return f"{memory}.as_strided({argument.shape}, {argument.strides}, {offset})"
 
     def _memory(self, number: int) -> str:
         """A buffer of which several arguments are parts."""

@@ -62,8 +62,10 @@ class SourceForm:
             launch = self.layout.read(text).launch
         except StandaloneError:
             return False
-        wanted = {p: w for p, w in self.launch.attributes.items() if p[0] in launch.signature}
-        return launch.attributes == wanted and launch.options.keys() >= self.launch.options.keys()
+        attributes = {p: w for p, w in self.launch.attributes.items() if p[0] in launch.signature}
+        return (
+            launch.attributes == attributes and launch.options.keys() >= self.launch.options.keys()
+        )
 
     def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
         return metadata
@@ -76,14 +78,14 @@ _SAID_OF_ARGUMENTS = ("signature", "constants")
 class IrForm:
     """Modules of Triton's IR, which are compiled with `options`.
 
-    `arguments` are those of the original, `known` is what Triton said when it lowered the source:
-    of a file of IR it does not know what its arguments are called.
+    `arguments` are those of the original, `metadata` is what Triton said when it lowered the
+    source: of a file of IR it does not know what its arguments are called.
     """
 
     suffix: str
     options: Mapping[str, object]
     arguments: tuple[str, ...]
-    known: Mapping[str, object]
+    metadata: Mapping[str, object]
 
     @classmethod
     def of(cls, ir: IrText) -> IrForm:
@@ -91,14 +93,14 @@ class IrForm:
             suffix=ir.suffix,
             options=ir.options,
             arguments=argument_names(IrModule.read(ir.text)),
-            known={name: ir.metadata.get(name) for name in _SAID_OF_ARGUMENTS},
+            metadata={name: ir.metadata.get(name) for name in _SAID_OF_ARGUMENTS},
         )
 
     def is_possible(self, text: str) -> bool:
         return argument_names(IrModule.read(text)) == self.arguments
 
     def described(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
-        return {**metadata, **self.known}
+        return {**metadata, **self.metadata}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,8 +146,8 @@ class ExecutedOracle(Oracle[Compiler]):
     async def react(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
     ) -> Reaction:
-        found = await self.execute(text, tool, limits)
-        return found if isinstance(found, Reaction) else reaction_of_run(found.judgement)
+        case = await self.execute(text, tool, limits)
+        return case if isinstance(case, Reaction) else reaction_of_run(case.judgement)
 
     async def execute(
         self, text: str, tool: Compiler, limits: ResourceLimits | None = None
@@ -159,8 +161,8 @@ class ExecutedOracle(Oracle[Compiler]):
             return lowering
         ptx = lowering.ptx or ""
         try:
-            made = self._launch(lowering, self.trials)
-            once = await self._once(made.emulation, ptx)
+            launched = self._launch(lowering, self.trials)
+            once = await self._once(launched.emulation, ptx)
             trusted, contents = await self._trusted(text, tool, limits)
         except NotRunError as error:
             return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=str(error)))
@@ -171,7 +173,7 @@ class ExecutedOracle(Oracle[Compiler]):
             data = contents.get(sha256)
             return self.bench.store.artifacts.get(sha256) if data is None else data
 
-        evidence = evidence_of(replace(made, trusted=trusted), emulated, get)
+        evidence = evidence_of(replace(launched, trusted=trusted), emulated, get)
         judgement = judge(evidence)
         is_wrong = judgement.verdict is RunVerdict.WRONG_RESULT
         # Beside it the same text is free of garbage: then garbage is the compiler's doing.
@@ -212,8 +214,8 @@ class ExecutedOracle(Oracle[Compiler]):
                 limits=self.cell.limits,
                 lowering=lowered.lowering,
             )
-            found = judge_compilation(evidence)
-            reason = f"it does not compile: {found.kind.value}, {found.reason}"
+            verdict = judge_compilation(evidence)
+            reason = f"it does not compile: {verdict.kind.value}, {verdict.reason}"
             return reaction_of_run(Judgement(verdict=RunVerdict.NOT_RUN, reason=reason))
         return lowered
 
@@ -226,7 +228,7 @@ class ExecutedOracle(Oracle[Compiler]):
     async def _once(self, emulation: Emulation, ptx: str) -> UnstoredEmulation:
         """Execute it; nothing is kept."""
         get = self.bench.store.artifacts.get
-        contents = {each.sha256: get(each.sha256) for each in self.variant.buffers}
+        contents = {buffer.sha256: get(buffer.sha256) for buffer in self.variant.buffers}
         return await emulate_once(self.bench, emulation, ptx, contents)
 
     async def _trusted(
@@ -275,11 +277,11 @@ async def oracle_of(
 
 def _has_garbage(runs: tuple[Ran, ...]) -> bool:
     """Whether a run with other garbage left something else."""
-    plain = {each.trial.schedule: each.buffers for each in runs if not each.trial.schedule.garbage}
+    plain = {run.trial.schedule: run.buffers for run in runs if not run.trial.schedule.garbage}
     return any(
-        plain.get(replace(each.trial.schedule, garbage=0)) != each.buffers
-        for each in runs
-        if each.trial.schedule.garbage
+        plain.get(replace(run.trial.schedule, garbage=0)) != run.buffers
+        for run in runs
+        if run.trial.schedule.garbage
     )
 
 

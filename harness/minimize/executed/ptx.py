@@ -73,14 +73,14 @@ def find_elements(evidence: RunEvidence, trusted: Trusted) -> list[WrongElement]
 
     None that holds zero or what it held before: such a value needs no instruction to come about.
     """
-    found = [
-        each
+    elements = [
+        element
         for ran in evidence.runs
         for tensor in evidence.tensors
         if trusted.buffers[tensor.buffer] is not None and tensor.dtype in ELEMENTS
-        for each in _differing(evidence, ran.buffers[tensor.buffer], tensor, trusted)
+        for element in _differing(evidence, ran.buffers[tensor.buffer], tensor, trusted)
     ]
-    return found[:_MOST]
+    return elements[:_MOST]
 
 
 def _differing(
@@ -103,7 +103,7 @@ def _differing(
             apart = apart / np.maximum(np.abs(right), np.finfo(np.float64).tiny)
         apart = np.where(bad & np.isfinite(apart), apart, np.where(bad, 0.0, -1.0))
     for place in np.argsort(-apart, axis=None, kind="stable")[: _MOST * _MOST]:
-        where = tuple(int(each) for each in np.unravel_index(int(place), after.shape))
+        where = tuple(int(index) for index in np.unravel_index(int(place), after.shape))
         bits = after[where].tobytes()
         if not bad[where] or not any(bits) or bits == before[where].tobytes():
             continue
@@ -141,7 +141,7 @@ class EmulatedPtx:
     """A `PtxPredicate`: executes a text on the inputs of a launch.
 
     `files` are the sha256 of the buffers' bytes, which `contents` has. `entry` is the one that is
-    meant, where a text has it. `wanted` is what the original does, once it was observed;
+    meant, where a text has it. `original` is what the original does, once it was observed;
     `unwritten` how many registers it reads that nothing may have written, None where any number
     will do. `formal` is as in `RunEvidence`.
     """
@@ -152,7 +152,7 @@ class EmulatedPtx:
     contents: Mapping[str, bytes]
     budget: Budget
     entry: str | None = None
-    wanted: Observed | None = None
+    original: Observed | None = None
     unwritten: int | None = None
     formal: bool = False
 
@@ -163,14 +163,14 @@ class EmulatedPtx:
         return self.unwritten is None or count_unwritten(text) <= self.unwritten
 
     async def ask(self, text: str) -> PredicateAnswer:
-        assert self.wanted is not None, "the original was observed"
+        assert self.original is not None, "the original was observed"
         if not self.is_possible(text):
             return PredicateAnswer(Answer.UNTOLD, "its entry does not take what the launch gives")
-        early = await self._glance(text, self.wanted)
+        early = await self._glance(text, self.original)
         if early:
             return early
-        found = await self.observe(text)
-        return compared(found, self.wanted)
+        observed = await self.observe(text)
+        return compared(observed, self.original)
 
     async def observe(self, text: str) -> Observed:
         """All that a text does."""
@@ -190,15 +190,15 @@ class EmulatedPtx:
             races=_pairs(once.emulated.runs),
         )
 
-    async def _glance(self, text: str, wanted: Observed) -> PredicateAnswer | None:
+    async def _glance(self, text: str, expected: Observed) -> PredicateAnswer | None:
         """A refusal that one run is enough for; None where there is none."""
-        if wanted.judgement.verdict not in _BY_VALUE:
+        if expected.judgement.verdict not in _BY_VALUE:
             return None
-        [schedule] = read_schedules((wanted.judgement.schedule or DEFAULT).partition(",")[0])
+        [schedule] = read_schedules((expected.judgement.schedule or DEFAULT).partition(",")[0])
         once = await self._run(text, (RunTrial(schedule=schedule),))
         values = self._values(once)
         name = schedule_words(schedule)
-        if values.get(name) == wanted.values.get(name):
+        if values.get(name) == expected.values.get(name):
             return None
         judgement, reason = self._judge(once), "another value comes out"
         if judgement.verdict in (*_FAULTS, RunVerdict.NOT_RUN):
@@ -231,31 +231,35 @@ class EmulatedPtx:
         }
 
 
-def find_entry(text: str, wanted: str | None) -> Entry | None:
+def find_entry(text: str, preferred: str | None) -> Entry | None:
     """The entry that is meant, else the only one; None where there is none that can be launched."""
-    for name in dict.fromkeys((wanted, None)):
+    for name in dict.fromkeys((preferred, None)):
         with contextlib.suppress(EntryError, ValueError):
             return read_entry(text, name)
     return None
 
 
-def compared(found: Observed, wanted: Observed) -> PredicateAnswer:
+def compared(observed: Observed, original: Observed) -> PredicateAnswer:
     """Whether two texts do the same, as far as a reduction is about it."""
-    mine, asked = found.judgement, wanted.judgement
+    mine, expected = observed.judgement, original.judgement
     if mine.verdict is RunVerdict.NOT_RUN:
         return PredicateAnswer(Answer.UNTOLD, f"{mine.verdict.value}: {mine.reason}")
     if mine.verdict in (RunVerdict.RIGHT, RunVerdict.RAN):
         return PredicateAnswer(Answer.ACCEPTS, f"{mine.verdict.value}: {mine.reason}")
-    keys = [each.signature.key if each.signature else None for each in (mine, asked)]
-    if mine.verdict is not asked.verdict or keys[0] != keys[1]:
+    keys = [
+        judgement.signature.key if judgement.signature else None for judgement in (mine, expected)
+    ]
+    if mine.verdict is not expected.verdict or keys[0] != keys[1]:
         return PredicateAnswer(Answer.OTHER, f"{mine.verdict.value}: {mine.reason}")
-    if asked.verdict in _BY_VALUE and found.values != wanted.values:
+    if expected.verdict in _BY_VALUE and observed.values != original.values:
         return PredicateAnswer(Answer.OTHER, "another value comes out under some schedule")
-    if asked.verdict is RunVerdict.MEMORY_FAULT and not set(found.faults) <= set(wanted.faults):
-        return PredicateAnswer(Answer.OTHER, f"another address: {found.faults[0]}")
-    if len(set(found.faults)) > 1:
+    if expected.verdict is RunVerdict.MEMORY_FAULT and not set(observed.faults) <= set(
+        original.faults
+    ):
+        return PredicateAnswer(Answer.OTHER, f"another address: {observed.faults[0]}")
+    if len(set(observed.faults)) > 1:
         return PredicateAnswer(Answer.OTHER, "how it fails depends on what nothing wrote")
-    more = found.races - wanted.races
+    more = observed.races - original.races
     if more:
         [(words, _), *_] = more
         return PredicateAnswer(Answer.OTHER, f"it has a race that the original has not: {words}")
@@ -325,10 +329,10 @@ class RawCase:
 
     async def minimize(self, task: MinimizeTask) -> Minimization | NothingToReduce:
         assert self.case is not None, "it was executed to be the subject"
-        found = await minimize_executed_ptx(task, self.case)
-        if isinstance(found, Minimization):
-            return replace(found, notes=(*found.notes, *self.notes))
-        return found
+        result = await minimize_executed_ptx(task, self.case)
+        if isinstance(result, Minimization):
+            return replace(result, notes=(*result.notes, *self.notes))
+        return result
 
 
 async def executed_case(
@@ -360,18 +364,18 @@ async def minimize_executed_ptx(
         TriageError: the machine failed before the reduction began.
     """
     task.watch.stage("executing the original on its own")
-    held = await hold(task.bench, case)
-    if isinstance(held, str):
-        return NothingToReduce(reason=f"{task.subject.row.reason}; {held}")
-    predicate, words = held
-    assert predicate.wanted is not None
-    judgement = predicate.wanted.judgement
+    held_ptx = await hold(task.bench, case)
+    if isinstance(held_ptx, str):
+        return NothingToReduce(reason=f"{task.subject.row.reason}; {held_ptx}")
+    predicate, words = held_ptx
+    assert predicate.original is not None
+    judgement = predicate.original.judgement
     assert judgement.signature is not None, "it goes wrong"
     is_defined = task.options.is_defined or judgement.verdict is RunVerdict.UNINITIALISED
     if judgement.verdict is RunVerdict.UNINITIALISED:
         predicate.unwritten = count_unwritten(case.text)
     files = launch_files(predicate.launch, predicate.files, predicate.contents)
-    found = await minimize_by(
+    result = await minimize_by(
         task,
         predicate,
         case.text,
@@ -380,13 +384,13 @@ async def minimize_executed_ptx(
         is_defined=is_defined,
         terms={"launch": msgspec.to_builtins(predicate.launch)},
     )
-    if isinstance(found, NothingToReduce):
-        return found
+    if isinstance(result, NothingToReduce):
+        return result
     return replace(
-        with_files(found, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}"),
+        with_files(result, files, f"triage run min.ptx --inputs {LAUNCH_INPUTS}"),
         reason=judgement.reason,
         reaction=reaction_of_run(judgement),
-        notes=(words, *found.notes),
+        notes=(words, *result.notes),
     )
 
 
@@ -398,18 +402,18 @@ async def hold(bench: Workbench, case: ExecutedCase) -> tuple[EmulatedPtx, str] 
     verdict = case.judgement.verdict
     if verdict not in _BY_VALUE:
         predicate = _predicate(bench, case, None)
-        predicate.wanted = await predicate.observe(case.text)
-        if predicate.wanted.judgement.verdict is not verdict:
-            found = predicate.wanted.judgement
-            return f"alone it gives {found.verdict.value}: {found.reason}"
+        predicate.original = await predicate.observe(case.text)
+        if predicate.original.judgement.verdict is not verdict:
+            judgement = predicate.original.judgement
+            return f"alone it gives {judgement.verdict.value}: {judgement.reason}"
         return (
             predicate,
             f"what is held: {verdict.value}, as the emulator says it of every candidate",
         )
     for element in find_elements(case.evidence, _right(case)):
         predicate = _predicate(bench, case, element)
-        predicate.wanted = await predicate.observe(case.text)
-        if predicate.wanted.judgement.verdict is verdict:
+        predicate.original = await predicate.observe(case.text)
+        if predicate.original.judgement.verdict is verdict:
             words = f"what is held: element {element.words}, to the bit, under every schedule"
             return predicate, words
     return (
@@ -421,7 +425,9 @@ async def hold(bench: Workbench, case: ExecutedCase) -> tuple[EmulatedPtx, str] 
 def _right(case: ExecutedCase) -> Trusted:
     """What the wrong values are compared with; another schedule, where schedules disagree."""
     if case.judgement.verdict is RunVerdict.WRONG_RESULT:
-        return next(each for each in case.launch.trusted if each.words == case.judgement.reference)
+        return next(
+            trusted for trusted in case.launch.trusted if trusted.words == case.judgement.reference
+        )
     first = case.evidence.runs[0]
     words = f"the schedule {schedule_words(first.trial.schedule)}"
     return Trusted(words=words, buffers=first.buffers)
@@ -437,7 +443,7 @@ def _predicate(bench: Workbench, case: ExecutedCase, element: WrongElement | Non
         expected=element.expected.hex() if element and is_wrong else None,
         expected_by=_right(case).words if is_wrong else "",
     )
-    files = [each.file for each in emulation.buffers]
+    files = [buffer.file for buffer in emulation.buffers]
     contents = {name: bench.store.artifacts.get(name) for name in files if name}
     return EmulatedPtx(
         bench=bench,
@@ -454,14 +460,14 @@ def written_launch(text: str, emulation: Emulation) -> PtxLaunch:
     """What a PTX is launched with, as it is written down: with names for the buffers' files."""
     entry = read_entry(text, emulation.entry)
     return PtxLaunch(
-        parameters=tuple(each.type for each in entry.parameters),
+        parameters=tuple(part.type for part in entry.parameters),
         grid=emulation.grid,
         block=emulation.block,
         cluster=emulation.cluster,
         shared=emulation.dynamic_shared,
         buffers=tuple(
-            replace(each, file=f"buffer-{number}.npy" if each.file else None)
-            for number, each in enumerate(emulation.buffers)
+            replace(part, file=f"buffer-{number}.npy" if part.file else None)
+            for number, part in enumerate(emulation.buffers)
         ),
         arguments=emulation.arguments,
         tensors=(),
@@ -483,7 +489,9 @@ def launch_files(
     """The launch, and the bytes of its buffers, as they go beside the result."""
     document = msgspec.json.format(msgspec.json.encode(launch), indent=2)
     pairs = zip(launch.buffers, files, strict=True)
-    buffers = {each.file: as_npy(contents[name]) for each, name in pairs if each.file and name}
+    buffers = {
+        buffer.file: as_npy(contents[name]) for buffer, name in pairs if buffer.file and name
+    }
     return {LAUNCH_INPUTS: document + b"\n", **buffers}
 
 

@@ -104,10 +104,10 @@ async def minimize_ptx(task: MinimizeTask) -> Minimization | NothingToReduce:
         terms={"flags": flags, "is_defined": is_defined},
         remarks=partial(_look_longer, oracle, ptxas, task.how.limits),
     )
-    found = await reduce_level(task, level, interest)
+    result = await reduce_level(task, level, interest)
     tools = interest.versions.tools.items()
     return replace(
-        _ptx_report(found, is_defined=is_defined),
+        _ptx_report(result, is_defined=is_defined),
         flags=flags,
         packages={version: tool.origin for version, tool in tools if tool.origin != BUNDLED},
         limit=oracle.limits.timeout,
@@ -147,8 +147,8 @@ async def minimize_by(
     level = _ptx_level(
         text, is_defined=is_defined, is_always=is_always, terms={"is_defined": is_defined, **terms}
     )
-    found = _ptx_report(await reduce_level(task, level, interest), is_defined=is_defined)
-    return replace(found, flags=(), limit=task.bench.limits.timeout)
+    result = _ptx_report(await reduce_level(task, level, interest), is_defined=is_defined)
+    return replace(result, flags=(), limit=task.bench.limits.timeout)
 
 
 def _ptx_level(
@@ -179,9 +179,9 @@ def _size_of(text: str) -> Size:
     )
 
 
-def _ptx_report(found: Minimization, *, is_defined: bool) -> Minimization:
-    undefined = _undefined_count(found.original_text), _undefined_count(found.text)
-    return replace(found, is_defined=is_defined, undefined=undefined)
+def _ptx_report(result: Minimization, *, is_defined: bool) -> Minimization:
+    undefined = _undefined_count(result.original_text), _undefined_count(result.text)
+    return replace(result, is_defined=is_defined, undefined=undefined)
 
 
 def _undefined_count(text: str) -> int:
@@ -244,17 +244,17 @@ async def _interest(
         targets=[near for near in known_targets(own) if near.capability != own.capability],
         for_target=oracle.for_target,
     )
-    tried = await ask_installed(held_by, text, oracle.limits)
-    if condition is None and fingerprint.shows(tried.reactions[ptxas.version]):
-        if accepting_neighbours(tried.answers(fingerprint), ptxas.version)[0] is None:
-            await _lower(oracle, held_by.versions, tried, ptxas, fingerprint)
-        await walk_the_index(held_by, tried, fingerprint, oracle.limits, task.watch.stage)
-    tally = await _try_again(oracle, ptxas, fingerprint, tried)
-    oracle.limits = _oracle_limits(oracle.limits, tried.reactions, ptxas.version)
-    interest = await hold_in_place(held_by, tried, fingerprint, own, keeps_refusals=False)
+    versions = await ask_installed(held_by, text, oracle.limits)
+    if condition is None and fingerprint.shows(versions.reactions[ptxas.version]):
+        if accepting_neighbours(versions.answers(fingerprint), ptxas.version)[0] is None:
+            await _lower(oracle, held_by.versions, versions, ptxas, fingerprint)
+        await walk_the_index(held_by, versions, fingerprint, oracle.limits, task.watch.stage)
+    tally = await _try_again(oracle, ptxas, fingerprint, versions)
+    oracle.limits = _oracle_limits(oracle.limits, versions.reactions, ptxas.version)
+    interest = await hold_in_place(held_by, versions, fingerprint, own, keeps_refusals=False)
     if tally.is_flaky:
         interest.tries = runs_to_trust(tally)
-        tried.notes.append(
+        versions.notes.append(
             f"it fails only now and then ({tally.failures} of {tally.runs} runs): "
             f"a candidate is run up to {interest.tries} times"
         )
@@ -268,11 +268,11 @@ async def _fewest_flags(
     for flag in oracle.question.flags:
         if flag == "-v" or flag.startswith("--gpu-name"):
             continue
-        asked = oracle.question
-        fewer = tuple(each for each in asked.flags if each != flag)
-        oracle.question = replace(asked, flags=fewer)
+        question = oracle.question
+        fewer = tuple(other_flag for other_flag in question.flags if other_flag != flag)
+        oracle.question = replace(question, flags=fewer)
         if not fingerprint.shows(await oracle.react(text, ptxas)):
-            oracle.question = asked
+            oracle.question = question
 
 
 async def _same_from_index(oracle: PtxOracle, text: str, ptxas: Assembler) -> Assembler:
@@ -294,7 +294,7 @@ async def _same_from_index(oracle: PtxOracle, text: str, ptxas: Assembler) -> As
 async def _lower(
     oracle: PtxOracle,
     versions: AvailableVersions[Assembler],
-    tried: VersionReactions[Assembler],
+    original: VersionReactions[Assembler],
     ptxas: Assembler,
     fingerprint: Fingerprint,
 ) -> None:
@@ -303,10 +303,10 @@ async def _lower(
     Triton writes the highest that the ptxas knows, whether the kernel needs it or not; and older
     ones refuse a `.version` above theirs.
     """
-    facts = oracle.facts(tried.text)
+    facts = oracle.facts(original.text)
     lowered = None
     for version in lower_versions(facts.version) if facts else ():
-        text = retarget(tried.text, version=version)
+        text = retarget(original.text, version=version)
         answer = fingerprint.answer(await oracle.react(text, ptxas))
         if answer is Answer.SAME:
             lowered = version
@@ -314,13 +314,13 @@ async def _lower(
             break
     if not lowered or not facts:
         return
-    text = retarget(tried.text, version=lowered)
+    text = retarget(original.text, version=lowered)
     trial = VersionReactions[Assembler](name=versions.name, text=text, as_version=lowered)
     limits = structs.replace(oracle.limits, timeout=min(oracle.limits.timeout, versions.glance))
-    await try_on(oracle, trial, tried.tools.values(), limits)
+    await try_on(oracle, trial, original.tools.values(), limits)
     if accepting_neighbours(trial.answers(fingerprint), ptxas.version)[0]:
-        tried.text, tried.as_version, tried.reactions = text, lowered, trial.reactions
-        tried.notes.append(
+        original.text, original.as_version, original.reactions = text, lowered, trial.reactions
+        original.notes.append(
             f"it has .version {lowered} in place of {facts.version}, so that older ptxas take it"
         )
 
@@ -334,34 +334,34 @@ def _oracle_limits(
     where none did, it is the limit as it was given.
     """
     hangs = reactions[bad].verdict is VerdictKind.TIMEOUT
-    known = [
-        each.end.wall
-        for each in reactions.values()
-        if not each.end.killed_by_us and (each.is_accepted or not hangs)
+    seconds = [
+        reaction.end.wall
+        for reaction in reactions.values()
+        if not reaction.end.killed_by_us and (reaction.is_accepted or not hangs)
     ]
-    if not known:
+    if not seconds:
         return limits
     least = _LEAST_SECONDS if hangs else _USUAL_SECONDS
-    return structs.replace(limits, timeout=min(limits.timeout, max(least, _SLOWER * max(known))))
+    return structs.replace(limits, timeout=min(limits.timeout, max(least, _SLOWER * max(seconds))))
 
 
 async def _try_again(
     oracle: PtxOracle,
     ptxas: Assembler,
     fingerprint: Fingerprint,
-    tried: VersionReactions[Assembler],
+    versions: VersionReactions[Assembler],
 ) -> Tally:
     """How often the original shows it; one that hangs is not run again only to see it hang."""
-    first = tried.reactions[ptxas.version]
+    first = versions.reactions[ptxas.version]
     tally = Tally(failures=int(fingerprint.shows(first)), runs=1)
     if first.verdict is VerdictKind.TIMEOUT:
         return tally
     for _ in range(_TRIALS - 1):
-        again = await oracle.react(tried.text, ptxas)
+        again = await oracle.react(versions.text, ptxas)
         shows = fingerprint.shows(again)
         tally += Tally(failures=int(shows), runs=1)
         if shows:
-            tried.reactions[ptxas.version] = again
+            versions.reactions[ptxas.version] = again
     return tally
 
 
@@ -417,10 +417,10 @@ async def _without(
     if not interest.is_possible(text):
         return needed("it is not valid PTX")
     if interest.predicate:
-        said = await interest.predicate.ask(text)
-        if not said.is_same:
-            return needed(said.reason)
-        words = said.reason if fingerprint.script else "still the same"
+        answer = await interest.predicate.ask(text)
+        if not answer.is_same:
+            return needed(answer.reason)
+        words = answer.reason if fingerprint.script else "still the same"
         return Ablation(instruction=instruction, is_needed=False, words=words)
     if most is not None and _undefined_count(text) > most:
         return needed("a register is read that nothing may have written (--defined)")
@@ -439,5 +439,5 @@ def _did(reaction: Reaction, fingerprint: Fingerprint) -> str:
     if reaction.is_accepted:
         return "accepts it"
     more = sorted(reaction.errors - (fingerprint.errors or reaction.errors))
-    said = f"; it also says: {'; '.join(more)}" if more else ""
-    return f"{reaction.verdict.value}: {reaction.reason}{said}"
+    errors = f"; it also says: {'; '.join(more)}" if more else ""
+    return f"{reaction.verdict.value}: {reaction.reason}{errors}"

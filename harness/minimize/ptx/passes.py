@@ -69,14 +69,14 @@ def swapping(name: str, find: Callable[[Document], Iterable[Swap]]) -> Pass:
     return Pass(name, find, make)
 
 
-def _swapped(one: Statement, swap: Swap) -> Sequence[Statement]:
+def _swapped(old_statement: Statement, swap: Swap) -> Sequence[Statement]:
     if swap.part == DELETED:
         return ()
     if swap.part == ALL:
-        return [statement(one.kind, swap.text, one.before)]
-    old = one.instruction
+        return [statement(old_statement.kind, swap.text, old_statement.before)]
+    old = old_statement.instruction
     if old is None:
-        return [one]
+        return [old_statement]
     if swap.part == GUARD:
         new = replace(old, guard=swap.text)
     elif swap.part == OPCODE:
@@ -85,13 +85,13 @@ def _swapped(one: Statement, swap: Swap) -> Sequence[Statement]:
         operands = list(old.operands)
         operands[swap.part] = swap.text
         new = replace(old, operands=tuple(operands))
-    return [statement(one.kind, str(new), one.before)]
+    return [statement(old_statement.kind, str(new), old_statement.before)]
 
 
 def _modifiers(document: Document) -> list[tuple[str, int]]:
     """Each modifier of each opcode, by its number; all that have the opcode go together."""
-    found = dict.fromkeys(instruction.opcode for _, instruction in document.instructions)
-    return [(opcode, n) for opcode in found for n in range(1, opcode.count(".") + 1)]
+    opcodes = dict.fromkeys(instruction.opcode for _, instruction in document.instructions)
+    return [(opcode, n) for opcode in opcodes for n in range(1, opcode.count(".") + 1)]
 
 
 def _without_modifiers(document: Document, chosen: Collection[tuple[str, int]]) -> Document:
@@ -99,9 +99,9 @@ def _without_modifiers(document: Document, chosen: Collection[tuple[str, int]]) 
     changes: dict[int, Sequence[Statement]] = {}
     for place, old in document.instructions:
         words = old.opcode.split(".")
-        kept = [word for n, word in enumerate(words) if (old.opcode, n) not in dropped]
-        if len(kept) < len(words):
-            new = replace(old, opcode=".".join(kept))
+        left_words = [word for n, word in enumerate(words) if (old.opcode, n) not in dropped]
+        if len(left_words) < len(words):
+            new = replace(old, opcode=".".join(left_words))
             before = document.statements[place].before
             changes[place] = [statement(StatementKind.INSTRUCTION, str(new), before)]
     return document.replaced(changes)
@@ -117,21 +117,21 @@ def deletions(document: Document) -> Iterable[Swap]:
 
 def guards(document: Document) -> Iterable[Swap]:
     """Every guard may go."""
-    return (Swap(place, GUARD) for place, one in document.instructions if one.guard)
+    return (Swap(place, GUARD) for place, instruction in document.instructions if instruction.guard)
 
 
 def immediates(document: Document) -> Iterable[Swap]:
     """Every constant may be 0."""
-    for place, one in document.instructions:
-        for number, operand in enumerate(one.operands):
+    for place, instruction in document.instructions:
+        for number, operand in enumerate(instruction.operands):
             if _IMMEDIATE.fullmatch(operand) and operand != "0":
                 yield Swap(place, number, "0")
 
 
 def offsets(document: Document) -> Iterable[Swap]:
     """Every address may be without its offset."""
-    for place, one in document.instructions:
-        for number, operand in enumerate(one.operands):
+    for place, instruction in document.instructions:
+        for number, operand in enumerate(instruction.operands):
             plain = _OFFSET.sub("", operand)
             if plain != operand:
                 yield Swap(place, number, plain)
@@ -140,11 +140,15 @@ def offsets(document: Document) -> Iterable[Swap]:
 def definitions(document: Document) -> Iterable[Swap]:
     """Every result may come from the thread's number instead, or be 0 where that has no type."""
     type_of = type_finder(document)
-    for place, one in document.instructions:
-        if one.results and len(one.writes) == 1 and one.writes == [one.operands[0]]:
-            source = _plainest(type_of(place, one.writes[0]))
-            if source and one.base != "mov":
-                text = Instruction(one.guard, source[0], (one.writes[0], source[1]))
+    for place, instruction in document.instructions:
+        if (
+            instruction.results
+            and len(instruction.writes) == 1
+            and instruction.writes == [instruction.operands[0]]
+        ):
+            source = _plainest(type_of(place, instruction.writes[0]))
+            if source and instruction.base != "mov":
+                text = Instruction(instruction.guard, source[0], (instruction.writes[0], source[1]))
                 yield Swap(place, ALL, str(text))
 
 
@@ -170,15 +174,15 @@ def halves(document: Document) -> Iterable[Swap]:
 
 
 def _narrowed(document: Document, *, to_one: bool) -> Iterable[Swap]:
-    for place, one in document.instructions:
-        new = _narrow(one, to_one=to_one)
+    for place, instruction in document.instructions:
+        new = _narrow(instruction, to_one=to_one)
         if new:
             yield Swap(place, ALL, str(new))
 
 
-def _narrow(one: Instruction, *, to_one: bool) -> Instruction | None:
+def _narrow(instruction: Instruction, *, to_one: bool) -> Instruction | None:
     """The instruction with its width, and all its vectors, divided by the same number."""
-    words = one.opcode.split(".")
+    words = instruction.opcode.split(".")
     at = next((n for n, word in enumerate(words) if n and _WIDTH.fullmatch(word)), None)
     if at is None:
         return None
@@ -188,9 +192,11 @@ def _narrow(one: Instruction, *, to_one: bool) -> Instruction | None:
         return None
     narrow = [f"{letter}{width // part}"] if letter == "x" or width > part else []
     is_bare = letter == "v" and width == part
-    operands = [_shortened(operand, part, is_bare=is_bare) for operand in one.operands]
+    operands = [_shortened(operand, part, is_bare=is_bare) for operand in instruction.operands]
     return replace(
-        one, opcode=".".join([*words[:at], *narrow, *words[at + 1 :]]), operands=tuple(operands)
+        instruction,
+        opcode=".".join([*words[:at], *narrow, *words[at + 1 :]]),
+        operands=tuple(operands),
     )
 
 
@@ -199,8 +205,8 @@ def _shortened(operand: str, part: int, *, is_bare: bool) -> str:
     elements = split_operands(operand[1:-1]) if operand.startswith("{") else ()
     if not elements or len(elements) % part:
         return operand
-    kept = elements[: len(elements) // part]
-    return kept[0] if is_bare and len(kept) == 1 else "{" + ", ".join(kept) + "}"
+    first = elements[: len(elements) // part]
+    return first[0] if is_bare and len(first) == 1 else "{" + ", ".join(first) + "}"
 
 
 # What is not computation: functions, heads, declarations, branches.
@@ -219,7 +225,7 @@ def _functions(document: Document) -> range:
 def _without_functions(document: Document, chosen: Collection[int]) -> Document:
     functions = [document.functions[number] for number in chosen]
     return document.without(
-        {place for one in functions for place in range(one.head, one.closing + 1)}
+        {place for function in functions for place in range(function.head, function.closing + 1)}
     )
 
 
@@ -260,38 +266,38 @@ HEADS = Pass("heads", _parts_of_heads, _without_parts)
 
 
 def _without(head: Head, parts: Collection[_Part]) -> Head:
-    gone = {(part.kind, part.number) for part in parts}
+    dropped = {(part.kind, part.number) for part in parts}
 
     def kept(kind: str) -> tuple[Any, ...]:
-        return tuple(part for n, part in enumerate(getattr(head, kind)) if (kind, n) not in gone)
+        return tuple(part for n, part in enumerate(getattr(head, kind)) if (kind, n) not in dropped)
 
     front, parameters, directives = map(kept, _PARTS)
     return replace(head, front=front, parameters=parameters, directives=directives)
 
 
 def _heads(document: Document) -> Iterable[tuple[int, Head]]:
-    for place, one in enumerate(document.statements):
-        if one.kind is StatementKind.HEAD and (head := read_head(one.code)):
+    for place, line in enumerate(document.statements):
+        if line.kind is StatementKind.HEAD and (head := read_head(line.code)):
             yield place, head
 
 
 def declarations(document: Document) -> Iterable[Swap]:
     """Every declaration and directive may go, or its alignment; not the version and the target."""
-    for place, one in enumerate(document.statements):
-        if one.kind in (StatementKind.DECLARATION, StatementKind.DIRECTIVE) and not _KEPT.match(
-            one.code
+    for place, line in enumerate(document.statements):
+        if line.kind in (StatementKind.DECLARATION, StatementKind.DIRECTIVE) and not _KEPT.match(
+            line.code
         ):
             # The alignment first: what is gone after it has none.
-            if (plain := _ALIGNMENT.sub("", one.code)) != one.code:
+            if (plain := _ALIGNMENT.sub("", line.code)) != line.code:
                 yield Swap(place, ALL, plain)
             yield Swap(place, DELETED)
 
 
 def returns(document: Document) -> Iterable[Swap]:
     """Every branch may leave the function instead."""
-    for place, one in document.instructions:
-        if one.base in ("bra", "brx"):
-            yield Swap(place, ALL, f"{one.guard} ret;".lstrip())
+    for place, instruction in document.instructions:
+        if instruction.base in ("bra", "brx"):
+            yield Swap(place, ALL, f"{instruction.guard} ret;".lstrip())
 
 
 # Other names for registers: one for all undefined ones, a source for its copy.
@@ -299,12 +305,12 @@ def returns(document: Document) -> Iterable[Swap]:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """In a function (by its number), one name for another; the statement at `gone` goes with it."""
+    """In a function (by its number), one name for another; the statement at `dropped` goes, too."""
 
     function: int
     old: str
     new: str
-    gone: int | None = None
+    dropped: int | None = None
 
 
 def bodies(
@@ -312,7 +318,11 @@ def bodies(
 ) -> Iterator[tuple[int, Function, Registers, list[tuple[int, Instruction]]]]:
     """Each function with its number, its registers, and its instructions by place."""
     for number, function in enumerate(document.functions):
-        inside = [(place, one) for place, one in document.instructions if place in function.body]
+        inside = [
+            (place, instruction)
+            for place, instruction in document.instructions
+            if place in function.body
+        ]
         yield number, function, read_registers(document, function), inside
 
 
@@ -327,10 +337,10 @@ def renamings(
     """The statements of a function with other names; declarations stay."""
     changes: dict[int, Sequence[Statement]] = {}
     for place in function.body:
-        one = document.statements[place]
-        if one.kind is not StatementKind.DECLARATION:
-            new = renamed(one, name_of)
-            if new is not one:
+        line = document.statements[place]
+        if line.kind is not StatementKind.DECLARATION:
+            new = renamed(line, name_of)
+            if new is not line:
                 changes[place] = [new]
     return changes
 
@@ -345,7 +355,7 @@ def renaming(name: str, find: Callable[[Document], Iterable[Rename]]) -> Pass:
             names = {rename.old: rename.new for rename in renames}
             if names:
                 changes |= renamings(document, function, partial(_follow, names))
-            changes.update((rename.gone, ()) for rename in renames if rename.gone is not None)
+            changes.update((rename.dropped, ()) for rename in renames if rename.dropped is not None)
         return document.replaced(changes) if changes else None
 
     return Pass(name, find, make)
@@ -356,14 +366,14 @@ def _collapsed(document: Document, chosen: Sequence[int]) -> Document:
 
     So a value stays as various as it was, which a deletion alone would end.
     """
-    gone = set(chosen)
-    changes: dict[int, Sequence[Statement]] = dict.fromkeys(gone, ())
+    dropped = set(chosen)
+    changes: dict[int, Sequence[Statement]] = dict.fromkeys(dropped, ())
     for _, function, registers, inside in bodies(document):
-        writers = Counter(name for _, one in inside for name in one.writes)
+        writers = Counter(name for _, instruction in inside for name in instruction.writes)
         names: dict[str, str] = {}
-        for place, one in inside:
-            if place in gone:
-                names.update(_heirs(one, registers, writers))
+        for place, instruction in inside:
+            if place in dropped:
+                names.update(_heirs(instruction, registers, writers))
         if names:
             changes = {**renamings(document, function, partial(_follow, names)), **changes}
     return document.replaced(changes)
@@ -374,35 +384,37 @@ COLLAPSE = Pass(
 )
 
 
-def _heirs(one: Instruction, registers: Registers, writers: Counter[str]) -> dict[str, str]:
+def _heirs(instruction: Instruction, registers: Registers, writers: Counter[str]) -> dict[str, str]:
     """For each register that only this instruction writes, one of the same type that it reads."""
     sources: dict[str, list[str]] = {}
-    for operand in one.operands[one.results :]:
+    for operand in instruction.operands[instruction.results :]:
         for name in names_in(operand):
             sources.setdefault(registers.type_of(name) or "", []).append(name)
     heirs = {}
-    for number, name in enumerate(one.writes):
+    for number, name in enumerate(instruction.writes):
         kind = registers.type_of(name)
-        others = [source for source in sources.get(kind or "", []) if source not in one.writes]
+        others = [
+            source for source in sources.get(kind or "", []) if source not in instruction.writes
+        ]
         if kind and others and writers[name] == 1:
             heirs[name] = others[number % len(others)]
     return heirs
 
 
 def _follow(names: dict[str, str], name: str) -> str:
-    seen = {name}
-    while name in names and names[name] not in seen:
+    visited = {name}
+    while name in names and names[name] not in visited:
         name = names[name]
-        seen.add(name)
+        visited.add(name)
     return name
 
 
 def undefined(document: Document) -> Iterable[Rename]:
     """Every register that nothing writes may be the first such one of its type."""
     for number, _, registers, inside in bodies(document):
-        written = {name for _, one in inside for name in one.writes}
+        written = {name for _, instruction in inside for name in instruction.writes}
         first: dict[str, str] = {}
-        for name in dict.fromkeys(name for _, one in inside for name in one.reads):
+        for name in dict.fromkeys(name for _, instruction in inside for name in instruction.reads):
             kind = registers.type_of(name)
             if kind and name not in written and first.setdefault(kind, name) != name:
                 yield Rename(number, name, first[kind])
@@ -412,7 +424,9 @@ def mergers(document: Document) -> Iterable[Rename]:
     """Every register may be the one of its type that came before it."""
     for number, _, registers, inside in bodies(document):
         last: dict[str, str] = {}
-        names = (name for _, one in inside for name in (*one.reads, *one.writes))
+        names = (
+            name for _, instruction in inside for name in (*instruction.reads, *instruction.writes)
+        )
         for name in dict.fromkeys(names):
             kind = registers.type_of(name)
             if kind:
@@ -424,13 +438,17 @@ def mergers(document: Document) -> Iterable[Rename]:
 def bypasses(document: Document) -> Iterable[Rename]:
     """Every instruction may go whose result can be one of its own operands, of the same type."""
     for number, _, registers, inside in bodies(document):
-        writers = Counter(name for _, one in inside for name in one.writes)
-        for place, one in inside:
-            if not one.results or len(one.writes) != 1 or writers[one.writes[0]] != 1:
+        writers = Counter(name for _, instruction in inside for name in instruction.writes)
+        for place, instruction in inside:
+            if (
+                not instruction.results
+                or len(instruction.writes) != 1
+                or writers[instruction.writes[0]] != 1
+            ):
                 continue
-            result = one.writes[0]
+            result = instruction.writes[0]
             kind = registers.type_of(result)
-            sources = (name for operand in one.operands[1:] for name in names_in(operand))
+            sources = (name for operand in instruction.operands[1:] for name in names_in(operand))
             for source in dict.fromkeys(sources):
                 if source != result and registers.type_of(source) == kind:
                     yield Rename(number, result, source, place)
@@ -482,16 +500,16 @@ def tidied(document: Document) -> Document:
 def _plain(document: Document) -> Document:
     """One statement on a line, without comments, in one way to write it."""
     lines = [
-        statement(one.kind, _plain_code(one), "\n" if place else "")
-        for place, one in enumerate(document.statements)
+        statement(line.kind, _plain_code(line), "\n" if place else "")
+        for place, line in enumerate(document.statements)
     ]
     return Document(tuple(lines), "\n")
 
 
-def _plain_code(one: Statement) -> str:
-    instruction = one.instruction
+def _plain_code(line: Statement) -> str:
+    instruction = line.instruction
     if instruction is None:
-        return one.code
+        return line.code
     operands = (_BLANKS_INSIDE.sub("", operand) for operand in instruction.operands)
     plain = (_ANY_OFFSET.sub("+", _NO_OFFSET.sub("", operand)) for operand in operands)
     return str(replace(instruction, operands=tuple(plain)))
@@ -501,8 +519,8 @@ def _without_debug(document: Document) -> Document:
     return document.without(
         [
             place
-            for place, one in enumerate(document.statements)
-            if one.kind is StatementKind.DIRECTIVE and _DEBUG.match(one.code)
+            for place, line in enumerate(document.statements)
+            if line.kind is StatementKind.DIRECTIVE and _DEBUG.match(line.code)
         ]
     )
 
@@ -512,31 +530,31 @@ def _without_unused(document: Document) -> Document:
     used = _uses(document)
     unused = [
         place
-        for place, one in enumerate(document.statements)
-        if (name := one.label or _variable(one)) and used[name] == 1
+        for place, line in enumerate(document.statements)
+        if (name := line.label or _variable(line)) and used[name] == 1
     ]
     return document.without(unused) if unused else document
 
 
 def _uses(document: Document) -> Counter[str]:
-    return Counter(name for one in document.statements for name in NAME.findall(one.code))
+    return Counter(name for line in document.statements for name in NAME.findall(line.code))
 
 
 def _without_unused_parameters(document: Document) -> Document:
     """No parameters of entries that nothing names."""
     used = _uses(document)
     changes: dict[int, Sequence[Statement]] = {}
-    for place, one in enumerate(document.statements):
-        if one.kind is StatementKind.HEAD and (head := read_head(one.code)) and head.is_entry:
-            kept = [each for each in head.parameters if used[each.name] > 1]
-            if len(kept) < len(head.parameters):
-                new = replace(head, parameters=tuple(kept))
-                changes[place] = [statement(StatementKind.HEAD, str(new), one.before)]
+    for place, line in enumerate(document.statements):
+        if line.kind is StatementKind.HEAD and (head := read_head(line.code)) and head.is_entry:
+            parameters = [parameter for parameter in head.parameters if used[parameter.name] > 1]
+            if len(parameters) < len(head.parameters):
+                new = replace(head, parameters=tuple(parameters))
+                changes[place] = [statement(StatementKind.HEAD, str(new), line.before)]
     return document.replaced(changes) if changes else document
 
 
-def _variable(one: Statement) -> str | None:
-    return declared_variable(one.code) if one.kind is StatementKind.DECLARATION else None
+def _variable(line: Statement) -> str | None:
+    return declared_variable(line.code) if line.kind is StatementKind.DECLARATION else None
 
 
 def _numbered_registers(document: Document) -> Document:
@@ -556,19 +574,19 @@ def _renumbered(document: Document, function: Function) -> dict[int, Sequence[St
     counts: dict[tuple[str, str], int] = {}
     changes: dict[int, Sequence[Statement]] = {}
     for place in function.body:
-        one = document.statements[place]
-        if one.kind is StatementKind.DECLARATION and any(declared_registers(one.code)):
+        line = document.statements[place]
+        if line.kind is StatementKind.DECLARATION and any(declared_registers(line.code)):
             changes[place] = ()
             continue
-        for name in NAME.findall(one.code):
+        for name in NAME.findall(line.code):
             kind = registers.type_of(name)
             if kind and name not in names:
                 prefix = sign + (_PREFIXES.get(kind) or kind.replace(".", "_"))
                 number = counts.get((kind, prefix), 0)
                 names[name] = f"{prefix}{number}"
                 counts[kind, prefix] = number + 1
-        new = renamed(one, mapped(names))
-        if new is not one:
+        new = renamed(line, mapped(names))
+        if new is not line:
             changes[place] = [new]
     opening = document.statements[function.opening]
     lines = [
@@ -581,7 +599,7 @@ def _renumbered(document: Document, function: Function) -> dict[int, Sequence[St
 def _short_names(document: Document) -> Document:
     """Entries, parameters, variables and labels called by a letter and a number."""
     letters = dict(_named(document))
-    used = {name for one in document.statements for name in NAME.findall(one.code)}
+    used = {name for line in document.statements for name in NAME.findall(line.code)}
     others = used - set(letters)
     numbers = {letter: itertools.count() for letter in letters.values()}
     names = {
@@ -589,21 +607,21 @@ def _short_names(document: Document) -> Document:
         for old, letter in letters.items()
     }
     return Document(
-        tuple(renamed(one, mapped(names)) for one in document.statements), document.tail
+        tuple(renamed(line, mapped(names)) for line in document.statements), document.tail
     )
 
 
 def _named(document: Document) -> Iterator[tuple[str, str]]:
     """Every name that a module or a function declares, registers apart, and its letter."""
-    for one in document.statements:
-        if one.label:
-            yield one.label, "L"
-        elif variable := _variable(one):
+    for line in document.statements:
+        if line.label:
+            yield line.label, "L"
+        elif variable := _variable(line):
             yield variable, "v"
-        elif one.kind is StatementKind.HEAD and (head := read_head(one.code)):
+        elif line.kind is StatementKind.HEAD and (head := read_head(line.code)):
             yield head.name, "k"
-            for each in head.parameters:
-                yield each.name, "a"
+            for parameter in head.parameters:
+                yield parameter.name, "a"
 
 
 _STEPS: tuple[Callable[[Document], Document], ...] = (

@@ -107,16 +107,16 @@ def undeclared(document: Document) -> frozenset[str]:
     """The names in instructions that nothing declares: special registers, and mistakes."""
     named = {
         name
-        for _, one in document.instructions
-        for text in (one.guard, *one.operands)
+        for _, line in document.instructions
+        for text in (line.guard, *line.operands)
         for name in names_in(text)
     }
     tables = [read_registers(document, function) for function in document.functions]
-    declared = {one.label for one in document.statements if one.label}
-    for one in document.statements:
-        if one.kind in (StatementKind.DECLARATION, StatementKind.HEAD):
+    declared = {line.label for line in document.statements if line.label}
+    for line in document.statements:
+        if line.kind in (StatementKind.DECLARATION, StatementKind.HEAD):
             # All of its names: of a variable or a parameter it is one, and the others do no harm.
-            declared |= set(names_in(one.code))
+            declared |= set(names_in(line.code))
     return frozenset(
         name
         for name in named - declared
@@ -134,12 +134,12 @@ def count_unwritten(text: str) -> int:
 def undefined_registers(document: Document) -> Counter[str]:
     """How many registers of each type a module may read although nothing wrote them."""
     flat = without_scopes(document)
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for function in flat.functions:
         type_of = read_registers(flat, function).type_of
         names = {read.register for read in undefined_reads(flat, function)}
-        found.update(type_of(name) or "" for name in names)
-    return found
+        counts.update(type_of(name) or "" for name in names)
+    return counts
 
 
 def completed(document: Document) -> Document:
@@ -165,16 +165,18 @@ def _completed(document: Document, function: Function) -> dict[int, Sequence[Sta
         return {}
     written = {
         name
-        for place, one in document.instructions
+        for place, instruction in document.instructions
         if place in function.body
-        for name in one.writes
+        for name in instruction.writes
     }
     present = _present(document, function, registers)
     shared = {kind: present.get(kind, f"%any{kind.replace('.', '_')}") for kind in VALUES}
     names = {name: shared[kind] for name, kind in needed.items() if name not in written}
-    wanted = {shared[needed[name]]: needed[name] for name in names if needed[name] not in present}
+    shared_kinds = {
+        shared[needed[name]]: needed[name] for name in names if needed[name] not in present
+    }
     alone = {name: kind for name, kind in needed.items() if name in written}
-    lines = list(_lines(wanted, alone, shared[FIRST], has_first=FIRST in present))
+    lines = list(_lines(shared_kinds, alone, shared[FIRST], has_first=FIRST in present))
     changes = renamings(document, function, mapped(names)) if names else {}
     # After the values that are there already: they may be needed for these.
     at = _after_present(document, function, set(present.values()))
@@ -183,15 +185,15 @@ def _completed(document: Document, function: Function) -> dict[int, Sequence[Sta
 
 
 def _lines(
-    wanted: Mapping[str, str], alone: Mapping[str, str], first: str, *, has_first: bool
+    kinds: Mapping[str, str], alone: Mapping[str, str], first: str, *, has_first: bool
 ) -> Iterator[Statement]:
     """Declarations and values: of the shared registers, and of those written on some ways only."""
-    needs_first = any("{1}" in VALUES[kind] for kind in (*wanted.values(), *alone.values()))
+    needs_first = any("{1}" in VALUES[kind] for kind in (*kinds.values(), *alone.values()))
     if needs_first and not has_first:
-        wanted = {first: FIRST, **wanted}
-    for name, kind in wanted.items():
+        kinds = {first: FIRST, **kinds}
+    for name, kind in kinds.items():
         yield statement(StatementKind.DECLARATION, f".reg {kind} {name};")
-    values = sorted(wanted.items(), key=lambda item: item[0] != first)
+    values = sorted(kinds.items(), key=lambda item: item[0] != first)
     for name, kind in (*values, *alone.items()):
         yield statement(StatementKind.INSTRUCTION, VALUES[kind].format(name, first))
 
@@ -199,41 +201,41 @@ def _lines(
 def _leading(document: Document, function: Function) -> Iterator[int]:
     """The instructions at the very beginning of a function, before any label or scope."""
     for place in function.body:
-        one = document.statements[place]
-        if one.kind is StatementKind.INSTRUCTION:
+        line = document.statements[place]
+        if line.kind is StatementKind.INSTRUCTION:
             yield place
-        elif one.kind is not StatementKind.DECLARATION:
+        elif line.kind is not StatementKind.DECLARATION:
             return
 
 
 def _present(document: Document, function: Function, registers: Registers) -> dict[str, str]:
     """The registers at the beginning that already stand for what nothing writes."""
-    inside = [one for place, one in document.instructions if place in function.body]
-    found: dict[str, str] = {}
+    inside = [line for place, line in document.instructions if place in function.body]
+    registers_by_kind: dict[str, str] = {}
     for place in _leading(document, function):
-        one = document.statements[place]
-        instruction = one.instruction
+        line = document.statements[place]
+        instruction = line.instruction
         if not instruction or len(instruction.writes) != 1:
             break
         name = instruction.writes[0]
         kind = registers.type_of(name) or ""
-        text = VALUES.get(kind, "").format(name, found.get(FIRST, ""))
-        if one.code != text or kind in found:
+        text = VALUES.get(kind, "").format(name, registers_by_kind.get(FIRST, ""))
+        if line.code != text or kind in registers_by_kind:
             break
-        if sum(name in other.writes for other in inside) != 1:
+        if sum(name in instruction_inside.writes for instruction_inside in inside) != 1:
             break
-        found[kind] = name
-    return found
+        registers_by_kind[kind] = name
+    return registers_by_kind
 
 
 def _after_present(document: Document, function: Function, names: set[str]) -> int:
     """The place after which new values go: they need the declarations, and the first register."""
     last = function.opening
     for place in function.body:
-        one = document.statements[place]
-        instruction = one.instruction
+        line = document.statements[place]
+        instruction = line.instruction
         is_value = instruction and len(instruction.writes) == 1 and instruction.writes[0] in names
-        if one.kind is not StatementKind.DECLARATION and not is_value:
+        if line.kind is not StatementKind.DECLARATION and not is_value:
             break
         last = place
     return last
@@ -273,7 +275,7 @@ async def define(reducer: Reducer[Document], *, allowed: Counter[str]) -> bool:
 
 
 def _needs(document: Document) -> list[_Need]:
-    found = []
+    needs = []
     for number, function in enumerate(document.functions):
         registers = read_registers(document, function)
         lines: dict[str, dict[str, None]] = {}
@@ -283,8 +285,8 @@ def _needs(document: Document) -> list[_Need]:
         for register, codes in lines.items():
             kind = registers.type_of(register)
             if kind in VALUES:
-                found.append(_Need(number, register, kind, tuple(codes)))
-    return found
+                needs.append(_Need(number, register, kind, tuple(codes)))
+    return needs
 
 
 async def _try_values(reducer: Reducer[Document], need: _Need, line: str | None) -> None:
@@ -379,27 +381,29 @@ class _Load:
 
 def ballasts(document: Document) -> list[Ballast]:
     """What a module offers as ballast, the heaviest looking first, one for each opcode."""
-    found: dict[str, Ballast] = {}
+    by_opcode: dict[str, Ballast] = {}
     for _, _, registers, inside in bodies(document):
-        for _, one in inside:
-            if not one.results and one.base not in _NO_BALLAST:
-                names = {name for operand in one.operands for name in NAME.findall(operand)}
+        for _, instruction in inside:
+            if not instruction.results and instruction.base not in _NO_BALLAST:
+                names = {name for operand in instruction.operands for name in NAME.findall(operand)}
                 types = {name: kind for name in names if (kind := registers.type_of(name))}
                 if len(types) == len(names):
-                    found.setdefault(one.opcode, Ballast(replace(one, guard=""), types))
+                    by_opcode.setdefault(
+                        instruction.opcode, Ballast(replace(instruction, guard=""), types)
+                    )
 
     def weight(ballast: Ballast) -> int:
         return sum(len(NAME.findall(operand)) for operand in ballast.instruction.operands)
 
-    return sorted(found.values(), key=weight, reverse=True)
+    return sorted(by_opcode.values(), key=weight, reverse=True)
 
 
-def _load(ballast: Ballast, known: Mapping[str, str]) -> _Load:
+def _load(ballast: Ballast, registers: Mapping[str, str]) -> _Load:
     """The ballast on the registers that are known for each type, else on new ones."""
     new = {kind: f"%new{kind.replace('.', '_')}" for kind in ballast.types.values()}
-    missing = sorted(kind for kind in new if kind not in known)
+    missing = sorted(kind for kind in new if kind not in registers)
     first = [statement(StatementKind.DECLARATION, f".reg {kind} {new[kind]};") for kind in missing]
-    names = {name: known.get(kind, new[kind]) for name, kind in ballast.types.items()}
+    names = {name: registers.get(kind, new[kind]) for name, kind in ballast.types.items()}
     line = renamed(statement(StatementKind.INSTRUCTION, str(ballast.instruction)), mapped(names))
     return _Load(line, tuple(first), 0)
 
@@ -407,35 +411,45 @@ def _load(ballast: Ballast, known: Mapping[str, str]) -> _Load:
 def _read_most(document: Document, function: Function) -> dict[str, str]:
     """For each type the register that is read most of those that nothing writes."""
     registers = read_registers(document, function)
-    inside = [one for place, one in document.instructions if place in function.body]
-    written = {name for one in inside for name in one.writes}
-    uses = Counter(name for one in inside for name in one.reads if name not in written)
-    known: dict[str, str] = {}
+    inside = [instruction for place, instruction in document.instructions if place in function.body]
+    written = {name for instruction in inside for name in instruction.writes}
+    uses = Counter(
+        name for instruction in inside for name in instruction.reads if name not in written
+    )
+    most_read: dict[str, str] = {}
     for name, _ in uses.most_common():
         kind = registers.type_of(name)
         if kind:
-            known.setdefault(kind, name)
-    return known
+            most_read.setdefault(kind, name)
+    return most_read
 
 
-def _chains(document: Document, function: Function, known: Mapping[str, str]) -> Iterator[_Load]:
+def _chains(
+    document: Document, function: Function, most_read: Mapping[str, str]
+) -> Iterator[_Load]:
     """Arithmetic on the values that pass the place for ballast, those that are read soonest."""
     here = document.statements.index(_PLACE)
     registers = read_registers(document, function)
-    inside = [(place, one) for place, one in document.instructions if place in function.body]
-    made = {name for place, one in inside if place < here for name in one.writes}
+    inside = [
+        (place, instruction)
+        for place, instruction in document.instructions
+        if place in function.body
+    ]
+    written = {name for place, instruction in inside if place < here for name in instruction.writes}
     passing: dict[str, str] = {}
-    for _, one in (each for each in inside if each[0] > here):
-        for name in one.reads:
+    for _, instruction in (item for item in inside if item[0] > here):
+        for name in instruction.reads:
             kind = registers.type_of(name)
-            if name in made and kind in _CHAINED:
+            if name in written and kind in _CHAINED:
                 passing.setdefault(name, kind)
-        made.difference_update(one.writes)
+        written.difference_update(instruction.writes)
     for name, kind in list(passing.items())[:_MOST_CHAINS]:
-        by = next((known[each] for each in sorted(_CHAINED) if each in known), f"%new{kind[1:]}")
+        by = next(
+            (most_read[item] for item in sorted(_CHAINED) if item in most_read), f"%new{kind[1:]}"
+        )
         first = statement(StatementKind.DECLARATION, f".reg {kind} {by};")
         line = statement(StatementKind.INSTRUCTION, f"{_CHAIN} {name}, {name}, {by};")
-        yield _Load(line, () if by in known.values() else (first,), 0)
+        yield _Load(line, () if by in most_read.values() else (first,), 0)
 
 
 async def pump(
@@ -445,9 +459,9 @@ async def pump(
 ) -> bool:
     """Try the pump on the best document, with these sweeps under it; whether it got smaller."""
     for base, function, size in _groups(reducer.best):
-        known = _read_most(base, function)
-        loads = [*_chains(base, function, known)]
-        loads += [_load(kind, known) for kind in kinds[:_MOST_KINDS]]
+        most_read = _read_most(base, function)
+        loads = [*_chains(base, function, most_read)]
+        loads += [_load(kind, most_read) for kind in kinds[:_MOST_KINDS]]
         best = await _heaviest(reducer, base, loads, size)
         if best and await _pumped(reducer, base, best, sweeps):
             return True
@@ -457,10 +471,10 @@ async def pump(
 async def double_ballast(reducer: Reducer[Document]) -> bool:
     """Write the line that is there most often twice as often, if that may be."""
     document = reducer.best
-    alike: dict[str, list[int]] = {}
-    for place, one in document.instructions:
-        alike.setdefault(str(one), []).append(place)
-    places = max(alike.values(), key=len, default=[])
+    places_of: dict[str, list[int]] = {}
+    for place, instruction in document.instructions:
+        places_of.setdefault(str(instruction), []).append(place)
+    places = max(places_of.values(), key=len, default=[])
     line = [document.statements[place] for place in places]
     if len(places) < _FEWEST_LOOKALIKES:
         return False
@@ -476,17 +490,19 @@ def _groups(document: Document) -> Iterator[tuple[Document, Function, int]]:
 
     The same line many times over is the likeliest to be there for its weight alone.
     """
-    alike: dict[tuple[int, str], list[int]] = {}
+    places_of: dict[tuple[int, str], list[int]] = {}
     for number, function in enumerate(document.functions):
-        for place, one in document.instructions:
+        for place, instruction in document.instructions:
             if place in function.body:
-                alike.setdefault((number, str(one)), []).append(place)
-                alike.setdefault((number, f"{one.guard} {one.opcode}"), []).append(place)
+                places_of.setdefault((number, str(instruction)), []).append(place)
+                places_of.setdefault(
+                    (number, f"{instruction.guard} {instruction.opcode}"), []
+                ).append(place)
     keys = sorted(
-        (key for key, places in alike.items() if len(places) >= _FEWEST_LOOKALIKES),
-        key=lambda key: (not key[1].endswith(";"), -len(alike[key])),
+        (key for key, places in places_of.items() if len(places) >= _FEWEST_LOOKALIKES),
+        key=lambda key: (not key[1].endswith(";"), -len(places_of[key])),
     )
-    groups = {tuple(alike[key]): key[0] for key in reversed(keys[:_MOST_GROUPS])}
+    groups = {tuple(places_of[key]): key[0] for key in reversed(keys[:_MOST_GROUPS])}
     for places, number in reversed(groups.items()):
         base = document.replaced({**dict.fromkeys(places, ()), places[len(places) // 2]: [_PLACE]})
         yield base, base.functions[number], len(places)
@@ -497,12 +513,14 @@ async def _heaviest(
 ) -> _Load | None:
     """The load that replaces the look-alikes by the fewest letters: a knock-out by halving."""
     enough: dict[int, _Load] = {}
-    left, count = dict(enumerate(loads)), size - 1
-    while left and count:
-        tried = {number: load.times(count) for number, load in left.items()}
-        said = await reducer.ask(_PUMP, [load.put(base) for load in tried.values()])
-        left = {number: tried[number] for number, yes in zip(tried, said, strict=True) if yes}
-        enough |= left
+    candidates, count = dict(enumerate(loads)), size - 1
+    while candidates and count:
+        counted = {number: load.times(count) for number, load in candidates.items()}
+        answers = await reducer.ask(_PUMP, [load.put(base) for load in counted.values()])
+        candidates = {
+            number: counted[number] for number, yes in zip(counted, answers, strict=True) if yes
+        }
+        enough |= candidates
         count //= 2
     # The least to read.
     lengths = ((load.count * (len(load.line.code) + 1), n) for n, load in enough.items())
@@ -617,13 +635,13 @@ class _Work:
             self.watch(progress.mapped(lambda best: str(complete(best)), unit=_PER_INSTRUCTION))
 
         most = self.effort.max_tests
-        left = None if most is None else max(0, most - spent)
+        budget = None if most is None else max(0, most - spent)
         return Reducer(
             self.document,
             lambda candidate: self.is_interesting(str(complete(candidate))),
             size=lambda candidate: _size(complete(candidate)),
-            key=lambda candidate: "\n".join(one.code for one in complete(candidate).statements),
-            effort=replace(self.effort, max_tests=left),
+            key=lambda candidate: "\n".join(line.code for line in complete(candidate).statements),
+            effort=replace(self.effort, max_tests=budget),
             watch=hear,
         )
 
@@ -651,8 +669,8 @@ async def _reduce_defined(work: _Work) -> Reduction[str]:
     work.is_ahead = False
     if is_defined and reducer.growth(work.document) > 0:
         reducer.tell("define", is_accepted=True)
-        left = undefined_registers(reducer.best)
-        is_minimal = await _Strategy(reducer, kinds, allowed=left, named=named).finish()
+        undefined_left = undefined_registers(reducer.best)
+        is_minimal = await _Strategy(reducer, kinds, allowed=undefined_left, named=named).finish()
         return _result(reducer, reducer.best, is_minimal=is_minimal)
     complete, spent = lru_cache(maxsize=16)(completed), reducer.tests
     reducer, is_minimal = work.reducer(complete, spent), False
@@ -698,7 +716,7 @@ class _Strategy:
         """The passes with these undefined registers, and names declared nowhere, and no others."""
         if self._allowed is None and self._named is None:
             return tuple(passes)
-        return tuple(guarded(one, self._is_allowed) for one in passes)
+        return tuple(guarded(transformation, self._is_allowed) for transformation in passes)
 
     def _is_allowed(self, document: Document) -> bool:
         if self._named is not None and not undeclared(document) <= self._named:
@@ -734,7 +752,7 @@ class _Strategy:
 
 def _size(document: Document) -> int:
     """Instructions first, then what there is to read."""
-    length = sum(len(one.code) + 1 for one in document.statements)
+    length = sum(len(line.code) + 1 for line in document.statements)
     return _PER_INSTRUCTION * len(document.instructions) + length
 
 

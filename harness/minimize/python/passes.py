@@ -63,22 +63,22 @@ def _words_of_closure(document: PythonFile, position: int) -> Hashable:
     statement = document.nodes[position]
     assert isinstance(statement, ast.stmt)
     function = document.function_of(statement)
-    gone = function.closure([statement])
-    return tuple(ast.unparse(each) for each in function.statements if id(each) in gone)
+    lost = function.closure([statement])
+    return tuple(ast.unparse(inner) for inner in function.statements if id(inner) in lost)
 
 
 def _without_closure(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
-    gone = {id(document.nodes[position]) for position in chosen}
+    chosen_ids = {id(document.nodes[position]) for position in chosen}
     changes: dict[int, Change] = {}
     for function in document.functions.values():
-        mine = [each for each in function.statements if id(each) in gone]
+        mine = [statement for statement in function.statements if id(statement) in chosen_ids]
         changes |= {document.positions[lost]: nothing for lost in function.closure(mine)}
     return document.rewrite(changes)
 
 
 def _methods(document: PythonFile) -> list[int]:
     functions = document.functions.items()
-    return [document.positions[id(each.node)] for name, each in functions if "." in name]
+    return [document.positions[id(function.node)] for name, function in functions if "." in name]
 
 
 def _unused(document: PythonFile) -> list[int]:
@@ -96,48 +96,51 @@ UNUSED = Pass("unused", _unused, _without, PythonFile.words)
 
 
 def _unused_statements(function: PythonFunction) -> list[ast.stmt]:
-    found: list[ast.stmt] = []
+    unused: list[ast.stmt] = []
     while True:
-        gone = {id(each) for each in found}
-        living = [each for each in function.statements if id(each) not in gone]
-        more = [each for each in living if _is_unused(each, living, gone)]
+        unused_ids = {id(statement) for statement in unused}
+        living = [statement for statement in function.statements if id(statement) not in unused_ids]
+        more = [statement for statement in living if _is_unused(statement, living, unused_ids)]
         if not more:
-            return found
-        found += more
+            return unused
+        unused += more
 
 
-def _is_unused(statement: ast.stmt, living: Sequence[ast.stmt], gone: set[int]) -> bool:
+def _is_unused(statement: ast.stmt, living: Sequence[ast.stmt], unused_ids: set[int]) -> bool:
     if isinstance(statement, ast.If | ast.For | ast.While):
         inner = [*statement.body, *statement.orelse]
-        return all(id(each) in gone or isinstance(each, ast.Pass) for each in inner)
+        return all(
+            id(inner_statement) in unused_ids or isinstance(inner_statement, ast.Pass)
+            for inner_statement in inner
+        )
     if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
         return False
     names = stores(statement)
     return bool(names) and not any(
-        names & loads(other) for other in living if other is not statement
+        names & loads(beside) for beside in living if beside is not statement
     )
 
 
 def _unused_globals(source: PythonFile) -> list[ast.stmt]:
     """Functions, imports and constants of the module that nothing living names."""
-    found: list[ast.stmt] = []
+    unused: list[ast.stmt] = []
     named = {source.launch.kernel, *names_of_launch(source.launch)}
     while True:
-        living = [each for each in source.tree.body if each not in found]
+        living = [statement for statement in source.tree.body if statement not in unused]
         more = [
-            each
-            for each in living
-            if not _global_names(each)
-            & (named | names_in(other for other in living if other is not each))
+            statement
+            for statement in living
+            if not _global_names(statement)
+            & (named | names_in(beside for beside in living if beside is not statement))
         ]
         if not more:
-            return found
-        found += more
+            return unused
+        unused += more
 
 
 def _global_names(statement: ast.stmt) -> set[str]:
     if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {each.asname or each.name.partition(".")[0] for each in statement.names}
+        return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
     if isinstance(statement, ast.FunctionDef | ast.ClassDef):
         return {statement.name}
     return stores(statement)
@@ -175,18 +178,18 @@ def of_nodes(name: str, kind: type[ast.AST], change: Change) -> Pass:
     return rewrites(name, lambda _, node: change if isinstance(node, kind) else None)
 
 
-def branches(which: str) -> Pass:
+def branches(arm: str) -> Pass:
     """The body, or the `else`, in place of a whole `if` or loop; a loop runs once."""
     offered = (ast.If, ast.For, ast.While)
-    change = partial(_arm, which=which)
+    change = partial(_arm, arm=arm)
     return rewrites(
-        f"{which} of branches", lambda _, node: change if isinstance(node, offered) else None
+        f"{arm} of branches", lambda _, node: change if isinstance(node, offered) else None
     )
 
 
-def _arm(node: ast.AST, which: str) -> Replacement:
+def _arm(node: ast.AST, arm: str) -> Replacement:
     assert isinstance(node, ast.If | ast.For | ast.While)
-    if which == "else":
+    if arm == "else":
         return list(node.orelse)
     if not isinstance(node, ast.For):
         return list(node.body)
@@ -203,8 +206,8 @@ def operands(index: int) -> Pass:
     """One operand of an expression in place of the whole."""
 
     def offer(source: PythonFile, node: ast.AST) -> Change | None:
-        found = list(_operands(source, node))
-        return (lambda new: list(_operands(source, new))[index]) if index < len(found) else None
+        parts = list(_operands(source, node))
+        return (lambda new: list(_operands(source, new))[index]) if index < len(parts) else None
 
     return rewrites(f"operand {index + 1}", offer)
 
@@ -229,7 +232,7 @@ def _operands(source: PythonFile, node: ast.AST) -> Iterator[ast.expr]:
         is_module = isinstance(root, ast.Name) and root.id in source.imported
         if isinstance(node.func, ast.Attribute) and not is_module:
             yield node.func.value
-        yield from (each for each in node.args if not isinstance(each, ast.Starred))
+        yield from (argument for argument in node.args if not isinstance(argument, ast.Starred))
 
 
 def constants(value: float) -> Pass:
@@ -296,7 +299,7 @@ def arguments(*, is_inlining: bool) -> Pass:
         if not is_inlining:
             return [name for name in kernel.parameters if name not in read]
         values = {name: _value(document, name) for name in kernel.parameters if name in read}
-        changed = {name for each in kernel.statements for name in stores(each)}
+        changed = {name for statement in kernel.statements for name in stores(statement)}
         return [name for name, value in values.items() if value and name not in changed]
 
     def make(document: PythonFile, chosen: Sequence[str]) -> PythonFile | None:
@@ -335,12 +338,12 @@ def _without_parameters(node: ast.AST, names: set[str]) -> ast.AST:
     positional = [*node.posonlyargs, *node.args]
     defaults = dict(zip(reversed(positional), reversed(node.defaults), strict=False))
     keyword_defaults = dict(zip(node.kwonlyargs, node.kw_defaults, strict=True))
-    node.posonlyargs = [each for each in node.posonlyargs if each.arg not in names]
-    node.args = [each for each in node.args if each.arg not in names]
-    node.kwonlyargs = [each for each in node.kwonlyargs if each.arg not in names]
-    kept = [*node.posonlyargs, *node.args]
-    node.defaults = [defaults[each] for each in kept if each in defaults]
-    node.kw_defaults = [keyword_defaults[each] for each in node.kwonlyargs]
+    node.posonlyargs = [parameter for parameter in node.posonlyargs if parameter.arg not in names]
+    node.args = [parameter for parameter in node.args if parameter.arg not in names]
+    node.kwonlyargs = [parameter for parameter in node.kwonlyargs if parameter.arg not in names]
+    parameters = [*node.posonlyargs, *node.args]
+    node.defaults = [defaults[parameter] for parameter in parameters if parameter in defaults]
+    node.kw_defaults = [keyword_defaults[parameter] for parameter in node.kwonlyargs]
     return node
 
 
@@ -353,10 +356,10 @@ def _options(document: PythonFile) -> Sequence[Edit]:
 
 
 def _without_options(document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
-    gone = set(chosen)
+    dropped = set(chosen)
     launch = document.launch
-    options = {n: v for n, v in launch.options.items() if ("option", n) not in gone}
-    attributes = {p: v for p, v in launch.attributes.items() if ("attribute", p) not in gone}
+    options = {n: v for n, v in launch.options.items() if ("option", n) not in dropped}
+    attributes = {p: v for p, v in launch.attributes.items() if ("attribute", p) not in dropped}
     return document.rewrite({}, replace(launch, options=options, attributes=attributes))
 
 
@@ -422,15 +425,23 @@ def variables(value: float) -> Pass:
             (place, name)
             for place, function in document.functions.items()
             for name in dict.fromkeys(
-                name for each in function.statements for name in sorted(_only_sets(each))
+                name
+                for setting_statement in function.statements
+                for name in sorted(_only_sets(setting_statement))
             )
         ]
 
     def words(document: PythonFile, edit: tuple[str, str]) -> Hashable:
         """All that sets it, in words."""
         function = document.functions[edit[0]]
-        setting = (each for each in function.statements if edit[1] in stores(each))
-        return edit, tuple(ast.unparse(each).partition("\n")[0] for each in setting)
+        setting = (
+            setting_statement
+            for setting_statement in function.statements
+            if edit[1] in stores(setting_statement)
+        )
+        return edit, tuple(
+            ast.unparse(setting_statement).partition("\n")[0] for setting_statement in setting
+        )
 
     def make(document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         changes: dict[int, Change] = {}
@@ -472,10 +483,14 @@ def _substitution(
         ]
 
     def make(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
-        gone = {id(document.nodes[position]) for position in chosen}
+        chosen_ids = {id(document.nodes[position]) for position in chosen}
         changes: dict[int, Change] = dict.fromkeys(chosen, nothing)
         for function in document.functions.values():
-            texts = {_target(each): text for each, text in pairs(function) if id(each) in gone}
+            texts = {
+                _target(assignment): text
+                for assignment, text in pairs(function)
+                if id(assignment) in chosen_ids
+            }
             for node in _reads(function):
                 if node.id in texts:
                     text = _resolved(node.id, texts)
@@ -487,50 +502,50 @@ def _substitution(
 
 def _twins(function: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
     """Assignments, and what the nearest one sets that looks the same but for the names in it."""
-    counts = Counter(name for each in function.statements for name in stores(each))
+    counts = Counter(name for statement in function.statements for name in stores(statement))
     before: dict[str, ast.Assign] = {}
-    for each in function.statements:
-        if not isinstance(each, ast.Assign) or not isinstance(each.targets[0], ast.Name):
+    for statement in function.statements:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             continue
-        if counts[_target(each)] > 1 or _target(each) in function.parameters:
+        if counts[_target(statement)] > 1 or _target(statement) in function.parameters:
             continue
-        if not isinstance(each.value, ast.Call):
+        if not isinstance(statement.value, ast.Call):
             continue
-        look = _nameless(each.value)
+        look = _nameless(statement.value)
         if look in before:
-            yield each, _target(before[look])
-        before[look] = each
+            yield statement, _target(before[look])
+        before[look] = statement
 
 
 def _nameless(node: ast.expr) -> str:
     """An expression with the names of variables left out; what is called keeps its name."""
     parts = []
-    for each in ast.walk(node):
-        if isinstance(each, ast.Attribute):
-            parts.append(f".{each.attr}")
-        elif isinstance(each, ast.Constant):
-            parts.append(repr(each.value))
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute):
+            parts.append(f".{inner.attr}")
+        elif isinstance(inner, ast.Constant):
+            parts.append(repr(inner.value))
         else:
-            parts.append(type(each).__name__)
+            parts.append(type(inner).__name__)
     return " ".join(parts)
 
 
 def _set_once(function: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
     """Variables that are set once to a name, a number or, read once, to a short expression."""
-    counts = Counter(name for each in function.statements for name in stores(each))
+    counts = Counter(name for statement in function.statements for name in stores(statement))
     reads = Counter(node.id for node in _reads(function))
-    for each in function.statements:
-        if not isinstance(each, ast.Assign) or not isinstance(each.targets[0], ast.Name):
+    for statement in function.statements:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
             continue
-        name, value = _target(each), each.value
-        if counts[name] > 1 or name in function.parameters or name in loads(each):
+        name, value = _target(statement), statement.value
+        if counts[name] > 1 or name in function.parameters or name in loads(statement):
             continue
-        if any(counts[read] > 1 for read in loads(each)):
+        if any(counts[read] > 1 for read in loads(statement)):
             continue
         is_plain = isinstance(value, ast.Name | ast.Constant)
         is_short = reads[name] == 1 and len(ast.unparse(value)) <= _SHORT
         if is_plain or is_short:
-            yield each, ast.unparse(value)
+            yield statement, ast.unparse(value)
 
 
 def _target(statement: ast.Assign) -> str:

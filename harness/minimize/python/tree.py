@@ -74,13 +74,15 @@ class PythonFile:
     @cached_property
     def functions(self) -> dict[str, PythonFunction]:
         """The kernel and its helpers by name, and methods as `Class.method`."""
-        found: dict[str, PythonFunction] = {}
+        by_name: dict[str, PythonFunction] = {}
         for top in self.tree.body:
             place = f"{top.name}." if isinstance(top, ast.ClassDef) else ""
             inner = top.body if isinstance(top, ast.ClassDef) else [top]
-            functions = (each for each in inner if isinstance(each, ast.FunctionDef))
-            found |= {f"{place}{each.name}": PythonFunction(each) for each in functions}
-        return found
+            functions = (function for function in inner if isinstance(function, ast.FunctionDef))
+            by_name |= {
+                f"{place}{function.name}": PythonFunction(function) for function in functions
+            }
+        return by_name
 
     @property
     def kernel(self) -> PythonFunction:
@@ -90,8 +92,12 @@ class PythonFile:
     @cached_property
     def imported(self) -> set[str]:
         """Names of the module that are imports."""
-        imports = (each for each in self.tree.body if isinstance(each, ast.Import | ast.ImportFrom))
-        return {*self.form.roots, *(name for each in imports for name in _defined(each))}
+        imports = (
+            statement
+            for statement in self.tree.body
+            if isinstance(statement, ast.Import | ast.ImportFrom)
+        )
+        return {*self.form.roots, *(name for statement in imports for name in _defined(statement))}
 
     @cached_property
     def inside(self) -> set[int]:
@@ -106,40 +112,42 @@ class PythonFile:
     @cached_property
     def unread(self) -> set[int]:
         """The ids of parameters that functions within functions never read."""
-        found = set()
+        ids = set()
         for function in self.functions.values():
             for inner in function.statements:
                 if isinstance(inner, ast.FunctionDef) and not inner.args.defaults:
                     read = names_in(inner.body)
-                    found |= {id(each) for each in inner.args.args if each.arg not in read}
-        return found
+                    ids |= {
+                        id(parameter) for parameter in inner.args.args if parameter.arg not in read
+                    }
+        return ids
 
     @cached_property
     def values(self) -> set[int]:
         """The ids of expressions that a number could stand in for."""
-        found = set()
+        ids = set()
         for node in self.nodes:
             if isinstance(node, ast.BinOp):
-                found |= {id(node.left), id(node.right)}
+                ids |= {id(node.left), id(node.right)}
             elif isinstance(node, ast.Compare):
-                found |= {id(node.left), *map(id, node.comparators)}
+                ids |= {id(node.left), *map(id, node.comparators)}
             elif isinstance(node, ast.Call):
-                found |= {*map(id, node.args), *(id(word.value) for word in node.keywords)}
+                ids |= {*map(id, node.args), *(id(word.value) for word in node.keywords)}
             elif isinstance(node, ast.Assign | ast.AugAssign | ast.List | ast.Tuple):
                 parts = node.elts if isinstance(node, ast.List | ast.Tuple) else [node.value]
-                found |= {id(each) for each in parts if not isinstance(each, ast.Slice)}
-        return found & self.inside
+                ids |= {id(part) for part in parts if not isinstance(part, ast.Slice)}
+        return ids & self.inside
 
     @cached_property
     def _statements(self) -> dict[int, tuple[ast.stmt, int]]:
         """The innermost statement that each node is in, and the position of that."""
-        found: dict[int, tuple[ast.stmt, int]] = {}
+        innermost: dict[int, tuple[ast.stmt, int]] = {}
         position = -1
         for top in preorder(self.tree):
             position += 1
             if isinstance(top, ast.stmt):
-                found |= {id(node): (top, position) for node in _own(top)}
-        return found
+                innermost |= {id(node): (top, position) for node in _own(top)}
+        return innermost
 
     def words(self, position: int) -> tuple[str, int]:
         """A node by its statement's own words, and where in it: the same wherever that stands."""
@@ -149,7 +157,9 @@ class PythonFile:
 
     def function_of(self, statement: ast.stmt) -> PythonFunction:
         """The function that a statement is in."""
-        return next(each for each in self.functions.values() if statement in each.statements)
+        return next(
+            function for function in self.functions.values() if statement in function.statements
+        )
 
     @cached_property
     def kernel_lines(self) -> int:
@@ -169,8 +179,8 @@ class PythonFile:
             elif type(value) is float and value:
                 bits += 1
         launch = self.launch
-        given = [*launch.constants.values(), *launch.options.values()]
-        bits += sum(int(text).bit_length() for text in given if text.lstrip("-").isdigit())
+        texts = [*launch.constants.values(), *launch.options.values()]
+        bits += sum(int(text).bit_length() for text in texts if text.lstrip("-").isdigit())
         entries = len(launch.signature) + len(launch.attributes) + len(launch.options)
         return 8 * len(self.nodes) + bits + 8 * entries + 4 * len(launch.constants)
 
@@ -192,15 +202,15 @@ class PythonFile:
                 _settle(node, field)
         try:
             code = ast.unparse(ast.fix_missing_locations(tree))
-            found = replace(self, code=code, launch=launch or self.launch)
+            rewritten = replace(self, code=code, launch=launch or self.launch)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                compile(found.tree, "kernel.py", "exec")
+                compile(rewritten.tree, "kernel.py", "exec")
         except (SyntaxError, ValueError, TypeError, AttributeError):
             return None
-        if self.launch.kernel not in found.functions or undefined(found) - undefined(self):
+        if self.launch.kernel not in rewritten.functions or undefined(rewritten) - undefined(self):
             return None
-        return found if found.text != self.text else None
+        return rewritten if rewritten.text != self.text else None
 
 
 class PythonFunction:
@@ -208,7 +218,7 @@ class PythonFunction:
 
     def __init__(self, node: ast.FunctionDef) -> None:
         self.node = node
-        self.parameters = [each.arg for each in _parameters(node)]
+        self.parameters = [inner.arg for inner in _parameters(node)]
         self.statements = list(_statements(node.body))
         self.parents = {
             id(child): statement
@@ -216,27 +226,27 @@ class PythonFunction:
             for body in bodies(statement)
             for child in body
         }
-        self.globals = {name for each in self.statements for name in loads(each)} - {
+        self.globals = {name for inner in self.statements for name in loads(inner)} - {
             *self.parameters,
-            *(name for each in self.statements for name in stores(each)),
+            *(name for inner in self.statements for name in stores(inner)),
         }
 
-    def closure(self, gone: Iterable[ast.stmt]) -> set[int]:
+    def closure(self, first: Iterable[ast.stmt]) -> set[int]:
         """The ids of statements that go with these: those within, and those that need them."""
-        lost = {id(statement) for statement in gone}
+        lost = {id(statement) for statement in first}
         while True:
             before = len(lost)
             # In document order, so that what is within a lost statement is lost in one pass.
             lost |= {
-                id(each)
-                for each in self.statements
-                if (parent := self.parents.get(id(each))) is not None and id(parent) in lost
+                id(inner)
+                for inner in self.statements
+                if (parent := self.parents.get(id(inner))) is not None and id(parent) in lost
             }
-            living = [each for each in self.statements if id(each) not in lost]
-            known = self.globals | set(self.parameters)
+            living = [inner for inner in self.statements if id(inner) not in lost]
+            names = self.globals | set(self.parameters)
             # What a statement makes of a name's old value does not give it a first one.
-            known |= {name for each in living for name in stores(each) - loads(each)}
-            lost |= {id(each) for each in living if loads(each) - known}
+            names |= {name for inner in living for name in stores(inner) - loads(inner)}
+            lost |= {id(inner) for inner in living if loads(inner) - names}
             if len(lost) == before:
                 return lost
 
@@ -261,7 +271,7 @@ class _Apart(ast.NodeTransformer):
         if len(target.elts) != len(value.elts) or stores(node) & loads(node):
             return node
         pairs = zip(target.elts, value.elts, strict=True)
-        return [ast.Assign(targets=[one], value=each, lineno=node.lineno) for one, each in pairs]
+        return [ast.Assign(targets=[name], value=part, lineno=node.lineno) for name, part in pairs]
 
 
 def preorder(node: ast.AST) -> Iterator[ast.AST]:
@@ -274,9 +284,9 @@ def preorder(node: ast.AST) -> Iterator[ast.AST]:
 def bodies(statement: ast.AST) -> Iterator[list[ast.stmt]]:
     """The lists of statements within one."""
     for field in ("body", "orelse"):
-        found = getattr(statement, field, None)
-        if isinstance(found, list):
-            yield found
+        body = getattr(statement, field, None)
+        if isinstance(body, list):
+            yield body
 
 
 def loads(statement: ast.stmt) -> set[str]:
@@ -302,18 +312,18 @@ def stores(statement: ast.stmt) -> set[str]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     if isinstance(statement, ast.FunctionDef):
-        names |= {statement.name, *(each.arg for each in _parameters(statement))}
+        names |= {statement.name, *(parameter.arg for parameter in _parameters(statement))}
     return names
 
 
 def undefined(source: PythonFile) -> set[str]:
     """Names that are read somewhere and set nowhere."""
-    known = _BUILTINS | source.form.roots
+    names = _BUILTINS | source.form.roots
     for node in source.tree.body:
-        known |= set(_defined(node))
-    missing: set[str] = {text for text in names_of_launch(source.launch) if text not in known}
+        names |= set(_defined(node))
+    missing: set[str] = {text for text in names_of_launch(source.launch) if text not in names}
     for function in source.functions.values():
-        missing |= function.globals - known
+        missing |= function.globals - names
     return missing
 
 
@@ -343,7 +353,7 @@ def names_of_launch(launch: FileLaunch) -> Iterator[str]:
 def _defined(node: ast.stmt) -> Iterator[str]:
     """Names that a statement of the module sets."""
     if isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (each.asname or each.name.partition(".")[0] for each in node.names)
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):
         yield node.name
     else:
@@ -383,5 +393,5 @@ def _settle(node: ast.AST, field: str) -> None:
     body = getattr(node, field, None)
     if not isinstance(body, list) or isinstance(node, ast.Module):
         return
-    real = [each for each in body if not isinstance(each, ast.Pass)]
+    real = [statement for statement in body if not isinstance(statement, ast.Pass)]
     setattr(node, field, real or ([ast.Pass()] if field == "body" else []))

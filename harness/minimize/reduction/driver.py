@@ -45,22 +45,22 @@ class PassCount:
 class ReductionTest:
     """A test that was started. It may be heard more than once."""
 
-    __slots__ = ("_pending", "said")
+    __slots__ = ("_pending", "answer")
 
     def __init__(self, pending: Awaitable[bool] | None) -> None:
         self._pending = pending
-        self.said = None if pending else True
+        self.answer = None if pending else True
 
     async def hear(self) -> bool:
         """What it said, when it has said it."""
-        if self.said is None and self._pending:
-            self.said = bool(await self._pending)
-        return bool(self.said)
+        if self.answer is None and self._pending:
+            self.answer = bool(await self._pending)
+        return bool(self.answer)
 
     def abandon(self) -> None:
         """End a test that is not needed any more: a task is cancelled, a coroutine is closed."""
         stop = getattr(self._pending, "cancel", None) or getattr(self._pending, "close", None)
-        if self.said is None and stop:
+        if self.answer is None and stop:
             stop()
 
 
@@ -88,7 +88,7 @@ class Tests:
     count: int = 0
     is_over: bool = False
     ledger: dict[str, PassCount] = field(default_factory=dict)
-    known: dict[bytes, ReductionTest] = field(default_factory=dict)
+    by_digest: dict[bytes, ReductionTest] = field(default_factory=dict)
 
     def enter(self, name: str, count: PassCount) -> None:
         """Enter something into the ledger."""
@@ -198,7 +198,7 @@ class Reducer(Generic[D]):
         self._reach: dict[str, int] = {}
         self._outer: Reducer[D] | None = None
         self._complete: Callable[[D], D] = lambda same: same
-        self._tests.known[self._digest(document)] = ReductionTest(None)
+        self._tests.by_digest[self._digest(document)] = ReductionTest(None)
 
     @property
     def tests(self) -> int:
@@ -213,7 +213,7 @@ class Reducer(Generic[D]):
         """
         inner = copy(self)
         vars(inner).update(best=document, _outer=self, _complete=complete, _reach={})
-        self._tests.known[inner._digest(document)] = ReductionTest(None)  # noqa: SLF001 - of this class
+        self._tests.by_digest[inner._digest(document)] = ReductionTest(None)  # noqa: SLF001 - of this class
         return inner
 
     def reduction(self, *, is_minimal: bool = False) -> Reduction[D]:
@@ -251,7 +251,7 @@ class Reducer(Generic[D]):
 
     async def ask(self, name: str, documents: Sequence[D]) -> list[bool]:
         """Test some documents, whatever their size. None becomes the best: see `adopt`."""
-        said: list[bool] = []
+        answers: list[bool] = []
         waiting: deque[tuple[ReductionTest, bool] | None] = deque()
         try:
             for document in documents:
@@ -259,33 +259,33 @@ class Reducer(Generic[D]):
                 answer = self.begin(name, document)
                 waiting.append((answer, is_new) if answer else None)
                 if len(waiting) == self.jobs:
-                    said.append(await self._hear(name, waiting.popleft()))
+                    answers.append(await self._hear(name, waiting.popleft()))
             while waiting:
-                said.append(await self._hear(name, waiting.popleft()))
+                answers.append(await self._hear(name, waiting.popleft()))
         finally:
-            for each in waiting:
-                if each:
-                    each[0].abandon()
-        return said
+            for pending in waiting:
+                if pending:
+                    pending[0].abandon()
+        return answers
 
     async def _hear(self, name: str, begun: tuple[ReductionTest, bool] | None) -> bool:
         if begun is None:
             return False
-        said = await begun[0].hear()
+        answer = await begun[0].hear()
         if begun[1]:
             self.tell(name)
-        return said
+        return answer
 
     def begin(self, name: str, document: D) -> ReductionTest | None:
         """The test of a document, started unless it was before; None if nothing may be spent."""
         tests, digest = self._tests, self._digest(document)
-        if digest not in tests.known:
+        if digest not in tests.by_digest:
             if self.is_spent():
                 return None
             tests.count += 1
             tests.enter(name, PassCount(tests=1))
-            tests.known[digest] = ReductionTest(self._is_interesting(self._complete(document)))
-        return tests.known[digest]
+            tests.by_digest[digest] = ReductionTest(self._is_interesting(self._complete(document)))
+        return tests.by_digest[digest]
 
     def is_spent(self) -> bool:
         """Whether no further test may be started."""
@@ -297,7 +297,7 @@ class Reducer(Generic[D]):
 
     def is_known(self, document: D) -> bool:
         """Whether this document was tested before."""
-        return self._digest(document) in self._tests.known
+        return self._digest(document) in self._tests.by_digest
 
     def _digest(self, document: D) -> bytes:
         text = self._key(self._complete(document))
@@ -365,7 +365,7 @@ class _Round(Generic[D]):
     async def run(self, *, smallest: int, largest: int) -> None:
         """Try chunks of at most `largest` edits, and halve what is refused down to `smallest`."""
         ends = range(len(self.edits), 0, -largest)
-        self._waiting.extend(range(max(0, end - largest), end) for end in ends)
+        self._waiting.extend(range(max(0, stop - largest), stop) for stop in ends)
         try:
             while True:
                 self._fill(smallest)
@@ -397,20 +397,20 @@ class _Round(Generic[D]):
         answer = self._reducer.begin(self._pass.name, document)
         # What was tested before is taken only where it is smaller: else a pass could go in circles.
         is_gain = self._reducer.growth(document) < 0
-        if answer is None or (not is_new and (answer.said is False or not is_gain)):
+        if answer is None or (not is_new and (answer.answer is False or not is_gain)):
             return None
         return _Trial(
             chunk=chunk, document=document, answer=answer, is_new=is_new, taken=len(self._taken)
         )
 
     async def _consider(self, trial: _Trial[D], smallest: int) -> None:
-        said = await trial.answer.hear()
-        is_accepted = said and trial.taken == len(self._taken)
+        answer = await trial.answer.hear()
+        is_accepted = answer and trial.taken == len(self._taken)
         if is_accepted:
             self._reducer.adopt(self._pass.name, trial.document)
             self._taken.append(trial.chunk)
             self.longest_taken = max(self.longest_taken, len(trial.chunk))
-        elif said:
+        elif answer:
             # Found beside another success: try both together.
             self._waiting.appendleft(trial.chunk)
         else:
@@ -486,8 +486,8 @@ async def sweep_coarsely(
     reducer: Reducer[D], passes: Sequence[Transformation[D]], *, smallest: int
 ) -> None:
     """One round of each pass, in chunks of `smallest` at least; each begins with everything."""
-    for each in passes:
-        await _round(reducer, each, smallest=smallest)
+    for transformation in passes:
+        await _round(reducer, transformation, smallest=smallest)
 
 
 async def _round(
@@ -500,7 +500,7 @@ async def _round(
 
 async def reduce_patiently(reducer: Reducer[D], passes: Sequence[FoundPass[D]]) -> None:
     """Sweep until no pass brings anything; single edits are tried all along."""
-    patient = [_Patient(each) for each in passes]
+    patient = [_Patient(transformation) for transformation in passes]
     while True:
         while await _sweep(reducer, patient):
             pass
@@ -511,14 +511,14 @@ async def reduce_patiently(reducer: Reducer[D], passes: Sequence[FoundPass[D]]) 
 
 async def _sweep(reducer: Reducer[D], passes: Sequence[_Patient[D]]) -> bool:
     brought = False
-    for each in passes:
+    for transformation in passes:
         is_taken = True
         while is_taken:
-            before = each.marks(reducer.best)
-            is_taken = await _round(reducer, each)
+            before = transformation.marks(reducer.best)
+            is_taken = await _round(reducer, transformation)
             brought |= is_taken
             # What a taken edit made possible is new, and was not asked for.
-            each.refused |= before & each.marks(reducer.best)
+            transformation.refused |= before & transformation.marks(reducer.best)
     return brought
 
 
@@ -593,10 +593,10 @@ class TextFormat(Generic[D]):
         watch: Callable[[ReductionProgress[str]], None],
     ) -> Reduction[str]:
         """The same of a text; see `ReduceText`."""
-        done = await self.reduce(
+        reduction = await self.reduce(
             self.read(text),
             lambda document: is_interesting(self.text_of(document)),
             effort=effort,
             watch=lambda progress: watch(progress.mapped(self.text_of)),
         )
-        return done.mapped(self.text_of)
+        return reduction.mapped(self.text_of)

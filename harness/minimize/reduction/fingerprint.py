@@ -89,7 +89,7 @@ class Fingerprint:
             return ()
         return (self.bad, *self.failing, *self.accepting, *self.refusing)
 
-    def wanted(self, version: str) -> Answer:
+    def required(self, version: str) -> Answer:
         """What that version has to answer."""
         if version in self.accepting:
             return Answer.ACCEPTS
@@ -109,7 +109,7 @@ class Fingerprint:
         """No kind of error may be added to those that the original shows where it fails so."""
         if self.signature is None:
             return self
-        shown = (each.errors for each in reactions if self.shows(each))
+        shown = (reaction.errors for reaction in reactions if self.shows(reaction))
         return replace(self, errors=frozenset[str]().union(*shown))
 
     def shows(self, reaction: Reaction) -> bool:
@@ -121,14 +121,14 @@ class Fingerprint:
 
     def passes(self, version: str, reaction: Reaction) -> bool:
         """Whether that version did what it has to."""
-        return self.answer(reaction) is self.wanted(version)
+        return self.answer(reaction) is self.required(version)
 
     def described(self, reaction: Reaction) -> str:
         """What a reader wants to hear of a reaction: the reason, or the numbers that are asked."""
         if self.condition is None or reaction.verdict in COULD_NOT_TELL:
             return reaction.reason
-        known = {name: reaction.fields.get(name) for name in fields_of(self.condition)}
-        return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+        values = {name: reaction.fields.get(name) for name in fields_of(self.condition)}
+        return ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
 
     def answer(self, reaction: Reaction) -> Answer:
         """What a reaction is, beside the failure that is looked for."""
@@ -149,9 +149,9 @@ def accepting_neighbours(
 ) -> tuple[str | None, str | None]:
     """The versions nearest to `bad`, below and above, that accept (or answer one of `kinds`)."""
     here = Version(bad)
-    found = sorted((Version(v), v) for v, answer in answers.items() if answer in kinds)
-    below = [name for version, name in found if version < here]
-    above = [name for version, name in found if version > here]
+    ordered = sorted((Version(v), v) for v, answer in answers.items() if answer in kinds)
+    below = [name for version, name in ordered if version < here]
+    above = [name for version, name in ordered if version > here]
     return (below[-1] if below else None, above[0] if above else None)
 
 
@@ -163,11 +163,11 @@ def guards_of(
     The nearest on both sides that accept the original; with `keeps_refusals` also the nearest that
     refuse it in another way, where they are nearer.
     """
-    found = list(accepting_neighbours(answers, bad))
+    neighbours = list(accepting_neighbours(answers, bad))
     if keeps_refusals:
         kinds = (Answer.ACCEPTS, Answer.OTHER)
-        found += accepting_neighbours(answers, bad, kinds=kinds)
-    return tuple(dict.fromkeys(version for version in found if version))
+        neighbours += accepting_neighbours(answers, bad, kinds=kinds)
+    return tuple(dict.fromkeys(version for version in neighbours if version))
 
 
 def drifted(
@@ -218,6 +218,6 @@ def in_order(checks: Sequence[str], costs: Mapping[str, Cost]) -> list[str]:
 def lower_versions(version: str) -> list[str]:
     """The `.version`s below this one, highest first; some of them may never have been."""
     major, minor = map(int, version.split("."))
-    below = [(major, each) for each in reversed(range(minor))]
-    below += [(older, each) for older in reversed(range(major)) for each in reversed(range(10))]
-    return [f"{one}.{two}" for one, two in below]
+    below = [(major, number) for number in reversed(range(minor))]
+    below += [(older, number) for older in reversed(range(major)) for number in reversed(range(10))]
+    return [f"{high}.{low}" for high, low in below]

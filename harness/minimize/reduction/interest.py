@@ -86,9 +86,11 @@ async def ask_all(
     Raises:
         InfrastructureError: this machine failed.
     """
-    wanted = {tool.version: tool for tool in tools}
-    found = await asyncio.gather(*(oracle.react(text, tool, limits) for tool in wanted.values()))
-    return dict(zip(wanted, found, strict=True))
+    by_version = {tool.version: tool for tool in tools}
+    reactions = await asyncio.gather(
+        *(oracle.react(text, tool, limits) for tool in by_version.values())
+    )
+    return dict(zip(by_version, reactions, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ class Interest(Generic[T]):
         return await ask_all(self.oracle, text, self.versions.tools.values())
 
     async def _passes(self, version: str, text: str) -> bool:
-        must_show = self.fingerprint.wanted(version) is Answer.SAME
+        must_show = self.fingerprint.required(version) is Answer.SAME
         for _ in range(self.tries if must_show else 1):
             self.calls += 1
             reaction = await self.react(text, version, to_the_end=not must_show)
@@ -272,12 +274,12 @@ def compiler_versions(kind: str) -> AvailableVersions[Compiler]:
     Raises:
         StorageError: the cache cannot be read.
     """
-    end = front_end(kind)
+    compiler = front_end(kind)
     return AvailableVersions(
-        name=end.title,
-        installed=end.installed(),
-        available=lambda: newest_of_minor(end.available()),
-        install=end.install,
+        name=compiler.title,
+        installed=compiler.installed(),
+        available=lambda: newest_of_minor(compiler.available()),
+        install=compiler.install,
         steps=3,
         # Starting one takes seconds.
         glance=4 * _GLANCE_SECONDS,
@@ -301,7 +303,7 @@ class HeldBy(Generic[T]):
 
 async def hold_in_place(
     held_by: HeldBy[T],
-    tried: VersionReactions[T],
+    versions: VersionReactions[T],
     fingerprint: Fingerprint,
     own: Target,
     *,
@@ -311,17 +313,17 @@ async def hold_in_place(
 
     Where no version lifts a refusal, that is the nearest target to `own` for which it is none.
     """
-    fingerprint = fingerprint.with_errors_of(tried.reactions.values())
-    answers, bad = tried.answers(fingerprint), held_by.tool.version
+    fingerprint = fingerprint.with_errors_of(versions.reactions.values())
+    answers, bad = versions.answers(fingerprint), held_by.tool.version
     guards = guards_of(answers, bad, keeps_refusals=keeps_refusals)
     fingerprint = fingerprint.with_guards(answers, guards)
     is_accepted = None
-    is_refusal = tried.reactions[bad].verdict in REFUSALS
+    is_refusal = versions.reactions[bad].verdict in REFUSALS
     if is_refusal and fingerprint.signature and not fingerprint.accepting:
-        fingerprint, is_accepted = await held_elsewhere(own, held_by, tried, fingerprint)
+        fingerprint, is_accepted = await held_elsewhere(own, held_by, versions, fingerprint)
     return Interest(
         fingerprint=fingerprint,
-        versions=tried,
+        versions=versions,
         oracle=held_by.oracle,
         is_accepted=is_accepted,
         keeps_refusals=keeps_refusals,
@@ -329,22 +331,22 @@ async def hold_in_place(
 
 
 async def held_elsewhere(
-    own: Target, held_by: HeldBy[T], tried: VersionReactions[T], fingerprint: Fingerprint
+    own: Target, held_by: HeldBy[T], versions: VersionReactions[T], fingerprint: Fingerprint
 ) -> tuple[Fingerprint, Callable[[str], Awaitable[bool]] | None]:
     """The fingerprint with the nearest other target that accepts the original, and its question."""
     for target in sorted(held_by.targets, key=lambda near: abs(near.capability - own.capability)):
         assert held_by.for_target is not None
         oracle = await held_by.for_target(target)
-        if oracle and (await oracle.react(tried.text, held_by.tool)).is_accepted:
+        if oracle and (await oracle.react(versions.text, held_by.tool)).is_accepted:
 
             async def is_accepted(text: str, oracle: Oracle[T] = oracle) -> bool:
                 return (await oracle.react(text, held_by.tool)).is_accepted
 
             return replace(fingerprint, held_for=str(target)), is_accepted
     nowhere = f", and {fingerprint.bad} for no other target" if held_by.targets else ""
-    tried.notes.append(
-        f"nothing that was tried accepts the original: no {tried.name}{nowhere}; so what is left "
-        "may be wrong in itself"
+    versions.notes.append(
+        f"nothing that was tried accepts the original: no {versions.name}{nowhere}; so what is "
+        "left may be wrong in itself"
     )
     return fingerprint, None
 
@@ -358,37 +360,37 @@ async def ask_installed(
         InfrastructureError: the tool cannot be started.
     """
     oracle, versions, tool = held_by.oracle, held_by.versions, held_by.tool
-    tried = VersionReactions[T](name=versions.name, text=text)
-    tried.tools[tool.version] = tool
-    tried.reactions |= await ask_all(oracle, text, [tool], limits)
-    others = [each for each in versions.installed if each.version != tool.version]
+    reactions = VersionReactions[T](name=versions.name, text=text)
+    reactions.tools[tool.version] = tool
+    reactions.reactions |= await ask_all(oracle, text, [tool], limits)
+    others = [version for version in versions.installed if version.version != tool.version]
     # They may take as long as the one that fails, and somewhat longer where it ends early.
-    glance = max(versions.glance, _TIMES * tried.reactions[tool.version].end.wall)
+    glance = max(versions.glance, _TIMES * reactions.reactions[tool.version].end.wall)
     await try_on(
-        oracle, tried, others, structs.replace(limits, timeout=min(limits.timeout, glance))
+        oracle, reactions, others, structs.replace(limits, timeout=min(limits.timeout, glance))
     )
-    return tried
+    return reactions
 
 
 async def try_on(
-    oracle: Oracle[T], tried: VersionReactions[T], tools: Iterable[T], limits: ResourceLimits
+    oracle: Oracle[T], versions: VersionReactions[T], tools: Iterable[T], limits: ResourceLimits
 ) -> None:
     """Ask versions that were not asked yet; what this machine cannot run is left out."""
 
     async def one(tool: T) -> None:
         try:
-            tried.reactions |= await ask_all(oracle, tried.text, [tool], limits)
+            versions.reactions |= await ask_all(oracle, versions.text, [tool], limits)
         except InfrastructureError as error:
-            tried.notes.append(f"{tried.name} {tool.version} was not asked: {error}")
+            versions.notes.append(f"{versions.name} {tool.version} was not asked: {error}")
         else:
-            tried.tools[tool.version] = tool
+            versions.tools[tool.version] = tool
 
     await asyncio.gather(*map(one, tools))
 
 
 async def walk_the_index(
     held_by: HeldBy[T],
-    tried: VersionReactions[T],
+    original: VersionReactions[T],
     fingerprint: Fingerprint,
     limits: ResourceLimits,
     tell: Callable[[str], None],
@@ -398,13 +400,13 @@ async def walk_the_index(
     Until one accepts, or cannot do this at all, or enough were tried.
     """
     versions, bad = held_by.versions, fingerprint.bad
-    below, above = accepting_neighbours(tried.answers(fingerprint), bad)
+    below, above = accepting_neighbours(original.answers(fingerprint), bad)
     if (below and above) or offline():
         return
     try:
         index = await asyncio.to_thread(versions.available)
     except (InfrastructureError, UsageError) as error:
-        tried.notes.append(f"only the installed {versions.name} were tried: {error}")
+        original.notes.append(f"only the installed {versions.name} were tried: {error}")
         return
     limits = structs.replace(limits, timeout=min(limits.timeout, versions.glance))
 
@@ -413,10 +415,10 @@ async def walk_the_index(
         try:
             tool = await asyncio.to_thread(versions.install, version)
         except (InfrastructureError, UsageError) as error:
-            tried.notes.append(f"{versions.name} {version} was not tried: {error}")
+            original.notes.append(f"{versions.name} {version} was not tried: {error}")
             return False
-        await try_on(held_by.oracle, tried, [tool], limits)
-        return version in tried.reactions
+        await try_on(held_by.oracle, original, [tool], limits)
+        return version in original.reactions
 
     here = Version(bad)
     older = [str(version) for version in reversed(index) if version < here]
@@ -424,12 +426,12 @@ async def walk_the_index(
     for accepting, outwards in ((below, older), (above, newer)):
         steps = 0
         for version in outwards if accepting is None else ():
-            if version not in tried.reactions:
+            if version not in original.reactions:
                 steps += 1
                 if steps > versions.steps or not await is_tried(version):
                     break
             # What cannot do this text or target at all will not learn it further out.
-            if fingerprint.answer(tried.reactions[version]) in (Answer.ACCEPTS, Answer.UNTOLD):
+            if fingerprint.answer(original.reactions[version]) in (Answer.ACCEPTS, Answer.UNTOLD):
                 break
 
 
@@ -474,7 +476,7 @@ class PtxOracle(Oracle[Assembler]):
         text = retarget(text, target=str(target)) if self.retargets else text
         for _ in range(2):
             async with self.slots:
-                done = await PTXAS_BACK_END.assemble_once(
+                assembled = await PTXAS_BACK_END.assemble_once(
                     self.hub,
                     text.encode(),
                     tool,
@@ -487,8 +489,8 @@ class PtxOracle(Oracle[Assembler]):
                 target=target,
                 limits=limits_of(target.capability),
                 reading=PtxReading(facts=facts, body_sha256="") if facts else None,
-                assembly=done.assembly,
-                inspection=Inspection(cubin=done.cubin) if done.cubin else None,
+                assembly=assembled.assembly,
+                inspection=Inspection(cubin=assembled.cubin) if assembled.cubin else None,
             )
             verdict = judge(evidence)
             if verdict.kind is not VerdictKind.INFRA:
@@ -511,7 +513,7 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
     """A verdict with the numbers of its evidence, as fingerprints want them."""
     assembly, needs = evidence.assembly, evidence.resources
     last = assembly or evidence.lowering
-    end, occupancy = last.end if last else ProcessEnd(), evidence.occupancy
+    process, occupancy = last.end if last else ProcessEnd(), evidence.occupancy
     # What a user sees, by the compiler and by the assembler.
     lowering = evidence.lowering
     printed = [lowering.log] if lowering else []
@@ -535,21 +537,21 @@ def reaction_of(verdict: Verdict, evidence: CellEvidence) -> Reaction:
         "tmem_size": needs.tmem_columns,
         "threads": needs.threads,
         "occupancy": occupancy.fraction if occupancy else None,
-        "exit_code": end.exit_code,
-        "signal": end.signal,
-        "seconds": end.wall,
+        "exit_code": process.exit_code,
+        "signal": process.signal,
+        "seconds": process.wall,
     }
     return Reaction(
         verdict=verdict.kind,
         reason=verdict.reason,
-        is_accepted=assembly is not None and end.ok and assembly.has_cubin,
-        end=end,
+        is_accepted=assembly is not None and process.ok and assembly.has_cubin,
+        end=process,
         printed="\n".join(printed),
         stage=verdict.stage,
         code=verdict.code,
         signature=verdict.signature,
         fields=fields,
-        errors=frozenset(template(each.text) for each in evidence.log.errors)
+        errors=frozenset(template(error.text) for error in evidence.log.errors)
         if evidence.log
         else frozenset(),
     )
@@ -628,7 +630,7 @@ class CompilerOracle(Oracle[Compiler | Assembler]):
                 ptxas = back.brought_along(Path(lowered.picked_ptxas))
             is_other = facts is not None and target.suffix and facts.target != str(target)
             async with self.bench.slot(is_tool=True):
-                done = await back.assemble_once(
+                assembled = await back.assemble_once(
                     self.bench.hub,
                     lowered.program,
                     ptxas,
@@ -636,8 +638,8 @@ class CompilerOracle(Oracle[Compiler | Assembler]):
                     target=str(target) if is_other else None,
                     limits=limits,
                 )
-            assembly = done.assembly
-            inspection = Inspection(cubin=done.cubin) if done.cubin else None
+            assembly = assembled.assembly
+            inspection = Inspection(cubin=assembled.cubin) if assembled.cubin else None
         evidence = cell_evidence(
             kind=cell.compiler.kind,
             target=target,

@@ -178,10 +178,12 @@ class Minimization:
 
         What crashes, or goes wrong later, has been read and found to be valid.
         """
-        asked = self.fingerprint
+        fingerprint = self.fingerprint
         is_refused = self.reaction is not None and self.reaction.verdict in REFUSALS
         return (
-            is_refused and asked.signature is not None and not (asked.accepting or asked.held_for)
+            is_refused
+            and fingerprint.signature is not None
+            and not (fingerprint.accepting or fingerprint.held_for)
         )
 
     @property
@@ -228,17 +230,17 @@ class Minimization:
         )
 
 
-def versions_document(found: Minimization) -> dict[str, object]:
+def versions_document(result: Minimization) -> dict[str, object]:
     """The same for machines: what is in `versions.json` of the folder."""
     return {
         "schema": 1,
-        "compiler": found.compiler,
-        "target": found.target,
-        "signature": found.fingerprint.signature,
-        "original": f"original{found.suffix}",
-        "minimized": f"min{found.suffix}",
-        "is_same_everywhere": found.is_same_everywhere,
-        "differs_on": found.drift,
+        "compiler": result.compiler,
+        "target": result.target,
+        "signature": result.fingerprint.signature,
+        "original": f"original{result.suffix}",
+        "minimized": f"min{result.suffix}",
+        "is_same_everywhere": result.is_same_everywhere,
+        "differs_on": result.drift,
         "versions": [
             {
                 "version": line.version,
@@ -248,6 +250,6 @@ def versions_document(found: Minimization) -> dict[str, object]:
                 "minimized_reason": line.minimized_words or None,
                 "is_same": line.is_same,
             }
-            for line in found.versions
+            for line in result.versions
         ],
     }

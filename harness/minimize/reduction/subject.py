@@ -92,9 +92,9 @@ async def find_subject(
         raise EmptySelectionError("--config matches none of the configs")
     rows: list[Row] = []
     async with aclosing(_in_order(bench, cells, how_it_is)) as evaluated:
-        async for done in evaluated:
-            bench.store.put_result(run, record_of(done))
-            row = done.row
+        async for result in evaluated:
+            bench.store.put_result(run, record_of(result))
+            row = result.row
             label = cells[len(rows)].cell.config.label
             rows.append(row)
             if len(cells) > 1:
@@ -105,10 +105,10 @@ async def find_subject(
     if sick is None:
         return NothingToReduce(reason=_why_not(rows, search))
     followed = follow(rows[sick])
-    found = _chosen(bench, selection, cells, rows, sick, followed.condition)
+    subject = _chosen(bench, selection, cells, rows, sick, followed.condition)
     note = f"nothing fails; what has to stay is that it is sick: {followed.words}"
     tell(note)
-    return replace(found, notes=(note, *found.notes))
+    return replace(subject, notes=(note, *subject.notes))
 
 
 async def _in_order(
@@ -116,10 +116,10 @@ async def _in_order(
 ) -> AsyncGenerator[Evaluated, None]:
     """Each cell evaluated, in their order; as many are on their way as there are jobs."""
     waiting: deque[asyncio.Task[Evaluated]] = deque()
-    left = iter(cells)
+    remaining = iter(cells)
     try:
         while True:
-            for cell in itertools.islice(left, bench.jobs - len(waiting)):
+            for cell in itertools.islice(remaining, bench.jobs - len(waiting)):
                 waiting.append(asyncio.ensure_future((how_it_is or evaluate)(bench, cell)))
             if not waiting:
                 return
@@ -139,13 +139,13 @@ def _chosen(
     index: int,
     condition: Condition | None,
 ) -> Subject:
-    found = _subject(bench, cells[index], rows[index])
-    names = [name for each in cells for name in each.cell.config.as_dict()]
+    subject = _subject(bench, cells[index], rows[index])
+    names = [name for cell in cells for name in cell.cell.config.as_dict()]
     names += [name for name, _ in selection.config.wanted]
     others = len(cells) - len(rows)
     note = f"{others} more configs were not looked at (--config names one)"
     return replace(
-        found,
+        subject,
         condition=condition,
         names=tuple(dict.fromkeys(names)),
         notes=(note,) if others else (),
@@ -161,9 +161,9 @@ def _why_not(rows: Sequence[Row], search: SubjectSearch) -> str:
             "PTX cannot show that"
         )
     row = rows[0]
-    what = "nothing fails" if search.condition is None else "--while does not hold"
+    verdict = "nothing fails" if search.condition is None else "--while does not hold"
     many = f" (the first of {len(rows)} configs, and so for each)" if len(rows) > 1 else ""
-    return f"{what}: {row.verdict}: {row.reason}{many}"
+    return f"{verdict}: {row.verdict}: {row.reason}{many}"
 
 
 def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:

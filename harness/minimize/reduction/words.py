@@ -73,150 +73,153 @@ class _Probe:
     condition: str = ""
 
 
-def headline_of(found: Minimization) -> str:
+def headline_of(result: Minimization) -> str:
     """What goes wrong, in one line."""
-    if found.fingerprint.script is not None:
-        return f"the script says so: {found.fingerprint.script}"
-    condition = found.fingerprint.condition
-    said = spell(condition) if condition is not None else found.reason
+    if result.fingerprint.script is not None:
+        return f"the script says so: {result.fingerprint.script}"
+    condition = result.fingerprint.condition
+    words = spell(condition) if condition is not None else result.reason
     # The file with a launch has inputs of its own.
-    said = found.shown.run_reason if found.shown else said
-    return " ".join(f"{compilers_of(found)} on {found.target}: {said}".split())
+    words = result.shown.run_reason if result.shown else words
+    return " ".join(f"{compilers_of(result)} on {result.target}: {words}".split())
 
 
-def compilers_of(found: Minimization) -> str:
+def compilers_of(result: Minimization) -> str:
     """What is at work at this level."""
-    ptxas = assembler_name(found.assembler, found.ptxas)
-    if found.on_gpu:
-        return found.on_gpu.replace("-", " ", 1)
-    if found.is_executed and found.level == "ptx":
-        return f"PTX of {compiler_name(found.kind)} {found.triton}" if found.triton else "PTX"
-    if found.level == "ptx":
+    ptxas = assembler_name(result.assembler, result.ptxas)
+    if result.on_gpu:
+        return result.on_gpu.replace("-", " ", 1)
+    if result.is_executed and result.level == "ptx":
+        return f"PTX of {compiler_name(result.kind)} {result.triton}" if result.triton else "PTX"
+    if result.level == "ptx":
         return ptxas
-    is_seen = found.stage in (None, Stage.CUBIN.value)
-    compiler = f"{compiler_name(found.kind)} {found.triton}"
+    is_seen = result.stage in (None, Stage.CUBIN.value)
+    compiler = f"{compiler_name(result.kind)} {result.triton}"
     return f"{compiler} and {ptxas}" if is_seen else compiler
 
 
-def _options_of_guards(found: Minimization) -> dict[str, list[str]]:
+def _options_of_guards(result: Minimization) -> dict[str, list[str]]:
     """How `triage compile` asks each version that guards the failure, by what it has to do."""
-    asked = found.fingerprint
+    fingerprint = result.fingerprint
     versions = {
-        "failing": (found.ptxas if found.is_of_assemblers else found.triton, *asked.failing),
-        "accepting": asked.accepting,
-        "refusing": asked.refusing,
+        "failing": (
+            result.ptxas if result.is_of_assemblers else result.triton,
+            *fingerprint.failing,
+        ),
+        "accepting": fingerprint.accepting,
+        "refusing": fingerprint.refusing,
     }
 
     def options(version: str | None) -> str:
-        if found.is_of_assemblers and version:
-            packages = {version: found.assembler}
-            return compile_options(replace(found, ptxas=version, packages=packages))
-        return compile_options(replace(found, triton=version))
+        if result.is_of_assemblers and version:
+            packages = {version: result.assembler}
+            return compile_options(replace(result, ptxas=version, packages=packages))
+        return compile_options(replace(result, triton=version))
 
-    return {role: [options(version) for version in each] for role, each in versions.items()}
+    return {role: [options(version) for version in names] for role, names in versions.items()}
 
 
-def compile_options(found: Minimization) -> str:
+def compile_options(result: Minimization) -> str:
     """Of `triage compile`, for what was reduced at a level above PTX."""
-    words = ["--sm", found.target]
-    words += compiler_words(found.kind, found.triton) or ["--triton", "installed"]
-    if found.ptxas in found.packages:
-        words += assembler_words(found.assembler, found.ptxas)
-    return f"{shlex.join(words)} {found.options}".rstrip()
+    words = ["--sm", result.target]
+    words += compiler_words(result.kind, result.triton) or ["--triton", "installed"]
+    if result.ptxas in result.packages:
+        words += assembler_words(result.assembler, result.ptxas)
+    return f"{shlex.join(words)} {result.options}".rstrip()
 
 
-def test_script(found: Minimization) -> str | None:
+def test_script(result: Minimization) -> str | None:
     """The interestingness script, None where a shell cannot recognise it."""
-    if found.fingerprint.script is not None:
+    if result.fingerprint.script is not None:
         words = "# The predicate that was given: exit status 0 means interesting."
-        return f"#!/bin/sh\n{words}\nexec {found.fingerprint.script}\n"
-    if found.is_executed:
+        return f"#!/bin/sh\n{words}\nexec {result.fingerprint.script}\n"
+    if result.is_executed:
         return None
-    if found.level != "ptx":
-        if found.fingerprint.signature is None or found.level == "config":
+    if result.level != "ptx":
+        if result.fingerprint.signature is None or result.level == "config":
             return None
         return render_template(
             "minimized/test_source.sh.j2",
-            file=f"min{found.suffix}",
-            suffix=found.suffix,
-            signature=found.fingerprint.signature,
-            **_options_of_guards(found),
+            file=f"min{result.suffix}",
+            suffix=result.suffix,
+            signature=result.fingerprint.signature,
+            **_options_of_guards(result),
         )
-    probe = _probe(found)
+    probe = _probe(result)
     if probe is None:
         return None
-    return render_template("minimized/test.sh.j2", probe=probe, tools=_tools(found))
+    return render_template("minimized/test.sh.j2", probe=probe, tools=_tools(result))
 
 
-def repro_script(found: Minimization) -> str | None:
+def repro_script(result: Minimization) -> str | None:
     """The one command that shows it, None where a shell cannot recognise it."""
-    if found.is_executed:
-        return found.run_command and render_template(
+    if result.is_executed:
+        return result.run_command and render_template(
             "minimized/repro_executed.sh.j2",
-            headline=headline_of(found),
-            command=found.run_command,
-            signature=found.fingerprint.signature,
-            on_gpu=found.on_gpu is not None,
+            headline=headline_of(result),
+            command=result.run_command,
+            signature=result.fingerprint.signature,
+            on_gpu=result.on_gpu is not None,
         )
-    probe = _probe(found) if found.fingerprint.script is None else None
-    if probe is None or found.level == "config":
+    probe = _probe(result) if result.fingerprint.script is None else None
+    if probe is None or result.level == "config":
         return None
-    package = found.packages.get(found.ptxas)
-    if found.level != "ptx":
-        if found.install is None:
+    package = result.packages.get(result.ptxas)
+    if result.level != "ptx":
+        if result.install is None:
             return None
-        if found.install.program:
-            return _program_script(found, found.install, probe)
+        if result.install.program:
+            return _program_script(result, result.install, probe)
         return render_template(
             "minimized/repro_source.sh.j2",
             probe=probe,
-            headline=headline_of(found),
-            target=found.target,
-            version=found.triton,
-            install=found.install,
-            package=f"{package}=={found.ptxas}" if package else None,
-            file=f"min{found.suffix}",
-            program=_compile_ir(found) if found.level == "ttgir" else None,
+            headline=headline_of(result),
+            target=result.target,
+            version=result.triton,
+            install=result.install,
+            package=f"{package}=={result.ptxas}" if package else None,
+            file=f"min{result.suffix}",
+            program=_compile_ir(result) if result.level == "ttgir" else None,
         )
     return render_template(
         "minimized/repro.sh.j2",
         probe=probe,
-        headline=headline_of(found),
-        version=found.ptxas,
-        package=f"{package}=={found.ptxas}" if package else None,
-        advice=_advice(found, found.ptxas),
+        headline=headline_of(result),
+        version=result.ptxas,
+        package=f"{package}=={result.ptxas}" if package else None,
+        advice=_advice(result, result.ptxas),
         file="min.ptx",
     )
 
 
-def _is_command(found: Minimization) -> bool:
+def _is_command(result: Minimization) -> bool:
     """Whether a command compiles the result, and no Python."""
-    return found.level == "ptx" or bool(found.install and found.install.program)
+    return result.level == "ptx" or bool(result.install and result.install.program)
 
 
-def _program_script(found: Minimization, install: SourceInstall, probe: _Probe) -> str | None:
+def _program_script(result: Minimization, install: SourceInstall, probe: _Probe) -> str | None:
     """The same where a program compiles the file, with the assembler that it brings along."""
-    if found.ptxas in found.packages:
+    if result.ptxas in result.packages:
         return None
-    is_assembled = found.stage in (None, Stage.CUBIN.value)
+    is_assembled = result.stage in (None, Stage.CUBIN.value)
     more = ("-Xptxas", "-v", "-cubin") if is_assembled else ("-ptx",)
     return render_template(
         "minimized/repro_program.sh.j2",
         probe=probe,
-        headline=headline_of(found),
-        target=found.target,
-        version=found.triton,
+        headline=headline_of(result),
+        target=result.target,
+        version=result.triton,
         install=install,
-        file=f"min{found.suffix}",
-        words=shlex.join((*install.program[1:], f"-arch={found.target}", *more)),
+        file=f"min{result.suffix}",
+        words=shlex.join((*install.program[1:], f"-arch={result.target}", *more)),
     )
 
 
-def _compile_ir(found: Minimization) -> str:
+def _compile_ir(result: Minimization) -> str:
     """Python that has Triton compile a module of its IR, which is the first argument."""
-    named = (part.partition("=") for part in found.options.split() if "=" in part)
+    named = (part.partition("=") for part in result.options.split() if "=" in part)
     options = {name: int(value) if value.isdigit() else value for name, _, value in named}
-    capability = re.sub(r"\D", "", found.target)
+    capability = re.sub(r"\D", "", result.target)
     return (
         "import sys, triton; from triton.backends.compiler import GPUTarget; "
         f"target = GPUTarget('cuda', {capability}, 32); "
@@ -224,34 +227,34 @@ def _compile_ir(found: Minimization) -> str:
     )
 
 
-def _tools(found: Minimization) -> list[dict[str, object]]:
-    fingerprint = found.fingerprint
+def _tools(result: Minimization) -> list[dict[str, object]]:
+    fingerprint = result.fingerprint
     return [
         {
-            "variable": _variable(found, version),
+            "variable": _variable(result, version),
             "version": version,
             "role": "must accept it" if version in fingerprint.accepting else "must show it",
-            "advice": _advice(found, version),
+            "advice": _advice(result, version),
             "must_accept": version in fingerprint.accepting,
         }
         for version in fingerprint.checks
     ]
 
 
-def _variable(found: Minimization, version: str) -> str:
+def _variable(result: Minimization, version: str) -> str:
     """The failing one, its neighbours, and by number what was asked besides."""
-    fingerprint = found.fingerprint
+    fingerprint = result.fingerprint
     if version == fingerprint.bad:
         return "PTXAS_BAD"
-    if version == found.last_good:
+    if version == result.last_good:
         return "PTXAS_GOOD"
-    if version == found.first_fixed:
+    if version == result.first_fixed:
         return "PTXAS_FIXED"
     return "PTXAS_" + re.sub(r"\W", "_", version)
 
 
-def _advice(found: Minimization, version: str) -> str:
-    package = found.packages.get(version)
+def _advice(result: Minimization, version: str) -> str:
+    package = result.packages.get(version)
     if package is None:
         return ", which is inside a Triton of that time"
     return (
@@ -260,14 +263,14 @@ def _advice(found: Minimization, version: str) -> str:
     )
 
 
-def _probe(found: Minimization) -> _Probe | None:
-    flags = shlex.join(found.flags)
-    seconds = max(1, round(found.limit))
-    condition, reaction = found.fingerprint.condition, found.reaction
+def _probe(result: Minimization) -> _Probe | None:
+    flags = shlex.join(result.flags)
+    seconds = max(1, round(result.limit))
+    condition, reaction = result.fingerprint.condition, result.reaction
     if condition is not None:
         fields = fields_of(condition)
         # No compiler prints these numbers; a program has its assembler print them.
-        if not _is_command(found) or not set(fields) <= set(_PRINTED) or _has_fractions(condition):
+        if not _is_command(result) or not set(fields) <= set(_PRINTED) or _has_fractions(condition):
             return None
         return _Probe(
             flags=flags,
@@ -277,8 +280,8 @@ def _probe(found: Minimization) -> _Probe | None:
         )
     if reaction is None:
         return None
-    if not _is_command(found):
-        return _python_probe(found, reaction, seconds)
+    if not _is_command(result):
+        return _python_probe(result, reaction, seconds)
     status = _status(reaction)
     if status is None:
         return None
@@ -287,30 +290,30 @@ def _probe(found: Minimization) -> _Probe | None:
         seconds=seconds,
         status=status,
         texts=_texts(reaction),
-        errors=_known_errors(found),
+        errors=_known_errors(result),
     )
 
 
-def _python_probe(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
+def _python_probe(result: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
     """How a Python that compiles the result ends."""
     if reaction.verdict is VerdictKind.TRAP_STUB:
         return _Probe(flags="", seconds=seconds, is_stub=True)
     if reaction.stage is Stage.LAUNCH:
-        return _over_limit(found, reaction, seconds)
-    is_raised = reaction.end.ok or found.stage == Stage.CUBIN.value
+        return _over_limit(result, reaction, seconds)
+    is_raised = reaction.end.ok or result.stage == Stage.CUBIN.value
     status = _RAISED if is_raised else _status(reaction)
     texts = _texts(reaction)
-    if is_raised and reaction.end.signal is not None and found.install and found.install.died:
-        texts += (found.install.died.format(reaction.end.signal),)
+    if is_raised and reaction.end.signal is not None and result.install and result.install.died:
+        texts += (result.install.died.format(reaction.end.signal),)
     # Any exception of Python ends with the same status.
     if status is None or (status == _RAISED and not texts):
         return None
     return _Probe(flags="", seconds=seconds, status=status, texts=texts)
 
 
-def _over_limit(found: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
+def _over_limit(result: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
     """The compiler prints what the kernel needs; the target has less."""
-    limits = limits_of(Target.parse(found.target).capability)
+    limits = limits_of(Target.parse(result.target).capability)
     if limits is None:
         return None
     most = {"shared": limits.max_shared_per_block, "tmem_size": limits.tensor_memory_columns}
@@ -345,18 +348,18 @@ def _texts(reaction: Reaction) -> tuple[str, ...]:
     printed = reaction.printed or reaction.reason
     pieces = [piece.strip() for piece in _FOLDED.split(signature.template)]
     words = [p for p in (*pieces, signature.failing_pass or "") if len(p) >= _SHORTEST]
-    found = dict.fromkeys(p for p in words if p in printed)
-    return (*((f"({reaction.code})",) if reaction.code else ()), *found)
+    shown = dict.fromkeys(p for p in words if p in printed)
+    return (*((f"({reaction.code})",) if reaction.code else ()), *shown)
 
 
-def _known_errors(found: Minimization) -> tuple[str, ...]:
+def _known_errors(result: Minimization) -> tuple[str, ...]:
     """A piece of each error that the original shows; none where one has no piece to go by."""
     pieces = [
-        max(map(str.strip, _FOLDED.split(each)), key=len)
-        for each in sorted(found.fingerprint.errors or ())
+        max(map(str.strip, _FOLDED.split(error)), key=len)
+        for error in sorted(result.fingerprint.errors or ())
     ]
     is_known = all(len(piece) >= _SHORTEST for piece in pieces)
-    return tuple(pieces) if found.level == "ptx" and is_known else ()
+    return tuple(pieces) if result.level == "ptx" and is_known else ()
 
 
 def _has_fractions(condition: Condition) -> bool:
@@ -371,8 +374,8 @@ def _has_fractions(condition: Condition) -> bool:
 def _as_shell(condition: Condition) -> str:
     """As a command list; every field that it names is known by then."""
     if isinstance(condition, Comparison):
-        other = condition.value
-        right = f'"${other.name}"' if isinstance(other, Field) else str(other)
+        value = condition.value
+        right = f'"${value.name}"' if isinstance(value, Field) else str(value)
         return f'[ "${condition.field}" {_TESTS[condition.operator]} {right} ]'
     if isinstance(condition, Negation):
         return f"! {{ {_as_shell(condition.part)}; }}"
@@ -406,73 +409,75 @@ _LANGUAGES = {".py": "python", ".ttgir": "mlir", ".ttir": "mlir", ".sh": "sh"}
 _PATHS = re.compile(r'^\s*\.file\s+\d+\s+"/', re.MULTILINE)
 
 
-def folder_files(found: Minimization, *, command: str) -> dict[str, str]:
+def folder_files(result: Minimization, *, command: str) -> dict[str, str]:
     """The texts that go beside the result, by name; what no shell can check has no script."""
-    test, repro = test_script(found), repro_script(found)
+    test, repro = test_script(result), repro_script(result)
     files = {"test.sh": test, "repro.sh": repro}
-    files["README.md"] = _readme(found, command, test=test is not None, repro=repro is not None)
-    files["versions.json"] = json.dumps(versions_document(found), indent=2) + "\n"
+    files["README.md"] = _readme(result, command, test=test is not None, repro=repro is not None)
+    files["versions.json"] = json.dumps(versions_document(result), indent=2) + "\n"
     return {name: text for name, text in files.items() if text is not None}
 
 
-def measure_of(found: Minimization) -> str:
+def measure_of(result: Minimization) -> str:
     """What the level counts; of source that is not Python, all lines with code."""
-    return "lines" if found.level == "source" and found.suffix != ".py" else MEASURES[found.level]
-
-
-def _readme(found: Minimization, command: str, *, test: bool, repro: bool) -> str:
-    condition, reaction = found.fingerprint.condition, found.reaction
-    text = found.shown_text
-    text = text if text.endswith("\n") else text + "\n"
-    return render_template(
-        "minimized/README.md.j2",
-        m=found,
-        best=f"min{found.suffix}",
-        command=command,
-        compilers=compilers_of(found),
-        condition=spell(condition) if condition else None,
-        ending=_ENDINGS[found.ending],
-        fence="`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0)),
-        flags=shlex.join(found.flags),
-        language=_LANGUAGES.get(found.suffix, found.suffix.strip(".")),
-        hangs=reaction is not None and reaction.verdict is VerdictKind.TIMEOUT,
-        headline=headline_of(found),
-        original=f"original{found.suffix}",
-        original_has_paths=bool(_PATHS.search(found.original_text)),
-        original_sha256=_sha256(found.original_text),
-        repro=repro,
-        runs_of=found.compiler if found.fingerprint.script is None else "the script",
-        sha256=_sha256(found.text),
-        shown_by=_shown_by(found),
-        sizes=_sizes(found),
-        spans=spans_of(found),
-        suffix=found.suffix,
-        test=test,
-        text=text,
-        verdict_on_versions=pattern_words(found),
+    return (
+        "lines" if result.level == "source" and result.suffix != ".py" else MEASURES[result.level]
     )
 
 
-def _shown_by(found: Minimization) -> str:
+def _readme(result: Minimization, command: str, *, test: bool, repro: bool) -> str:
+    condition, reaction = result.fingerprint.condition, result.reaction
+    text = result.shown_text
+    text = text if text.endswith("\n") else text + "\n"
+    return render_template(
+        "minimized/README.md.j2",
+        m=result,
+        best=f"min{result.suffix}",
+        command=command,
+        compilers=compilers_of(result),
+        condition=spell(condition) if condition else None,
+        ending=_ENDINGS[result.ending],
+        fence="`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0)),
+        flags=shlex.join(result.flags),
+        language=_LANGUAGES.get(result.suffix, result.suffix.strip(".")),
+        hangs=reaction is not None and reaction.verdict is VerdictKind.TIMEOUT,
+        headline=headline_of(result),
+        original=f"original{result.suffix}",
+        original_has_paths=bool(_PATHS.search(result.original_text)),
+        original_sha256=_sha256(result.original_text),
+        repro=repro,
+        runs_of=result.compiler if result.fingerprint.script is None else "the script",
+        sha256=_sha256(result.text),
+        shown_by=_shown_by(result),
+        sizes=_sizes(result),
+        spans=spans_of(result),
+        suffix=result.suffix,
+        test=test,
+        text=text,
+        verdict_on_versions=pattern_words(result),
+    )
+
+
+def _shown_by(result: Minimization) -> str:
     """The command that a reader can type."""
-    if found.fingerprint.script is not None:
-        return found.fingerprint.script
-    if found.level == "config":
-        return found.text.strip()
-    if found.run_command:
-        return found.run_command
-    if found.level != "ptx":
-        return f"triage compile --kernel min{found.suffix} {compile_options(found)}"
-    return f"ptxas {shlex.join(found.flags)} min.ptx -o min.cubin"
+    if result.fingerprint.script is not None:
+        return result.fingerprint.script
+    if result.level == "config":
+        return result.text.strip()
+    if result.run_command:
+        return result.run_command
+    if result.level != "ptx":
+        return f"triage compile --kernel min{result.suffix} {compile_options(result)}"
+    return f"ptxas {shlex.join(result.flags)} min.ptx -o min.cubin"
 
 
-def _sizes(found: Minimization) -> list[tuple[str, int, int]]:
+def _sizes(result: Minimization) -> list[tuple[str, int, int]]:
     """Each measure, of the original and of the result; the level's own comes first."""
-    if found.level not in MEASURES:
+    if result.level not in MEASURES:
         return []
-    before, after = found.original, found.minimized
+    before, after = result.original, result.minimized
     first = (
-        measure_of(found),
+        measure_of(result),
         before.lines if before.instructions is None else before.instructions,
         after.lines if after.instructions is None else after.instructions,
     )
@@ -497,42 +502,42 @@ class VersionSpan:
     minimized_words: str
 
 
-def spans_of(found: Minimization) -> list[VersionSpan]:
+def spans_of(result: Minimization) -> list[VersionSpan]:
     """The table "original against result, version by version", oldest first."""
-    words = {**_WORDS, Answer.SAME: "meets it"} if found.fingerprint.condition else _WORDS
+    words = {**_WORDS, Answer.SAME: "meets it"} if result.fingerprint.condition else _WORDS
     spans = []
     for (original, minimized), group in itertools.groupby(
-        found.versions, key=lambda line: (line.original, line.minimized)
+        result.versions, key=lambda line: (line.original, line.minimized)
     ):
         lines = list(group)
         ends = dict.fromkeys((lines[0].version, lines[-1].version))
-        said = dict.fromkeys(line.minimized_words for line in lines if line.minimized_words)
+        reasons = dict.fromkeys(line.minimized_words for line in lines if line.minimized_words)
         spans.append(
             VersionSpan(
                 versions=" - ".join(ends),
                 original=words[original],
                 original_words="; or ".join(dict.fromkeys(line.original_words for line in lines)),
                 minimized=words[minimized],
-                minimized_words="; or ".join(said),
+                minimized_words="; or ".join(reasons),
             )
         )
     return spans
 
 
-def pattern_words(found: Minimization) -> str:
+def pattern_words(result: Minimization) -> str:
     """Whether original and result have the same answers on every installed version."""
-    original, best = f"original{found.suffix}", f"min{found.suffix}"
-    telling = [line for line in found.versions if line.original is not Answer.UNTOLD]
+    original, best = f"original{result.suffix}", f"min{result.suffix}"
+    telling = [line for line in result.versions if line.original is not Answer.UNTOLD]
     if not telling:
         return ""
     if any(line.minimized is None for line in telling):
         return f"The versions were not run on {best}."
-    if found.fingerprint.signature is None:
-        guards = ", ".join(found.fingerprint.accepting)
-        words = f"Only {found.compiler} {found.fingerprint.bad} was required to show it"
+    if result.fingerprint.signature is None:
+        guards = ", ".join(result.fingerprint.accepting)
+        words = f"Only {result.compiler} {result.fingerprint.bad} was required to show it"
         return f"{words}, and {guards} not to show it." if guards else f"{words}."
-    if found.drift:
-        return f"NOT the same as with {original}: {', '.join(found.drift)}."
+    if result.drift:
+        return f"NOT the same as with {original}: {', '.join(result.drift)}."
     same = [line.version for line in telling if line.is_same]
     others = [line.version for line in telling if not line.is_same]
     count = f"all {len(same)} versions" if len(same) > 1 else "the one version"
@@ -543,78 +548,78 @@ def pattern_words(found: Minimization) -> str:
     return words
 
 
-def minimization_said(found: Minimization) -> list[Block]:
+def minimization_said(result: Minimization) -> list[Block]:
     """Sizes, what holds it, versions, and where the files are."""
-    blocks: list[Block] = [say(headline_of(found), Tone.HEAD)]
+    blocks: list[Block] = [say(headline_of(result), Tone.HEAD)]
     sizes = tuple(
         tuple(map(say, (name, f"{before:,}", "->", f"{after:,}", f"{after / before:.1%}")))
-        for name, before, after in _sizes(found)
+        for name, before, after in _sizes(result)
         if before
     )
     if sizes:
         columns = (GridColumn(title="", wraps=True),) * len(sizes[0])
         blocks += [SaidGrid(columns=columns, rows=sizes), BLANK]
-    best = f"min{found.suffix}"
-    for span in spans_of(found):
+    best = f"min{result.suffix}"
+    for span in spans_of(result):
         words = f"{span.versions:>20}  {span.original}"
         differs = span.minimized != span.original
         if differs:
             words += f", {best} {span.minimized}"
             words += f": {span.minimized_words}" if span.minimized_words else ""
         blocks.append(say(words, Tone.BAD if differs else Tone.FAINT))
-    return [*blocks, *map(say, _closing(found))]
+    return [*blocks, *map(say, _closing(result))]
 
 
-def _closing(found: Minimization) -> list[str]:
-    lines = [pattern_words(found)] if found.versions else []
-    if found.is_minimal is not None:
-        one = _PIECES[found.level]
-        no = f"no {one} can go alone" if found.is_minimal else f"some {one} could still go"
+def _closing(result: Minimization) -> list[str]:
+    lines = [pattern_words(result)] if result.versions else []
+    if result.is_minimal is not None:
+        piece = _PIECES[result.level]
+        no = f"no {piece} can go alone" if result.is_minimal else f"some {piece} could still go"
         lines.append(f"Tried out: {no}.")
-    if found.undefined[1] > found.undefined[0]:
-        more = found.undefined[1] - found.undefined[0]
+    if result.undefined[1] > result.undefined[0]:
+        more = result.undefined[1] - result.undefined[0]
         lines.append(
             f"It reads registers that nothing wrote, {more} more than the original: --defined."
         )
-    if target := found.fingerprint.held_for:
-        tool = f"{found.compiler} {found.fingerprint.bad}"
+    if target := result.fingerprint.held_for:
+        tool = f"{result.compiler} {result.fingerprint.bad}"
         lines.append(f"No version accepts it; {tool} accepts it for {target}.")
-    if found.is_unheld:
+    if result.is_unheld:
         lines.append(
             "Nothing that was tried accepts the original: the result may be wrong in itself."
         )
-    rate = found.tests / found.seconds if found.seconds else 0.0
+    rate = result.tests / result.seconds if result.seconds else 0.0
     lines.append(
-        f"{found.tests:,} tests ({found.calls:,} runs) in {found.seconds:.0f} s, "
-        f"{rate:.0f} a second{_ENDINGS[found.ending]}."
+        f"{result.tests:,} tests ({result.calls:,} runs) in {result.seconds:.0f} s, "
+        f"{rate:.0f} a second{_ENDINGS[result.ending]}."
     )
     return [line for line in lines if line]
 
 
-def nothing_document(found: NothingToReduce) -> dict[str, Any]:
+def nothing_document(result: NothingToReduce) -> dict[str, Any]:
     """As `--json` prints it where there is nothing to reduce."""
-    return {"schema": SCHEMA, "instructions": None, "path": None, "reason": found.reason}
+    return {"schema": SCHEMA, "instructions": None, "path": None, "reason": result.reason}
 
 
-def minimization_document(found: Minimization) -> dict[str, Any]:
+def minimization_document(result: Minimization) -> dict[str, Any]:
     """As `--json` prints it."""
-    fingerprint, reaction = found.fingerprint, found.reaction
+    fingerprint, reaction = result.fingerprint, result.reaction
     return {
         "schema": SCHEMA,
-        "instructions": found.minimized.instructions,
-        "bytes": found.minimized.bytes,
-        "lines": found.minimized.lines,
-        "measure": measure_of(found) if found.level in MEASURES else None,
-        "original": found.original,
-        "as_version": found.as_version,
-        "tests": found.tests,
-        "calls": found.calls,
-        "seconds": round(found.seconds, 3),
-        "path": found.path,
-        "level": found.level,
-        "run_command": found.run_command,
-        "ending": found.ending.value,
-        "trouble": found.trouble,
+        "instructions": result.minimized.instructions,
+        "bytes": result.minimized.bytes,
+        "lines": result.minimized.lines,
+        "measure": measure_of(result) if result.level in MEASURES else None,
+        "original": result.original,
+        "as_version": result.as_version,
+        "tests": result.tests,
+        "calls": result.calls,
+        "seconds": round(result.seconds, 3),
+        "path": result.path,
+        "level": result.level,
+        "run_command": result.run_command,
+        "ending": result.ending.value,
+        "trouble": result.trouble,
         "fingerprint": {
             "fails": [fingerprint.bad, *fingerprint.failing],
             "accepted_by": fingerprint.accepting,
@@ -622,24 +627,24 @@ def minimization_document(found: Minimization) -> dict[str, Any]:
             "accepted_for": fingerprint.held_for,
             "while": spell(fingerprint.condition) if fingerprint.condition else None,
             "script": fingerprint.script,
-            "limit_seconds": found.limit,
+            "limit_seconds": result.limit,
         },
         "signature": fingerprint.signature,
         "verdict": reaction.verdict.value if reaction else None,
         "code": reaction.code if reaction else None,
-        "last_good": found.last_good,
-        "first_fixed": found.first_fixed,
-        "is_minimal": found.is_minimal,
-        "undefined_registers": {"original": found.undefined[0], "minimized": found.undefined[1]},
+        "last_good": result.last_good,
+        "first_fixed": result.first_fixed,
+        "is_minimal": result.is_minimal,
+        "undefined_registers": {"original": result.undefined[0], "minimized": result.undefined[1]},
         "versions": [
             {
-                found.compiler.lower(): line.version,
+                result.compiler.lower(): line.version,
                 "original": line.original.value,
                 "minimized": line.minimized.value if line.minimized else None,
             }
-            for line in found.versions
+            for line in result.versions
         ],
-        "drift": found.drift,
-        "passes": found.passes,
-        "notes": found.notes,
+        "drift": result.drift,
+        "passes": result.passes,
+        "notes": result.notes,
     }

@@ -111,13 +111,13 @@ class MinimizedFolder:
 
     def _resumed(self, original: str) -> MinimizedFolder:
         try:
-            kept = read_regular(self.original, _MAX_BYTES)
+            original_bytes = read_regular(self.original, _MAX_BYTES)
             begun = read_regular(self.best, _MAX_BYTES)
             records = _records(self.path / LOG)
         except OSError as error:
             raise storage_error(error, self.path, "read") from error
         differs = self._differs(self.path)
-        if differs or kept != original.encode():
+        if differs or original_bytes != original.encode():
             why = f"it has {differs}" if differs else "--out names another folder for it"
             raise UsageError(f"--resume: {self.original} is not what would be reduced; {why}")
         last = records[-1] if records else _Record()
@@ -188,11 +188,11 @@ class _Record(msgspec.Struct, frozen=True):
 def _records(path: Path) -> list[_Record]:
     """The whole lines of a log; a run that was killed may leave half a line."""
     text = read_regular(path, _MAX_BYTES) if path.exists() else b""
-    found = []
+    records = []
     for line in text.splitlines():
         with contextlib.suppress(msgspec.MsgspecError):
-            found.append(msgspec.json.decode(line, type=_Record))
-    return found
+            records.append(msgspec.json.decode(line, type=_Record))
+    return records
 
 
 def subject_of(folder: Path) -> Mapping[str, str]:
@@ -439,12 +439,12 @@ class Work(Generic[T]):
                 )
             )
 
-        left = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
+        budget = None if self.max_tests is None else max(0, self.max_tests - self.all_tests)
         deadline = self.deadline
         effort = Effort(
             jobs=self.jobs,
             seed=self.seed,
-            max_tests=left,
+            max_tests=budget,
             is_time_up=lambda: deadline is not None and time.monotonic() > deadline,
         )
         result = await self.level.reduce(self.best, self.interest.begin, effort=effort, watch=hear)
@@ -532,16 +532,16 @@ class Work(Generic[T]):
         )
 
 
-def with_files(found: Minimization, files: Mapping[str, bytes], command: str) -> Minimization:
+def with_files(result: Minimization, files: Mapping[str, bytes], command: str) -> Minimization:
     """The result with files beside it in its folder, and the command that executes them.
 
     Raises:
         StorageError: the disk is full or read-only.
     """
-    folder = MinimizedFolder(path=Path(found.path))
+    folder = MinimizedFolder(path=Path(result.path))
     for name, data in files.items():
         folder.write(name, data)
-    return replace(found, run_files=files, run_command=command)
+    return replace(result, run_files=files, run_command=command)
 
 
 async def reduce_level(task: MinimizeTask, level: Level, interest: Interest[T]) -> Minimization:

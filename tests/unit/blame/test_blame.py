@@ -25,7 +25,7 @@ from harness.blame.grid import (
     order_for_the_first,
     worth_trying,
 )
-from harness.blame.words import Blame, Wanted, blame
+from harness.blame.words import Blame, NextStep, blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow
 from harness.values.row import Row
@@ -86,7 +86,7 @@ def judged(focus: Followed, *lines: Line, trials: Sequence[PairTrial] = ()) -> B
 
 def trial(varied: Varied, before: VerdictAnswer, after: VerdictAnswer) -> PairTrial:
     return PairTrial(
-        what="varied",
+        label="varied",
         varied=varied,
         triton="3.6.0",
         ptxas=PTXAS[0],
@@ -120,11 +120,11 @@ def test_what_every_ptxas_shows_on_one_ptx_and_none_on_another_is_tritons() -> N
     assert judged(SPILLS, fails, works).ground is Ground.FOLLOWS_PTX
     # One ptxas alone might be what does not like it.
     found = judged(SPILLS, line("??x?", SPILLS), works)
-    assert (found.culprit, found.wanted) == (Culprit.CANNOT_TELL, Wanted.OTHER_PTXAS)
+    assert (found.culprit, found.next_step) == (Culprit.CANNOT_TELL, NextStep.OTHER_PTXAS)
     # Another Triton's PTX that no ptxas in common could read says nothing.
     apart = line("+???", SPILLS, triton="3.8.0", body="b")
     found = judged(SPILLS, line("?xxx", SPILLS), line("?xxx", SPILLS, triton="3.5.1"), apart)
-    assert (found.ground, found.wanted) == (Ground.NO_COMMON_PTXAS, Wanted.OTHER_PTXAS)
+    assert (found.ground, found.next_step) == (Ground.NO_COMMON_PTXAS, NextStep.OTHER_PTXAS)
 
 
 def test_a_stub_is_tritons_and_others_that_make_none_are_named() -> None:
@@ -137,10 +137,10 @@ def test_a_stub_is_tritons_and_others_that_make_none_are_named() -> None:
     assert found.ground is Ground.STUB
     assert "No Triton that was tried does better." in found.reasons
     # What every Triton takes for impossible may be so.
-    assert judged(STUB, line("xxxx", STUB)).wanted is Wanted.IR
+    assert judged(STUB, line("xxxx", STUB)).next_step is NextStep.IR
     # Where nobody knows what it was made from, a trap may be what was written.
     found = judged(STUB, line("xxxx", STUB, triton=None))
-    assert (found.culprit, found.wanted) == (Culprit.CANNOT_TELL, Wanted.SOURCE)
+    assert (found.culprit, found.next_step) == (Culprit.CANNOT_TELL, NextStep.SOURCE)
 
 
 def test_what_happens_before_ptxas() -> None:
@@ -149,7 +149,7 @@ def test_what_happens_before_ptxas() -> None:
     assert judged(PASS, fails, works).ground is Ground.ANOTHER_TRITON
     also = stopped("x", PASS, triton="3.8.0")
     assert judged(PASS, fails, also).ground is Ground.NO_TRITON
-    assert judged(PASS, fails).wanted is Wanted.OTHER_TRITONS
+    assert judged(PASS, fails).next_step is NextStep.OTHER_TRITONS
     # A compiler may refuse, but not die.
     assert judged(CRASH, stopped("x", CRASH, triton="3.6.0")).ground is Ground.TRITON_CRASH
 
@@ -162,7 +162,7 @@ def test_what_all_refuse_is_the_kernels() -> None:
     # Another Triton has taken the source, even though it failed later.
     later = stopped("o", REJECTED, triton="3.8.0")
     assert judged(REJECTED, fails, also, later).culprit is Culprit.CANNOT_TELL
-    assert judged(REJECTED, fails).wanted is Wanted.OTHER_TRITONS
+    assert judged(REJECTED, fails).next_step is NextStep.OTHER_TRITONS
     # Where ptxas refuses it for the target's sake, nobody has taken it.
     words = "ptxas ended with exit code 255: Feature '.cluster' requires .target sm_90 or higher"
     refused = Line(
@@ -178,7 +178,7 @@ def test_a_limit_of_the_target_is_the_kernels() -> None:
     assert judged(TOO_LARGE, *lines).ground is Ground.LIMIT
     fits = line("++++", TOO_LARGE, triton="3.9.0", body="b")
     assert judged(TOO_LARGE, *lines, fits).culprit is Culprit.TRITON
-    assert judged(TOO_LARGE, lines[0]).wanted is Wanted.OTHER_TRITONS
+    assert judged(TOO_LARGE, lines[0]).next_step is NextStep.OTHER_TRITONS
     assert judged(TOO_LARGE, line("x", TOO_LARGE, triton=None)).ground is Ground.LIMIT
 
 
@@ -212,13 +212,13 @@ def test_what_must_not_matter_and_does_is_said() -> None:
     assert any("It depends on what must not matter" in reason for reason in found.reasons)
     works = line("++++", SPILLS, triton="3.8.0", body="b")
     found = judged(SPILLS, line("xxxx", SPILLS), works, trials=[renamed])
-    assert (found.ground, found.wanted) == (Ground.FRAGILE, Wanted.REDUCTION)
+    assert (found.ground, found.next_step) == (Ground.FRAGILE, NextStep.REDUCTION)
 
 
 def test_what_comes_out_otherwise_when_it_is_run_again_is_not_told() -> None:
     again = trial(Varied.NOTHING, SAME, OK)
     found = judged(SPILLS, line("++x+", SPILLS), trials=[again])
-    assert (found.culprit, found.wanted) == (Culprit.CANNOT_TELL, Wanted.AGAIN)
+    assert (found.culprit, found.next_step) == (Culprit.CANNOT_TELL, NextStep.AGAIN)
     # A crash now and then is a crash.
     assert judged(ICE, line("++x+", ICE), trials=[again]).ground is Ground.PTXAS_CRASH
 
@@ -299,7 +299,7 @@ def assert_true_of(grid: Grid) -> None:
     is_triton_crash = focus.is_crash and not is_ptxas_crash
     assert (found.culprit is None) is not fails
     assert bool(found.reasons) is fails
-    assert (found.wanted is not None) is (found.culprit is Culprit.CANNOT_TELL)
+    assert (found.next_step is not None) is (found.culprit is Culprit.CANNOT_TELL)
     if not fails or focus.kind is VerdictKind.UNSUPPORTED:
         assert found.culprit in (None, Culprit.PAIRING)
         return
@@ -493,7 +493,7 @@ def test_a_regression_of_spills_between_ptxas_is_ptxas() -> None:
 
 def test_that_every_toolchain_spills_says_nothing_of_the_kernel() -> None:
     found = judged(NUMBERS, numbered("xxxx", "3.6.0", "a"), numbered("xxxx", "3.5.1", "b"))
-    assert (found.ground, found.wanted) == (Ground.NO_BETTER, Wanted.WORKAROUND)
+    assert (found.ground, found.next_step) == (Ground.NO_BETTER, NextStep.WORKAROUND)
     assert found.culprit is Culprit.CANNOT_TELL
 
 
@@ -545,7 +545,7 @@ def executed(focus: Followed, *trials: PairTrial, **compilers: str) -> Blame:
 
 
 def varied(what: str, how: Varied, after: VerdictAnswer) -> PairTrial:
-    return replace(trial(how, SAME, after), what=what, verdict="right" if after is OK else "wrong")
+    return replace(trial(how, SAME, after), label=what, verdict="right" if after is OK else "wrong")
 
 
 def test_executed_ptx_that_another_triton_has_right_is_tritons() -> None:
@@ -556,7 +556,7 @@ def test_executed_ptx_that_another_triton_has_right_is_tritons() -> None:
     assert "wrong_result, on the same inputs: Triton 3.6." in said
     # What could not be run says nothing.
     found = executed(RUN, v3_6="x", v3_9="?")
-    assert (found.ground, found.wanted) == (Ground.ONE_TRITON, Wanted.OTHER_TRITONS)
+    assert (found.ground, found.next_step) == (Ground.ONE_TRITON, NextStep.OTHER_TRITONS)
     assert any("Says nothing of it: Triton 3.9" in reason for reason in found.reasons)
 
 
