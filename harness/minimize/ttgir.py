@@ -99,16 +99,12 @@ class IrModule:
         lost = set(first)
         while True:
             before = len(lost)
-            lost |= {n for n, operation in enumerate(self.operations) if operation.parent in lost}
+            lost |= {n for n, op in enumerate(self.operations) if op.parent in lost}
             missing = {v for n in lost for v in map(_bare, self.operations[n].results)}
-            for index, operation in enumerate(self.operations):
-                if operation.reads & missing and index not in lost:
+            for index, op in enumerate(self.operations):
+                if op.reads & missing and index not in lost:
                     # What ends a region cannot go alone.
-                    lost.add(
-                        operation.parent
-                        if operation.is_last and operation.parent is not None
-                        else index
-                    )
+                    lost.add(op.parent if op.is_last and op.parent is not None else index)
             if len(lost) == before:
                 return lost
 
@@ -236,11 +232,7 @@ def _operations(lines: tuple[str, ...]) -> Iterator[IrOperation]:
                 stack.append(opened)
             else:
                 operations[index] = _operation(opened, (number, line), stack, operations)
-    yield from (
-        (operation for operation in operations if operation is not None)
-        if None not in operations
-        else ()
-    )
+    yield from ((op for op in operations if op is not None) if None not in operations else ())
 
 
 def _operation(
@@ -293,17 +285,17 @@ def _unused(document: IrModule) -> list[int]:
     """Operations whose results are never read."""
     unused: set[int] = set()
     while True:
-        living = [operation for n, operation in enumerate(document.operations) if n not in unused]
-        read = {name for operation in living for name in operation.reads}
+        living = [op for n, op in enumerate(document.operations) if n not in unused]
+        read = {name for op in living for name in op.reads}
         more = [
             n
-            for n, operation in enumerate(document.operations)
+            for n, op in enumerate(document.operations)
             if n not in unused
-            and _can_go(operation)
-            and operation.results
+            and _can_go(op)
+            and op.results
             # What is within it may do something.
-            and not operation.has_region
-            and not {name.partition(":")[0] for name in operation.results} & read
+            and not op.has_region
+            and not {name.partition(":")[0] for name in op.results} & read
         ]
         if not more:
             return sorted(unused)
@@ -382,7 +374,7 @@ def _types(document: IrModule) -> Iterator[tuple[str, str]]:
 
 
 def _loops(document: IrModule) -> list[int]:
-    return [n for n, operation in enumerate(document.operations) if _FOR.search(operation.header)]
+    return [n for n, op in enumerate(document.operations) if _FOR.search(op.header)]
 
 
 def _unrolled_once(document: IrModule, chosen: Sequence[int]) -> IrModule | None:
@@ -410,19 +402,17 @@ def _unrolled_once(document: IrModule, chosen: Sequence[int]) -> IrModule | None
 
 
 def _unread_arguments(document: IrModule) -> list[str]:
-    read = {
-        name for operation in document.operations if operation.depth > 1 for name in operation.reads
-    }
+    read = {name for op in document.operations if op.depth > 1 for name in op.reads}
     return [name for name in argument_names(document) if name not in read]
 
 
 def _without_arguments(document: IrModule, chosen: Sequence[str]) -> IrModule:
     lines = list(document.lines)
-    for operation in document.operations:
-        match = _FUNCTION.match(operation.header) if operation.depth == 1 else None
+    for op in document.operations:
+        match = _FUNCTION.match(op.header) if op.depth == 1 else None
         if match:
             arguments = [text for text in _split(match[2]) if text.partition(":")[0] not in chosen]
-            lines[operation.start] = f"{match[1]}{', '.join(arguments)}{match[3]}"
+            lines[op.start] = f"{match[1]}{', '.join(arguments)}{match[3]}"
     return IrModule(lines=tuple(lines))
 
 
@@ -430,9 +420,9 @@ def argument_names(document: IrModule) -> tuple[str, ...]:
     """The arguments of its functions, in their order."""
     return tuple(
         name
-        for operation in document.operations
-        if operation.depth == 1
-        for name, _ in _ARGUMENT.findall(operation.header)
+        for op in document.operations
+        if op.depth == 1
+        for name, _ in _ARGUMENT.findall(op.header)
     )
 
 
@@ -469,7 +459,7 @@ IR_PASSES: tuple[FoundPass[IrModule], ...] = (
 
 
 def _size(module: IrModule) -> int:
-    reads = sum(len(operation.reads) for operation in module.operations)
+    reads = sum(len(op.reads) for op in module.operations)
     return 10 * len(module.operations) + reads + len(list(_types(module)))
 
 

@@ -109,12 +109,12 @@ class _Writer:
         self.form = form
         self.imports: list[str] = []
         constants = {str(path[0]) for path in self.launch.constants if len(path) == 1}
-        arguments = {argument.name: argument for argument in variant.arguments}
+        arguments = {arg.name: arg for arg in variant.arguments}
         missing = [n for n in self.launch.signature if n not in constants and n not in arguments]
         if missing:
             raise NoLaunchFileError(f"the launch gives nothing for {', '.join(missing)}")
         self.given = [arguments[n] for n in self.launch.signature if n not in constants]
-        self.owners = [argument.buffer for argument in self.given if _has_memory(argument)]
+        self.owners = [arg.buffer for arg in self.given if _has_memory(arg)]
         if form.exact and any(not variant.buffers[number].unwritten for number in self.owners):
             self.imports += ["from pathlib import Path", "", "import numpy"]
 
@@ -127,9 +127,9 @@ class _Writer:
         for number in dict.fromkeys(self.owners):
             if not self._is_alone(number):
                 yield f"memory{number} = {self._memory(number)}"
-        for argument in self.given:
-            yield from self._argument(argument)
-        words = [f"{argument.name}={argument.name}" for argument in self.given]
+        for arg in self.given:
+            yield from self._argument(arg)
+        words = [f"{arg.name}={arg.name}" for arg in self.given]
         words += [f"{path[0]}={value}" for path, value in self.launch.constants.items()]
         words += [
             f"{name}={self.launch.options[name]}"
@@ -140,57 +140,49 @@ class _Writer:
         yield f"{self.launch.kernel}[{self.variant.grid}]("
         yield from (f"    {word}," for word in words)
         yield ")"
-        tensors = [argument.name for argument in self.given if argument.kind is ArgumentKind.TENSOR]
+        tensors = [arg.name for arg in self.given if arg.kind is ArgumentKind.TENSOR]
         shown = [name for name in tensors if name in self.form.outputs] or tensors
         pairs = ", ".join(f'"{name}": {name}' for name in shown)
         yield f"return {{{pairs}}}"
 
-    def _argument(self, argument: Argument) -> Iterator[str]:
-        if argument.kind is ArgumentKind.SCALAR:
-            value = argument.value
-            yield f"{argument.name} = {float.fromhex(value) if argument.type == 'float' else value}"
-        elif argument.kind is ArgumentKind.TENSOR:
-            yield f"{argument.name} = {self._tensor(argument)}"
-        elif argument.kind is ArgumentKind.DESCRIPTOR:
+    def _argument(self, arg: Argument) -> Iterator[str]:
+        if arg.kind is ArgumentKind.SCALAR:
+            value = arg.value
+            yield f"{arg.name} = {float.fromhex(value) if arg.type == 'float' else value}"
+        elif arg.kind is ArgumentKind.TENSOR:
+            yield f"{arg.name} = {self._tensor(arg)}"
+        elif arg.kind is ArgumentKind.DESCRIPTOR:
             line = "from triton.tools.tensor_descriptor import TensorDescriptor"
             self.imports += [] if line in self.imports else [line]
-            shape, strides, block = (
-                list(argument.shape),
-                list(argument.strides),
-                list(argument.block),
-            )
-            base = self._tensor(argument)
-            yield f"{argument.name} = TensorDescriptor({base}, {shape}, {strides}, {block})"
-        elif argument.kind is ArgumentKind.NONE:
-            yield f"{argument.name} = None"
+            shape, strides, block = (list(arg.shape), list(arg.strides), list(arg.block))
+            base = self._tensor(arg)
+            yield f"{arg.name} = TensorDescriptor({base}, {shape}, {strides}, {block})"
+        elif arg.kind is ArgumentKind.NONE:
+            yield f"{arg.name} = None"
         else:
-            raise NoLaunchFileError(f"{argument.name} is a {argument.kind.value}")
+            raise NoLaunchFileError(f"{arg.name} is a {arg.kind.value}")
 
     def _is_alone(self, number: int) -> bool:
         """Whether one argument is the whole buffer, as it lies in memory."""
-        mine = [
-            argument
-            for argument in self.given
-            if _has_memory(argument) and argument.buffer == number
-        ]
+        mine = [arg for arg in self.given if _has_memory(arg) and arg.buffer == number]
         if len(mine) != 1:
             return False
-        [argument] = mine
+        [arg] = mine
         dense: list[int] = []
         step = 1
-        for size in reversed(argument.shape):
+        for size in reversed(arg.shape):
             dense.insert(0, step)
             step *= size
-        size = prod(argument.shape) * ELEMENTS[argument.dtype].itemsize
+        size = prod(arg.shape) * ELEMENTS[arg.dtype].itemsize
         is_whole = size == self.variant.buffers[number].size
-        return is_whole and not argument.offset and list(argument.strides) == dense
+        return is_whole and not arg.offset and list(arg.strides) == dense
 
-    def _tensor(self, argument: Argument) -> str:
-        if self._is_alone(argument.buffer):
-            return self._values(argument.buffer, argument.dtype, tuple(argument.shape))
-        offset = argument.offset // ELEMENTS[argument.dtype].itemsize
-        memory = f"memory{argument.buffer}.view(torch.{argument.dtype})"
-        return f"{memory}.as_strided({argument.shape}, {argument.strides}, {offset})"
+    def _tensor(self, arg: Argument) -> str:
+        if self._is_alone(arg.buffer):
+            return self._values(arg.buffer, arg.dtype, tuple(arg.shape))
+        offset = arg.offset // ELEMENTS[arg.dtype].itemsize
+        memory = f"memory{arg.buffer}.view(torch.{arg.dtype})"
+        return f"{memory}.as_strided({arg.shape}, {arg.strides}, {offset})"
 
     def _memory(self, number: int) -> str:
         """A buffer of which several arguments are parts."""

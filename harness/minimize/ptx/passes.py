@@ -69,14 +69,14 @@ def swapping(name: str, find: Callable[[Document], Iterable[Swap]]) -> Pass:
     return Pass(name, find, make)
 
 
-def _swapped(old_statement: Statement, swap: Swap) -> Sequence[Statement]:
+def _swapped(line: Statement, swap: Swap) -> Sequence[Statement]:
     if swap.part == DELETED:
         return ()
     if swap.part == ALL:
-        return [statement(old_statement.kind, swap.text, old_statement.before)]
-    old = old_statement.instruction
+        return [statement(line.kind, swap.text, line.before)]
+    old = line.instruction
     if old is None:
-        return [old_statement]
+        return [line]
     if swap.part == GUARD:
         new = replace(old, guard=swap.text)
     elif swap.part == OPCODE:
@@ -85,7 +85,7 @@ def _swapped(old_statement: Statement, swap: Swap) -> Sequence[Statement]:
         operands = list(old.operands)
         operands[swap.part] = swap.text
         new = replace(old, operands=tuple(operands))
-    return [statement(old_statement.kind, str(new), old_statement.before)]
+    return [statement(line.kind, str(new), line.before)]
 
 
 def _modifiers(document: Document) -> list[tuple[str, int]]:
@@ -117,21 +117,21 @@ def deletions(document: Document) -> Iterable[Swap]:
 
 def guards(document: Document) -> Iterable[Swap]:
     """Every guard may go."""
-    return (Swap(place, GUARD) for place, instruction in document.instructions if instruction.guard)
+    return (Swap(place, GUARD) for place, op in document.instructions if op.guard)
 
 
 def immediates(document: Document) -> Iterable[Swap]:
     """Every constant may be 0."""
-    for place, instruction in document.instructions:
-        for number, operand in enumerate(instruction.operands):
+    for place, op in document.instructions:
+        for number, operand in enumerate(op.operands):
             if _IMMEDIATE.fullmatch(operand) and operand != "0":
                 yield Swap(place, number, "0")
 
 
 def offsets(document: Document) -> Iterable[Swap]:
     """Every address may be without its offset."""
-    for place, instruction in document.instructions:
-        for number, operand in enumerate(instruction.operands):
+    for place, op in document.instructions:
+        for number, operand in enumerate(op.operands):
             plain = _OFFSET.sub("", operand)
             if plain != operand:
                 yield Swap(place, number, plain)
@@ -140,15 +140,11 @@ def offsets(document: Document) -> Iterable[Swap]:
 def definitions(document: Document) -> Iterable[Swap]:
     """Every result may come from the thread's number instead, or be 0 where that has no type."""
     type_of = type_finder(document)
-    for place, instruction in document.instructions:
-        if (
-            instruction.results
-            and len(instruction.writes) == 1
-            and instruction.writes == [instruction.operands[0]]
-        ):
-            source = _plainest(type_of(place, instruction.writes[0]))
-            if source and instruction.base != "mov":
-                text = Instruction(instruction.guard, source[0], (instruction.writes[0], source[1]))
+    for place, op in document.instructions:
+        if op.results and len(op.writes) == 1 and op.writes == [op.operands[0]]:
+            source = _plainest(type_of(place, op.writes[0]))
+            if source and op.base != "mov":
+                text = Instruction(op.guard, source[0], (op.writes[0], source[1]))
                 yield Swap(place, ALL, str(text))
 
 
@@ -174,15 +170,15 @@ def halves(document: Document) -> Iterable[Swap]:
 
 
 def _narrowed(document: Document, *, to_one: bool) -> Iterable[Swap]:
-    for place, instruction in document.instructions:
-        new = _narrow(instruction, to_one=to_one)
+    for place, op in document.instructions:
+        new = _narrow(op, to_one=to_one)
         if new:
             yield Swap(place, ALL, str(new))
 
 
-def _narrow(instruction: Instruction, *, to_one: bool) -> Instruction | None:
+def _narrow(op: Instruction, *, to_one: bool) -> Instruction | None:
     """The instruction with its width, and all its vectors, divided by the same number."""
-    words = instruction.opcode.split(".")
+    words = op.opcode.split(".")
     at = next((n for n, word in enumerate(words) if n and _WIDTH.fullmatch(word)), None)
     if at is None:
         return None
@@ -192,11 +188,9 @@ def _narrow(instruction: Instruction, *, to_one: bool) -> Instruction | None:
         return None
     narrow = [f"{letter}{width // part}"] if letter == "x" or width > part else []
     is_bare = letter == "v" and width == part
-    operands = [_shortened(operand, part, is_bare=is_bare) for operand in instruction.operands]
+    operands = [_shortened(operand, part, is_bare=is_bare) for operand in op.operands]
     return replace(
-        instruction,
-        opcode=".".join([*words[:at], *narrow, *words[at + 1 :]]),
-        operands=tuple(operands),
+        op, opcode=".".join([*words[:at], *narrow, *words[at + 1 :]]), operands=tuple(operands)
     )
 
 
@@ -295,9 +289,9 @@ def declarations(document: Document) -> Iterable[Swap]:
 
 def returns(document: Document) -> Iterable[Swap]:
     """Every branch may leave the function instead."""
-    for place, instruction in document.instructions:
-        if instruction.base in ("bra", "brx"):
-            yield Swap(place, ALL, f"{instruction.guard} ret;".lstrip())
+    for place, op in document.instructions:
+        if op.base in ("bra", "brx"):
+            yield Swap(place, ALL, f"{op.guard} ret;".lstrip())
 
 
 # Other names for registers: one for all undefined ones, a source for its copy.
@@ -318,11 +312,7 @@ def bodies(
 ) -> Iterator[tuple[int, Function, Registers, list[tuple[int, Instruction]]]]:
     """Each function with its number, its registers, and its instructions by place."""
     for number, function in enumerate(document.functions):
-        inside = [
-            (place, instruction)
-            for place, instruction in document.instructions
-            if place in function.body
-        ]
+        inside = [(place, op) for place, op in document.instructions if place in function.body]
         yield number, function, read_registers(document, function), inside
 
 
@@ -369,11 +359,11 @@ def _collapsed(document: Document, chosen: Sequence[int]) -> Document:
     dropped = set(chosen)
     changes: dict[int, Sequence[Statement]] = dict.fromkeys(dropped, ())
     for _, function, registers, inside in bodies(document):
-        writers = Counter(name for _, instruction in inside for name in instruction.writes)
+        writers = Counter(name for _, op in inside for name in op.writes)
         names: dict[str, str] = {}
-        for place, instruction in inside:
+        for place, op in inside:
             if place in dropped:
-                names.update(_heirs(instruction, registers, writers))
+                names.update(_heirs(op, registers, writers))
         if names:
             changes = {**renamings(document, function, partial(_follow, names)), **changes}
     return document.replaced(changes)
@@ -384,18 +374,16 @@ COLLAPSE = Pass(
 )
 
 
-def _heirs(instruction: Instruction, registers: Registers, writers: Counter[str]) -> dict[str, str]:
+def _heirs(op: Instruction, registers: Registers, writers: Counter[str]) -> dict[str, str]:
     """For each register that only this instruction writes, one of the same type that it reads."""
     sources: dict[str, list[str]] = {}
-    for operand in instruction.operands[instruction.results :]:
+    for operand in op.operands[op.results :]:
         for name in names_in(operand):
             sources.setdefault(registers.type_of(name) or "", []).append(name)
     heirs = {}
-    for number, name in enumerate(instruction.writes):
+    for number, name in enumerate(op.writes):
         kind = registers.type_of(name)
-        others = [
-            source for source in sources.get(kind or "", []) if source not in instruction.writes
-        ]
+        others = [source for source in sources.get(kind or "", []) if source not in op.writes]
         if kind and others and writers[name] == 1:
             heirs[name] = others[number % len(others)]
     return heirs
@@ -412,9 +400,9 @@ def _follow(names: dict[str, str], name: str) -> str:
 def undefined(document: Document) -> Iterable[Rename]:
     """Every register that nothing writes may be the first such one of its type."""
     for number, _, registers, inside in bodies(document):
-        written = {name for _, instruction in inside for name in instruction.writes}
+        written = {name for _, op in inside for name in op.writes}
         first: dict[str, str] = {}
-        for name in dict.fromkeys(name for _, instruction in inside for name in instruction.reads):
+        for name in dict.fromkeys(name for _, op in inside for name in op.reads):
             kind = registers.type_of(name)
             if kind and name not in written and first.setdefault(kind, name) != name:
                 yield Rename(number, name, first[kind])
@@ -424,9 +412,7 @@ def mergers(document: Document) -> Iterable[Rename]:
     """Every register may be the one of its type that came before it."""
     for number, _, registers, inside in bodies(document):
         last: dict[str, str] = {}
-        names = (
-            name for _, instruction in inside for name in (*instruction.reads, *instruction.writes)
-        )
+        names = (name for _, op in inside for name in (*op.reads, *op.writes))
         for name in dict.fromkeys(names):
             kind = registers.type_of(name)
             if kind:
@@ -438,17 +424,13 @@ def mergers(document: Document) -> Iterable[Rename]:
 def bypasses(document: Document) -> Iterable[Rename]:
     """Every instruction may go whose result can be one of its own operands, of the same type."""
     for number, _, registers, inside in bodies(document):
-        writers = Counter(name for _, instruction in inside for name in instruction.writes)
-        for place, instruction in inside:
-            if (
-                not instruction.results
-                or len(instruction.writes) != 1
-                or writers[instruction.writes[0]] != 1
-            ):
+        writers = Counter(name for _, op in inside for name in op.writes)
+        for place, op in inside:
+            if not op.results or len(op.writes) != 1 or writers[op.writes[0]] != 1:
                 continue
-            result = instruction.writes[0]
+            result = op.writes[0]
             kind = registers.type_of(result)
-            sources = (name for operand in instruction.operands[1:] for name in names_in(operand))
+            sources = (name for operand in op.operands[1:] for name in names_in(operand))
             for source in dict.fromkeys(sources):
                 if source != result and registers.type_of(source) == kind:
                     yield Rename(number, result, source, place)

@@ -164,10 +164,7 @@ def _completed(document: Document, function: Function) -> dict[int, Sequence[Sta
     if not needed:
         return {}
     written = {
-        name
-        for place, instruction in document.instructions
-        if place in function.body
-        for name in instruction.writes
+        name for place, op in document.instructions if place in function.body for name in op.writes
     }
     present = _present(document, function, registers)
     shared = {kind: present.get(kind, f"%any{kind.replace('.', '_')}") for kind in VALUES}
@@ -214,15 +211,15 @@ def _present(document: Document, function: Function, registers: Registers) -> di
     registers_by_kind: dict[str, str] = {}
     for place in _leading(document, function):
         line = document.statements[place]
-        instruction = line.instruction
-        if not instruction or len(instruction.writes) != 1:
+        op = line.instruction
+        if not op or len(op.writes) != 1:
             break
-        name = instruction.writes[0]
+        name = op.writes[0]
         kind = registers.type_of(name) or ""
         text = VALUES.get(kind, "").format(name, registers_by_kind.get(FIRST, ""))
         if line.code != text or kind in registers_by_kind:
             break
-        if sum(name in instruction_inside.writes for instruction_inside in inside) != 1:
+        if sum(name in inner.writes for inner in inside) != 1:
             break
         registers_by_kind[kind] = name
     return registers_by_kind
@@ -383,14 +380,12 @@ def ballasts(document: Document) -> list[Ballast]:
     """What a module offers as ballast, the heaviest looking first, one for each opcode."""
     by_opcode: dict[str, Ballast] = {}
     for _, _, registers, inside in bodies(document):
-        for _, instruction in inside:
-            if not instruction.results and instruction.base not in _NO_BALLAST:
-                names = {name for operand in instruction.operands for name in NAME.findall(operand)}
+        for _, op in inside:
+            if not op.results and op.base not in _NO_BALLAST:
+                names = {name for operand in op.operands for name in NAME.findall(operand)}
                 types = {name: kind for name in names if (kind := registers.type_of(name))}
                 if len(types) == len(names):
-                    by_opcode.setdefault(
-                        instruction.opcode, Ballast(replace(instruction, guard=""), types)
-                    )
+                    by_opcode.setdefault(op.opcode, Ballast(replace(op, guard=""), types))
 
     def weight(ballast: Ballast) -> int:
         return sum(len(NAME.findall(operand)) for operand in ballast.instruction.operands)
@@ -411,11 +406,9 @@ def _load(ballast: Ballast, registers: Mapping[str, str]) -> _Load:
 def _read_most(document: Document, function: Function) -> dict[str, str]:
     """For each type the register that is read most of those that nothing writes."""
     registers = read_registers(document, function)
-    inside = [instruction for place, instruction in document.instructions if place in function.body]
-    written = {name for instruction in inside for name in instruction.writes}
-    uses = Counter(
-        name for instruction in inside for name in instruction.reads if name not in written
-    )
+    inside = [op for place, op in document.instructions if place in function.body]
+    written = {name for op in inside for name in op.writes}
+    uses = Counter(name for op in inside for name in op.reads if name not in written)
     most_read: dict[str, str] = {}
     for name, _ in uses.most_common():
         kind = registers.type_of(name)
@@ -430,19 +423,15 @@ def _chains(
     """Arithmetic on the values that pass the place for ballast, those that are read soonest."""
     here = document.statements.index(_PLACE)
     registers = read_registers(document, function)
-    inside = [
-        (place, instruction)
-        for place, instruction in document.instructions
-        if place in function.body
-    ]
-    written = {name for place, instruction in inside if place < here for name in instruction.writes}
+    inside = [(place, op) for place, op in document.instructions if place in function.body]
+    written = {name for place, op in inside if place < here for name in op.writes}
     passing: dict[str, str] = {}
-    for _, instruction in (item for item in inside if item[0] > here):
-        for name in instruction.reads:
+    for _, op in (item for item in inside if item[0] > here):
+        for name in op.reads:
             kind = registers.type_of(name)
             if name in written and kind in _CHAINED:
                 passing.setdefault(name, kind)
-        written.difference_update(instruction.writes)
+        written.difference_update(op.writes)
     for name, kind in list(passing.items())[:_MOST_CHAINS]:
         by = next(
             (most_read[item] for item in sorted(_CHAINED) if item in most_read), f"%new{kind[1:]}"
@@ -472,8 +461,8 @@ async def double_ballast(reducer: Reducer[Document]) -> bool:
     """Write the line that is there most often twice as often, if that may be."""
     document = reducer.best
     places_of: dict[str, list[int]] = {}
-    for place, instruction in document.instructions:
-        places_of.setdefault(str(instruction), []).append(place)
+    for place, op in document.instructions:
+        places_of.setdefault(str(op), []).append(place)
     places = max(places_of.values(), key=len, default=[])
     line = [document.statements[place] for place in places]
     if len(places) < _FEWEST_LOOKALIKES:
@@ -492,12 +481,10 @@ def _groups(document: Document) -> Iterator[tuple[Document, Function, int]]:
     """
     places_of: dict[tuple[int, str], list[int]] = {}
     for number, function in enumerate(document.functions):
-        for place, instruction in document.instructions:
+        for place, op in document.instructions:
             if place in function.body:
-                places_of.setdefault((number, str(instruction)), []).append(place)
-                places_of.setdefault(
-                    (number, f"{instruction.guard} {instruction.opcode}"), []
-                ).append(place)
+                places_of.setdefault((number, str(op)), []).append(place)
+                places_of.setdefault((number, f"{op.guard} {op.opcode}"), []).append(place)
     keys = sorted(
         (key for key, places in places_of.items() if len(places) >= _FEWEST_LOOKALIKES),
         key=lambda key: (not key[1].endswith(";"), -len(places_of[key])),

@@ -60,25 +60,25 @@ def _statements(document: PythonFile) -> list[int]:
 
 def _words_of_closure(document: PythonFile, position: int) -> Hashable:
     """All that goes with a statement, in words."""
-    statement = document.nodes[position]
-    assert isinstance(statement, ast.stmt)
-    function = document.function_of(statement)
-    lost = function.closure([statement])
-    return tuple(ast.unparse(inner) for inner in function.statements if id(inner) in lost)
+    stmt = document.nodes[position]
+    assert isinstance(stmt, ast.stmt)
+    fn = document.function_of(stmt)
+    lost = fn.closure([stmt])
+    return tuple(ast.unparse(inner) for inner in fn.statements if id(inner) in lost)
 
 
 def _without_closure(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
     chosen_ids = {id(document.nodes[position]) for position in chosen}
     changes: dict[int, Change] = {}
-    for function in document.functions.values():
-        mine = [statement for statement in function.statements if id(statement) in chosen_ids]
-        changes |= {document.positions[lost]: nothing for lost in function.closure(mine)}
+    for fn in document.functions.values():
+        mine = [stmt for stmt in fn.statements if id(stmt) in chosen_ids]
+        changes |= {document.positions[lost]: nothing for lost in fn.closure(mine)}
     return document.rewrite(changes)
 
 
 def _methods(document: PythonFile) -> list[int]:
     functions = document.functions.items()
-    return [document.positions[id(function.node)] for name, function in functions if "." in name]
+    return [document.positions[id(fn.node)] for name, fn in functions if "." in name]
 
 
 def _unused(document: PythonFile) -> list[int]:
@@ -95,30 +95,28 @@ METHODS = Pass("methods", _methods, _without, lambda document, at: ast.unparse(d
 UNUSED = Pass("unused", _unused, _without, PythonFile.words)
 
 
-def _unused_statements(function: PythonFunction) -> list[ast.stmt]:
+def _unused_statements(fn: PythonFunction) -> list[ast.stmt]:
     unused: list[ast.stmt] = []
     while True:
-        unused_ids = {id(statement) for statement in unused}
-        living = [statement for statement in function.statements if id(statement) not in unused_ids]
-        more = [statement for statement in living if _is_unused(statement, living, unused_ids)]
+        lost = {id(stmt) for stmt in unused}
+        living = [stmt for stmt in fn.statements if id(stmt) not in lost]
+        more = [stmt for stmt in living if _is_unused(stmt, living, lost)]
         if not more:
             return unused
         unused += more
 
 
-def _is_unused(statement: ast.stmt, living: Sequence[ast.stmt], unused_ids: set[int]) -> bool:
-    if isinstance(statement, ast.If | ast.For | ast.While):
-        inner = [*statement.body, *statement.orelse]
+def _is_unused(stmt: ast.stmt, living: Sequence[ast.stmt], lost: set[int]) -> bool:
+    if isinstance(stmt, ast.If | ast.For | ast.While):
+        inner = [*stmt.body, *stmt.orelse]
         return all(
-            id(inner_statement) in unused_ids or isinstance(inner_statement, ast.Pass)
+            id(inner_statement) in lost or isinstance(inner_statement, ast.Pass)
             for inner_statement in inner
         )
-    if not isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
+    if not isinstance(stmt, ast.Assign | ast.AnnAssign | ast.AugAssign):
         return False
-    names = stores(statement)
-    return bool(names) and not any(
-        names & loads(beside) for beside in living if beside is not statement
-    )
+    names = stores(stmt)
+    return bool(names) and not any(names & loads(beside) for beside in living if beside is not stmt)
 
 
 def _unused_globals(source: PythonFile) -> list[ast.stmt]:
@@ -126,24 +124,24 @@ def _unused_globals(source: PythonFile) -> list[ast.stmt]:
     unused: list[ast.stmt] = []
     named = {source.launch.kernel, *names_of_launch(source.launch)}
     while True:
-        living = [statement for statement in source.tree.body if statement not in unused]
+        living = [stmt for stmt in source.tree.body if stmt not in unused]
         more = [
-            statement
-            for statement in living
-            if not _global_names(statement)
-            & (named | names_in(beside for beside in living if beside is not statement))
+            stmt
+            for stmt in living
+            if not _global_names(stmt)
+            & (named | names_in(beside for beside in living if beside is not stmt))
         ]
         if not more:
             return unused
         unused += more
 
 
-def _global_names(statement: ast.stmt) -> set[str]:
-    if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {alias.asname or alias.name.partition(".")[0] for alias in statement.names}
-    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-        return {statement.name}
-    return stores(statement)
+def _global_names(stmt: ast.stmt) -> set[str]:
+    if isinstance(stmt, ast.Import | ast.ImportFrom):
+        return {alias.asname or alias.name.partition(".")[0] for alias in stmt.names}
+    if isinstance(stmt, ast.FunctionDef | ast.ClassDef):
+        return {stmt.name}
+    return stores(stmt)
 
 
 def rewrites(name: str, offer: Callable[[PythonFile, ast.AST], Change | None]) -> Pass:
@@ -299,7 +297,7 @@ def arguments(*, is_inlining: bool) -> Pass:
         if not is_inlining:
             return [name for name in kernel.parameters if name not in read]
         values = {name: _value(document, name) for name in kernel.parameters if name in read}
-        changed = {name for statement in kernel.statements for name in stores(statement)}
+        changed = {name for stmt in kernel.statements for name in stores(stmt)}
         return [name for name, value in values.items() if value and name not in changed]
 
     def make(document: PythonFile, chosen: Sequence[str]) -> PythonFile | None:
@@ -338,12 +336,12 @@ def _without_parameters(node: ast.AST, names: set[str]) -> ast.AST:
     positional = [*node.posonlyargs, *node.args]
     defaults = dict(zip(reversed(positional), reversed(node.defaults), strict=False))
     keyword_defaults = dict(zip(node.kwonlyargs, node.kw_defaults, strict=True))
-    node.posonlyargs = [parameter for parameter in node.posonlyargs if parameter.arg not in names]
-    node.args = [parameter for parameter in node.args if parameter.arg not in names]
-    node.kwonlyargs = [parameter for parameter in node.kwonlyargs if parameter.arg not in names]
+    node.posonlyargs = [arg for arg in node.posonlyargs if arg.arg not in names]
+    node.args = [arg for arg in node.args if arg.arg not in names]
+    node.kwonlyargs = [arg for arg in node.kwonlyargs if arg.arg not in names]
     parameters = [*node.posonlyargs, *node.args]
-    node.defaults = [defaults[parameter] for parameter in parameters if parameter in defaults]
-    node.kw_defaults = [keyword_defaults[parameter] for parameter in node.kwonlyargs]
+    node.defaults = [defaults[arg] for arg in parameters if arg in defaults]
+    node.kw_defaults = [keyword_defaults[arg] for arg in node.kwonlyargs]
     return node
 
 
@@ -423,35 +421,27 @@ def variables(value: float) -> Pass:
     def find(document: PythonFile) -> list[Edit]:
         return [
             (place, name)
-            for place, function in document.functions.items()
+            for place, fn in document.functions.items()
             for name in dict.fromkeys(
-                name
-                for setting_statement in function.statements
-                for name in sorted(_only_sets(setting_statement))
+                name for stmt in fn.statements for name in sorted(_only_sets(stmt))
             )
         ]
 
     def words(document: PythonFile, edit: tuple[str, str]) -> Hashable:
         """All that sets it, in words."""
-        function = document.functions[edit[0]]
-        setting = (
-            setting_statement
-            for setting_statement in function.statements
-            if edit[1] in stores(setting_statement)
-        )
-        return edit, tuple(
-            ast.unparse(setting_statement).partition("\n")[0] for setting_statement in setting
-        )
+        fn = document.functions[edit[0]]
+        setting = (stmt for stmt in fn.statements if edit[1] in stores(stmt))
+        return edit, tuple(ast.unparse(stmt).partition("\n")[0] for stmt in setting)
 
     def make(document: PythonFile, chosen: Sequence[Edit]) -> PythonFile | None:
         changes: dict[int, Change] = {}
-        for place, function in document.functions.items():
-            local = {name for statement in function.statements for name in stores(statement)}
+        for place, fn in document.functions.items():
+            local = {name for stmt in fn.statements for name in stores(stmt)}
             names = {name for name in local if (place, name) in chosen}
-            for statement in function.statements:
-                if _only_sets(statement) & names:
-                    changes[document.positions[id(statement)]] = nothing
-            for node in _reads(function):
+            for stmt in fn.statements:
+                if _only_sets(stmt) & names:
+                    changes[document.positions[id(stmt)]] = nothing
+            for node in _reads(fn):
                 if node.id in names:
                     changes[document.positions[id(node)]] = lambda _: ast.Constant(value)
         return document.rewrite(changes)
@@ -477,21 +467,17 @@ def _substitution(
 
     def find(document: PythonFile) -> list[int]:
         return [
-            document.positions[id(statement)]
-            for function in document.functions.values()
-            for statement, _ in pairs(function)
+            document.positions[id(stmt)]
+            for fn in document.functions.values()
+            for stmt, _ in pairs(fn)
         ]
 
     def make(document: PythonFile, chosen: Sequence[int]) -> PythonFile | None:
-        chosen_ids = {id(document.nodes[position]) for position in chosen}
+        lost = {id(document.nodes[position]) for position in chosen}
         changes: dict[int, Change] = dict.fromkeys(chosen, nothing)
-        for function in document.functions.values():
-            texts = {
-                _target(assignment): text
-                for assignment, text in pairs(function)
-                if id(assignment) in chosen_ids
-            }
-            for node in _reads(function):
+        for fn in document.functions.values():
+            texts = {_target(stmt): text for stmt, text in pairs(fn) if id(stmt) in lost}
+            for node in _reads(fn):
                 if node.id in texts:
                     text = _resolved(node.id, texts)
                     changes[document.positions[id(node)]] = lambda _, text=text: expression(text)  # type: ignore[misc]
@@ -500,21 +486,21 @@ def _substitution(
     return Pass(name, find, make, PythonFile.words)
 
 
-def _twins(function: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
+def _twins(fn: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
     """Assignments, and what the nearest one sets that looks the same but for the names in it."""
-    counts = Counter(name for statement in function.statements for name in stores(statement))
+    counts = Counter(name for stmt in fn.statements for name in stores(stmt))
     before: dict[str, ast.Assign] = {}
-    for statement in function.statements:
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+    for stmt in fn.statements:
+        if not isinstance(stmt, ast.Assign) or not isinstance(stmt.targets[0], ast.Name):
             continue
-        if counts[_target(statement)] > 1 or _target(statement) in function.parameters:
+        if counts[_target(stmt)] > 1 or _target(stmt) in fn.parameters:
             continue
-        if not isinstance(statement.value, ast.Call):
+        if not isinstance(stmt.value, ast.Call):
             continue
-        look = _nameless(statement.value)
+        look = _nameless(stmt.value)
         if look in before:
-            yield statement, _target(before[look])
-        before[look] = statement
+            yield stmt, _target(before[look])
+        before[look] = stmt
 
 
 def _nameless(node: ast.expr) -> str:
@@ -530,22 +516,22 @@ def _nameless(node: ast.expr) -> str:
     return " ".join(parts)
 
 
-def _set_once(function: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
+def _set_once(fn: PythonFunction) -> Iterator[tuple[ast.Assign, str]]:
     """Variables that are set once to a name, a number or, read once, to a short expression."""
-    counts = Counter(name for statement in function.statements for name in stores(statement))
-    reads = Counter(node.id for node in _reads(function))
-    for statement in function.statements:
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+    counts = Counter(name for stmt in fn.statements for name in stores(stmt))
+    reads = Counter(node.id for node in _reads(fn))
+    for stmt in fn.statements:
+        if not isinstance(stmt, ast.Assign) or not isinstance(stmt.targets[0], ast.Name):
             continue
-        name, value = _target(statement), statement.value
-        if counts[name] > 1 or name in function.parameters or name in loads(statement):
+        name, value = _target(stmt), stmt.value
+        if counts[name] > 1 or name in fn.parameters or name in loads(stmt):
             continue
-        if any(counts[read] > 1 for read in loads(statement)):
+        if any(counts[read] > 1 for read in loads(stmt)):
             continue
         is_plain = isinstance(value, ast.Name | ast.Constant)
         is_short = reads[name] == 1 and len(ast.unparse(value)) <= _SHORT
         if is_plain or is_short:
-            yield statement, ast.unparse(value)
+            yield stmt, ast.unparse(value)
 
 
 def _target(statement: ast.Assign) -> str:

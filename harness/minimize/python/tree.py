@@ -78,10 +78,8 @@ class PythonFile:
         for top in self.tree.body:
             place = f"{top.name}." if isinstance(top, ast.ClassDef) else ""
             inner = top.body if isinstance(top, ast.ClassDef) else [top]
-            functions = (function for function in inner if isinstance(function, ast.FunctionDef))
-            by_name |= {
-                f"{place}{function.name}": PythonFunction(function) for function in functions
-            }
+            functions = (fn for fn in inner if isinstance(fn, ast.FunctionDef))
+            by_name |= {f"{place}{fn.name}": PythonFunction(fn) for fn in functions}
         return by_name
 
     @property
@@ -92,12 +90,8 @@ class PythonFile:
     @cached_property
     def imported(self) -> set[str]:
         """Names of the module that are imports."""
-        imports = (
-            statement
-            for statement in self.tree.body
-            if isinstance(statement, ast.Import | ast.ImportFrom)
-        )
-        return {*self.form.roots, *(name for statement in imports for name in _defined(statement))}
+        imports = (stmt for stmt in self.tree.body if isinstance(stmt, ast.Import | ast.ImportFrom))
+        return {*self.form.roots, *(name for stmt in imports for name in _defined(stmt))}
 
     @cached_property
     def inside(self) -> set[int]:
@@ -113,13 +107,11 @@ class PythonFile:
     def unread(self) -> set[int]:
         """The ids of parameters that functions within functions never read."""
         ids = set()
-        for function in self.functions.values():
-            for inner in function.statements:
+        for fn in self.functions.values():
+            for inner in fn.statements:
                 if isinstance(inner, ast.FunctionDef) and not inner.args.defaults:
                     read = names_in(inner.body)
-                    ids |= {
-                        id(parameter) for parameter in inner.args.args if parameter.arg not in read
-                    }
+                    ids |= {id(arg) for arg in inner.args.args if arg.arg not in read}
         return ids
 
     @cached_property
@@ -155,11 +147,9 @@ class PythonFile:
         statement, start = self._statements[id(node)]
         return ast.unparse(statement).partition("\n")[0], position - start
 
-    def function_of(self, statement: ast.stmt) -> PythonFunction:
+    def function_of(self, stmt: ast.stmt) -> PythonFunction:
         """The function that a statement is in."""
-        return next(
-            function for function in self.functions.values() if statement in function.statements
-        )
+        return next(fn for fn in self.functions.values() if stmt in fn.statements)
 
     @cached_property
     def kernel_lines(self) -> int:
@@ -221,10 +211,7 @@ class PythonFunction:
         self.parameters = [inner.arg for inner in _parameters(node)]
         self.statements = list(_statements(node.body))
         self.parents = {
-            id(child): statement
-            for statement in self.statements
-            for body in bodies(statement)
-            for child in body
+            id(child): stmt for stmt in self.statements for body in bodies(stmt) for child in body
         }
         self.globals = {name for inner in self.statements for name in loads(inner)} - {
             *self.parameters,
@@ -233,7 +220,7 @@ class PythonFunction:
 
     def closure(self, first: Iterable[ast.stmt]) -> set[int]:
         """The ids of statements that go with these: those within, and those that need them."""
-        lost = {id(statement) for statement in first}
+        lost = {id(stmt) for stmt in first}
         while True:
             before = len(lost)
             # In document order, so that what is within a lost statement is lost in one pass.
@@ -281,10 +268,10 @@ def preorder(node: ast.AST) -> Iterator[ast.AST]:
         yield from preorder(child)
 
 
-def bodies(statement: ast.AST) -> Iterator[list[ast.stmt]]:
+def bodies(stmt: ast.AST) -> Iterator[list[ast.stmt]]:
     """The lists of statements within one."""
     for field in ("body", "orelse"):
-        body = getattr(statement, field, None)
+        body = getattr(stmt, field, None)
         if isinstance(body, list):
             yield body
 
@@ -301,18 +288,18 @@ def loads(statement: ast.stmt) -> set[str]:
     return names
 
 
-def stores(statement: ast.stmt) -> set[str]:
+def stores(stmt: ast.stmt) -> set[str]:
     """Names that a statement sets, not counting the statements within it.
 
     Of a function within another, these are its name and its parameters.
     """
     names = {
         node.id
-        for node in _own(statement)
+        for node in _own(stmt)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
-    if isinstance(statement, ast.FunctionDef):
-        names |= {statement.name, *(parameter.arg for parameter in _parameters(statement))}
+    if isinstance(stmt, ast.FunctionDef):
+        names |= {stmt.name, *(arg.arg for arg in _parameters(stmt))}
     return names
 
 
@@ -322,8 +309,8 @@ def undefined(source: PythonFile) -> set[str]:
     for node in source.tree.body:
         names |= set(_defined(node))
     missing: set[str] = {text for text in names_of_launch(source.launch) if text not in names}
-    for function in source.functions.values():
-        missing |= function.globals - names
+    for fn in source.functions.values():
+        missing |= fn.globals - names
     return missing
 
 
@@ -393,5 +380,5 @@ def _settle(node: ast.AST, field: str) -> None:
     body = getattr(node, field, None)
     if not isinstance(body, list) or isinstance(node, ast.Module):
         return
-    real = [statement for statement in body if not isinstance(statement, ast.Pass)]
+    real = [stmt for stmt in body if not isinstance(stmt, ast.Pass)]
     setattr(node, field, real or ([ast.Pass()] if field == "body" else []))
