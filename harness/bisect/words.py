@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from harness.bisect.ir_difference import StageStory
-from harness.bisect.search import Boundary, Finding, Segment, Tally, bounds_said, confidence
+from harness.bisect.search import Boundary, Finding, Tally, bounds_said, confidence
 from harness.judging.answers import LIMITS_OF_OURS, VerdictAnswer
 from harness.judging.followed import PAIRING, Followed, is_followable, measured
 from harness.tables.said import BLANK, Block, SaidLine, Tone, say, verdict_said
@@ -150,7 +150,9 @@ def bisect_document(report: BisectReport) -> dict[str, Any]:
                 "outcome": part.probe.outcome.value,
                 "verdict": part.probe.verdict,
                 "signature": part.probe.signature,
-                "reasons": list(report.reasons_of(part)),
+                "reasons": list(
+                    dict.fromkeys(map(report.reason_of, range(part.first, part.last + 1)))
+                ),
             }
             for part in finding.segments
         ],
@@ -255,11 +257,6 @@ class BisectReport:
             return self.version(index) in self.reasons
         kind = row.verdict
         return kind not in LIMITS_OF_OURS and kind not in (VerdictKind.INFRA, VerdictKind.NOT_RUN)
-
-    def reasons_of(self, segment: Segment) -> tuple[str, ...]:
-        """What the versions of a segment say, each reason once."""
-        reasons = (self.reason_of(index) for index in range(segment.first, segment.last + 1))
-        return tuple(dict.fromkeys(reasons))
 
     @property
     def other_failures(self) -> tuple[Row, ...]:

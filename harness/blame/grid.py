@@ -225,7 +225,11 @@ class Grid:
 
     def by_compiler(self) -> list[Line]:
         """The lines by the oldest Triton of each."""
-        return sorted(self.lines, key=_age)
+
+        def age(line: Line) -> tuple[Version, str]:
+            return min(map(Version, line.compilers), default=Version("0")), line.made_for or ""
+
+        return sorted(self.lines, key=age)
 
     @property
     def failing(self) -> list[Line]:
@@ -332,10 +336,6 @@ class Grid:
         return [version for version in self.ptxas if version in versions]
 
 
-def _age(line: Line) -> tuple[Version, str]:
-    return min(map(Version, line.compilers), default=Version("0")), line.made_for or ""
-
-
 def fold(chosen: Sequence[str], columns: Sequence[str]) -> str:
     """Versions in words, with neighbours among the columns as a range: `13.1.80 - 13.2.86 (5)`."""
     names, runs = set(chosen), list[list[str]]()
@@ -348,13 +348,10 @@ def fold(chosen: Sequence[str], columns: Sequence[str]) -> str:
             runs.append([])
         runs[-1].append(version)
         fresh = False
-    return ", ".join(_run(run) for run in runs) or "none"
-
-
-def _run(run: Sequence[str]) -> str:
-    if len(run) < 3:
-        return ", ".join(run)
-    return f"{run[0]} - {run[-1]} ({len(run)})"
+    words = (
+        f"{run[0]} - {run[-1]} ({len(run)})" if len(run) > 2 else ", ".join(run) for run in runs
+    )
+    return ", ".join(words) or "none"
 
 
 class Culprit(StrEnum):
@@ -498,7 +495,8 @@ def _before_ptxas(grid: Grid) -> Ground:
         is_known = grid.working or grid.focus.is_over_limit
         return Ground.STUB if is_known else Ground.STUB_BY_ALL
     if grid.working:
-        if _is_pointed(grid):
+        pointed = {name for line in grid.failing if line.made_for for name in line.compilers}
+        if any(pointed.intersection(line.compilers) for line in grid.working):
             return Ground.POINTED
         # A source that one Triton refuses may use what that one does not know, or no longer does.
         return Ground.DIALECT if kind is VerdictKind.REJECTED else Ground.ANOTHER_TRITON
@@ -515,11 +513,6 @@ def _before_ptxas(grid: Grid) -> Ground:
     if kind is VerdictKind.REJECTED and (grid.newest_refuses or not grid.fails_otherwise):
         return Ground.REJECTED
     return Ground.NO_TRITON
-
-
-def _is_pointed(grid: Grid) -> bool:
-    fails = {triton for line in grid.failing if line.made_for for triton in line.compilers}
-    return any(fails.intersection(line.compilers) for line in grid.working)
 
 
 def _in_ptxas(grid: Grid) -> Ground:

@@ -254,20 +254,17 @@ async def _make(state: BlameState, triton: Compiler | str, case: PlannedCell) ->
         plan = await state.plan(triton, bundled=True)
     except InfrastructureError as error:
         state.troubles.append(f"{name}: {error}")
-        return CompiledPtx(
-            triton=version, stopped=Cell(outcome=VerdictAnswer.INFRA, reason=str(error))
-        )
+        stopped = Cell(outcome=VerdictAnswer.INFRA, reason=str(error))
+        return CompiledPtx(triton=version, stopped=stopped)
     except (CaptureError, TriageError) as error:
         state.tell(name, str(error))
-        return CompiledPtx(
-            triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=str(error))
-        )
+        stopped = Cell(outcome=VerdictAnswer.UNTESTABLE, reason=str(error))
+        return CompiledPtx(triton=version, stopped=stopped)
     cell = next((cell for cell in plan.cells if followed(cell) == followed(case)), None)
     if cell is None:
         reason = "it does not make this config"
-        return CompiledPtx(
-            triton=version, stopped=Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason)
-        )
+        stopped = Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason)
+        return CompiledPtx(triton=version, stopped=stopped)
     try:
         row = await state.row(cell)
     finally:

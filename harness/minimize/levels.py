@@ -8,8 +8,8 @@ the names of all levels.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from harness.bisect.axes import plan_cells
@@ -20,17 +20,18 @@ from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import back_end, form_of, front_end
 from harness.frontends.source_form import SyntaxForm
 from harness.frontends.texts.ir_inputs import read_triton_ir
+from harness.io.packages.versions import newest_of_minor
 from harness.minimize.python.passes import python_format
 from harness.minimize.reduction.driver import TextFormat
-from harness.minimize.reduction.fingerprint import Fingerprint, Reaction
+from harness.minimize.reduction.fingerprint import Fingerprint
 from harness.minimize.reduction.interest import (
+    GLANCE_SECONDS,
     AnyTool,
+    AvailableVersions,
     CompilerOracle,
     HeldBy,
     Oracle,
     ask_installed,
-    assembler_versions,
-    compiler_versions,
     hold_in_place,
     walk_the_index,
 )
@@ -46,34 +47,6 @@ from harness.values.toolchain import BUNDLED, PTX, Assembler, Compiler
 from harness.values.verdict import Stage
 
 # What a cell can be written as: one file of source, or Triton's IR.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceText:
-    """A cell as one file of source, how it is reduced, and the options that it is compiled with."""
-
-    text: str
-    suffix: str
-    format: TextFormat[Any]
-    options: Mapping[str, object] = field(default_factory=dict)
-
-
-async def read_source_of(bench: Workbench, cell: PlannedCell) -> SourceText:
-    """The cell as a file that needs nothing but its compiler.
-
-    Raises:
-        UsageError: the cell has no source, or something of it cannot be written down.
-        InfrastructureError: the child could not be kept alive, or what reads it is missing.
-    """
-    form = front_end(cell.compiler.kind).source_form
-    if isinstance(form, SyntaxForm) and cell.launch is not None and cell.record is not None:
-        written = await form.write(bench, cell.launch, cell.record)
-        text, options = written.text, written.options
-    else:
-        file_form = form_of(cell.compiler.kind)
-        text, options = file_form.render(await export_source(bench, cell)), {}
-    suffix, text_format = source_format(cell.compiler.kind)
-    return SourceText(text=text, suffix=suffix, format=text_format, options=options)
 
 
 def source_format(kind: str) -> tuple[str, TextFormat[Any]]:
@@ -123,31 +96,6 @@ class IrText:
         return f".{self.stage.value}"
 
 
-async def find_ir(
-    bench: Workbench,
-    cell: PlannedCell,
-    interesting: Callable[[Reaction], bool],
-    *,
-    until: Stage | None = None,
-) -> IrText | NothingToReduce:
-    """The lowest IR of the cell from which what is looked for still comes.
-
-    Raises:
-        UsageError: the cell never was IR.
-        InfrastructureError: this machine failed.
-    """
-    reasons = []
-    for ir in await ir_texts(bench, cell):
-        oracle = ir_oracle(bench, cell, ir, until=until)
-        reaction = await oracle.react(ir.text, cell.compiler)
-        if interesting(reaction):
-            return ir
-        reasons.append(f"the {ir.role} gives {reaction.verdict.value}: {reaction.reason}")
-    if not reasons:
-        return NothingToReduce(reason=f"{cell.cell}: it fails before Triton has any IR")
-    return NothingToReduce(reason=f"no IR of this cell shows the failure: {'; '.join(reasons)}")
-
-
 async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
     """The IR of a cell as far as its Triton reads files of it, the lowest first.
 
@@ -184,15 +132,6 @@ async def ir_texts(bench: Workbench, cell: PlannedCell) -> list[IrText]:
     return texts
 
 
-def ir_oracle(
-    bench: Workbench, cell: PlannedCell, ir: IrText, *, until: Stage | None = None
-) -> CompilerOracle:
-    """Compiles modules as `ir` is compiled."""
-    return CompilerOracle(
-        bench=bench, cell=cell, until=until, suffix=ir.suffix, is_ir=True, options=ir.options
-    )
-
-
 # The levels.
 
 T = TypeVar("T", bound=AnyTool)
@@ -206,21 +145,33 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
         TriageError: the machine failed before the reduction began.
     """
     bench, cell = task.bench, task.subject.cell
-    source = await read_source_of(bench, cell)
+    form, options = front_end(cell.compiler.kind).source_form, dict[str, object]()
+    if isinstance(form, SyntaxForm) and cell.launch is not None and cell.record is not None:
+        written = await form.write(bench, cell.launch, cell.record)
+        text, options = written.text, dict(written.options)
+    else:
+        text = form_of(cell.compiler.kind).render(await export_source(bench, cell))
+    suffix, text_format = source_format(cell.compiler.kind)
     level = Level(
         name="source",
-        suffix=source.suffix,
-        original=source.text,
-        size_of=source.format.size_of,
-        reduce=source.format.reduce_text,
+        suffix=suffix,
+        original=text,
+        size_of=text_format.size_of,
+        reduce=text_format.reduce_text,
     )
     oracle = CompilerOracle(
-        bench=bench, cell=cell, until=_until(task), suffix=source.suffix, options=source.options
+        bench=bench, cell=cell, until=_until(task), suffix=suffix, options=options
     )
     back = back_end(cell.compiler.kind, cell.cell.target)
     if _until(task) is Stage.CUBIN and back.takes != PTX:
         # It is not a level of its own: what the assembler takes is only reduced as source.
-        versions = assembler_versions(back)
+        versions = AvailableVersions(
+            name=back.title,
+            installed=[back.install(version) for version in back.installed()],
+            available=lambda: newest_of_minor(back.available()),
+            install=back.install,
+            steps=3,
+        )
         return await minimize_level(
             task, level, HeldBy(oracle=oracle, tool=cell.ptxas, versions=versions)
         )
@@ -253,11 +204,23 @@ async def minimize_ttgir(task: MinimizeTask) -> Minimization | NothingToReduce:
         TriageError: the machine failed before the reduction began.
     """
     bench, cell = task.bench, task.subject.cell
-    ir = await find_ir(bench, cell, _fingerprint(task, _compiler(task).version).shows)
-    if isinstance(ir, NothingToReduce):
-        return ir
-    oracle = ir_oracle(bench, cell, ir, until=_until(task))
-    return await minimize_level(task, ir_level(ir), held_by_compilers(task, oracle))
+    fingerprint, reasons = _fingerprint(task, _compiler(task).version), []
+    for ir in await ir_texts(bench, cell):
+        oracle = CompilerOracle(
+            bench=bench,
+            cell=cell,
+            until=_until(task),
+            suffix=ir.suffix,
+            is_ir=True,
+            options=ir.options,
+        )
+        reaction = await oracle.react(ir.text, cell.compiler)
+        if fingerprint.shows(reaction):
+            return await minimize_level(task, ir_level(ir), held_by_compilers(task, oracle))
+        reasons.append(f"the {ir.role} gives {reaction.verdict.value}: {reaction.reason}")
+    if not reasons:
+        return NothingToReduce(reason=f"{cell.cell}: it fails before Triton has any IR")
+    return NothingToReduce(reason=f"no IR of this cell shows the failure: {'; '.join(reasons)}")
 
 
 def ir_level(ir: IrText) -> Level:
@@ -300,8 +263,18 @@ def held_by_compilers(task: MinimizeTask, oracle: Oracle[Compiler]) -> HeldBy[Co
         UsageError: it is raw PTX.
         StorageError: the cache cannot be read.
     """
-    compiler = _compiler(task)
-    return HeldBy(oracle=oracle, tool=compiler, versions=compiler_versions(compiler.kind))
+    tool = _compiler(task)
+    compiler = front_end(tool.kind)
+    versions = AvailableVersions(
+        name=compiler.title,
+        installed=compiler.installed(),
+        available=lambda: newest_of_minor(compiler.available()),
+        install=compiler.install,
+        steps=3,
+        # Starting one takes seconds.
+        glance=4 * GLANCE_SECONDS,
+    )
+    return HeldBy(oracle=oracle, tool=tool, versions=versions)
 
 
 def _fingerprint(task: MinimizeTask, bad: str) -> Fingerprint:
@@ -324,7 +297,6 @@ def _compiler(task: MinimizeTask) -> Compiler:
 
 
 def _until(task: MinimizeTask) -> Stage | None:
-    """The stage of the failure, where a failure is looked for."""
     stage = task.subject.row.stage
     return Stage(stage) if task.subject.condition is None and stage else None
 
@@ -366,7 +338,6 @@ async def minimize_level(
 
 
 def _install(compiler: Compiler, assembler: Assembler) -> SourceInstall | None:
-    """What it takes to compile a file of the source; None where the index cannot be asked."""
     form = front_end(compiler.kind).source_form
     with contextlib.suppress(InfrastructureError, OfflineError, UsageError):
         return form.install(compiler.version, assembler) if form else None

@@ -202,12 +202,10 @@ def _executing(
 
 
 def _levels_of(compiler: FrontEnd, target: Target) -> tuple[str, ...]:
-    """The levels at which what a compiler generates there can be reduced."""
     return (*compiler.levels, *((PTX,) if compiler.back_end(target).takes == PTX else ()))
 
 
 def _check_level(options: MinimizeOptions, selection: Selection) -> None:
-    """See early whether there is such a level."""
     compiler = front_end(selection.repro.front_end)
     levels = _levels_of(compiler, selection.targets[0])
     if selection.repro.ptx is not None or options.run:

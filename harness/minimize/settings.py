@@ -89,7 +89,6 @@ def _default(document: Settings, names: Sequence[str]) -> Settings:
 
 
 def _numbers(name: str, smaller: Callable[[int], int]) -> FoundPass[Settings]:
-    """Whole numbers, each made smaller."""
 
     def find(document: Settings) -> Iterator[str]:
         settable = {parameter.name for parameter in document.parameters if parameter.settable}
@@ -267,7 +266,6 @@ class LaunchLevel(Oracle[Compiler]):
         return _reaction(result)
 
     async def _evaluate(self, settings: Settings, triton: Compiler) -> Evaluated | str:
-        """The cell with these settings; in words, why there is none."""
         try:
             plan = await self.plan(settings, triton)
         except CaptureError as error:
@@ -296,7 +294,6 @@ class LaunchLevel(Oracle[Compiler]):
         return await plan_launch(self.bench, place)
 
     def _pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:
-        """The cell of these settings; None where there is none."""
         for cell in plan.cells:
             is_followed = LaunchLabel.parse(cell.cell.launch).number == self.number
             if is_followed and settings.config in (None, cell.cell.config):

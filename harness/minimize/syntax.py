@@ -206,7 +206,6 @@ class SourceTree:
         return None if tree.errors > self.errors else tree
 
     def _without(self, elements: Collection[int]) -> Iterator[Splice]:
-        """Lists without some of their elements, and the separators of those."""
         for parent in sorted({self.nodes[element].parent for element in elements}):
             every = self.named(parent)
             staying = [at for at, child in enumerate(every) if child not in elements]
@@ -328,7 +327,6 @@ def _in_braces(tree: SourceTree, position: int, splices: list[Splice]) -> list[S
 
 
 def _unqualified(tree: SourceTree, position: int) -> list[Splice]:
-    """Where a namespace goes, its name before other names."""
     if tree.nodes[position].kind not in tree.syntax.namespaces:
         return []
     name = tree.field(position, "name")
@@ -383,7 +381,6 @@ def operands(tree: SourceTree) -> Iterator[SyntaxChange]:
 
 
 def _inner_expressions(tree: SourceTree, position: int) -> Iterator[int]:
-    """The outermost expressions inside one."""
     for child in tree.named(position):
         if tree.nodes[child].kind in tree.syntax.expressions:
             yield child
@@ -498,7 +495,6 @@ def _every_parameter(tree: SourceTree) -> Iterator[tuple[_Callee, int, int | Non
 
 
 def _callees(tree: SourceTree) -> list[_Callee]:
-    """Functions and templates by name."""
     syntax = tree.syntax
     defined: dict[tuple[str, bool], list[list[int]]] = {}
     for at in tree.of_kind(syntax.functions):
@@ -533,7 +529,6 @@ def _enter(
 
 
 def _last_name(tree: SourceTree, position: int) -> str | None:
-    """The name that a call is a call of: the last one, outside of what it is given."""
     if tree.is_leaf(position):
         return tree.words(position) if tree.nodes[position].kind in tree.syntax.names else None
     inner = [
@@ -550,7 +545,6 @@ def _elements(callee: _Callee, number: int) -> list[int]:
 
 
 def _extent(tree: SourceTree, name: int) -> int:
-    """The item that a parameter is a parameter of."""
     item = tree.item_around(name)
     return 0 if item is None else item
 

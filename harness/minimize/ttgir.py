@@ -184,7 +184,6 @@ def _without_unused_aliases(lines: list[str]) -> list[str]:
 
 
 def _first(kinds: str) -> str:
-    """What comes before a comma that is not within brackets."""
     depth = 0
     for position, letter in enumerate(kinds):
         depth += letter in "<(["
@@ -196,8 +195,6 @@ def _first(kinds: str) -> str:
 
 @dataclass(slots=True)
 class _Open:
-    """An operation whose region is being read."""
-
     index: int
     start: int
     header: str
@@ -269,7 +266,6 @@ _SCALAR = re.compile(r"(i\d+|f\d+|bf16)")
 
 
 def _words(document: IrModule, index: int) -> Hashable:
-    """The operation, as it is written."""
     return document.operations[index].header.strip()
 
 
@@ -282,7 +278,6 @@ def _operations_that_can_go(document: IrModule) -> list[int]:
 
 
 def _unused(document: IrModule) -> list[int]:
-    """Operations whose results are never read."""
     unused: set[int] = set()
     while True:
         living = [op for n, op in enumerate(document.operations) if n not in unused]
@@ -312,7 +307,6 @@ def _that_can_be_constant(document: IrModule) -> list[int]:
 
 
 def _with_constants(document: IrModule, chosen: Sequence[int]) -> IrModule:
-    """A constant of the same type in place of each."""
     texts = {}
     for index in chosen:
         operation = document.operations[index]
@@ -364,7 +358,6 @@ def _by_another_value(name: str, *, is_earlier: bool = False) -> FoundPass[IrMod
 
 
 def _types(document: IrModule) -> Iterator[tuple[str, str]]:
-    """Values with their types, in order, as far as they are known."""
     for operation in document.operations:
         if operation.depth == 1:
             for name, kind in _ARGUMENT.findall(operation.header):
@@ -427,7 +420,6 @@ def argument_names(document: IrModule) -> tuple[str, ...]:
 
 
 def _split(arguments: str) -> Iterator[str]:
-    """At commas that are not within brackets."""
     depth, start = 0, 0
     for position, letter in enumerate(arguments):
         depth += letter in "<({["

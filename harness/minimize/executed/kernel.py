@@ -181,7 +181,6 @@ async def _source_held_to(
 
 
 def _other_compilers(mine: Compiler) -> list[Compiler]:
-    """The other installed versions, the newest first."""
     installed = front_end(mine.kind).installed()
     others = [version for version in installed if version.version != mine.version]
     return sorted(others, key=lambda version: Version(version.version), reverse=True)
@@ -236,7 +235,6 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
 def _launch_files(
     task: MinimizeTask, result: Minimization, variant: LaunchVariant, form: LaunchForm
 ) -> dict[str, bytes]:
-    """The launch file, and the recorded values that it reads."""
     artifacts = task.bench.store.artifacts
     contents = {buffer.sha256: artifacts.get(buffer.sha256) for buffer in variant.buffers}
     standalone = form_of(task.subject.cell.compiler.kind).read(result.text)

@@ -126,7 +126,9 @@ class _Writer:
         yield f"torch.manual_seed({_SEED})"
         for number in dict.fromkeys(self.owners):
             if not self._is_alone(number):
-                yield f"memory{number} = {self._memory(number)}"
+                first = next(a for a in self.given if _has_memory(a) and a.buffer == number)
+                size = self.variant.buffers[number].size // ELEMENTS[first.dtype].itemsize
+                yield f"memory{number} = {self._values(number, first.dtype, (size,))}"
         for arg in self.given:
             yield from self._argument(arg)
         words = [f"{arg.name}={arg.name}" for arg in self.given]
@@ -183,12 +185,6 @@ class _Writer:
         offset = arg.offset // ELEMENTS[arg.dtype].itemsize
         memory = f"memory{arg.buffer}.view(torch.{arg.dtype})"
         return f"{memory}.as_strided({arg.shape}, {arg.strides}, {offset})"
-
-    def _memory(self, number: int) -> str:
-        """A buffer of which several arguments are parts."""
-        first = next(a for a in self.given if _has_memory(a) and a.buffer == number)
-        size = self.variant.buffers[number].size // ELEMENTS[first.dtype].itemsize
-        return self._values(number, first.dtype, (size,))
 
     def _values(self, number: int, dtype: str, shape: tuple[int, ...]) -> str:
         where = f'dtype=torch.{dtype}, device="cuda"'

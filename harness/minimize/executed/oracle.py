@@ -220,13 +220,11 @@ class ExecutedOracle(Oracle[Compiler]):
         return lowered
 
     def _launch(self, lowered: Lowered, trials: tuple[RunTrial, ...]) -> Launch:
-        """Its launch on the inputs of the variant."""
         metadata = self.form.described(lowered.lowering.metadata)
         launch = launch_of_text(lowered.ptx or "", metadata, self.variant)
         return launch.run_as(trials, self.budget, formal=self.formal)
 
     async def _once(self, emulation: Emulation, ptx: str) -> UnstoredEmulation:
-        """Execute it; nothing is kept."""
         get = self.bench.store.artifacts.get
         contents = {buffer.sha256: get(buffer.sha256) for buffer in self.variant.buffers}
         return await emulate_once(self.bench, emulation, ptx, contents)

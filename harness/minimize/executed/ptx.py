@@ -217,7 +217,6 @@ class EmulatedPtx:
         return await emulate_once(self.bench, launch.emulation, text, self.contents)
 
     def _values(self, once: UnstoredEmulation) -> dict[str, bytes]:
-        """The bytes of the element that is held, after each run."""
         if len(self.launch.tensors) != 1:
             return {}
         [tensor] = self.launch.tensors
@@ -273,7 +272,6 @@ def _fault_words(runs: Sequence[Ran]) -> tuple[str, ...]:
 
 
 def _pairs(runs: Sequence[Ran]) -> Counter[tuple[str, bool]]:
-    """How many pairs of lines race, by what they are."""
     lines = {
         ((race_words(race), race.formal), race.first.ptx_line, race.second.ptx_line)
         for ran in runs

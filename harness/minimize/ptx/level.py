@@ -185,7 +185,6 @@ def _ptx_report(result: Minimization, *, is_defined: bool) -> Minimization:
 
 
 def _undefined_count(text: str) -> int:
-    """How many registers it may read that nothing has written."""
     return undefined_registers(parse(text)).total()
 
 
@@ -388,7 +387,6 @@ async def _look_longer(
 
 
 async def _ablate(work: Work[Assembler], *, is_defined: bool) -> tuple[tuple[Ablation, ...], int]:
-    """Take each instruction away alone, and see; and how many were not tried."""
     work.watch.stage("taking each instruction away alone")
     count = count_instructions(work.best)
     if work.ending is not Ending.FINISHED and count > _MAX_ABLATED_UNFINISHED:

@@ -211,7 +211,6 @@ _ALIGNMENT = re.compile(r"\.align\s+\d+\s+")
 
 
 def _functions(document: Document) -> range:
-    """Functions and entries, by their number, where there are several."""
     count = len(document.functions)
     return range(count if count > 1 else 0)
 
@@ -229,8 +228,6 @@ _PARTS = ("front", "parameters", "directives")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One part of a head: `front`, `parameters` or `directives`, and its number."""
-
     place: int
     kind: str
     number: int
@@ -480,7 +477,6 @@ def tidied(document: Document) -> Document:
 
 
 def _plain(document: Document) -> Document:
-    """One statement on a line, without comments, in one way to write it."""
     lines = [
         statement(line.kind, _plain_code(line), "\n" if place else "")
         for place, line in enumerate(document.statements)
@@ -508,7 +504,6 @@ def _without_debug(document: Document) -> Document:
 
 
 def _without_unused(document: Document) -> Document:
-    """No labels and variables that nothing names."""
     used = _uses(document)
     unused = [
         place
@@ -523,7 +518,6 @@ def _uses(document: Document) -> Counter[str]:
 
 
 def _without_unused_parameters(document: Document) -> Document:
-    """No parameters of entries that nothing names."""
     used = _uses(document)
     changes: dict[int, Sequence[Statement]] = {}
     for place, line in enumerate(document.statements):
@@ -540,7 +534,6 @@ def _variable(line: Statement) -> str | None:
 
 
 def _numbered_registers(document: Document) -> Document:
-    """Registers numbered in the order of their use, and declared in one place."""
     changes: dict[int, Sequence[Statement]] = {}
     for function in document.functions:
         if not any(place in document.scopes for place in function.body):

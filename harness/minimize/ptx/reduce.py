@@ -196,7 +196,6 @@ def _lines(
 
 
 def _leading(document: Document, function: Function) -> Iterator[int]:
-    """The instructions at the very beginning of a function, before any label or scope."""
     for place in function.body:
         line = document.statements[place]
         if line.kind is StatementKind.INSTRUCTION:
@@ -394,7 +393,6 @@ def ballasts(document: Document) -> list[Ballast]:
 
 
 def _load(ballast: Ballast, registers: Mapping[str, str]) -> _Load:
-    """The ballast on the registers that are known for each type, else on new ones."""
     new = {kind: f"%new{kind.replace('.', '_')}" for kind in ballast.types.values()}
     missing = sorted(kind for kind in new if kind not in registers)
     first = [statement(StatementKind.DECLARATION, f".reg {kind} {new[kind]};") for kind in missing]
@@ -404,7 +402,6 @@ def _load(ballast: Ballast, registers: Mapping[str, str]) -> _Load:
 
 
 def _read_most(document: Document, function: Function) -> dict[str, str]:
-    """For each type the register that is read most of those that nothing writes."""
     registers = read_registers(document, function)
     inside = [op for place, op in document.instructions if place in function.body]
     written = {name for op in inside for name in op.writes}
@@ -675,8 +672,6 @@ def _result(
 
 
 class _Strategy:
-    """The order of the passes on one reducer."""
-
     def __init__(
         self,
         reducer: Reducer[Document],

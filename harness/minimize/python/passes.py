@@ -59,7 +59,6 @@ def _statements(document: PythonFile) -> list[int]:
 
 
 def _words_of_closure(document: PythonFile, position: int) -> Hashable:
-    """All that goes with a statement, in words."""
     stmt = document.nodes[position]
     assert isinstance(stmt, ast.stmt)
     fn = document.function_of(stmt)
@@ -82,7 +81,6 @@ def _methods(document: PythonFile) -> list[int]:
 
 
 def _unused(document: PythonFile) -> list[int]:
-    """What is never read: variables, helpers, imports, constants, empty loops."""
     unused = _unused_globals(document)
     for function in document.functions.values():
         unused += _unused_statements(function)
@@ -120,7 +118,6 @@ def _is_unused(stmt: ast.stmt, living: Sequence[ast.stmt], lost: set[int]) -> bo
 
 
 def _unused_globals(source: PythonFile) -> list[ast.stmt]:
-    """Functions, imports and constants of the module that nothing living names."""
     unused: list[ast.stmt] = []
     named = {source.launch.kernel, *names_of_launch(source.launch)}
     while True:
@@ -257,7 +254,6 @@ def _plain(node: ast.AST) -> Replacement:
 
 
 def _shorter(node: ast.AST) -> Replacement:
-    """A call without its last argument."""
     assert isinstance(node, ast.Call)
     node.args = node.args[:-1]
     return node
@@ -321,7 +317,6 @@ def arguments(*, is_inlining: bool) -> Pass:
 
 
 def _value(source: PythonFile, name: str) -> str | None:
-    """A constant that can stand in for an argument."""
     constant = source.launch.constants.get((name,))
     if constant is not None:
         return constant
@@ -374,7 +369,6 @@ def _numbers(document: PythonFile) -> Sequence[Edit]:
 
 
 def _number_now(document: PythonFile, edit: tuple[str, Any]) -> Hashable:
-    """What the edit names, and the number that it is now."""
     kind, name = edit
     launch = document.launch
     numbers = {"constant": launch.constants.get(name), "option": launch.options.get(name)}

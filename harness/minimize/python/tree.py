@@ -338,7 +338,6 @@ def names_of_launch(launch: FileLaunch) -> Iterator[str]:
 
 
 def _defined(node: ast.stmt) -> Iterator[str]:
-    """Names that a statement of the module sets."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.FunctionDef | ast.ClassDef):

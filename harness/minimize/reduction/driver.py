@@ -377,7 +377,6 @@ class _Round(Generic[D]):
                 trial.answer.abandon()
 
     def _fill(self, smallest: int) -> None:
-        """Begin tests until enough are on their way."""
         reducer = self._reducer
         while self._waiting and len(self._trials) < reducer.jobs and not reducer.is_spent():
             chunk = self._waiting.popleft()
@@ -457,8 +456,6 @@ class FoundPass(Generic[D]):
 
 @dataclass(slots=True)
 class _Patient(Generic[D]):
-    """A pass without the edits that were refused."""
-
     inner: FoundPass[D]
     refused: set[Hashable] = field(default_factory=set)
 

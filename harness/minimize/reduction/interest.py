@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import PtxError, PtxFacts, read_ptx, retarget
 from harness.cells.evaluate import cell_evidence, ptxas_flags
-from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
+from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.assemble import Inspection
 from harness.frontends.bench.bench import Workbench
@@ -22,7 +22,6 @@ from harness.frontends.readings import PtxReading
 from harness.frontends.registry import back_end, front_end
 from harness.frontends.source_form import Lowered
 from harness.io.files.locations import offline
-from harness.io.packages.versions import newest_of_minor
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.judge import CellEvidence, judge
 from harness.judging.signature import template
@@ -211,7 +210,7 @@ class Interest(Generic[T]):
 
 
 # What a version may take that is only looked at.
-_GLANCE_SECONDS = 30.0
+GLANCE_SECONDS = 30.0
 _TIMES = 8
 
 
@@ -227,7 +226,7 @@ class AvailableVersions(Generic[T]):
     available: Callable[[], Sequence[Version]]
     install: Callable[[str], T]
     steps: int
-    glance: float = _GLANCE_SECONDS
+    glance: float = GLANCE_SECONDS
 
 
 @dataclass(slots=True, kw_only=True)
@@ -251,39 +250,6 @@ class VersionReactions(Generic[T]):
             version: fingerprint.answer(self.reactions[version])
             for version in sorted(self.reactions, key=Version)
         }
-
-
-def assembler_versions(back: BackEnd) -> AvailableVersions[Assembler]:
-    """Every version of an assembler; of the index, the newest of a minor.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
-    return AvailableVersions(
-        name=back.title,
-        installed=[back.install(version) for version in back.installed()],
-        available=lambda: newest_of_minor(back.available()),
-        install=back.install,
-        steps=3,
-    )
-
-
-def compiler_versions(kind: str) -> AvailableVersions[Compiler]:
-    """Every version of a compiler, the one beside triage too; of the index, the newest of a minor.
-
-    Raises:
-        StorageError: the cache cannot be read.
-    """
-    compiler = front_end(kind)
-    return AvailableVersions(
-        name=compiler.title,
-        installed=compiler.installed(),
-        available=lambda: newest_of_minor(compiler.available()),
-        install=compiler.install,
-        steps=3,
-        # Starting one takes seconds.
-        glance=4 * _GLANCE_SECONDS,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -139,13 +139,25 @@ def _chosen(
     index: int,
     condition: Condition | None,
 ) -> Subject:
-    subject = _subject(bench, cells[index], rows[index])
+    cell, row = cells[index], rows[index]
+    target, text = cell.cell.target, None
+    if row.ptx_sha256:
+        text = bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
+        if cell.launch and target.suffix:
+            # What `bench.assemble` hands to ptxas: Triton may have written another target.
+            with contextlib.suppress(PtxError):
+                is_same = read_ptx(text).target == str(target)
+                text = text if is_same else retarget(text, target=str(target))
+    flags = row.ptxas_flags or ("-v", f"--gpu-name={target}")
     names = [name for cell in cells for name in cell.cell.config.as_dict()]
     names += [name for name, _ in selection.config.wanted]
     others = len(cells) - len(rows)
     note = f"{others} more configs were not looked at (--config names one)"
-    return replace(
-        subject,
+    return Subject(
+        cell=cell,
+        row=replace(row, ptxas_flags=flags),
+        text=text,
+        question=Question(target=target, flags=flags, entry=cell.entry),
         condition=condition,
         names=tuple(dict.fromkeys(names)),
         notes=(note,) if others else (),
@@ -153,7 +165,6 @@ def _chosen(
 
 
 def _why_not(rows: Sequence[Row], search: SubjectSearch) -> str:
-    """Why no config will do, by the first of them."""
     early = [row for row in rows if search.shows(row) and is_before_ptxas(row)]
     if search.at_ptxas and early:
         return (
@@ -164,21 +175,6 @@ def _why_not(rows: Sequence[Row], search: SubjectSearch) -> str:
     verdict = "nothing fails" if search.condition is None else "--while does not hold"
     many = f" (the first of {len(rows)} configs, and so for each)" if len(rows) > 1 else ""
     return f"{verdict}: {row.verdict}: {row.reason}{many}"
-
-
-def _subject(bench: Workbench, cell: PlannedCell, row: Row) -> Subject:
-    target = cell.cell.target
-    text = None
-    if row.ptx_sha256:
-        text = bench.store.artifacts.get(row.ptx_sha256).decode(errors="replace")
-        if cell.launch and target.suffix:
-            # What `bench.assemble` hands to ptxas: Triton may have written another target.
-            with contextlib.suppress(PtxError):
-                is_same = read_ptx(text).target == str(target)
-                text = text if is_same else retarget(text, target=str(target))
-    flags = row.ptxas_flags or ("-v", f"--gpu-name={target}")
-    question = Question(target=target, flags=flags, entry=cell.entry)
-    return Subject(cell=cell, row=replace(row, ptxas_flags=flags), text=text, question=question)
 
 
 def is_before_ptxas(row: Row) -> bool:

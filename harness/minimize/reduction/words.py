@@ -99,7 +99,6 @@ def compilers_of(result: Minimization) -> str:
 
 
 def _options_of_guards(result: Minimization) -> dict[str, list[str]]:
-    """How `triage compile` asks each version that guards the failure, by what it has to do."""
     fingerprint = result.fingerprint
     versions = {
         "failing": (
@@ -193,7 +192,6 @@ def repro_script(result: Minimization) -> str | None:
 
 
 def _is_command(result: Minimization) -> bool:
-    """Whether a command compiles the result, and no Python."""
     return result.level == "ptx" or bool(result.install and result.install.program)
 
 
@@ -242,7 +240,6 @@ def _tools(result: Minimization) -> list[dict[str, object]]:
 
 
 def _variable(result: Minimization, version: str) -> str:
-    """The failing one, its neighbours, and by number what was asked besides."""
     fingerprint = result.fingerprint
     if version == fingerprint.bad:
         return "PTXAS_BAD"
@@ -295,7 +292,6 @@ def _probe(result: Minimization) -> _Probe | None:
 
 
 def _python_probe(result: Minimization, reaction: Reaction, seconds: int) -> _Probe | None:
-    """How a Python that compiles the result ends."""
     if reaction.verdict is VerdictKind.TRAP_STUB:
         return _Probe(flags="", seconds=seconds, is_stub=True)
     if reaction.stage is Stage.LAUNCH:
@@ -363,7 +359,6 @@ def _known_errors(result: Minimization) -> tuple[str, ...]:
 
 
 def _has_fractions(condition: Condition) -> bool:
-    """Whether it needs numbers that a shell does not have."""
     if isinstance(condition, Comparison):
         return isinstance(condition.value, float)
     if isinstance(condition, Negation):
@@ -459,7 +454,6 @@ def _readme(result: Minimization, command: str, *, test: bool, repro: bool) -> s
 
 
 def _shown_by(result: Minimization) -> str:
-    """The command that a reader can type."""
     if result.fingerprint.script is not None:
         return result.fingerprint.script
     if result.level == "config":

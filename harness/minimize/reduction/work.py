@@ -173,8 +173,6 @@ class MinimizedFolder:
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """A line of the log, as far as a later run wants to know it."""
-
     event: str = ""
     subject: dict[str, str] = {}
     tests: int = 0
@@ -611,7 +609,6 @@ def _begins_at_the_end(task: MinimizeTask, work: Work[T]) -> bool:
 
 
 def _report(task: MinimizeTask, work: Work[T]) -> Minimization:
-    """What a reduction came to, as far as it is the same for every level."""
     subject, level, interest = task.subject, work.level, work.interest
     reaction = interest.versions.reactions.get(interest.fingerprint.bad)
     is_file = subject.cell.raw_ptx is not None
