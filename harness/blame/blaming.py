@@ -101,21 +101,21 @@ async def as_users_pair(
     return []
 
 
-def remedy_of(grid: Grid, kind: str | None, triton: str | None) -> tuple[str, ...]:
+def remedy_of(grid: Grid, kind: str | None, version: str | None) -> tuple[str, ...]:
     """What a user types: the combination that works, with the case's compiler if it has one."""
     fitting = [line for line in grid.lines if line.has(VerdictAnswer.OK)]
-    mine = [line for line in fitting if triton in line.compilers]
-    if triton is not None and mine:
+    mine = [line for line in fitting if version in line.compilers]
+    if version is not None and mine:
         line = next((working for working in mine if working.made_for), mine[0])
-        version = line.made_for or line.ptxas(VerdictAnswer.OK)[-1]
+        assembler = line.made_for or line.ptxas(VerdictAnswer.OK)[-1]
         try:
-            packages = {str(working): name for working, name in available_ptxas()}
+            packages = {str(release): name for release, name in available_ptxas()}
         except InfrastructureError:
             packages = {}
-        if version not in packages:
-            return (f"export TRITON_PTXAS_PATH=...  # ptxas {version}",)
-        return tuple(ptxas_environment(packages[version], version))
-    if triton is not None and fitting:
+        if assembler not in packages:
+            return (f"export TRITON_PTXAS_PATH=...  # ptxas {assembler}",)
+        return tuple(ptxas_environment(packages[assembler], assembler))
+    if version is not None and fitting:
         newest = max((name for line in fitting for name in line.compilers), key=Version)
         return (front_end(kind or TRITON).install_line(newest),)
     return ()
@@ -346,9 +346,9 @@ async def _find_case(
     configs: dict[object, CellId] = {}
     refusals: list[TriageError] = []
     own = state.selection.repro.version
-    for triton in sorted(state.selection.compilers, key=lambda triton: triton.version != own):
+    for compiler in sorted(state.selection.compilers, key=lambda compiler: compiler.version != own):
         try:
-            cells = (await state.plan(triton)).cells
+            cells = (await state.plan(compiler)).cells
         except CaptureError as error:
             refusals.append(error)
             continue

@@ -112,7 +112,7 @@ class _Case:
     trials: list[PairTrial] = field(default_factory=list)
     contrast: Contrasted | None = None
 
-    def keep(self, label: str, varied: Varied, triton: str, result: Row | str) -> VerdictAnswer:
+    def keep(self, label: str, varied: Varied, version: str, result: Row | str) -> VerdictAnswer:
         """Keep the result of the case with something varied, or why it could not be tried."""
         outcome, verdict, reason = VerdictAnswer.UNTESTABLE, VerdictKind.NOT_RUN.value, result
         if isinstance(result, Row):
@@ -121,7 +121,7 @@ class _Case:
         trial = PairTrial(
             label=label,
             varied=varied,
-            triton=triton,
+            triton=version,
             ptxas=EMULATOR,
             before=VerdictAnswer.SAME,
             after=outcome,

@@ -321,13 +321,13 @@ class Grid:
         """
         by_numbers = self.focus.condition is not None
         return [
-            triton
+            version
             for line in self.lines
             if any(
                 cell.outcome is VerdictAnswer.SAME if by_numbers else cell.verdict == kind.value
                 for cell in line.all_cells()
             )
-            for triton in line.compilers
+            for version in line.compilers
         ]
 
     def ptxas_with(self, outcome: VerdictAnswer) -> list[str]:

@@ -161,19 +161,19 @@ class BlameState:
         return row
 
     async def plan(
-        self, triton: Compiler, *, bundled: bool = False, ptxas: tuple[Assembler, ...] = ()
+        self, compiler: Compiler, *, bundled: bool = False, ptxas: tuple[Assembler, ...] = ()
     ) -> Plan:
         """The cells of the launch, for the ptxas that were named, for the `bundled` one or `ptxas`.
 
         Triton is pointed at each of `ptxas`, and writes its PTX for that one.
         """
         selection = self.selection
-        back = back_end(triton.kind, selection.targets[0])
+        back = back_end(compiler.kind, selection.targets[0])
         if bundled and back.default == BUNDLED:
             selection = replace(selection, ptxas=(None,))
         if ptxas:
             selection = replace(selection, ptxas=ptxas, freeze_ptx=False)
-        return await plan_launch(self.bench, selection.place(compiler=triton))
+        return await plan_launch(self.bench, selection.place(compiler=compiler))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -245,13 +245,13 @@ def as_seen(case: PlannedCell, row: Row) -> CompiledPtx:
     )
 
 
-async def _make(state: BlameState, triton: Compiler | str, case: PlannedCell) -> CompiledPtx:
-    version = triton if isinstance(triton, str) else triton.version
+async def _make(state: BlameState, compiler: Compiler | str, case: PlannedCell) -> CompiledPtx:
+    version = compiler if isinstance(compiler, str) else compiler.version
     name = compiler_name(case.compiler.kind, version)
     try:
-        if isinstance(triton, str):
-            triton = await asyncio.to_thread(front_end(case.compiler.kind).install, triton)
-        plan = await state.plan(triton, bundled=True)
+        if isinstance(compiler, str):
+            compiler = await asyncio.to_thread(front_end(case.compiler.kind).install, compiler)
+        plan = await state.plan(compiler, bundled=True)
     except InfrastructureError as error:
         state.troubles.append(f"{name}: {error}")
         stopped = Cell(outcome=VerdictAnswer.INFRA, reason=str(error))

@@ -233,10 +233,10 @@ def _entries(line: Line) -> Iterator[dict[str, Any]]:
     cells: list[tuple[str | None, Cell]] = list(line.cells.items())
     if line.stopped:
         cells.append((None, line.stopped))
-    for triton in line.compilers or (None,):
+    for version in line.compilers or (None,):
         for ptxas, cell in cells:
             yield {
-                "triton": triton,
+                "triton": version,
                 "made_for": line.made_for,
                 "ptx_body_sha256": line.body,
                 "ptx_version": line.version,

@@ -265,9 +265,9 @@ class LaunchLevel(Oracle[Compiler]):
             )
         return _reaction(result)
 
-    async def _evaluate(self, settings: Settings, triton: Compiler) -> Evaluated | str:
+    async def _evaluate(self, settings: Settings, compiler: Compiler) -> Evaluated | str:
         try:
-            plan = await self.plan(settings, triton)
+            plan = await self.plan(settings, compiler)
         except CaptureError as error:
             return str(error)
         key = plan.session or ""
@@ -282,7 +282,7 @@ class LaunchLevel(Oracle[Compiler]):
             if mine and not self._users[key]:
                 await self.bench.sessions.close(key)
 
-    async def plan(self, settings: Settings, triton: Compiler) -> Plan:
+    async def plan(self, settings: Settings, compiler: Compiler) -> Plan:
         """All cells of the launch with these settings.
 
         Raises:
@@ -290,7 +290,7 @@ class LaunchLevel(Oracle[Compiler]):
         """
         launch = replace(self.launch, overrides=settings.overrides)
         target = self.cell.cell.target
-        place = self.selection.place(target=target, compiler=triton, launch=launch)
+        place = self.selection.place(target=target, compiler=compiler, launch=launch)
         return await plan_launch(self.bench, place)
 
     def _pick(self, plan: Plan, settings: Settings) -> PlannedCell | None:

@@ -351,9 +351,9 @@ async def _besides(
             if beside := await cell_beside(task, target, mine):
                 words = f"what is made of it for {target}"
                 yield replace(oracle, beside=beside.launch, words=words)
-    for triton in _other_compilers(mine):
-        words = f"what {triton.name} makes of it"
-        yield replace(same_launch, beside_compiler=triton, words=words)
+    for compiler in _other_compilers(mine):
+        words = f"what {compiler.name} makes of it"
+        yield replace(same_launch, beside_compiler=compiler, words=words)
 
 
 async def _with_ptx(
