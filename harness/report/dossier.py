@@ -16,7 +16,7 @@ from harness.judging.answers import VerdictAnswer
 from harness.judging.conditions import Condition, spell
 from harness.judging.followed import Followed, follow, measured
 from harness.minimize.reduction.fingerprint import Answer
-from harness.minimize.reduction.result import Minimization, VersionLine
+from harness.minimize.reduction.result import Minimization
 from harness.report.claims import AttachedPlace
 from harness.tables.survivors import Survivors, survivors
 from harness.values.execution import RunRow
@@ -268,20 +268,17 @@ class Dossier:
         reduction = self.minimized
         if reduction is None:
             return {}
-        does = {
-            line.version: (self._outcome_there(line, line.minimized), line.minimized_words)
-            for line in reduction.versions
-            if line.minimized is not None and reduction.compiler == self.tool
-        }
+        does: dict[str, tuple[VerdictAnswer, str]] = {}
+        for line in reduction.versions if reduction.compiler == self.tool else ():
+            answer, kind = line.minimized, line.minimized_kind
+            if answer is not None:
+                # A reduction keeps refusals of what cannot do it; a history cannot tell there.
+                is_refused = answer is Answer.OTHER and kind is not None and kind.tells_nothing
+                outcome = VerdictAnswer.UNTESTABLE if is_refused else _OUTCOMES[answer]
+                does[line.version] = (outcome, line.minimized_words)
         if self.version not in does and reduction.fingerprint.signature == self.case.signature:
             does[self.version] = (VerdictAnswer.SAME, "")
         return does
-
-    def _outcome_there(self, line: VersionLine, answer: Answer) -> VerdictAnswer:
-        """A reduction keeps refusals of what cannot do it; a history cannot tell there."""
-        kind = line.minimized_kind
-        is_refused = answer is Answer.OTHER and kind is not None and kind.tells_nothing
-        return VerdictAnswer.UNTESTABLE if is_refused else _OUTCOMES[answer]
 
     @property
     def version(self) -> str:

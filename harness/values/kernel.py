@@ -15,6 +15,7 @@ Scalar = bool | int | float | str
 
 _WORD = re.compile(r"[\w.:+/@-]+")
 _OTHERS = "*"
+_ARTICLES = {int: "an integer", float: "a number", bool: "true or false"}
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|.', re.DOTALL)
 
 
@@ -67,7 +68,7 @@ class LaunchParameter(msgspec.Struct, frozen=True, kw_only=True):
                 return float(text)
         except (KeyError, ValueError):
             raise UsageError(
-                f"--set {self.name}={text[:80]}: expected {_article(kind.__name__)}, "
+                f"--set {self.name}={text[:80]}: expected {_ARTICLES[kind]}, "
                 f"like its default {self.default!r}"
             ) from None
         return text if kind is str else _guess(text)
@@ -92,10 +93,6 @@ def _guess(text: str) -> Scalar | None:
         return float(text)
     except ValueError:
         return text
-
-
-def _article(kind: str) -> str:
-    return {"int": "an integer", "float": "a number", "bool": "true or false"}[kind]
 
 
 class LaunchSpec(msgspec.Struct, frozen=True, kw_only=True):
