@@ -278,14 +278,14 @@ Example:
 
 
 @click.group("toolchain", context_settings=CONTEXT, epilog=_TOOLCHAIN_EPILOG)
-def toolchain() -> None:
+def toolchain_command() -> None:
     """List, install, verify and remove compilers, assemblers and disassemblers.
 
     They come from the package index, hash-checked, and are shared by all projects of this user.
     """
 
 
-@toolchain.command("list", context_settings=CONTEXT)
+@toolchain_command.command("list", context_settings=CONTEXT)
 @click.option("--available", is_flag=True, help="What the package index has, too.")
 @json_option
 def list_command(*, available: bool, as_json: bool) -> None:
@@ -360,7 +360,7 @@ def _usable_by(toolchain: Toolchain) -> str:
     )
 
 
-@toolchain.command("install", context_settings=CONTEXT)
+@toolchain_command.command("install", context_settings=CONTEXT)
 @click.argument("names", nargs=-1, required=True)
 def install_command(names: tuple[str, ...]) -> None:
     """Install toolchains: triton-3.8.0, ptxas-latest, 'ptxas>=13.1', nvdisasm-latest."""
@@ -409,7 +409,7 @@ def _assemblers() -> dict[str, BackEnd]:
     return {back.kind: back for back in every if back.kind not in (PTXAS, NO_ASSEMBLER)}
 
 
-@toolchain.command("verify", context_settings=CONTEXT)
+@toolchain_command.command("verify", context_settings=CONTEXT)
 @click.argument("names", nargs=-1)
 def verify_command(names: tuple[str, ...]) -> None:
     """Hash and run installed toolchains again; all of them when none is named."""
@@ -428,7 +428,7 @@ def verify_command(names: tuple[str, ...]) -> None:
     raise click.exceptions.Exit(1 if failures else 0)
 
 
-@toolchain.command("remove", context_settings=CONTEXT)
+@toolchain_command.command("remove", context_settings=CONTEXT)
 @click.argument("names", nargs=-1, required=True)
 def remove_command(names: tuple[str, ...]) -> None:
     """Delete installed toolchains, and nothing that triage did not install."""

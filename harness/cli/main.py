@@ -18,60 +18,36 @@ from harness.cli.progress.steps import beating
 from harness.values.errors import OutputError, TriageError
 from harness.values.toolchain import name_kinds_with
 
-# What `triage --help` says of each command. Loading none of them keeps the help instant.
-_COMMANDS = {
-    "compile": "Compile every config of a kernel and report the result of each.",
-    "package": "Find the kernels of a package that a target leaves without configs.",
-    "run": "Execute what was compiled, without a GPU, and say what came out.",
-    "bisect": "Find the version in which a failure began, and ended.",
-    "blame": "Determine who is responsible: ptxas, Triton, the kernel, a combination.",
-    "minimize": "Reduce a failure to the smallest input that shows it.",
-    "report": "Write an issue that upstream can act on, and check it.",
-    "workaround": "Find what can be done today, and prove it.",
-    "rank": "Order the configs of a kernel by their expected time.",
-    "check": "Find configs that compute something else than the others.",
-    "matrix": "Run a whole matrix, and say what changed.",
-    "show": "Print an artifact of a cell: IR, PTX, SASS, logs.",
-    "diff": "Say what changed between two runs.",
-    "history": "One row for each version: verdict, registers, spills.",
-    "bugs": "Failures by signature: versions, states, and who knows of them.",
-    "site": "Write what is stored as static pages, to look at.",
-    "watch": "Send what a night changed, one message each.",
-    "export": "Write results as JSON lines, CSV, Parquet, ...",
-    "kernels": "List the kernels that have a repro.",
-    "import": "Write repros from a Triton cache or dump folder.",
-    "log": "Read a log: what failed, and the command to go on with.",
-    "toolchain": "List, install, verify, remove Tritons and ptxas.",
-    "cache": "Show and trim what is stored.",
-    "doctor": "Check this machine, and say what to do about what does not work.",
-}
-# Where each is.
-_PLACES = {
-    "compile": "harness.cli.kernels.compile:command",
-    "package": "harness.cli.diagnosis.workaround:package_command",
-    "run": "harness.cli.kernels.run:command",
-    "bisect": "harness.cli.diagnosis.bisect:command",
-    "blame": "harness.cli.diagnosis.blame:command",
-    "minimize": "harness.cli.diagnosis.minimize:command",
-    "report": "harness.cli.diagnosis.report:command",
-    "workaround": "harness.cli.diagnosis.workaround:workaround_command",
-    "rank": "harness.cli.diagnosis.workaround:rank_command",
-    "check": "harness.cli.kernels.check:command",
-    "matrix": "harness.cli.nights.matrix:command",
-    "show": "harness.cli.kernels.kernels:show_command",
-    "diff": "harness.cli.nights.diff:command",
-    "history": "harness.cli.nights.history:command",
-    "bugs": "harness.cli.nights.bugs:command",
-    "site": "harness.cli.nights.site:command",
-    "watch": "harness.cli.nights.watch:command",
-    "export": "harness.cli.nights.export:command",
-    "kernels": "harness.cli.kernels.kernels:kernels_command",
-    "import": "harness.cli.kernels.kernels:import_command",
-    "log": "harness.cli.kernels.log:command",
-    "toolchain": "harness.cli.machine:toolchain",
-    "cache": "harness.cli.machine:cache_command",
-    "doctor": "harness.cli.machine:doctor_command",
-}
+# Each command, its module, and what `triage --help` says of it: to load none keeps that instant.
+_TABLE = """\
+compile kernels.compile Compile every config of a kernel and report the result of each.
+package diagnosis.workaround Find the kernels of a package that a target leaves without configs.
+run kernels.run Execute what was compiled, without a GPU, and say what came out.
+bisect diagnosis.bisect Find the version in which a failure began, and ended.
+blame diagnosis.blame Determine who is responsible: ptxas, Triton, the kernel, a combination.
+minimize diagnosis.minimize Reduce a failure to the smallest input that shows it.
+report diagnosis.report Write an issue that upstream can act on, and check it.
+workaround diagnosis.workaround Find what can be done today, and prove it.
+rank diagnosis.workaround Order the configs of a kernel by their expected time.
+check kernels.check Find configs that compute something else than the others.
+matrix nights.matrix Run a whole matrix, and say what changed.
+show kernels.kernels Print an artifact of a cell: IR, PTX, SASS, logs.
+diff nights.diff Say what changed between two runs.
+history nights.history One row for each version: verdict, registers, spills.
+bugs nights.bugs Failures by signature: versions, states, and who knows of them.
+site nights.site Write what is stored as static pages, to look at.
+watch nights.watch Send what a night changed, one message each.
+export nights.export Write results as JSON lines, CSV, Parquet, ...
+kernels kernels.kernels List the kernels that have a repro.
+import kernels.kernels Write repros from a Triton cache or dump folder.
+log kernels.log Read a log: what failed, and the command to go on with.
+toolchain machine List, install, verify, remove Tritons and ptxas.
+cache machine Show and trim what is stored.
+doctor machine Check this machine, and say what to do about what does not work.
+"""
+_ROWS = [line.split(maxsplit=2) for line in _TABLE.splitlines()]
+_COMMANDS = {name: words for name, _, words in _ROWS}
+_MODULES = {name: module for name, module, _ in _ROWS}
 
 _WORDS = Words()
 
@@ -92,10 +68,10 @@ class _LazyGroup(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in _PLACES:
+        if cmd_name not in _MODULES:
             return None
-        module, _, name = _PLACES[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), name)
+        members = vars(importlib.import_module(f"harness.cli.{_MODULES[cmd_name]}"))
+        command: click.Command = members.get(f"{cmd_name}_command") or members["command"]
         _type_texts(command)
         return command
 

@@ -14,7 +14,7 @@ from harness.blame import blaming as pairs
 from harness.frontends import back_end, registry
 from harness.io.packages.versions import select
 from harness.io.toolchains import install
-from harness.minimize.reduction import interest
+from harness.minimize.ptx import level
 from harness.store.store import Store
 from harness.values.toolchain import name_kind
 
@@ -42,7 +42,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 def line(stage: Stage, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Line:
     stage.ptxas(OLD, BAD, NEW)
     versions = [(Version(each), f"ptxas-{each}") for each in (OLD, BAD, NEW)]
-    for module in (install, pairs, back_end, interest):
+    for module in (install, pairs, back_end, level):
         monkeypatch.setattr(module, "available_ptxas", lambda **_: versions)
     numbers = [version for version, _ in versions]
     monkeypatch.setattr(
