@@ -10,14 +10,33 @@ can do, not for every day.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpu_emulator.engines.products import Adding
+from gpu_emulator.engines import products
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
+
+# How (..., m, k) values, (..., k, n) values and (..., m, n) bits of a format add up.
+Adding = Callable[[Float64, Float64, Bits | None, str], Bits]
+
+
+@contextmanager
+def added_by(add: Adding | None) -> Iterator[None]:
+    """Meanwhile matrix products are added so; None: as always."""
+
+    def product(a: Float64, b: Float64, c: Bits | None, *, c_type: str, d_type: str) -> Bits:
+        assert add is not None
+        return add(a, b, c, d_type)
+
+    with patch.object(products, "product", product if add else products.product):
+        yield
+
 
 _NARROW = ("e4m3", "e5m2")
 

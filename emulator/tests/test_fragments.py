@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accumulation import in_order
+from accumulation import added_by, in_order
 
 from gpu_emulator.engines.matrices import (
     LANES,
@@ -170,8 +170,8 @@ def test_another_order_changes_no_more_than_rounding() -> None:
     c = np.zeros((LANES, 4), np.uint32)
     types = {"a_type": "bf16", "b_type": "bf16", "c_type": "f32", "d_type": "f32"}
     plain = mma_sync("m16n8k16", a, b, c, **types).view(np.float32)  # type: ignore[arg-type]
-    add = in_order(RNG.permutation(16))
-    other = mma_sync("m16n8k16", a, b, c, **types, add=add).view(np.float32)  # type: ignore[arg-type]
+    with added_by(in_order(RNG.permutation(16))):
+        other = mma_sync("m16n8k16", a, b, c, **types).view(np.float32)  # type: ignore[arg-type]
     assert not np.array_equal(plain, other)
     assert np.abs(plain - other).max() < 1e-5
 

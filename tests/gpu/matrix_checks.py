@@ -9,7 +9,7 @@ from typing import Any
 
 import matrices
 import numpy as np
-from accumulation import hopper
+from accumulation import Adding, added_by, hopper
 from cuda_driver import Device
 
 from gpu_emulator.engines import products
@@ -19,7 +19,7 @@ from gpu_emulator.engines.matrices import (
     store_matrices,
     wgmma_descriptor,
 )
-from gpu_emulator.engines.products import Adding, mma_sync
+from gpu_emulator.engines.products import mma_sync
 from gpu_emulator.numbers.formats import from_float64
 
 __all__ = ["Row", "compared", "run", "run_parts"]
@@ -144,11 +144,11 @@ def _run_mma(device: Device) -> Iterator[Row]:
             device.launch(function, WARPS, 32, pointers)
             found = device.download(pointers[0], d)
             device.free(*pointers)
-            expected = mma_sync(
-                case.shape, a, b, c, a_type=case.a, b_type=case.b, c_type=case.c, d_type=case.d,
-                saturate=case.tail == ".satfinite", operation=case.tail[1:4] or "xor",
-                add=None if exact else _adding("mma.sync", case.a, case.d),
-            )  # fmt: skip
+            with added_by(None if exact else _adding("mma.sync", case.a, case.d)):
+                expected = mma_sync(
+                    case.shape, a, b, c, a_type=case.a, b_type=case.b, c_type=case.c, d_type=case.d,
+                    saturate=case.tail == ".satfinite", operation=case.tail[1:4] or "xor",
+                )  # fmt: skip
             name = case.opcode if exact else f"{case.opcode}, sums of random numbers"
             yield compared(name, found, expected)
 
@@ -277,7 +277,6 @@ def _wgmma_expected(
     d: np.ndarray[Any, Any],
     *,
     accumulate: bool,
-    add: Adding | None = None,
 ) -> np.ndarray[Any, Any]:
     other = "u8" if case.kind == "s8" else case.kind
     if isinstance(a, np.ndarray):
@@ -291,7 +290,7 @@ def _wgmma_expected(
     )
     return products.wgmma(
         left, right, d, a_type=case.kind, b_type=other, d_type=case.d,
-        accumulate=np.array(accumulate), negate_a=case.negate, add=add,
+        accumulate=np.array(accumulate), negate_a=case.negate,
     )  # fmt: skip
 
 
@@ -363,8 +362,8 @@ def _run_wgmma_sums(device: Device) -> Iterator[Row]:
         device.launch(function, 1, 128, [*pointers, a, b, 1], shared=matrices.SHARED_BYTES)
         found = device.download(pointers[0], start)
         device.free(*pointers)
-        add = _adding("wgmma", kind, "f32")
-        expected = _wgmma_expected(case, shared, a, b, start, accumulate=True, add=add)
+        with added_by(_adding("wgmma", kind, "f32")):
+            expected = _wgmma_expected(case, shared, a, b, start, accumulate=True)
         yield compared(f"{case.opcode}, sums of random numbers", found, expected)
 
 

@@ -2,8 +2,7 @@
 
 The PTX ISA leaves order and precision of the accumulation open (9.7.14.5.14, "Semantics"). Here
 products are exact, they are summed in float64 with the accumulator, and the sum is rounded once:
-the best that any hardware may return (f64 is a chain of `fma`). `add` is another way of adding: one
-order in float32, or that of one architecture.
+the best that any hardware may return (f64 is a chain of `fma`).
 
 `mma.sync`: one matrix product for each warp, in registers (PTX ISA 9.7.14.5). `wgmma.mma_async`:
 the product of a warpgroup, 64 rows in registers (PTX ISA 9.7.15).
@@ -12,7 +11,6 @@ the product of a warpgroup, 64 rows in registers (PTX ISA 9.7.15).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -31,8 +29,6 @@ from gpu_emulator.engines.matrices import (
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
-Adding = Callable[[Float64, Float64, Bits | None, str], Bits]
-"""How (..., m, k) values, (..., k, n) values and (..., m, n) bits of a format add up."""
 INTEGERS = {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
 """Bits of the integer types."""
 
@@ -48,20 +44,15 @@ def decode(codes: Bits, name: str) -> Float64:
     return values.astype(np.float64)
 
 
-def product(
-    a: Float64, b: Float64, c: Bits | None, *, c_type: str, d_type: str, add: Adding | None = None
-) -> Bits:
+def product(a: Float64, b: Float64, c: Bits | None, *, c_type: str, d_type: str) -> Bits:
     """A @ B + C, rounded to nearest even.
 
     `a`: (..., m, k) values. `b`: (..., k, n) values. `c`: (..., m, n) bits of `c_type`, or None for
-    zero. `c_type` and `d_type`: f16, f32 or f64. `add`: another way of adding; f64 stays as it is.
-    Returns (..., m, n) bits of `d_type`.
+    zero. `c_type` and `d_type`: f16, f32 or f64. Returns (..., m, n) bits of `d_type`.
     """
     with np.errstate(all="ignore"):
         if d_type == "f64":
             return _chain(a, b, c)
-        if add is not None:
-            return add(a, b, c, d_type)
         total = np.matmul(a, b)
         return from_float64(total if c is None else total + to_float64(c, c_type), d_type)
 
@@ -109,14 +100,13 @@ def multiplied(
     operation: str = "and",
     factors: tuple[Float64, Float64] | None = None,
     negate: bool = False,
-    add: Adding | None = None,
 ) -> Bits:
     """A @ B + C of codes, as the types of A, B, C and D have it.
 
     `a`: codes (..., m, k). `b`: codes (..., k, n). `c`: (..., m, n) bits, or None for zero (not of
     b1). `saturate`: `.satfinite`, on integers. `operation`: `xor` or `and`, for b1. `factors`: what
     each element of A and of B is multiplied by. `negate`: the product counts as its negative.
-    `add`: as in `product`. Returns (..., m, n) bits of the type of D.
+    Returns (..., m, n) bits of the type of D.
     """
     a_type, b_type, c_type, d_type = types
     if a_type == "b1":
@@ -129,7 +119,7 @@ def multiplied(
         left = -left
     if a_type in INTEGERS:
         return _integer_product(left, right, c, saturate=saturate)
-    return product(left, right, c, c_type=c_type, d_type=d_type, add=add)
+    return product(left, right, c, c_type=c_type, d_type=d_type)
 
 
 _WIDTHS = {
@@ -173,7 +163,6 @@ def mma_sync(
     scale_a: Bits | None = None,
     scale_b: Bits | None = None,
     scale_type: str = "ue8m0",
-    add: Adding | None = None,
 ) -> Bits:
     """D = A x B + C for each warp.
 
@@ -183,9 +172,9 @@ def mma_sync(
     likewise; may differ from `a_type` among the narrow floats and among integers. `c_type`: f64,
     f32, f16 or s32. `d_type`: likewise. `saturate`: `.satfinite`, on integers. `operation`: `xor`
     or `and`, for b1. `scale_a`: (..., 16, blocks) scales of `.block_scale`, from `scales_of_a`.
-    `scale_b`: (..., 8, blocks) scales, from `scales_of_b`. `scale_type`: ue8m0 or ue4m3. `add`: as
-    in `product`. Returns registers of D, as many as `d_type` needs. Raises `ValueError`:
-    the shape does not exist for the type.
+    `scale_b`: (..., 8, blocks) scales, from `scales_of_b`. `scale_type`: ue8m0 or ue4m3. Returns
+    registers of D, as many as `d_type` needs. Raises `ValueError`: the shape does not exist for the
+    type.
     """
     if shape not in SHAPES.get(a_type, ()):
         raise ValueError(f"mma.sync has no shape {shape} for {a_type}")
@@ -203,7 +192,7 @@ def mma_sync(
         factors = _spread(scale_a, scale_type, k), of_b
     result = multiplied(
         left, right, start, (a_type, b_type, c_type, d_type), saturate=saturate,
-        operation=operation, factors=factors, add=add,
+        operation=operation, factors=factors,
     )  # fmt: skip
     return registers(layout.scatter(result), d_width)
 
@@ -298,7 +287,6 @@ def wgmma(
     negate_a: bool = False,
     negate_b: bool = False,
     saturate: bool = False,
-    add: Adding | None = None,
 ) -> Bits:
     """D = A x B, or A x B + D.
 
@@ -306,7 +294,7 @@ def wgmma(
     `d`: registers of D, uint32 (..., 128, n / 2), or n / 4 for f16. `a_type`: tf32, f16, bf16,
     e4m3, e5m2, s8, u8 or b1. `b_type`: likewise. `d_type`: f32, f16 or s32. `accumulate`: bool
     (...): `scale-d`. `negate_a`: `imm-scale-a` is -1. `negate_b`: `imm-scale-b` is -1. `saturate`:
-    `.satfinite`. `add`: as in `product`. Returns the new registers of D.
+    `.satfinite`. Returns the new registers of D.
     """
     layout = wgmma_accumulator(b.shape[-2])
     width = 16 if d_type == "f16" else 32
@@ -314,6 +302,6 @@ def wgmma(
     start = np.where(accumulate[..., None, None], old, old.dtype.type(0))
     result = multiplied(
         a, np.swapaxes(b, -1, -2), start, (a_type, b_type, d_type, d_type), saturate=saturate,
-        negate=negate_a != negate_b, add=add,
+        negate=negate_a != negate_b,
     )  # fmt: skip
     return registers(layout.scatter(result), width)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpu_emulator.engines.matrices import LANES, MatrixDescriptor, elements, read_matrix, unpack_row
-from gpu_emulator.engines.products import Adding, multiplied, shared_width
+from gpu_emulator.engines.products import multiplied, shared_width
 from gpu_emulator.numbers.formats import Bits, Float64, from_float64, to_float64
 
 ROWS, COLUMNS = 128, 512
@@ -415,7 +415,6 @@ def multiply(
     scales: Scales | None = None,
     scale_input: int = 0,
     disabled: list[int] | None = None,
-    add: Adding | None = None,
 ) -> tuple[tuple[Index, Index, Index], Bits]:
     """D = A x B, or A x B + D: which cells of tensor memory get which values.
 
@@ -423,7 +422,7 @@ def multiply(
     (..., n, K). `instruction`: types, sizes, signs. `lane`: first lane of D. `column`: first column
     of D. `accumulate`: `enable-input-d`. `ws`: `.ws`. `scales`: block scales, for the kinds that
     have them. `scale_input`: `scale-input-d`: D is multiplied by 2 to the power of minus this.
-    `disabled`: words of `disable-output-lane`. `add`: see `products.product`. Returns indices
+    `disabled`: words of `disable-output-lane`. Returns indices
     (cta, lane, column), each (m, n), and values uint32 (..., m, n): assign the values to
     `memory[..., cta, lane, column]`. An f16 sits in the lower half of its cell. Raises
     `ValueError`: there is no such shape. Raises `IndexError`: D lies outside of tensor memory.
@@ -438,7 +437,7 @@ def multiply(
     values = multiplied(
         a, np.swapaxes(b, -1, -2), start, (instruction.a_type, instruction.b_type, name, name),
         saturate=instruction.saturate, negate=instruction.negate_a != instruction.negate_b,
-        factors=None if scales is None else _scale_factors(memory, instruction, scales), add=add,
+        factors=None if scales is None else _scale_factors(memory, instruction, scales),
     )  # fmt: skip
     values = values.astype(np.uint32, copy=False)
     if disabled is not None:

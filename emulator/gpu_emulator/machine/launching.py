@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -311,11 +312,11 @@ def run(
     try:
         program = read(launch)
         launch = as_declared(launch, program.entry.directives)
-        options = (schedule or Schedule(), limits or Budget(), check or Checks())
+        options = _Options(schedule or Schedule(), limits or Budget(), check or Checks())
         with np.errstate(all="ignore"):
-            if recording is None and (outcome := _abreast(launch, program, *options, heard)):
+            if recording is None and (outcome := _abreast(launch, program, options, heard)):
                 return outcome
-            machine = _Machine(launch, program, *options)
+            machine = _Machine(launch, program, options)
             if recording is not None:
                 machine.record(recording)
             return machine.run(heard)
@@ -325,13 +326,14 @@ def run(
         return Outcome(not_run=f"the emulator cannot execute this PTX: {error!r}")
 
 
+class _Options(NamedTuple):
+    schedule: Schedule
+    limits: Budget
+    check: Checks
+
+
 def _abreast(
-    launch: Launch,
-    program: Program,
-    schedule: Schedule,
-    limits: Budget,
-    check: Checks,
-    heard: Callable[[int], None],
+    launch: Launch, program: Program, options: _Options, heard: Callable[[int], None]
 ) -> Outcome | None:
     """All warps of a CTA step by step together, if that is quicker and leaves the same.
 
@@ -343,13 +345,14 @@ def _abreast(
     ctas = math.prod(launch.grid)
     is_worth_it = ctas <= _FEW_CTAS and launch.threads > WARP
     is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
+    schedule, limits, check = options
     is_asked_for = schedule.warps != "lockstep" and schedule.completion != "random"
     if entry in _UNORDERED or not (program.is_plain and is_worth_it and is_asked_for):
         return None
-    checks = replace(check, races=True)
     together = replace(schedule, warps="lockstep")
+    options = _Options(together, limits, replace(check, races=True))
     try:
-        machine = _Machine(launch, program, together, limits, checks, ends_at_race=True)
+        machine = _Machine(launch, program, options, ends_at_race=True)
         outcome = machine.run(heard)
     except (NotExecutable, Unordered):
         _UNORDERED.add(entry)
@@ -362,20 +365,11 @@ def _abreast(
 
 class _Machine:
     def __init__(
-        self,
-        launch: Launch,
-        program: Program,
-        schedule: Schedule,
-        limits: Budget,
-        check: Checks,
-        *,
-        ends_at_race: bool = False,
+        self, launch: Launch, program: Program, options: _Options, *, ends_at_race: bool = False
     ) -> None:
         self._launch = launch
         self._program = program
-        self._schedule = schedule
-        self._limits = limits
-        self._check = check
+        self._schedule, self._limits, self._check = schedule, limits, check = options
         self._lanes = -(-self._launch.threads // WARP) * WARP
         self._findings = Findings()
         self._arena = Arena(launch, program.entry, schedule.garbage, validity=check.validity)
@@ -464,9 +458,7 @@ class _Machine:
             "shared": self._shared(len(coordinates)),
             "local": self._own("local", rows, stack, self._program.local),
         }
-        batch = Batch(
-            self._launch, coordinates, memories, self._schedule, self._findings, lanes=lanes
-        )
+        batch = Batch(self._launch, coordinates, memories, self._schedule, self._findings)
         if self._watched is not None:
             batch.watch_memory(first, self._watched, self._recording)
         outside = len(self._program.sections)
@@ -485,7 +477,6 @@ class _Machine:
         return batch
 
     def _own(self, name: str, rows: int, size: int, regions: Sequence[Region]) -> Memory:
-        """Memory of each CTA or thread: rows of `size` bytes."""
         memory = Memory(name, _garbage(rows * size, self._schedule), 0, size, regions)
         if self._check.validity:
             memory.written = np.zeros(rows * size, dtype=np.bool_)

@@ -332,7 +332,6 @@ class _Slice:
             yield writer, lane_of(self.recording.events[writer - 1], (span.space, offset))
 
     def _read(self, node: _Node, offsets: Array, size: int) -> None:
-        """Remember bytes of buffers that nothing wrote before."""
         for number, region in enumerate(self.recording.regions[: self.buffers]):
             inside = offsets[(offsets >= region.start) & (offsets < region.end)] - region.start
             if not len(inside):
@@ -342,7 +341,6 @@ class _Slice:
             self.readers.append((node, number, inside, size))
 
     def beyond(self, other: _Slice, run_number: int) -> Iterator[TraceInput]:
-        """What it is made of and the other is not, buffer by buffer."""
         for number, read in sorted(self.bytes.items()):
             theirs = other.bytes.get(number)
             only = read if theirs is None else read & ~theirs

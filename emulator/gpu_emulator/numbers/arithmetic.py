@@ -134,7 +134,6 @@ _EXACT: dict[np.ufunc, Callable[[Fraction, Fraction], Fraction]] = {
 
 
 def _binary64(operation: np.ufunc, a: Bits, b: Bits, rounding: str) -> Bits:
-    """np.add, np.multiply or np.divide, rounded once."""
     x, y = to_float64(a, "f64"), to_float64(b, "f64")
     result = operation(x, y)
     if rounding != "rn":
@@ -182,7 +181,6 @@ def _fma_nearest(a: Float64, b: Float64, c: Float64) -> Float64:
 
 
 def _fma64(a: Bits, b: Bits, c: Bits, rounding: str) -> Bits:
-    """`fma.rnd.f64`: a * b + c, rounded once."""
     x, y, z = np.broadcast_arrays(*(to_float64(operand, "f64") for operand in (a, b, c)))
     product = x * y
     # A finite product that overflows is not an infinity: it loses against an infinite addend.

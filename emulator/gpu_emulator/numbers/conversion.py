@@ -47,7 +47,6 @@ def _integer_dtype(name: str) -> np.dtype[np.signedinteger | np.unsignedinteger]
 
 
 def _integers(bits: Bits, name: str) -> Bits:
-    """Integers of their own signedness."""
     kind = _integer_dtype(name)
     return bits.astype(f"u{kind.itemsize}").view(kind)
 

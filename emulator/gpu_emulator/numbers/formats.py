@@ -243,12 +243,10 @@ def round_float64(values: Float64, name: str, rounding: str = "rn") -> Float64:
 
 @cache
 def _magnitudes(name: str) -> Float64:
-    """The finite magnitudes in the order of their codes, which is ascending."""
     return _decoded(name)[: FORMATS[name].top + 1]
 
 
 def _encode(values: Float64, name: str) -> Bits:
-    """Bits of values that the format has; NaN becomes the canonical one."""
     form = FORMATS[name]
     nan = np.isnan(values)
     with np.errstate(all="ignore"):

@@ -185,7 +185,6 @@ def arrive(
 
 
 def _drop(view: Array, index: Array, drops: Array) -> None:
-    """Fewer arrivals are expected from the next phase on."""
     places, owners = np.unique(index >> 3, return_inverse=True)
     _, expected, _, _ = _parts(view[places])
     expected -= _sums(len(places), owners, drops)

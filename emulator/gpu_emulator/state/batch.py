@@ -11,7 +11,7 @@ from gpu_emulator.state.barriers import Asynchrony, Barriers
 from gpu_emulator.state.frame import Frame, Memory, TensorMemories, Trouble
 from gpu_emulator.state.recording import Recording
 from gpu_emulator.state.watching import RaceWatch, Watched
-from gpu_emulator.steps import Array
+from gpu_emulator.steps import WARP, Array
 from gpu_emulator.values import Launch, Place, Schedule, Uninitialised
 
 # Where generic addresses of each space begin; each window is 2^40 bytes but that of global memory.
@@ -58,27 +58,21 @@ class Batch:
     """Some CTAs of a launch. `coordinates` is (CTAs, 3): their place in the grid."""
 
     def __init__(
-        self,
-        launch: Launch,
-        coordinates: Array,
-        memories: dict[str, Memory],
-        schedule: Schedule,
+        self, launch: Launch, coordinates: Array, memories: dict[str, Memory], schedule: Schedule,
         findings: Findings,
-        *,
-        lanes: int,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.launch = launch
         self.coordinates = coordinates
         self.ctas = len(coordinates)
         # Columns: threads of a CTA, filled up to whole warps.
-        self.threads = lanes
+        self.threads = -(-launch.threads // WARP) * WARP
         self.memories = memories
         self.windows = WINDOWS
         self.schedule = schedule
         self.findings = findings
         self.random = np.random.default_rng((schedule.seed, int(coordinates[0].sum())))
         self.frames: list[Frame] = []
-        self.barriers = Barriers(self.ctas, lanes, launch.cluster_size)
+        self.barriers = Barriers(self.ctas, self.threads, launch.cluster_size)
         self.asynchrony = Asynchrony(schedule.completion, self.random)
         self.watch: RaceWatch | None = None
         self.recording: Recording | None = None

@@ -352,7 +352,6 @@ class Shadow(_Writes):
     def _report(
         self, kind: RaceKind, pieces: Array, by: Array, agent: int, access: Access, *, formal: bool
     ) -> None:
-        """Report a pair of places, by the first agent that came to it."""
         for number in np.unique(by).tolist():
             same = by == number
             now = int(access.agents[same].min())
@@ -496,7 +495,6 @@ class GlobalShadow(_Writes):
         self._set(pieces, access, is_known=True)
 
     def _set(self, pieces: Array, access: Access, *, is_known: bool) -> None:
-        """These write last. Of several agents at once one counts as the last one."""
         self._check_readers(pieces, access)
         others = self._other_cta[pieces] - 1
         if (others >= 0).any():
@@ -556,7 +554,6 @@ class GlobalShadow(_Writes):
     def _check(
         self, kind: RaceKind, pieces: Array, access: Access, owners: Array, last: _Last
     ) -> None:
-        """Report accesses of before, by agents of owners, that nothing orders with this one."""
         agents, when, by = last
         late = self._late(access, owners, agents, when)
         if not late.any():
@@ -585,7 +582,6 @@ class GlobalShadow(_Writes):
             self._races.add(race)
 
     def _late(self, access: Access, owners: Array, agents: Array, when: Array) -> Array:
-        """Whether nothing orders accesses of before, by agents of owners, with this one."""
         some = (agents != NO_AGENT) & (owners >= 0)
         late: Array = some & (owners == access.ctas) & (agents != access.agents)
         if late.any():

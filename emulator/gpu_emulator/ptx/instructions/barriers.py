@@ -338,43 +338,31 @@ def _wait(line: Binder) -> Step:
         waiting = mask & ~complete
         if frame.batch.watch is not None and (mask & complete).any():
             frame.batch.watch.waited(frame, index, mask & complete)
-        if waiting.any():
-            _mbarriers_hold(frame, slot, waiting, over, index, is_test=is_test)
+        if not waiting.any():
+            return
+        batch, spot = frame.batch, index[waiting][:1]
+        patience = batch.patience
+        batch.is_tested |= is_test
+
+        def may_go() -> Array:
+            """Who only tests is let go, with the answer no, where nothing else can go on."""
+            complete = over()
+            return np.ones_like(complete) if is_test and batch.patience != patience else complete
+
+        def after() -> None:
+            complete = over()
+            frame.write(slot, complete)
+            if batch.watch is not None:
+                batch.watch.waited(frame, index, frame.active() & complete)
+
+        def why() -> str:
+            place = int(spot[0]) % max(memory.stride, 1)
+            missing = still_to_come(memory.load(spot, 8))
+            return f"the mbarrier at shared address {hex(place)}, to which {missing}"
+
+        frame.holds.append(Hold(waiting, may_go, why, after))
 
     return Step(run, (slot,), reads_old=True)
-
-
-def _mbarriers_hold(
-    frame: Frame,
-    slot: int,
-    waiting: Array,
-    over: Callable[[], Array],
-    index: Array,
-    *,
-    is_test: bool,
-) -> None:
-    """Wait; who only tests is let go, with the answer no, where nothing else can go on."""
-    batch = frame.batch
-    patience = batch.patience
-    batch.is_tested |= is_test
-
-    def may_go() -> Array:
-        complete = over()
-        return np.ones_like(complete) if is_test and batch.patience != patience else complete
-
-    def after() -> None:
-        complete = over()
-        frame.write(slot, complete)
-        if batch.watch is not None:
-            batch.watch.waited(frame, index, frame.active() & complete)
-
-    memory, spot = batch.memories["shared"], index[waiting][:1]
-
-    def why() -> str:
-        place, missing = int(spot[0]) % max(memory.stride, 1), still_to_come(memory.load(spot, 8))
-        return f"the mbarrier at shared address {hex(place)}, to which {missing}"
-
-    frame.holds.append(Hold(waiting, may_go, why, after))
 
 
 @opcode(f"cp.async.mbarrier.arrive?{{noinc:noinc}}?{{space:{_SHARED}}}.b64")

@@ -105,7 +105,6 @@ class _Values:
         self._start = start
 
     def spelled(self, form: re.Match[str]) -> str:
-        """What stands in place of one `%...`."""
         kind = form["kind"]
         if kind == "%":
             return "%"

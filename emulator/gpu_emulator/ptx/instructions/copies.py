@@ -326,7 +326,6 @@ def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
 
 
 def _by_size(target: Array, source: Array, sizes: Array) -> Iterator[tuple[int, Array]]:
-    """The sizes of bulk copies, each with those that have it."""
     for values in (target, source, sizes):
         if (values & 15).any():
             raise Trouble("an address or the size of a bulk copy is no multiple of 16")

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from gpu_emulator.numbers import arithmetic
-from gpu_emulator.numbers.arithmetic import approximate, approximate_divide, inverse_root, packed
+from gpu_emulator.numbers.arithmetic import Modifiers, approximate, inverse_root, packed
 from gpu_emulator.numbers.conversion import convert, convert_randomly, pack_integers
 from gpu_emulator.numbers.formats import to_float32
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
@@ -71,16 +71,10 @@ def _arithmetic(line: Binder) -> Step:
     return _elementwise(line, function, kind, count, options)
 
 
-def _within_bounds(
-    name: str,
-    a: Array,
-    b: Array,
-    c: Array,
-    **options: Any,  # noqa: ANN401
-) -> Array:
+def _within_bounds(name: str, a: Array, b: Array, c: Array, **how: Unpack[Modifiers]) -> Array:
     """`fma.oob`: zero where a factor is what lies out of bounds."""
     lost = (a == _OUT_OF_BOUNDS) | (b == _OUT_OF_BOUNDS)
-    return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **options))
+    return np.where(lost, np.uint16(0), arithmetic.fma(name, a, b, c, **how))
 
 
 def _options(line: Binder, rounding: str | None = "rn") -> dict[str, Any]:
@@ -194,7 +188,7 @@ def _test(parts: dict[str, str], a: Array) -> Array:
 @opcode("div.{way:approx|full}?{ftz:ftz}.f32")
 def _divide_approximately(line: Binder) -> Step:
     function = partial(
-        approximate_divide, full=line.parts["way"] == "full", ftz=bool(line.parts["ftz"])
+        arithmetic.approximate_divide, full=line.parts["way"] == "full", ftz=bool(line.parts["ftz"])
     )
     return line.computed(function, ["b32", "b32"], "b32")
 
@@ -278,7 +272,6 @@ def _part_bits(name: str) -> int:
 
 
 def _joined(high: Array, low: Array, name: str) -> Array:
-    """Two parts of a format in one register."""
     width = _part_bits(name)
     dtype = DTYPES[_PAIR_KINDS[width]]
     return (high.astype(dtype) << dtype.type(width)) | low.astype(dtype)

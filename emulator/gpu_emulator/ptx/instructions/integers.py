@@ -28,7 +28,6 @@ _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
 
 
 def _same(template: str, function: Callable[..., Array], arity: int) -> None:
-    """A row whose operands and result are all of its `{type}`."""
     computed(template, takes="type " * arity)(function)
 
 
@@ -361,7 +360,6 @@ def _selected_part(line: Binder, text: str) -> tuple[bool, str, int, int]:
 
 
 def _signed(value: Array, width: int, *, is_signed: bool) -> Array:
-    """The low bits as int64, with their sign or without."""
     wide = value.astype(np.int64) & ((1 << width) - 1)
     return wide - ((wide >> (width - 1)) << width) if is_signed else wide
 

@@ -124,7 +124,6 @@ def _store(line: Binder) -> Step:
 
 
 def _joined(values: list[Array], wide: int) -> Array:
-    """Elements side by side as one of `wide` bytes."""
     shape = np.broadcast_shapes(*[value.shape for value in values])
     joined = np.empty((*shape, len(values)), dtype=values[0].dtype)
     for number, value in enumerate(values):

@@ -264,7 +264,6 @@ def _joined(line: Binder, slots: list[int], values: Callable[[Registers], list[A
 
 
 def _halves(line: Binder, *registers: Array) -> list[Array]:
-    """The two parts of packed registers, in one more dimension."""
     half = DTYPES[line.parts["type"].removesuffix("x2")]
     return [
         np.ascontiguousarray(bits)[..., None].view(half) for bits in np.broadcast_arrays(*registers)

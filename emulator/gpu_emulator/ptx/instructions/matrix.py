@@ -345,7 +345,6 @@ class _Product:
         *,
         adds: bool,
     ) -> None:
-        """The product for one warpgroup of some CTAs."""
         memory, parts = group.frame.batch.memories["shared"], self._parts
         shared = memory.data.reshape(-1, memory.stride)[group.rows]
 

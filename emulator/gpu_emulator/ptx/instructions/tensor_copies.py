@@ -47,7 +47,6 @@ class _Tensor:
 
 
 def _by_tile(frame: Frame, addresses: Array) -> Iterator[tuple[TileMap, Array]]:
-    """The maps at generic addresses, each with those that have it."""
     maps = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
     tiles_of = [maps[address] for address in addresses.tolist()]
     for tile in dict.fromkeys(tiles_of):
@@ -245,7 +244,6 @@ def _replace(line: Binder) -> Step:
 
 
 def _bytes_of_map(issue: Issue, space: str, address: Array) -> tuple[Memory, int]:
-    """The memory and the offset of a tensor map that is changed in place, of one CTA."""
     windows = issue.frame.batch.windows
     if space == "generic":
         is_shared = windows["shared"] <= int(address[0]) < windows["local"]
@@ -278,7 +276,6 @@ def _copy_map(line: Binder) -> Step:
 
 @opcode("mapa?{space:shared::cluster}.{type:u32|u64}")
 def _map_address(line: Binder) -> Step:
-    """The address of the same place in another CTA of the cluster."""
     kind, is_shared = line.parts["type"], bool(line.parts["space"])
     address = line.address_of(f"[{line.operand(1).strip('[]')}]")
     rank = line.read(2, "u32")

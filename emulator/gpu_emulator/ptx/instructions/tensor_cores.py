@@ -75,7 +75,6 @@ class _Group:
     def watch(
         self, descriptor: MatrixDescriptor, instruction: tcgen05.MatrixInstruction, operand: str
     ) -> None:
-        """Tell the checks which 16 bytes of shared memory a product reads."""
         name, rows = (
             (instruction.a_type, instruction.m)
             if operand == "a"
@@ -235,7 +234,6 @@ class _Move:
         self._rows = int(self.cells.lane.max()) + 1
 
     def note(self, group: _Group, lane: int, column: int, *, writes: bool) -> None:
-        """Tell the checks which cells are accessed."""
         columns = column + self.cells.column
         if self.cells.packed:
             columns = np.stack([columns, columns + 1])

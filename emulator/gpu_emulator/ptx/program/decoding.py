@@ -290,15 +290,12 @@ def _decode(listing: EntryListing) -> Program:
     slots = PtxSlots(listing)
     drafts = [_draft(slots, block) for block in blocks]
     if slots.accumulators or slots.late:
-        pairs = zip(blocks, drafts, strict=True)
-        drafts = [_settling(slots, block, draft) for block, draft in pairs]
+        drafts = [_settling(slots, draft) for draft in drafts]
     frees, live = _local_slots(slots, drafts)
     points = meeting_points([block.successors for block in blocks])
     sections = tuple(
-        _section(slots, block, draft, free, number, point)
-        for number, (block, draft, free, point) in enumerate(
-            zip(blocks, drafts, frees, points, strict=True)
-        )
+        _section(slots, draft, free, number, point)
+        for number, (draft, free, point) in enumerate(zip(drafts, frees, points, strict=True))
     )
     dynamic = next((v for v in listing.variables if v.space == "shared" and v.is_extern), None)
     shared, shared_end = _placed(listing, "shared", SHARED_BASE)
@@ -325,6 +322,7 @@ def _placed(listing: EntryListing, space: str, start: int) -> tuple[list[Region]
 class _Draft:
     """A block's steps, the slots that each touches and reads, and what its branch reads."""
 
+    block: Block
     steps: list[Step]
     touched: list[set[int]]
     reads: list[frozenset[int]]
@@ -354,10 +352,10 @@ def _draft(slots: PtxSlots, block: Block) -> _Draft:
         binder.touched.update(step.writes)
         touched.append(binder.touched)
     predicate, table, branch_touches = _branch(slots, block.branch)
-    return _Draft(steps, touched, reads, meeting, predicate, table, branch_touches)
+    return _Draft(block, steps, touched, reads, meeting, predicate, table, branch_touches)
 
 
-def _settling(slots: PtxSlots, block: Block, draft: _Draft) -> _Draft:
+def _settling(slots: PtxSlots, draft: _Draft) -> _Draft:
     """Complete what is to write registers before another instruction touches them.
 
     The manual asks for the wait first; but compilers read accumulators of `wgmma` and results of
@@ -379,7 +377,7 @@ def _settling(slots: PtxSlots, block: Block, draft: _Draft) -> _Draft:
 
     late = (("wgmma", slots.accumulators), ("tcgen05.ld", slots.late))
     steps = []
-    for step, touched, line in zip(draft.steps, draft.touched, block.lines, strict=True):
+    for step, touched, line in zip(draft.steps, draft.touched, draft.block.lines, strict=True):
         kinds = [k for k, some in late if touched & some and not line.opcode.startswith(k)]
         steps.append(replace(step, prelude=settle(kinds, touched, line.place)) if kinds else step)
     return replace(draft, steps=steps)
@@ -444,13 +442,9 @@ def _local_slots(
 
 
 def _section(
-    slots: PtxSlots,
-    block: Block,
-    draft: _Draft,
-    free: dict[int, list[int]],
-    number: int,
-    meets_at: int | None,
+    slots: PtxSlots, draft: _Draft, free: dict[int, list[int]], number: int, meets_at: int | None
 ) -> Section:
+    block, branch = draft.block, draft.block.branch
     # For all threads, for some, the place, slots that are read, slots that are written.
     entries: list[tuple[Run, Run, Place, frozenset[int], tuple[int, ...]]] = []
     dead: list[int] = []
@@ -465,7 +459,6 @@ def _section(
             entries.append((release, release, line.place, frozenset(), ()))
             dead = []
     whole, parts, places, reads, writes = zip(*entries, strict=True) if entries else [()] * 5
-    branch = block.branch
     return Section(
         whole=whole, part=parts, places=places, reads=reads, writes=writes,
         count=len(block.lines) + (branch is not None),

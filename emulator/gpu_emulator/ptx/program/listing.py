@@ -427,7 +427,6 @@ class _Reader:
         return NotExecutable(f"PTX line {self._ptx_lines[place]} cannot be read: {code}")
 
     def _read_body(self, function: Function, prefix: str) -> None:
-        """Enter a function's lines, all that it declares with a prefix."""
         names = self._names(function, prefix) if prefix else {}
         source: str | None = None
 

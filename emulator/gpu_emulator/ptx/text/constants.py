@@ -132,7 +132,6 @@ class _Reader:
         return value
 
     def _takes(self, *marks: str) -> str:
-        """The next operator if it is one of these, else nothing."""
         if self._at < len(self._tokens) and self._tokens[self._at]["mark"] in marks:
             self._at += 1
             return str(self._tokens[self._at - 1]["mark"])

@@ -357,7 +357,6 @@ def _end_of_opaque(text: str, opening: re.Match[str]) -> int:
 
 
 def _blank(opaque: str) -> str:
-    """Blanks of the same length, so that positions stay true; a string keeps its quotes."""
     length = len(opaque)
     if opaque[0] == '"' and length > 1:
         return '"' + " " * (length - 2) + '"'
@@ -440,7 +439,6 @@ def instructions_sha256(text: str) -> str:
 
 
 def _without_header(text: str, *directives: re.Pattern[str]) -> str:
-    """What is compiled, without these directives at the start."""
     body = without_debug(text)
     for directive in directives:
         if match := directive.match(body):

@@ -327,7 +327,6 @@ class _DefinedRegisters:
         return facts
 
     def undefined(self, block: _Block, facts: int) -> Iterator[UndefinedRead]:
-        """The reads of a block that the facts before it do not cover."""
         for place, instruction in block.lines:
             for name in dict.fromkeys(instruction.reads):
                 if not self._registers.type_of(name):
