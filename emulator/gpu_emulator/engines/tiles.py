@@ -257,10 +257,6 @@ def shared_addresses(tile: TileMap, start: int, *, rows: int = 1) -> Addresses:
     return SWIZZLES[name](plain)
 
 
-def _format(tile: TileMap) -> str:
-    return tile.element.removesuffix("_ftz")
-
-
 def fill_bits(tile: TileMap) -> int:
     """The bits of an element out of bounds: zero, or the NaN that an H200 fills in."""
     if not tile.nan_fill or tile.element[0] in "us":
@@ -276,7 +272,7 @@ def loaded(tile: TileMap, elements: Bits, inside: NDArray[np.bool_]) -> Bits:
     of bounds, and tf32 rounded to nearest even. A type with `_ftz` flushes nothing here, only in
     reductions (so does an H200).
     """
-    if _format(tile) == "tf32":
+    if tile.element.removesuffix("_ftz") == "tf32":
         elements = convert(elements, "tf32", "f32", rounding="rn")
     if inside.all():
         return elements
@@ -293,4 +289,6 @@ def reduced(tile: TileMap, operation: str, old: Bits, new: Bits) -> Bits:
     """
     if operation in ("inc", "dec") and tile.element[0] not in "us":
         raise ValueError(f"there is no tensor reduction {operation} on {tile.element}")
-    return combine(operation, _format(tile), ftz=tile.element.endswith("_ftz"))(old, new)
+    return combine(operation, tile.element.removesuffix("_ftz"), ftz=tile.element.endswith("_ftz"))(
+        old, new
+    )

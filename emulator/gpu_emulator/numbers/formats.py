@@ -241,11 +241,6 @@ def round_float64(values: Float64, name: str, rounding: str = "rn") -> Float64:
     return np.where(finite, _overflow(rounded, name, rounding), values)
 
 
-@cache
-def _magnitudes(name: str) -> Float64:
-    return _decoded(name)[: FORMATS[name].top + 1]
-
-
 def _encode(values: Float64, name: str) -> Bits:
     form = FORMATS[name]
     nan = np.isnan(values)
@@ -260,7 +255,7 @@ def _encode(values: Float64, name: str) -> Bits:
             bits = (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         else:
             magnitude = np.where(nan, 0.0, np.abs(values))
-            code = np.searchsorted(_magnitudes(name), magnitude).astype(np.uint8)
+            code = np.searchsorted(_decoded(name)[: form.top + 1], magnitude).astype(np.uint8)
             sign = (np.signbit(values) & form.signed).astype(np.uint8)
             bits = code | (sign << np.uint8(form.sign_shift))
     if form.nan is not None and nan.any():

@@ -50,38 +50,14 @@ class Agents:
         self.warps = warps
         self.names = [f"{kind}warp {w}" for kind in _KINDS.values() for w in range(warps)]
         self.names += ["a bulk load"] * LOADS + ["tcgen05"]
-
-    @property
-    def count(self) -> int:
-        return len(_KINDS) * self.warps + LOADS + 1
-
-    @property
-    def generic(self) -> int:
-        """The number of those in the generic proxy, which come first."""
-        return 2 * self.warps
-
-    @property
-    def tcgen05(self) -> int:
-        """The last one."""
-        return self.count - 1
+        self.count = len(self.names)
+        # Those in the generic proxy come first.
+        self.generic = 2 * warps
+        self.tcgen05 = self.count - 1
 
     def load(self, number: int) -> int:
         """That of bulk loads which signal one mbarrier."""
         return len(_KINDS) * self.warps + number % LOADS
-
-    def _all_of(self, *kinds: str) -> list[int]:
-        places = [BY_WARP.get(kind, 0) for kind in kinds]
-        return [place * self.warps + warp for place in places for warp in range(self.warps)]
-
-    @property
-    def in_shared(self) -> list[int]:
-        loads = [self.load(number) for number in range(LOADS)]
-        return [*self._all_of("", "cp.async", "wgmma", "bulk.read"), *loads, self.tcgen05]
-
-    @property
-    def in_global(self) -> list[int]:
-        loads = [self.load(number) for number in range(LOADS)]
-        return [*self._all_of("", "cp.async", "bulk.seen"), *loads]
 
 
 _MOST_EXAMPLES = 200

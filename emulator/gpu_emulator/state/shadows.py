@@ -175,14 +175,10 @@ class Access:
     def now(self) -> Array:
         return self.clock_of(self.agents)
 
-    def clock_of(self, agents: Array) -> Array:
-        """What is known of agents, (n,)."""
-        return _looked_up(self.clocks, self.entries, agents)
-
-    def fenced_clock_of(self, agents: Array) -> Array:
-        """The same through proxy fences."""
-        assert self.fenced is not None
-        return _looked_up(self.fenced, self.entries, agents)
+    def clock_of(self, agents: Array, clocks: Array | None = None) -> Array:
+        """What is known of agents, (n,), by these clocks (those of the access)."""
+        table = self.clocks if clocks is None else clocks
+        return table.reshape(-1).take(self.entries * table.shape[1] + agents)
 
     def at(self, chosen: Array) -> Access:
         return replace(
@@ -196,10 +192,6 @@ class Access:
             np.repeat(numbers, times) for numbers in (self.agents, self.ctas, self.entries)
         )
         return replace(self, agents=agents, ctas=ctas, entries=entries)
-
-
-def _looked_up(table: Array, rows: Array, columns: Array) -> Array:
-    return table.reshape(-1).take(rows * table.shape[1] + columns)
 
 
 class _Writes(ABC):
@@ -344,7 +336,7 @@ class Shadow(_Writes):
                 self._report(kind, pieces[some], by[some], agent, access.at(some), formal=False)
         if access.fenced is not None:
             unfenced = ~late & (agents < access.generic)
-            unfenced &= when > access.fenced_clock_of(agents)
+            unfenced &= when > access.clock_of(agents, access.fenced)
             for agent in np.unique(agents[unfenced]).tolist():
                 some = unfenced & (agents == agent)
                 self._report(kind, pieces[some], by[some], agent, access.at(some), formal=True)

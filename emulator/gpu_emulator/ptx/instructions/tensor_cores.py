@@ -426,7 +426,9 @@ def _commit(line: Binder) -> Step:
 
         def effect(_: Array | None) -> None:
             if ranks is None:
-                signal(registers, _space_of(frame, space, at), at, 1, 0, 0)
+                # Without a space the address is generic; many programs give one of shared memory.
+                is_shared = space == "shared" or int(at.max()) < frame.batch.windows["shared"]
+                signal(registers, "shared" if is_shared else space, at, 1, 0, 0)
                 return
             for rank in range(frame.batch.launch.cluster_size):
                 chosen = frame.active() & ((ranks >> rank & 1) == 1)
@@ -437,13 +439,6 @@ def _commit(line: Binder) -> Step:
         frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
 
     return Step(run)
-
-
-def _space_of(frame: Frame, space: str, address: Array) -> str:
-    """Without a space the address is generic; many programs give one of shared memory."""
-    if space == "generic" and int(address.max()) < frame.batch.windows["shared"]:
-        return "shared"
-    return space
 
 
 _COPIES = (

@@ -351,7 +351,15 @@ def _draft(slots: PtxSlots, block: Block) -> _Draft:
         reads.append(frozenset(binder.touched.union(step.writes if step.reads_old else ())))
         binder.touched.update(step.writes)
         touched.append(binder.touched)
-    predicate, table, branch_touches = _branch(slots, block.branch)
+    branch, branch_touches = block.branch, set[int]()
+    predicate, table = None, None
+    if branch and branch.guard:
+        predicate = slots.register(branch.guard)
+        branch_touches.add(predicate)
+    if branch and branch.base == "brx":
+        binder = Binder(slots, branch, {})
+        table = binder.read(0, "u32")
+        branch_touches |= binder.touched
     return _Draft(block, steps, touched, reads, meeting, predicate, table, branch_touches)
 
 
@@ -381,21 +389,6 @@ def _settling(slots: PtxSlots, draft: _Draft) -> _Draft:
         kinds = [k for k, some in late if touched & some and not line.opcode.startswith(k)]
         steps.append(replace(step, prelude=settle(kinds, touched, line.place)) if kinds else step)
     return replace(draft, steps=steps)
-
-
-def _branch(slots: PtxSlots, line: PtxLine | None) -> tuple[int | None, Reader | None, set[int]]:
-    if line is None:
-        return None, None, set()
-    touches: set[int] = set()
-    predicate, table = None, None
-    if line.guard:
-        predicate = slots.register(line.guard)
-        touches.add(predicate)
-    if line.opcode.startswith("brx"):
-        binder = Binder(slots, line, {})
-        table = binder.read(0, "u32")
-        touches |= binder.touched
-    return predicate, table, touches
 
 
 def _local_slots(

@@ -11,6 +11,7 @@ not matter.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -250,10 +251,11 @@ def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
         raise PtxError(f"no entry {entry!r}; the file has {', '.join(names[:8])}{more}")
     chosen = names[0] if entry is None else entry
     head, body = entries[chosen]
+    block = _REQNTID.search(head)
     counts, columns, always_traps = _survey(LOC.sub(" ", _FILE.sub(" ", body)))
     return PtxFacts(
         version=version[1], target=target[1], entry=chosen, entries=names,
-        threads=_threads(head), tmem_columns=columns,
+        threads=math.prod(map(int, block.groups("1"))) if block else None, tmem_columns=columns,
         instructions=sum(counts.values()),
         effects=sum(count for opcode, count in counts.items() if writes_outside(opcode)),
         traps=counts["trap"], always_traps=always_traps,
@@ -403,14 +405,6 @@ def _end_of_scope(clean: str, position: int) -> int:
         else:
             depth -= length
     return len(clean)
-
-
-def _threads(head: str) -> int | None:
-    match = _REQNTID.search(head)
-    if not match:
-        return None
-    x, y, z = (int(size) if size else 1 for size in match.groups())
-    return x * y * z
 
 
 def without_debug(text: str) -> str:
