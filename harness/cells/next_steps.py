@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -89,6 +90,5 @@ def _stage_before(row: Row, stages: Mapping[str, Sequence[str]]) -> str | None:
     """The stage that went into the one that failed; None where that is the first."""
     if row.compiler == TRITON:
         return _SHOWN.get(row.stage or "")
-    of_it = stages.get(row.compiler or "", ())
-    at = of_it.index(row.stage) if row.stage in of_it else 0
-    return of_it[at - 1] if at else None
+    before = dict(itertools.pairwise(reversed(stages.get(row.compiler or "", ()))))
+    return before.get(row.stage or "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from packaging.version import Version
 from harness.frontends.back_end import BackEnd
 from harness.frontends.bench.bench import Kept, Sessions, Workbench
 from harness.frontends.readings import PtxReading
-from harness.frontends.sessions import CapturedLaunch, JobResult
+from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
 from harness.frontends.source_form import SourceForm
 from harness.io.packages.versions import select
 from harness.io.processes.hub import Hub, ResourceLimits
@@ -34,32 +34,6 @@ from harness.values.outcome import Capture, LaunchFacts, Lowering, RaisedError
 from harness.values.target import Target
 from harness.values.toolchain import PTXAS, Assembler, Compiler, Environment, Tool, compiler_name
 from harness.values.verdict import Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchCode:
-    """A launch whose sources lie on this machine; `identity` stands for their content.
-
-    `beside` are folders of the user's that come after `paths` on the module path. `injected` are
-    configs in place of those that the tuner of a kernel lists, by its name.
-    """
-
-    file: Path
-    function: str | None
-    overrides: Mapping[str, object]
-    paths: tuple[Path, ...]
-    bare: tuple[Path, ...]
-    identity: Mapping[str, object]
-    beside: tuple[Path, ...] = ()
-    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = field(default_factory=dict)
-
-    def with_configs(self, kernel: str, configs: Sequence[Mapping[str, Scalar]]) -> LaunchCode:
-        """The same launch with these configs of a kernel (a name or pattern) in place of its own.
-
-        A kernel without a tuner is launched with the options among them too.
-        """
-        return replace(self, injected={kernel: [dict(config) for config in configs]})
-
 
 Adapt = Callable[[LaunchCode], LaunchCode]
 """Gives a launch other configs, or other sources, than the repro has."""

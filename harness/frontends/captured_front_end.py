@@ -25,7 +25,7 @@ from msgspec import structs
 
 import harness
 import harness.io.children.enter
-from harness.frontends.base import CapturePlace, FrontEnd, LaunchCode, Plan
+from harness.frontends.base import CapturePlace, FrontEnd, Plan
 from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.launch_code import (
     capture_request,
@@ -39,6 +39,7 @@ from harness.frontends.sessions import (
     CapturedLaunch,
     CaptureRequest,
     JobResult,
+    LaunchCode,
     LaunchSessions,
     interpreter_of,
 )
@@ -517,18 +518,20 @@ class FileForm(SourceForm):
         try:
             with scratch_disk():
                 file.write_text(text, encoding="utf-8")
-            request = replace(
-                launch.request,
+            request = CaptureRequest(
                 file=file,
                 function=None,
                 overrides=options or {},
-                paths=(),
-                bare=(),
-                beside=(),
-                injected={},
+                capability=launch.request.capability,
+                limits=launch.request.limits,
+                settings=launch.request.settings,
             )
-            message = {"op": "compile", "capture": request.message(), "limits": limits.message()}
-            message |= self.asked(launch, ptxas, until)
+            message: dict[str, Any] = {
+                "op": "compile",
+                "capture": request.message(),
+                "limits": limits.message(),
+                **self.asked(launch, ptxas, until),
+            }
             async with bench.slot():
                 job = await self.front_end.sessions_of(bench).run_job(launch.compiler, message)
             bench.cpu_seconds += job.end.cpu

@@ -13,9 +13,9 @@ from typing import Any
 from packaging.version import Version
 
 from harness.frontends.back_end import PTXAS_BACK_END, BackEnd
-from harness.frontends.base import CapturePlace, FrontEnd, LaunchCode, Plan
+from harness.frontends.base import CapturePlace, FrontEnd, Plan
 from harness.frontends.bench.bench import Kept, Sessions, Workbench, content_key
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.io.processes.hub import Hub
 from harness.values.errors import UsageError
 from harness.values.kernel import LaunchSpec, Repro, Scalar
@@ -39,9 +39,7 @@ def repro_of_file(
 
 def injected_configs(file: Path, place: CapturePlace) -> dict[str, list[dict[str, Scalar]]]:
     """The configs that take the place of a file's own, by kernel: empty where none do."""
-    code = LaunchCode(
-        file=file, function=None, overrides={}, paths=(), bare=(), identity={"file": str(file)}
-    )
+    code = LaunchCode(file=file, function=None, overrides={}, identity={"file": str(file)})
     injected = place.adapted(code).injected
     return {name: [dict(config) for config in configs] for name, configs in injected.items()}
 

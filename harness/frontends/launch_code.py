@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
-from harness.frontends.base import LaunchCode
-from harness.frontends.sessions import CaptureRequest
+from harness.frontends.sessions import CaptureRequest, LaunchCode
 from harness.io.children.read_facts import (
     environment_fact,
     file_fact,
@@ -46,8 +46,6 @@ def fetch_launch_code(
             file=launch.file,
             function=None,
             overrides={k: v for k, v in {**options, **overrides}.items() if v is not None},
-            paths=(),
-            bare=(),
             identity={"file": _sha256(launch.file), "stage": launch.name},
         )
     paths = [fetch_wheel(pin.package, pin.version, pin.sha256) for pin in repro.requires]
@@ -116,17 +114,8 @@ def capture_request(
     """What a child needs to run the launch as `target` would see it, which has these limits."""
     limits = limits or limits_of(target.capability)
     assert limits is not None, "targets are checked when they are chosen"
-    return CaptureRequest(
-        file=code.file,
-        function=code.function,
-        overrides=code.overrides,
-        capability=target.capability,
-        limits=limits,
-        paths=code.paths,
-        bare=code.bare,
-        beside=code.beside,
-        injected=code.injected,
-    )
+    launch = {field.name: getattr(code, field.name) for field in fields(LaunchCode)}
+    return CaptureRequest(**launch, capability=target.capability, limits=limits)
 
 
 OWN_VARIABLES = frozenset({"HOME", "TMPDIR"})
@@ -138,17 +127,15 @@ _HASHED: dict[str, tuple[_Stamp, str | None]] = {}
 
 def is_unchanged(reads: Reads, environment: Mapping[str, str]) -> bool:
     """Whether launch code in this environment would find what it found then."""
-    if reads.unseen:
+    if reads.unseen or reads.environment not in (None, environment_fact(environment)):
         return False
-    if reads.environment not in (None, environment_fact(environment)):
-        return False
-    if any(value_fact(environment.get(name)) != fact for name, fact in reads.variables.items()):
-        return False
-    if any(kind_fact(path) != fact for path, fact in reads.kinds.items()):
-        return False
-    if any(folder_fact(path) != fact for path, fact in reads.folders.items()):
-        return False
-    if any(_file_fact(path) != fact for path, fact in reads.files.items()):
+    same = itertools.chain(
+        (value_fact(environment.get(name)) == fact for name, fact in reads.variables.items()),
+        (kind_fact(path) == fact for path, fact in reads.kinds.items()),
+        (folder_fact(path) == fact for path, fact in reads.folders.items()),
+        (_file_fact(path) == fact for path, fact in reads.files.items()),
+    )
+    if not all(same):
         return False
     if reads.modules:
         importlib.invalidate_caches()

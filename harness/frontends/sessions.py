@@ -16,7 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,24 +55,41 @@ class CapturedLaunch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureRequest:
-    """What a session runs: `function(**overrides)` of `file`, or the file as `__main__`.
+class LaunchCode:
+    """A launch whose sources lie on this machine; `identity` stands for their content.
 
-    `paths` go onto the module path, and `beside` after them; packages below `bare`, which are among
-    `paths`, are imported without their `__init__`. What lies below `paths` never changes.
+    It is `function(**overrides)` of `file`, or the file as `__main__`. `paths` go onto the module
+    path, and `beside`, which are folders of the user's, after them; packages below `bare`, which
+    are among `paths`, are imported without their `__init__`. What lies below `paths` never changes.
     `injected` are configs in place of those that the tuner of a kernel (a name or pattern) lists.
-    `settings` are what only this front end's child understands.
     """
 
     file: Path
     function: str | None
     overrides: Mapping[str, object]
-    capability: int
-    limits: Limits
     paths: tuple[Path, ...] = ()
     bare: tuple[Path, ...] = ()
+    identity: Mapping[str, object] = field(default_factory=dict)
     beside: tuple[Path, ...] = ()
     injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = field(default_factory=dict)
+
+    def with_configs(self, kernel: str, configs: Sequence[Mapping[str, Scalar]]) -> LaunchCode:
+        """The same launch with these configs of a kernel (a name or pattern) in place of its own.
+
+        A kernel without a tuner is launched with the options among them too.
+        """
+        return replace(self, injected={kernel: [dict(config) for config in configs]})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest(LaunchCode):
+    """A launch as a session runs it, with the GPU that it sees.
+
+    `settings` are what only this front end's child understands.
+    """
+
+    capability: int
+    limits: Limits
     settings: Mapping[str, object] = field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, at_bench
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import LaunchCode, Plan, PlannedCell, PlannedLaunch, Selection
+from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
+from harness.frontends.sessions import LaunchCode
 from harness.report.claims import AttachedPlace
 from harness.report.dossier import Dossier
 from harness.report.gather import executed_rows

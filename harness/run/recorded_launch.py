@@ -16,10 +16,11 @@ from packaging.version import Version
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence
 from harness.cells.selection import small_launch
-from harness.frontends.base import LaunchCode, PlannedCell, Selection
+from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, plan_launch
+from harness.frontends.sessions import LaunchCode
 from harness.judging.judge import judge as judge_compilation
 from harness.run.jobs import RunTrial
 from harness.run.launch import Launch

@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 
 from gpu_emulator.values import Budget, Schedule
-from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.registry import front_end, interpreter_for
-from harness.frontends.sessions import CapturedLaunch, JobResult
+from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import ResourceLimits
 from harness.io.toolchains.install import describe_ptxas

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from harness.cells.repros.find import find_kernel
-from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, interpreter_for
+from harness.frontends.sessions import LaunchCode
 from harness.values.check import Departure, SameProgram
 from harness.values.errors import TriageError
 from harness.values.kernel import LaunchSpec, Scalar

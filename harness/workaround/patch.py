@@ -19,10 +19,11 @@ import libcst as cst
 from packaging.version import Version
 
 from harness.cells.evaluate import evaluate
-from harness.frontends.base import LaunchCode, Plan
+from harness.frontends.base import Plan
 from harness.frontends.bench.bench import TimeIsUpError, until
 from harness.frontends.launch_code import copy_with, read_source
 from harness.frontends.registry import front_end, plan_launch
+from harness.frontends.sessions import LaunchCode
 from harness.frontends.texts.python import config_source, literal
 from harness.tables.survivors import common_fields, survivors
 from harness.values.errors import CaptureError, TriageError

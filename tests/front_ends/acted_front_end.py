@@ -19,8 +19,8 @@ from toy_front_end import Toy
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.frontends.base import LaunchCode, Selection
-from harness.frontends.sessions import CapturedLaunch
+from harness.frontends.base import Selection
+from harness.frontends.sessions import CapturedLaunch, LaunchCode
 from harness.store.store import Store
 from harness.values.errors import CaptureError, InfrastructureError, UsageError
 from harness.values.outcome import LaunchFacts, Lowering, ProcessEnd, RaisedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from pathlib import Path
 
 from harness.io.files.reading import read_regular
@@ -120,17 +121,11 @@ def _spec(path: Path, node: ast.FunctionDef) -> LaunchSpec:
 
 def _parameter(name: str, node: ast.expr) -> LaunchParameter:
     """A keyword and its default; what is not a number, text or truth value cannot be overridden."""
-    try:
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
         value = ast.literal_eval(node)
-    except (ValueError, TypeError, RecursionError):
-        return LaunchParameter(name=name, default=_source(node), settable=False)
-    if value is None or isinstance(value, bool | int | float | str):
-        return LaunchParameter(name=name, default=value)
-    return LaunchParameter(name=name, default=_source(node), settable=False)
-
-
-def _source(node: ast.expr) -> str:
-    try:
-        return ast.unparse(node)
-    except RecursionError:
-        return "..."
+        if value is None or isinstance(value, bool | int | float | str):
+            return LaunchParameter(name=name, default=value)
+    source = "..."
+    with contextlib.suppress(RecursionError):
+        source = ast.unparse(node)
+    return LaunchParameter(name=name, default=source, settable=False)

@@ -28,12 +28,12 @@ from packaging.version import Version
 
 import harness
 from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
-from harness.frontends.base import Interpreter, LaunchCode
+from harness.frontends.base import Interpreter
 from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
 from harness.frontends.launch_code import capture_request, is_unchanged
 from harness.frontends.readings import PtxReading, read_stored
-from harness.frontends.sessions import CapturedLaunch, JobResult, interpreter_of
+from harness.frontends.sessions import CapturedLaunch, JobResult, LaunchCode, interpreter_of
 from harness.frontends.texts.ir_inputs import IR_SUFFIXES, repro_of
 from harness.frontends.texts.python import OPTIONS, config_source
 from harness.frontends.triton.source import TritonForm, follow_passes, promises, stage_file

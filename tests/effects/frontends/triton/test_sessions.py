@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.frontends import sessions
-from harness.frontends.base import LaunchCode
 from harness.frontends.bench.bench import Workbench
-from harness.frontends.sessions import CaptureRequest, LaunchSessions
+from harness.frontends.sessions import CaptureRequest, LaunchCode, LaunchSessions
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import describe_ptxas, installed_triton

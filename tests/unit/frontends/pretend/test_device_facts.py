@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from harness.frontends.base import LaunchCode
 from harness.frontends.launch_code import capture_request
 from harness.frontends.pretend.gpu import DeviceProperties, DriverProperties, UnknownFactError
+from harness.frontends.sessions import LaunchCode
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.values.limits import Limits, limits_of
 from harness.values.target import Target
