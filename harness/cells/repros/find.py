@@ -129,7 +129,7 @@ def _named(text: str) -> list[Repro]:
     broken = [error for error in errors if text in str(error)]
     if broken:
         raise broken[0]
-    if Path(text).exists():
+    if os.path.exists(text):  # noqa: PTH110 - it takes any text for a path
         suffixes = " ".join(dict.fromkeys(suffix for kind in kinds() for suffix in takes(kind)[0]))
         advice = _ADVICE.get(Path(text).suffix, _TAKES_FOLDERS if Path(text).is_dir() else "")
         raise UsageError(f"{text}: `--kernel` takes files of these kinds: .py {suffixes}{advice}")
