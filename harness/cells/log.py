@@ -36,7 +36,11 @@ _PREFIX = re.compile(
 _LONGEST = 20_000
 # Lines between what ptxas says and the PTX below it: its other complaints, and the command.
 _NEAR = 60
-_FRAME = re.compile(r'\s*File "([^"\n]{1,1000})", line (\d{1,7}), in \S')
+# Of Python and of IPython, which numbers its lines.
+_FRAME = re.compile(
+    r"[ \d]{0,20}File (?:\"(?P<file>[^\"\n]{1,1000})\", line (?P<line>\d{1,7})"
+    r"|(?P<cell>[^\s:\"]{1,1000}\.py):(?P<at>\d{1,7})), in \S"
+)
 _SUBSCRIPTED = re.compile(r"\b(\w{1,200})\[")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(\w.*)\.py")
 _INSIDE_TRITON = re.compile(r".*/triton/(?:runtime|compiler|backends)/")
@@ -55,7 +59,7 @@ _AT_RUN_TIME = re.compile(
 )
 _INDUCTOR = re.compile(r"Triton compilation failed: (\w{1,300})\s*")
 _RELEASE = re.compile(
-    r"\b([A-Za-z][\w-]{0,60})(?:(?:==| [Vv]ersion:? )v?|[ -])(\d{1,4}\.\d{1,4}\.\d{1,4})\b"
+    r"\b([A-Za-z][\w-]{0,60})(?:(?:==| [Vv]ersion:? )v?|-| {1,60})(\d{1,4}\.\d{1,4}\.\d{1,4})\b"
 )
 # Names under which GPUs of a compute capability are sold: NVIDIA's page "CUDA GPU Compute
 # Capability".
@@ -146,7 +150,7 @@ def _releases(lines: Iterable[str], packages: Collection[str]) -> dict[str, str]
     releases: dict[str, str] = {}
     for line in lines:
         for name, version in _RELEASE.findall(line):
-            package = name.lower().replace("_", "-")
+            package = name.lower().replace("_", "-").removeprefix("pytorch-")
             if package in packages:
                 releases.setdefault(package, version)
     return releases
@@ -362,19 +366,25 @@ def _most_shared(capability: int) -> int | None:
 
 def _launches(lines: Sequence[str], repros: Sequence[Repro]) -> Iterator[Clue]:
     """Frames that launch a kernel: the next one is inside Triton's runtime or its compiler."""
-    frames = [(at, match) for at, line in enumerate(lines) if (match := _FRAME.match(line))]
-    for (at, frame), (_, inner) in pairwise(frames):
-        installed = _INSTALLED.fullmatch(frame[1])
+    frames = [
+        (at, (match["file"] or match["cell"]).replace("\\", "/"), match["line"] or match["at"])
+        for at, line in enumerate(lines)
+        if (match := _FRAME.match(line))
+    ]
+    for (at, file, line), (inner_at, inner, _) in pairwise(frames):
+        installed = _INSTALLED.fullmatch(file)
         module = installed[1].replace("/", ".") if installed else ""
         package = module.partition(".")[0]
-        launches = _INSIDE_TRITON.match(inner[1]) and not _INSIDE_TRITON.match(frame[1])
-        if not launches or package == "torch":
+        launches = _INSIDE_TRITON.match(inner) and not _INSIDE_TRITON.match(file)
+        if not launches or package == "torch" or file.startswith("<"):
             continue
-        subscripted = _SUBSCRIPTED.search(lines[at + 1]) if at + 1 < len(lines) else None
+        shown = [text for text in lines[at + 1 : inner_at] if not text.startswith(" ")]
+        code = next((text for text in shown if text.startswith("-->")), lines[at + 1])
+        subscripted = _SUBSCRIPTED.search(code)
         kernel = subscripted[1] if subscripted else "a kernel"
-        words = f"{module or frame[1]}, line {frame[2]}, launches {kernel}"
+        words = f"{module or file}, line {line}, launches {kernel}"
         if not installed:
-            yield Clue(line=at + 1, words=words, file=frame[1])
+            yield Clue(line=at + 1, words=words, file=file)
             continue
         of_package = [
             repro

@@ -143,12 +143,36 @@ def test_a_users_script_is_the_file_to_compile() -> None:
     assert [clue.file for clue in read_log(text, []).clues] == ["/home/me/k.py"]
 
 
+IPYTHON = """\
+File ~/.local/lib/python3.10/site-packages/pack/ops/scan.py:156, in forward(x, y)
+    155     grid = (1,)
+--> 156     scan_kernel[grid](x, y)
+    157     return y
+
+File ~/.local/lib/python3.10/site-packages/triton/runtime/autotuner.py:133, in Autotuner.run(self)
+"""
+WINDOWS = """\
+  File "C:\\venv\\Lib\\site-packages\\pack\\ops\\scan.py", line 12, in forward
+    scan_kernel[grid](x, y)
+  File "C:\\venv\\Lib\\site-packages\\triton\\runtime\\jit.py", line 700, in run
+"""
+NUMBERED = "".join(f"{85 + at}   {line}\n" for at, line in enumerate(FRAMES.splitlines()))
+
+
+@pytest.mark.parametrize("text", [IPYTHON, WINDOWS, NUMBERED])
+def test_frames_of_other_shells_lead_there_too(text: str) -> None:
+    (clue,) = read_log(text, [_repro("scan", "scan_kernel", "pack.ops")]).clues
+    assert clue.names == ("scan",)
+
+
 def test_one_thing_is_said_once() -> None:
     assert len(read_log(REFUSED * 3 + FRAMES * 2, []).clues) == 2
 
 
 def test_releases_and_gpus_are_those_that_the_log_names() -> None:
-    text = "[pip3] triton==3.5.1\nTriton 3.6.0\nthe-pack 0.9.1\nNVIDIA GB200\nNVIDIA H100 80GB\n"
+    text = (
+        "pytorch-triton     3.5.1+git74\nTriton 3.6.0\nthe-pack==0.9.1\nNVIDIA GB200\nNVIDIA H100\n"
+    )
     reading = read_log(text, [_repro("scan", "k", "pack")])
     assert reading.releases == {"triton": "3.5.1", "the-pack": "0.9.1"}
     assert [str(target) for target in reading.targets] == ["sm_100a", "sm_90a"]
