@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal as signals
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
+from msgspec import structs
 
 
 class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +187,15 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     spilling_callees: tuple[str, ...] = ()
     disagreements: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Its numbers, by the names of a row's columns."""
+        columns = structs.asdict(self)
+        for name in ("spilling_callees", "disagreements"):
+            del columns[name]
+        columns["tmem_size"] = columns.pop("tmem_columns")
+        return columns
 
     @property
     def spills(self) -> int | None:

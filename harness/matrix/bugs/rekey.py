@@ -137,11 +137,7 @@ def row_of_evidence(store: Store, cell: str) -> Row | None:
         verdict=verdict.kind,
         reason=verdict.reason,
         signature=verdict.signature.key if verdict.signature else None,
-        n_regs=needs.n_regs,
-        spill_stores=needs.spill_stores,
-        spill_loads=needs.spill_loads,
-        shared=needs.shared,
-        tmem_size=needs.tmem_columns,
+        **needs.columns,
     )
 
 
