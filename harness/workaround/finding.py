@@ -143,11 +143,11 @@ async def _begin(
         raise UsageError(f"{', '.join(sorted(kernels))}: name one kernel, as FILE.py::KERNEL")
     tell(f"compiling what you have: {len(plan.cells)} configs")
     evaluated = await asyncio.gather(*(how_it_is(bench, cell) for cell in plan.cells))
-    for each in evaluated:
-        bench.store.put_result(run, record_of(each))
+    for outcome in evaluated:
+        bench.store.put_result(run, record_of(outcome))
     if plan.session:
         await bench.sessions.close(plan.session)
-    rows = [each.row for each in evaluated]
+    rows = [outcome.row for outcome in evaluated]
     if all(row.verdict.tells_nothing for row in rows):
         broken = rows[0].verdict is VerdictKind.INFRA
         raise (InfrastructureError if broken else UsageError)(

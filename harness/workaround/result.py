@@ -208,8 +208,8 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     if not report.is_needed:
         return [*parts, say("Nothing to work around: all compiled configs work.")]
     numbered = list(enumerate(report.candidates, start=1))
-    for_today = [(number, each) for number, each in numbered if each.is_for_today]
-    others = [(number, each) for number, each in numbered if not each.is_for_today]
+    for_today = [(number, entry) for number, entry in numbered if entry.is_for_today]
+    others = [(number, entry) for number, entry in numbered if not entry.is_for_today]
     times = _times(report, report.baseline, None)
     rows = [_line("", f"now: {_config(report.baseline)}", report.baseline, BLANK, times)]
     best = report.survivor

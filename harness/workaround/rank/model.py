@@ -251,8 +251,8 @@ class _Amount:
 def _turns(configs: Sequence[Features], tiles: Sequence[object]) -> Mapping[object, float]:
     is_tensor = any(loop.tensor_work for config in configs for loop in config.loops)
     by_tile: dict[object, list[Features]] = {}
-    for each, tile in zip(configs, tiles, strict=True):
-        by_tile.setdefault(tile, []).append(each)
+    for features, tile in zip(configs, tiles, strict=True):
+        by_tile.setdefault(tile, []).append(features)
     memory = configs[0].memory if configs else 0
     least = {
         tile: max(_LEAST_TURNS, _least(group, is_tensor=False).turns(memory))
