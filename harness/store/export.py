@@ -57,7 +57,9 @@ def _columns() -> dict[str, str]:
         hint = hints[field.name]
         plain = {kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)}
         named = next(iter(plain)) if len(plain) == 1 else None
-        columns[field.name] = _PLAIN.get(named, _OBJECT)
+        # Verdicts and their like are words.
+        is_word = isinstance(named, type) and issubclass(named, str)
+        columns[field.name] = "str" if is_word else _PLAIN.get(named, _OBJECT)
     return columns
 
 
