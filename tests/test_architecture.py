@@ -124,7 +124,7 @@ MAY_SPAWN = {
     Path("io/processes/hub.py"),
     # Forks jobs inside the child; and looks like `subprocess` to a foreign compiler.
     Path("io/children/supervisor.py"),
-    Path("frontends/triton/child/serving.py"),
+    Path("frontends/triton/child/answers.py"),
     # Beside the GPU, on another machine: none of our other modules is there.
     Path("run/gpu/device/pool.py"),
     Path("run/gpu/device/sanitizing.py"),

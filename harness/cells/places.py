@@ -266,7 +266,7 @@ def _of_variant(place: CapturePlace, plan: Plan) -> Plan:
 
 
 def _noted(run: Run, plan: Plan) -> Plan:
-    run.notes += (*plan.notes, *plan.warnings)
+    run.notes += filter(None, (plan.passed_over, *plan.notes, *plan.warnings))
     run.failures += map(CaptureError, plan.failures)
     run.configs += plan.configs
     return plan

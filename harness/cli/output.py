@@ -146,6 +146,8 @@ def tell(error: BaseException | None, cli: click.Command) -> int:
     else:
         code, complaint = _ours(error)
         print_note(complaint)
+        if advice := getattr(error, "advice", ""):
+            click.echo(f"This may launch its kernel, with your sizes:\n\n{shown(advice)}", err=True)
     if not isinstance(error, OutputError) and _wants_json(cli, sys.argv[1:]):
         try:
             print_json({"schema": 1, "error": complaint, "exit_code": code})

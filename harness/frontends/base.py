@@ -7,6 +7,7 @@ bisection, blame, reduction, reports) speaks to this class, and to no compiler.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,7 +172,7 @@ class Plan:
     `configs` are all that were captured, those too that the filter leaves out. `failures` say what
     is missing because the launch code failed half-way, `warnings` what may make the cells others
     than the user means; every command says them. `session` names the capture's session, None
-    where there is none.
+    where there is none. `passed_over` is what the launch code does with results in vain.
     """
 
     cells: tuple[PlannedCell, ...]
@@ -180,6 +181,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     session: str | None = None
+    passed_over: str = ""
 
 
 class Interpreter(ABC):
@@ -449,7 +451,7 @@ class FrontEnd(ABC):
             options = " ".join(f"--pass-env {name}" for name in withheld)
             unpassed = f"the launch code reads {', '.join(withheld)}, {was} not passed: {options}"
         records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
-        notes = []
+        notes = list(value.notes)
         if value.dropped:
             notes.append(f"{where}: {value.dropped} launches beyond the limit are left out")
         kernels = {record.kernel for record in records}
@@ -471,6 +473,7 @@ class FrontEnd(ABC):
             warnings=(f"{repro.name}: {unpassed}",) if unpassed else (),
             failures=tuple(failures),
             session=captured.capture.key,
+            passed_over=value.passed_over,
         )
 
     def _each_cell(
@@ -537,6 +540,7 @@ def _wanted_records(
         more = f"; {unpassed}" if unpassed else ""
         raise CaptureError(f"{raised_words(repro, value.error)} ({where}){more}")
     names = sorted({record.kernel for record in value.records})
+    where = "; ".join([where, *value.notes])
     if names:
         raise CaptureError(
             f"{repro.file}: kernel {repro.kernel!r} is never launched; "
@@ -549,7 +553,14 @@ def raised_words(repro: Repro, error: RaisedError) -> str:
     """What launch code raised, and at which line."""
     line = f":{error.line}" if error.line else ""
     first = next(filter(None, map(str.strip, error.message.splitlines())), "")
-    return f"{repro.file}{line}: the launch raised {error.type}: {first[:300]}"
+    missing = re.fullmatch(r"No module named '(\w+)'", first)
+    package = missing and _PACKAGES.get(missing[1], missing[1].replace("_", "-"))
+    advice = f"; a package of that name: pip install {package}, beside triage" if package else ""
+    return f"{repro.file}{line}: the launch raised {error.type}: {first[:300]}{advice}"
+
+
+# Modules whose package has another name.
+_PACKAGES = {"PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "yaml": "pyyaml"}
 
 
 def _miscounted(place: CapturePlace, records: list[LaunchFacts]) -> list[str]:

@@ -16,7 +16,14 @@ class TriageError(Exception):
 
 
 class UsageError(TriageError):
-    """The command line asks for something that does not exist or makes no sense."""
+    """The command line asks for something that does not exist or makes no sense.
+
+    `advice` is text to copy, of several lines.
+    """
+
+    def __init__(self, message: str = "", advice: str = "") -> None:
+        super().__init__(message)
+        self.advice = advice
 
 
 class ConfigurationError(UsageError):

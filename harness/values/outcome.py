@@ -112,7 +112,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """What one launch function launched, as one target would see it.
 
     `pruned` maps a kernel to (configs kept, configs declared); `dropped` counts launches over the
-    limit; `ptxas` is the executable that this Triton picks for the target.
+    limit; `ptxas` is the executable that this Triton picks for the target. `notes` say where a
+    capture ends that has something, `passed_over` what launch code does with results in vain.
     """
 
     records: list[LaunchFacts]
@@ -122,6 +123,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     reads: Reads = msgspec.field(default_factory=Reads)
     dropped: int = 0
     error: RaisedError | None = None
+    notes: list[str] = []
+    passed_over: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ def test_refused_in_one_line(triage: Triage, words: list[str], code: int, said: 
         ("def launch(n):\n    pass\n", "has no default"),
         ("def launch(:\n", "bad.py:1: not Python"),
         (
-            "import torch\ndef launch():\n    torch.ones(3, device='cuda').sum().item()\n",
+            "import torch\ndef launch():\n    int(torch.ones(3, device='cuda').sum().item())\n",
             ".item() asks for the values of a GPU tensor",
         ),
         ("import os\ndef launch():\n    os.abort()\n", "SIGABRT"),

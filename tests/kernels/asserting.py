@@ -47,6 +47,12 @@ def launch(sign=-1, style="close", n=96):
     elif style == "rounding":
         exponential[grid](x, powers, n, BLOCK=64)
         torch.testing.assert_close(powers, x.double().exp().float(), rtol=0, atol=0)
+    elif style == "host":
+        before = x.cpu()
+        double[grid](x, x, n, BLOCK=64)
+        # What was copied to the CPU is there, and stays as it was.
+        assert not before.is_cuda
+        torch.testing.assert_close(x.cpu(), 2 * before)
     elif style == "import":
         import plots_that_are_not_installed  # noqa: F401
     elif style == "device":

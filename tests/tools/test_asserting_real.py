@@ -57,6 +57,12 @@ def test_an_assertion_of_the_file_that_fails_is_a_wrong_result(
 
 
 @pytest.mark.long
+def test_what_launch_code_copied_to_the_cpu_stays_as_it_was(module_triage: Triage) -> None:
+    rows, _ = run(module_triage, style="host", code=0)
+    assert "the file's own assertion accepts" in rows["double"]["run_reason"]
+
+
+@pytest.mark.long
 def test_an_assertion_on_what_two_kernels_leave_does_not_say_which_is_wrong(
     module_triage: Triage,
 ) -> None:

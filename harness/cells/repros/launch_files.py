@@ -6,6 +6,7 @@ import ast
 import contextlib
 from pathlib import Path
 
+from harness.io.children.launch_code import TESTS
 from harness.io.files.reading import read_regular
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec
@@ -35,21 +36,94 @@ def launches_of_repro(path: Path) -> tuple[LaunchSpec, ...]:
 
 
 def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
-    """`launch()` of any Python file, else the whole file as `__main__`.
+    """`launch()` of any Python file, its tests, or the whole file as `__main__`.
 
     Raises:
-        UsageError: not Python, or neither `launch()` nor code that runs as `__main__`.
+        UsageError: not Python, or none of them.
     """
-    body = _parse(path).body
+    tree = _parse(path)
+    body = tree.body
     for node in reversed(body):
         if isinstance(node, ast.FunctionDef) and node.name == "launch":
             return (_spec(path, node),)
+    if _is_of_tests(path, body):
+        return (LaunchSpec(name="tests", function=TESTS),)
     if any(_runs(node) for node in body):
         return (LaunchSpec(name="main", function=None),)
     raise UsageError(
-        f"{path}: launches nothing: it has no launch() function and no code under "
-        '`if __name__ == "__main__"`'
+        f"{path}: launches nothing: it has no launch() function, no tests and no code under "
+        '`if __name__ == "__main__"`',
+        advice=launch_to_paste(tree),
     )
+
+
+def _is_of_tests(path: Path, body: list[ast.stmt]) -> bool:
+    """Whether pytest finds tests here, and nothing else is to be run."""
+    guards = [node for node in body if isinstance(node, ast.If) and _is_main_guard(node.test)]
+    if any("pytest" not in ast.unparse(node) for node in guards):
+        return False
+    is_named = path.name.startswith("test_") or path.stem.endswith("_test") or bool(guards)
+    return is_named and any(
+        isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.lower().startswith("test")
+        for node in body
+    )
+
+
+def launch_to_paste(tree: ast.Module) -> str:
+    """A launch() for the first kernel of a file, guessed from its signature; empty without one."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    kernel = next((f for f in functions if "jit" in map(_last_word, f.decorator_list)), None)
+    if kernel is None:
+        return ""
+    decorators = ast.Module(body=[ast.Expr(d) for d in kernel.decorator_list], type_ignores=[])
+    tuned = {node.value for node in ast.walk(decorators) if isinstance(node, ast.Constant)}
+    pointers = _pointers(kernel)
+    arguments = [*kernel.args.posonlyargs, *kernel.args.args, *kernel.args.kwonlyargs]
+    lines, words = [], []
+    for argument in arguments:
+        name = argument.arg
+        if argument.annotation is not None and "constexpr" in ast.unparse(argument.annotation):
+            words += [] if name in tuned else [f"{name}=64"]
+        elif name in pointers:
+            lines.append(f'    {name} = torch.randn(1024, 1024, device="cuda")')
+            words.append(name)
+        else:
+            words.append("1" if "stride" in name else "1024")
+    call = f"    {kernel.name}[(1024,)]({', '.join(words)})"
+    return "\n".join(["def launch():", "    import torch", "", *lines, call])
+
+
+def _last_word(node: ast.expr) -> str:
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+def _pointers(kernel: ast.FunctionDef) -> set[str]:
+    """The parameters that loads and stores begin with."""
+    begins: dict[str, str] = {}
+    found = set()
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            begins.setdefault(node.targets[0].id, _beginning(node.value))
+    for node in ast.walk(kernel):
+        if isinstance(node, ast.Call) and node.args and _last_word(node) in _OF_MEMORY:
+            name = _beginning(node.args[0])
+            while name and begins.get(name, name) != name:
+                name = begins.pop(name)
+            found.add(name)
+    return found
+
+
+_OF_MEMORY = frozenset(
+    {"load", "store", "make_block_ptr", "make_tensor_descriptor"}
+    | {f"atomic_{name}" for name in ("add", "and", "cas", "max", "min", "or", "xchg", "xor")}
+)
+
+
+def _beginning(node: ast.expr) -> str:
+    while isinstance(node, ast.BinOp):
+        node = node.left
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def imported_modules(path: Path) -> set[str]:

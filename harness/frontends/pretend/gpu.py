@@ -22,12 +22,23 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from harness.frontends.pretend.passed_over import (
+    NeedsValuesError,
+    UnknownNumber,
+    is_asserted,
+    pass_over,
+    stand_in_for_packages,
+)
 
 _UNKNOWN = "is not known to triage, and a guess would decide what is launched"
 
 
 class UnknownFactError(RuntimeError):
     """The launch code asked for a fact of the GPU that is not known."""
+
+    ends_capture = True
 
     def __init__(self, fact: str, product: str) -> None:
         super().__init__(f"the launch code asks for {fact} of {product}, which {_UNKNOWN}")
@@ -104,11 +115,8 @@ _BASE_ADDRESS = 0x7F00_0000_0000
 _CUDA = torch.device("cuda", 0)
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
+_MOST_SHOWN = 1 << 16
 _EMPTIES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-
-
-class NeedsValuesError(RuntimeError):
-    """The launch code asked for a value that lives in a GPU tensor."""
 
 
 def _is_cuda_device(value: object) -> bool:
@@ -122,6 +130,7 @@ class _Backing:
 
     device = _META
     allocations = 0
+    has_copies = False
     # Hears of memory that was asked for and holds no values of the launch code's.
     on_empty: Callable[[torch.Tensor], None] | None = None
 
@@ -180,14 +189,41 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
             kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
+        leaves = tree_leaves([args, kwargs]) if _Backing.has_copies else []
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        has_copies = any(map(_is_copy, tensors))
+        if has_copies:
+            args, kwargs = tree_map(_backed, (args, kwargs))
         try:
             result = func(*args, **kwargs)
-        except NotImplementedError as error:
+        except (NotImplementedError, TypeError) as error:
+            leaves = tree_leaves([args, kwargs])
+            if unknown := [value for value in leaves if isinstance(value, UnknownNumber)]:
+                raise NeedsValuesError.of(unknown[0].action) from error
+            if isinstance(error, TypeError):
+                raise
             # What torch says of a meta tensor whose values decide the result's shape or leave it.
             raise NeedsValuesError(
                 f"torch's {name or func} needs the values of a GPU tensor, and there is no GPU"
             ) from error
+        if has_copies and not any(_is_backed(t) and not _is_copy(t) for t in tensors):
+            return tree_map(_as_copy, result)
         return _filled(result) if name in _EMPTIES and _Backing.device is _CPU else result
+
+
+def _is_copy(value: Any) -> bool:
+    """Whether it stands for a copy on the CPU."""
+    return isinstance(value, torch.Tensor) and hasattr(value, "is_said_to_be_on_cpu")
+
+
+def _as_copy(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and _is_backed(value):
+        value.is_said_to_be_on_cpu = _Backing.has_copies = True
+    return value
+
+
+def _backed(value: Any) -> Any:
+    return value.to(_Backing.device) if isinstance(value, torch.Tensor) else value
 
 
 def _device_argument(value: Any) -> Any:
@@ -199,6 +235,8 @@ def _device_argument(value: Any) -> Any:
 def _getter(func: Any, args: tuple[Any, ...]) -> Any:
     value = func(*args)
     owner = getattr(func.__self__, "__name__", "")
+    if _is_copy(args[0]) and owner in {"device", "is_cuda", "is_cpu"}:
+        return {"device": _CPU, "is_cuda": False, "is_cpu": True}[owner]
     if owner == "device":
         return _CUDA if value.type == _Backing.device.type else value
     if owner == "is_cuda":
@@ -209,19 +247,31 @@ def _getter(func: Any, args: tuple[Any, ...]) -> Any:
 
 
 def _to(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    args = (args[0], *map(_device_argument, args[1:2]), *args[2:])
+    tensor, *values = args
+    devices = [v for v in (*values[:1], kwargs.get("device")) if _is_device(v)]
+    stands = _is_backed(tensor)
+    values = [_moved(value, stands=stands) for value in values]
     if "device" in kwargs:
-        kwargs = {**kwargs, "device": _device_argument(kwargs["device"])}
-    devices = [*args[1:2], kwargs.get("device")]
-    if args[0].is_meta and any(
-        str(device).split(":")[0] == "cpu"
-        for device in devices
-        if isinstance(device, str | torch.device)
-    ):
-        raise NeedsValuesError(
-            ".to('cpu') asks for the values of a GPU tensor, and there is no GPU"
-        )
-    return func(*args, **kwargs)
+        kwargs = {**kwargs, "device": _moved(kwargs["device"], stands=stands)}
+    result = func(tensor, *values, **kwargs)
+    if not stands:
+        return result
+    is_copy = str(devices[-1]).startswith("cpu") if devices else _is_copy(tensor)
+    if result is tensor and is_copy != _is_copy(tensor):
+        result = tensor.clone()
+    return _as_copy(result) if is_copy else result
+
+
+def _moved(value: Any, *, stands: bool) -> Any:
+    """A device as torch gets it: what stands for a GPU's tensor stays where it is."""
+    if not _is_device(value):
+        return value
+    return _Backing.device if stands else _device_argument(value)
+
+
+def _is_device(value: Any) -> bool:
+    is_index = isinstance(value, int) and not isinstance(value, bool)
+    return is_index or isinstance(value, str | torch.device)
 
 
 def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -247,15 +297,42 @@ def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args[0].is_meta:
-        raise NeedsValuesError(
-            f".{func.__name__}() asks for the values of a GPU tensor, and there is no GPU"
-        )
+        if func.__name__ == "__bool__" and is_asserted():
+            pass_over("assert")
+            return True
+        raise NeedsValuesError.of(f".{func.__name__}()")
     return func(*args, **kwargs)
+
+
+def _numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    action = f".{func.__name__}()"
+    if not args[0].is_meta:
+        return func(*args, **kwargs)
+    if func.__name__ == "item":
+        return UnknownNumber(action)
+    if args[0].numel() > _MOST_SHOWN:
+        raise NeedsValuesError.of(action)
+    return tree_map(lambda _: UnknownNumber(action), torch.zeros(args[0].shape).tolist())
+
+
+def _compared(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if all(not value.is_meta for value in args if isinstance(value, torch.Tensor)):
+        return func(*args, **kwargs)
+    pass_over(func.__name__)
+    return True
+
+
+def _shown(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args[0].is_meta:
+        return func(*args, **kwargs)
+    pass_over("showing values")
+    return f"tensor(..., size={tuple(args[0].shape)}, dtype={args[0].dtype})"
 
 
 _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "to": _to,
-    "cuda": lambda func, args, kwargs: args[0].to(_Backing.device),  # noqa: ARG005
+    "cuda": lambda func, args, kwargs: _to(torch.Tensor.to, (args[0], _CUDA), {}),  # noqa: ARG005
+    "cpu": lambda func, args, kwargs: _to(torch.Tensor.to, (args[0], _CPU), {}),  # noqa: ARG005
     "data_ptr": _if_meta(lambda x: _BASE_ADDRESS + x.storage_offset() * x.element_size()),
     "__dlpack__": _if_meta(lambda x: as_capsule(x, x.data_ptr())),
     "__dlpack_device__": _if_meta(lambda _: CUDA_DEVICE),
@@ -263,8 +340,11 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "pin_memory": lambda func, args, kwargs: args[0],  # noqa: ARG005
     "type": _type,
     "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
+    **dict.fromkeys(("allclose", "equal"), _compared),
+    **dict.fromkeys(("item", "tolist"), _numbers),
+    **dict.fromkeys(("__repr__", "__format__"), _shown),
     **dict.fromkeys(
-        ("cpu", "item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__"), _values
+        ("numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"), _values
     ),
 }
 
@@ -281,6 +361,10 @@ def idle() -> Callable[..., None]:
     return nothing
 
 
+NOT_TIMED = float("nan")
+"""What anything takes that is not executed."""
+
+
 class _Event:
     """A CUDA event that has always happened."""
 
@@ -295,7 +379,8 @@ class _Event:
         return True
 
     def elapsed_time(self, _: Any) -> float:
-        return 0.0
+        pass_over("elapsed_time")
+        return NOT_TIMED
 
 
 class _Guard:
@@ -316,6 +401,9 @@ class _Stream(_Event, _Guard):
     stream_id = 0
     device = _CUDA
     device_index = 0
+
+    def is_capturing(self) -> bool:
+        return False
 
     def wait_stream(self, *_: Any) -> None: ...
     def wait_event(self, *_: Any) -> None: ...
@@ -390,10 +478,24 @@ def _patch_torch() -> None:
     torch.Generator = _Generator
     # What it wraps is for torch's compiler to see; on meta tensors it would launch nothing.
     torch.library.wrap_triton = lambda kernel: kernel
+    assert_close = torch.testing.assert_close
+
+    def compare(actual: Any, expected: Any, *args: Any, **kwargs: Any) -> None:
+        values = tree_leaves([actual, expected])
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            is_passed_over = any(isinstance(v, torch.Tensor) and v.is_meta for v in values)
+        if is_passed_over:
+            pass_over("assert_close")
+        else:
+            assert_close(actual, expected, *args, **kwargs)
+
+    torch.testing.assert_close = compare
     if hasattr(torch, "accelerator"):
         torch.accelerator.is_available = lambda: True
         torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cuda")
         torch.accelerator.device_count = lambda: 1
+        torch.accelerator.current_device_index = lambda: 0
+        torch.accelerator.current_stream = torch.cuda.current_stream
         torch.accelerator.synchronize = idle()
 
 
@@ -411,6 +513,7 @@ def pretend_cuda(
     _Backing.device = _CPU if with_values else _META
     _Backing.on_empty = on_empty
     _patch_torch_cuda(properties)
+    stand_in_for_packages()
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
     mode = _CudaMode()
     _keep_in_backward(mode)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import torch
 import triton
 import triton.testing
+from triton._C import libtriton
 from triton.backends.compiler import GPUTarget
 
-from harness.frontends.pretend.gpu import DriverProperties, backing, idle, pretend_cuda
+from harness.frontends.pretend.gpu import NOT_TIMED, DriverProperties, backing, idle, pretend_cuda
+from harness.frontends.pretend.passed_over import Anything, pass_over
 
 
 class PretendDriver:
@@ -70,8 +73,22 @@ class PretendDriver:
 
 def bench_once(function: Callable[[], Any], *_: Any, quantiles: Any = None, **__: Any) -> Any:
     """`do_bench` where nothing can be timed: calls once, so that every launch is seen."""
+    pass_over("do_bench")
     function()
-    return [0.0] * len(quantiles) if quantiles is not None else 0.0
+    return [NOT_TIMED] * len(quantiles) if quantiles is not None else NOT_TIMED
+
+
+def run_benchmarks(mark: Any, *_: Any, **kwargs: Any) -> None:
+    """`run` of a `perf_report`: every launch of it is made, nothing is printed or plotted."""
+    pass_over("perf_report")
+    options = {"show_plots", "print_data", "save_path", "return_df", "diff_col", "save_precision"}
+    more = {name: value for name, value in kwargs.items() if name not in options}
+    benchmarks = mark.benchmarks
+    for bench in benchmarks if isinstance(benchmarks, list | tuple) else [benchmarks]:
+        for x, line in itertools.product(bench.x_vals, bench.line_vals):
+            values = x if isinstance(x, list | tuple) else [x] * len(bench.x_names)
+            named = dict(zip(bench.x_names, values, strict=False))
+            mark.fn(**named, **{bench.line_arg: line}, **bench.args, **more)
 
 
 def pretend_triton(
@@ -85,4 +102,8 @@ def pretend_triton(
     triton.runtime.driver.set_active(PretendDriver(properties))
     triton.testing.do_bench = bench_once
     triton.testing.do_bench_cudagraph = bench_once
+    triton.testing.Mark.run = run_benchmarks
+    # What launch code compares with; not in every Triton.
+    if hasattr(cublas := getattr(libtriton.nvidia, "cublas", None), "CublasLt"):
+        cublas.CublasLt = Anything()  # type: ignore[union-attr]
     return mode

@@ -22,11 +22,12 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from harness.frontends.pretend import gpu
-from harness.frontends.pretend.gpu import NeedsValuesError, UnknownFactError
+from harness.frontends.pretend import gpu, passed_over
+from harness.frontends.pretend.gpu import UnknownFactError
+from harness.frontends.pretend.passed_over import NeedsValuesError
 from harness.io.children.captures import CaptureSession, leave, run_for_error
 from harness.io.children.definitions import ExportError
-from harness.io.children.launch_code import describe_error, stand_aside
+from harness.io.children.launch_code import TESTED, describe_error, stand_aside
 from harness.io.children.reads import ReadsWatch
 from harness.io.children.supervisor import Message
 
@@ -34,6 +35,8 @@ LIMIT = 5000
 """Records that are kept of one capture."""
 # What only a GPU could answer is not a fault of the kernel.
 OURS = (NeedsValuesError, UnknownFactError)
+# What may end a capture that has something: facts that are not there, files that are not written.
+_NO_FAULTS = frozenset({*(kind.__name__ for kind in OURS), "PermissionError"})
 Replaced = Sequence[tuple[Any, str, Any]]
 """Places, names in them, and what is put there."""
 
@@ -232,10 +235,19 @@ class RecordedSession(CaptureSession):
         own = [*ask["bare"], *ask["paths"], str(self.folder)]
         reads = ReadsWatch(own, ask["file"], packages=self.packages)
         reads.start()
+        passed_over.begin(ask["file"])
         recorder, error = self.run(ask, self.folder / "capture.err")
         self.records = {record.key: record for record in recorder.records}
+        notes = [*TESTED]
+        if error and recorder.records and _NO_FAULTS.intersection(error["kinds"]):
+            line = f":{error['line']}" if error["line"] else ""
+            place = f"{Path(ask['file']).name}{line}"
+            notes.append(f"{place}: the capture ends here: {error['message'].splitlines()[0]}")
+            error = None
         return {
             "error": error,
+            "notes": notes,
+            "passed_over": passed_over.sentence(),
             "records": [record.describe() for record in recorder.records],
             "pruned": recorder.pruned,
             "dropped": recorder.dropped,

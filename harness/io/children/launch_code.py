@@ -89,11 +89,14 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> An
     """What `function(**overrides)` of `file` returns; where it is None, run the file as `__main__`.
 
     The module stays loaded: its kernels are compiled later. `json` is put back: compilers use it.
+    Where it is `TESTS`, pytest runs the tests of the file.
     """
     sys.argv = [file]
     folder = str(Path(file).parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    if function == TESTS:
+        return _run_tests(file)
     name = "triage_launch" if function else "__main__"
     module = ModuleType(name)
     module.__file__ = file
@@ -105,6 +108,49 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> An
         return getattr(module, function)(**overrides) if function else None
     finally:
         vars(json).update(own)
+
+
+TESTS = "::tests"
+"""In place of a function: the tests of the file."""
+TESTED: list[str] = []
+"""What came of tests, in sentences."""
+
+
+class _Outcomes:
+    """A plugin of pytest that counts what comes of tests."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self.raised: BaseException | None = None
+
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:  # noqa: ARG002
+        error = call.excinfo.value if call.excinfo else None
+        outcome = "to the end"
+        if type(error).__name__ == "Skipped":
+            outcome = f"skipped ({error})"
+        elif getattr(error, "ends_capture", False):
+            outcome = "until a value is needed"
+        elif error is not None:
+            outcome = f"until {type(error).__name__}"
+            self.raised = self.raised or error
+        elif call.when != "call":
+            return
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
+
+
+def _run_tests(file: str) -> None:
+    """Run all tests of a file; the first error that has nothing to do with values is raised."""
+    import pytest  # noqa: PLC0415 - only here, and perhaps not installed
+
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    outcomes = _Outcomes()
+    without = [f"-pno:{name}" for name in ("cacheprovider", "faulthandler")]
+    options = ["-q", "-s", "-o", "addopts=", "--rootdir", str(Path(file).parent)]
+    code = pytest.main([*without, *options, file], plugins=[outcomes])
+    counts = [f"{count} {outcome}" for outcome, count in outcomes.counts.items()]
+    TESTED.append(f"{Path(file).name}: tests: {', '.join(counts) or f'none (pytest: {code!r})'}")
+    if outcomes.raised:
+        raise outcomes.raised
 
 
 def stand_aside(ask: Mapping[str, Any]) -> None:

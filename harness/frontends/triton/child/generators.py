@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.frontends.triton.child.answers import RecordedKernel
+
 if TYPE_CHECKING:
     from harness.frontends.triton.child.recording import LaunchRecorder
 
@@ -62,13 +64,14 @@ class _Finder:
 
 
 def _adapt_inductor(heuristics: ModuleType) -> None:
+    RecordedKernel.compiles = False
     tuner = heuristics.CachingAutotuner
     initialise = tuner.__init__
 
     def initialise_and_compile(self: Any, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
         for config in self.configs:
-            # It goes on to read what only a compiled kernel has.
+            # It goes on to read what only a compiled kernel has, which is of no use here.
             with contextlib.suppress(AttributeError):
                 self._precompile_config(config)
 

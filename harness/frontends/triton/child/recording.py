@@ -31,14 +31,9 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.jit import JITFunction
 
-from harness.frontends.pretend.recorded import (
-    NotCompiled,
-    Record,
-    Recorder,
-    Replaced,
-    asked_configs,
-    hash_of,
-)
+from harness.frontends.pretend.passed_over import NeedsValuesError, UnknownNumber
+from harness.frontends.pretend.recorded import Record, Recorder, Replaced, asked_configs, hash_of
+from harness.frontends.triton.child.answers import COMPILE, RecordedKernel
 
 Injected = dict[str, list[dict[str, Any]]]
 
@@ -424,7 +419,7 @@ _SHAPES = ("arange", "broadcast_to", "full", "reshape", "view", "zeros")
 
 
 # As they are while nothing is recorded.
-_LAUNCH, _COMPILE = JITFunction.run, triton.compile
+_LAUNCH = JITFunction.run
 
 
 @dataclass(kw_only=True)
@@ -458,19 +453,6 @@ class LaunchRecord(Record):
         return _LAUNCH(self.function, *self.args, grid=grid, warmup=True, **self.kwargs)
 
 
-class RecordedKernel(NotCompiled):
-    """What a launch returns under capture."""
-
-    def __getitem__(self, grid: Any) -> Any:
-        # A kernel from `warmup()` is launched like this; the launch is recorded already.
-        return lambda *_, **__: None
-
-    def __getattr__(self, name: str) -> Any:
-        if name in {"_init_handles", "run"}:
-            return lambda *_, **__: None
-        return super().__getattr__(name)
-
-
 @dataclass
 class _Tuning:
     """An autotuner at work: on one config, or (None) between them, `is_over` once it tried any."""
@@ -494,6 +476,7 @@ class LaunchRecorder(Recorder):
         super().__init__()
         self._injected = injected or {}
         self._tuning: list[_Tuning] = []
+        self._tuned: dict[str, Any] = {}
 
     def replaced(self) -> Replaced:
         tune, prune = Autotuner.run, Autotuner.prune_configs
@@ -503,6 +486,11 @@ class LaunchRecorder(Recorder):
             return recorder._launched(function, args, grid, kwargs)
 
         def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
+            # A loop that launches the same thousands of times gets what the first launch got.
+            values = [*args, *(kwargs[name] for name in tuner.arg_names if name in kwargs)]
+            launch = dumps([id(tuner), *(_describe(v, constexpr=False) for v in values)])
+            if launch in recorder._tuned:
+                return recorder._tuned[launch]
             tuner.cache.clear()
             # Timings of an earlier run, kept on disk, would hide every config but one.
             tuner.cache_results = False
@@ -510,7 +498,7 @@ class LaunchRecorder(Recorder):
             listed = tuner.configs
             tuner.configs = injected_configs(tuner, recorder._injected) or listed
             try:
-                return tune(tuner, *args, **kwargs)
+                return recorder._tuned.setdefault(launch, tune(tuner, *args, **kwargs))
             finally:
                 tuner.configs = listed
                 recorder._tuning.pop()
@@ -544,11 +532,11 @@ class LaunchRecorder(Recorder):
     def _compiled(self, src: Any, *args: Any, **kwargs: Any) -> Any:
         """In place of a call of the compiler: note it. One with a file of IR is made as it is."""
         if not isinstance(src, triton.compiler.ASTSource):
-            return _COMPILE(src, *args, **kwargs)
+            return COMPILE(src, *args, **kwargs)
         options = kwargs.get("options", args[1] if len(args) > 1 else None)
         record = SourceRecord.of(src, dict(options or {}))
         self.keep(record)
-        return _RecordedCompilation(record.kernel)
+        return RecordedKernel(record)
 
     def _benched(self, tuner: Any, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> Any:
         clash = meta.keys() & config.kwargs.keys()
@@ -575,30 +563,31 @@ class LaunchRecorder(Recorder):
         tuning = self._tuning[-1] if self._tuning else None
         if tuning is None:
             for options in injected_options(function.fn.__name__, self._injected):
-                changed = {**kwargs, **options}
-                config = plain_config(function, args, changed)
-                self._record(function, args, grid, changed, config, autotuned=False)
-            config = plain_config(function, args, kwargs)
-        elif tuning.config is not None:
-            config = tuning.config
-        elif tuning.is_over:
-            # The winner's launch, after every config has been seen.
-            return RecordedKernel(function.fn.__name__)
-        else:
-            config = config_of(tuning.tuner.best_config)
-        self._record(function, args, grid, kwargs, config, autotuned=tuning is not None)
-        return RecordedKernel(function.fn.__name__)
+                self._recorded(function, args, grid, {**kwargs, **options}, None)
+        # The winner's launch, after every config has been recorded, is not recorded again.
+        is_winner = tuning is not None and tuning.is_over and tuning.config is None
+        record = self._recorded(function, args, grid, kwargs, tuning, keeps=not is_winner)
+        return RecordedKernel(record)
 
-    def _record(
+    def _recorded(
         self,
         function: Any,
         args: tuple[Any, ...],
         grid: Any,
         kwargs: dict[str, Any],
-        config: dict[str, Any],
+        tuning: _Tuning | None,
         *,
-        autotuned: bool,
-    ) -> None:
+        keeps: bool = True,
+    ) -> LaunchRecord:
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, UnknownNumber):
+                raise NeedsValuesError.of(value.action)
+        if tuning is None:
+            config = plain_config(function, args, kwargs)
+        elif tuning.config is None:
+            config = config_of(tuning.tuner.best_config)
+        else:
+            config = tuning.config
         record = LaunchRecord(
             kernel=str(function.fn.__name__),
             file=function.fn.__code__.co_filename,
@@ -606,21 +595,21 @@ class LaunchRecorder(Recorder):
             args=_as_they_are(args),
             kwargs=_as_they_are(kwargs),
             config=config,
-            autotuned=autotuned,
-            grid=grid,
+            autotuned=tuning is not None,
+            grid=None,
         )
         record.arguments = describe_arguments(function, args, kwargs)
         record.key = _key(record)
-        if self.keep(record):
+        if keeps and self.keep(record):
             values = bind(function, args, kwargs)
             # Like Triton, which asks for the grid once the kernel is compiled: where it raises,
             # the launch does, and what was compiled until then stays.
-            record.grid, grid = None, record.grid
             record.grid = grid_dims(function, args, kwargs, grid)
             # Nothing where torch does not tell them of these tensors.
             with contextlib.suppress(RuntimeError, NotImplementedError, TypeError, AttributeError):
                 record.views = describe_views(values, constexprs_of(function))
             record.suspect = suspicion(function.fn, values)
+        return record
 
 
 def _as_they_are(value: Any) -> Any:
@@ -714,7 +703,7 @@ class SourceRecord(Record):
 
     def compile(self) -> Any:
         target = driver.active.get_current_target()
-        return _COMPILE(self.source, target=target, options=dict(self.options))
+        return COMPILE(self.source, target=target, options=dict(self.options))
 
 
 def _source_hash(source: Any) -> str:
@@ -724,20 +713,3 @@ def _source_hash(source: Any) -> str:
     except Exception:  # noqa: BLE001 - the same error comes back when it is compiled
         parts = [source.fn.src, source.signature, source.constants, source.attrs]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-class _Later:
-    """What only a compilation would tell: it can be printed, not read."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __repr__(self) -> str:
-        return f"<{self._name}: not compiled yet>"
-
-
-class _RecordedCompilation(NotCompiled):
-    """What `triton.compile` returns under capture."""
-
-    metadata = _Later("metadata")
-    asm = _Later("asm")

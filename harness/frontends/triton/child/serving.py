@@ -20,11 +20,9 @@ import importlib.metadata
 import inspect
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json import dumps
@@ -36,12 +34,12 @@ import torch  # noqa: F401 - so that every fork has it
 import triton
 import triton.compiler
 import triton.language as tl
-from triton.backends import backends
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend import pretend_driver, recorded
 from harness.frontends.triton.child import generators
+from harness.frontends.triton.child.answers import BACKEND, NAMESPACE, assemble_by
 from harness.frontends.triton.child.lazy_modules import leave_torch_unread
 from harness.frontends.triton.child.recording import LaunchRecorder
 from harness.io.children.captures import leave, serve_captures
@@ -143,12 +141,6 @@ def main() -> None:
     serve_captures(_Session, ready, _alone)
 
 
-# The class that compiles, and the globals that its methods see. Until 3.3 Triton loads the module
-# by path, under another name: importing it would give a copy that is not used.
-_BACKEND: Any = backends["nvidia"].compiler
-_NAMESPACE: dict[str, Any] = _BACKEND.add_stages.__globals__
-
-
 class ProgressFile:
     """Keeps `progress.json` true at any moment, so that a process that dies says where it was."""
 
@@ -166,17 +158,11 @@ class ProgressFile:
 def _record_ptxas(calls: list[list[str]]) -> None:
     """Let the backend assemble nothing: note its ptxas command line, leave an empty cubin."""
 
-    def run(command: list[str], *args: Any, **kwargs: Any) -> Any:
-        if "-o" not in command:
-            return subprocess.run(command, *args, **kwargs)  # noqa: PLW1510 - as the caller says
+    def note(command: list[str], _: Callable[..., Any]) -> None:
         calls.append([str(word) for word in command])
         Path(command[command.index("-o") + 1]).write_bytes(b"")
-        return subprocess.CompletedProcess(command, 0)
 
-    names = {
-        name: getattr(subprocess, name) for name in dir(subprocess) if not name.startswith("__")
-    }
-    _NAMESPACE["subprocess"] = types.SimpleNamespace(**{**names, "run": run})
+    assemble_by(note)
 
 
 class _PastError(Exception):
@@ -184,7 +170,7 @@ class _PastError(Exception):
 
 
 def _watch_stages(progress: ProgressFile, until: str | None) -> None:
-    original = _BACKEND.add_stages
+    original = BACKEND.add_stages
 
     def watched(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def stage(source: Any, metadata: Any) -> Any:
@@ -203,7 +189,7 @@ def _watch_stages(progress: ProgressFile, until: str | None) -> None:
         stages.update({name: watched(name, function) for name, function in stages.items()})
         return result
 
-    _BACKEND.add_stages = add_stages
+    BACKEND.add_stages = add_stages
 
 
 def _plain(value: Any) -> Any:
@@ -233,7 +219,7 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     if ptxas := message["ptxas"]:
         os.environ["TRITON_PTXAS_PATH"] = os.environ["TRITON_PTXAS_BLACKWELL_PATH"] = ptxas
         # What the backend remembers is of the ptxas that it saw during the capture.
-        for value in _NAMESPACE.values():
+        for value in NAMESPACE.values():
             if callable(getattr(value, "cache_clear", None)):
                 value.cache_clear()
 
@@ -259,10 +245,10 @@ def lower(record: Any, folder: Path, message: Message) -> None:
 
 def picked_ptxas(capability: int) -> str:
     """The ptxas that this Triton would run for a target, by its own rules."""
-    pick = _NAMESPACE.get("get_ptxas")
+    pick = NAMESPACE.get("get_ptxas")
     if pick is None:
         # Triton 3.2 has one ptxas, and no other way to ask for it.
-        return str(_NAMESPACE["_path_to_binary"]("ptxas")[0])
+        return str(NAMESPACE["_path_to_binary"]("ptxas")[0])
     # Until 3.6 there was one ptxas on some versions, and the function took no target.
     tool = pick(capability) if inspect.signature(pick).parameters else pick()
     return str(tool[0] if isinstance(tool, tuple) else tool.path)

@@ -387,6 +387,46 @@ def test_a_script_that_launches_nothing(here: Path, code: str) -> None:
     assert refused("k.py").startswith("k.py: launches nothing: ")
 
 
+def test_what_launches_nothing_gets_a_launch_to_paste(here: Path) -> None:
+    text = """
+import triton, triton.language as tl
+@triton.autotune([triton.Config({"BLOCK": 64})], key=["n"])
+@triton.jit
+def scale(x_ptr, out, n, stride, factor, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pointers = x_ptr + at * stride
+    tl.store(out + at, tl.load(pointers, at < n) * factor, at < n)
+"""
+    (here / "k.py").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        launches_of_script(here / "k.py")
+    lines = caught.value.advice.splitlines()
+    assert lines[0] == "def launch():"
+    assert [line.split()[0] for line in lines[3:-1]] == ["x_ptr", "out"]
+    assert lines[-1] == "    scale[(1024,)](x_ptr, out, 1024, 1, 1024, EVEN=64)"
+    (here / "k.py").write_text(f"{text}\n{caught.value.advice}\n")
+    assert [launch.name for launch in launches_of_script(here / "k.py")] == ["launch"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "launch"),
+    [
+        ("test_k.py", "D = f()\ndef test_one(): ...\n", "tests"),
+        ("k_test.py", "class TestK: ...\n", "tests"),
+        (
+            "k.py",
+            "def test(): ...\nif __name__ == '__main__':\n    pytest.main([__file__])",
+            "tests",
+        ),
+        ("test_k.py", "def test(): ...\nif __name__ == '__main__':\n    test()\n", "main"),
+        ("k.py", "def test(): ...\ntest()\n", "main"),
+    ],
+)
+def test_a_file_of_tests(here: Path, name: str, code: str, launch: str) -> None:
+    (here / name).write_text(code)
+    assert [spec.name for spec in launches_of_script(here / name)] == [launch]
+
+
 def test_raw_ptx(here: Path) -> None:
     (here / "k.ptx").write_text(PTX)
     found = find_kernel("k.ptx")

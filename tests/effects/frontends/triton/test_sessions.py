@@ -256,7 +256,6 @@ def test_launch_code_is_captured_and_lowered(
 @pytest.mark.parametrize(
     ("function", "records", "kind", "says"),
     [
-        ("launch_item", 1, "NeedsValuesError", ".item() asks for the values of a GPU tensor"),
         ("launch_bool", 0, "NeedsValuesError", ".__bool__() asks for the values"),
         ("launch_nonzero", 0, "NeedsValuesError", "needs the values of a GPU tensor"),
         ("launch_raises", 1, "KeyError", "no such"),

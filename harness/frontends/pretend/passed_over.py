@@ -1,0 +1,175 @@
+"""What launch code does with results, which are not there while it is captured.
+
+Comparing, timing, printing and plotting decide no launch: they are passed over, and told in one
+line. Where a number is needed to go on, the capture ends.
+"""
+
+# ruff: noqa: ANN401 - stands for values of any type
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+# Packages that decide no launch: for plots and profiles; and, where they are not installed, others.
+_NEVER_READ = frozenset({"matplotlib", "plotly", "seaborn", "triton.profiler"})
+_IF_MISSING = frozenset({"IPython", "pandas", "parameterized", "pytest", "tabulate", "tqdm"})
+
+
+class _PassedOver:
+    """What was passed over, by its first line in the launch code."""
+
+    file = ""
+    lines: ClassVar[dict[str, int | None]] = {}
+
+
+def begin(file: str) -> None:
+    """Pass over what does not matter in this launch code from now on."""
+    _PassedOver.file, _PassedOver.lines = file, {}
+
+
+def pass_over(action: str) -> None:
+    """Note what launch code does, and does in vain."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - nothing else tells
+    while frame is not None and frame.f_code.co_filename != _PassedOver.file:
+        frame = frame.f_back
+    _PassedOver.lines.setdefault(action, frame and frame.f_lineno)
+
+
+def sentence() -> str:
+    """What was passed over; empty if nothing was."""
+    if not _PassedOver.lines:
+        return ""
+    places = [f"{a} (line {n})" if n else a for a, n in _PassedOver.lines.items()]
+    file = Path(_PassedOver.file).name
+    return f"{file}: passed over, since nothing is executed here: {', '.join(places)}"
+
+
+def is_asserted() -> bool:
+    """Whether an `assert` of launch code is at work, and no function that it calls."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - nothing else tells
+    own = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
+    while frame is not None and frame.f_code.co_filename.startswith(own):
+        frame = frame.f_back
+    return frame is not None and frame.f_lineno in assert_lines(frame.f_code.co_filename)
+
+
+@cache
+def assert_lines(file: str) -> frozenset[int]:
+    """The lines of a file that belong to an `assert`."""
+    lines: set[int] = set()
+    with contextlib.suppress(SyntaxError, ValueError, OSError):
+        for node in ast.walk(ast.parse(Path(file).read_bytes())):
+            if isinstance(node, ast.Assert):
+                lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return frozenset(lines)
+
+
+class NeedsValuesError(RuntimeError):
+    """The launch code asks for a value that lives in a GPU tensor."""
+
+    ends_capture = True
+
+    @classmethod
+    def of(cls, action: str) -> NeedsValuesError:
+        """Of what asks for it."""
+        return cls(f"{action} asks for the values of a GPU tensor, and there is no GPU")
+
+
+class UnknownNumber:
+    """A number out of a GPU tensor: it can be shown, and nothing can be decided by it."""
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+
+    def _show(self, *_: Any) -> str:
+        pass_over("showing values")
+        return "?"
+
+    def _compute(self, *_: Any) -> UnknownNumber:
+        return self
+
+    def _compare(self, _: Any) -> bool:
+        if not is_asserted():
+            raise NeedsValuesError.of(self.action)
+        pass_over("assert")
+        return True
+
+    def _decide(self) -> Any:
+        raise NeedsValuesError.of(self.action)
+
+    __repr__ = __str__ = __format__ = _show
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _compute
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = _compute
+    __neg__ = __abs__ = __round__ = _compute
+    __lt__ = __le__ = __gt__ = __ge__ = __eq__ = __ne__ = _compare
+    __bool__ = __int__ = __float__ = __index__ = __hash__ = _decide
+
+
+class Anything:
+    """Whatever a package has that decides no launch: takes every call, and decorates nothing."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        is_decorator = len(args) == 1 and not kwargs and callable(args[0])
+        return args[0] if is_decorator else self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __iter__(self) -> Any:
+        # `figure, axes = plt.subplots()`
+        return iter((self, self))
+
+    def __getitem__(self, key: Any) -> Any:
+        return self
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds packages that are not read."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        top, _, below = name.partition(".")
+        package = f"{top}.{below.partition('.')[0]}" if top == "triton" else top
+        is_missing = top in _IF_MISSING and importlib.machinery.PathFinder.find_spec(top) is None
+        if (package not in _NEVER_READ and not is_missing) or not _is_launch_code():
+            return None
+        pass_over(package)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: Any) -> Any:
+        return None
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        anything = Anything()
+        module.__getattr__ = lambda name: getattr(anything, name)  # type: ignore[method-assign]
+
+
+def _is_launch_code() -> bool:
+    """Whether what imports is no installed package, which may do without the other."""
+    frame: Any = sys._getframe(2)  # noqa: SLF001 - nothing else tells
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None and "-packages/" not in frame.f_code.co_filename
+
+
+def stand_in_for_packages() -> None:
+    """Let launch code import packages that decide no launch, whether they are there or not."""
+    if not any(isinstance(finder, _StandIns) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _StandIns())

@@ -1,0 +1,84 @@
+"""Scripts as they are: what follows a launch decides nothing, and is passed over."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from test_sessions import KERNELS, Children, children
+
+from harness.io.children.launch_code import TESTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness.values.outcome import Capture
+
+pytestmark = pytest.mark.tools
+__all__ = ["children"]
+
+
+def kernels_of(capture: Capture) -> dict[str, int]:
+    return dict(Counter(record.kernel for record in capture.records))
+
+
+def test_a_script_that_asks_the_compiled_kernel_and_plots_is_captured_to_its_end(
+    children: Children,
+) -> None:
+    capture = children.capture("scripts/rows.py", None, 90)
+    assert capture.error is None, capture.error.traceback
+    # As wide as 781, 256 and 500; and 500 is no multiple of 16.
+    assert [record.config["BLOCK"] for record in capture.records] == [1024, 256, 512]
+    # The grid is that of the launch, not of the warm-up; it follows from registers and memory.
+    assert all(record.grid and record.grid[0] > 132 for record in capture.records)
+    assert capture.notes == []
+    assert capture.passed_over == (
+        "rows.py: passed over, since nothing is executed here: matplotlib (line 3), "
+        "allclose (line 66), elapsed_time (line 72), showing values (line 72), "
+        "perf_report (line 73), do_bench (line 55)"
+    )
+
+
+def test_a_tuner_prunes_models_and_prepares_as_it_does_with_a_gpu(children: Children) -> None:
+    capture = children.capture("scripts/tuned.py", None, 90)
+    assert capture.error is None, capture.error.traceback
+    tried = [(r.config["BLOCK"], r.config["num_warps"]) for r in capture.records]
+    # The three that the model of speed puts first; of 128 elements, none that is larger.
+    assert tried == [(32, 2), (64, 4), (64, 2), (32, 2), (64, 4), (64, 2)]
+    assert capture.pruned == {"scale": (3, 5)}
+    expected = "allclose (line 48), assert_close (line 50), assert (line 51)"
+    assert capture.passed_over.endswith(f"here: {expected}")
+
+
+def test_a_capture_ends_where_a_number_is_needed_to_go_on(children: Children) -> None:
+    capture = children.capture("scripts/trained.py", None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert kernels_of(capture) == {"square": 1, "square_backward": 1}
+    [end] = capture.notes
+    assert capture.passed_over.endswith("here: showing values (line 46), allclose (line 49)")
+    assert end == (
+        "trained.py:50: the capture ends here: .numpy() asks for the values of a GPU tensor, "
+        "and there is no GPU"
+    )
+    capture = children.capture("tensors.py", "launch_item")
+    assert (capture.error, kernels_of(capture)) == (None, {"fill": 1})
+    [note] = capture.notes
+    assert note.startswith("tensors.py:86: the capture ends here: .item() asks for the values")
+
+
+def test_pytest_runs_the_tests_of_a_file_each_as_far_as_it_comes(
+    children: Children, tmp_path: Path
+) -> None:
+    # Not beside the conftest.py of these tests.
+    file = shutil.copy(KERNELS / "scripts/pytest_file.py", tmp_path / "test_add.py")
+    capture = children.capture(file, TESTS, 90)
+    assert capture.error is None, capture.error.traceback
+    # Two element types with two sizes, of which one is a multiple of 16; then what comes first.
+    blocks = [(record.kernel, record.config["BLOCK"]) for record in capture.records]
+    assert blocks == [("add", 256)] * 4 + [("add", 16)]
+    [tests] = capture.notes
+    counts = "4 to the end, 1 skipped (needs Blackwell), 1 until a value is needed"
+    assert tests == f"test_add.py: tests: {counts}"
+    assert "assert_close (line 24), assert (line 25)" in capture.passed_over
