@@ -79,13 +79,12 @@ class RecordedKernel:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        facts = self.compiled
+        facts = self.compiled()
         if name not in facts:
             message = f"the launch code reads .{name} of the compiled kernel {self._record.kernel}"
             raise NeedsValuesError(message)
         return facts[name]
 
-    @property
     def compiled(self) -> dict[str, Any]:
         """What a compilation tells.
 
@@ -154,10 +153,10 @@ class _Later:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._kernel.compiled[self._name], name)
+        return getattr(self._kernel.compiled()[self._name], name)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._kernel.compiled[self._name][key]
+        return self._kernel.compiled()[self._name][key]
 
     def __iter__(self) -> Any:
-        return iter(self._kernel.compiled[self._name])
+        return iter(self._kernel.compiled()[self._name])
