@@ -50,7 +50,7 @@ def execution_of(run: str, on_gpu: str, *, formal: bool = True) -> Callable[[F],
             **others: Any,  # noqa: ANN401 - click's
         ) -> Any:  # noqa: ANN401 - as above
             if runner is not None and on == EMULATOR:
-                raise UsageError("--runner reaches a GPU, and --on emulator: which one is meant?")
+                raise UsageError("--runner is for a GPU: leave out --on emulator")
             if runner is not None:
                 on = GPU
             if formal and on == GPU:

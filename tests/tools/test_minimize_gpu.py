@@ -97,6 +97,7 @@ def test_where_the_cubin_is_right_there_is_nothing_to_reduce(triage: Triage) -> 
     [
         (["--on", "gpu"], "name the ptxas that gets it wrong"),
         (["--on", "emulator", "-O", "3"], "are for a GPU"),
+        (["--on", "emulator", "--runner", "x"], "--runner is for a GPU"),
         (["--on", "gpu", "--ptxas", "13.0.88", "--level", "source"], "on a GPU, PTX is reduced"),
     ],
 )

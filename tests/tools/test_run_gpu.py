@@ -242,6 +242,7 @@ def test_a_changed_pack_says_so(triage: Triage) -> None:
         (["-O", "4"], 2, "write levels from 0 to 3"),
         (["-O", "3..1"], 2, "3 is more than 1"),
         (["--on", "emulator", "-O", "3"], 2, "-O is for a GPU"),
+        (["--on", "emulator", "-O", "3", "--measure"], 2, "-O and --measure are for a GPU"),
         (["--runner", "x", "--pack", "p"], 2, "which one is meant"),
         (["--runner", "'"], 2, "--runner"),
         (["--runner", "/no/such/runner"], 4, "cannot start /no/such/runner"),

@@ -154,7 +154,7 @@ def command(
         raise UsageError("what is to be reduced? give FILE, or --kernel")
     if opt_level is not None:
         if execution.on == EMULATOR:
-            raise UsageError("-O is for a GPU, and --on emulator")
+            raise UsageError("-O and --runner are for a GPU: leave out --on emulator")
         execution = structs.replace(execution, run=True, on=GPU)
     _check(words, execution, level)
     for option, is_here in {"--on gpu": execution.on_gpu, "--script": script is not None}.items():

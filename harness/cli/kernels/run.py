@@ -103,7 +103,8 @@ class _GpuOptions(Struct, frozen=True, kw_only=True):
         }
         own = [word for word, is_given in options.items() if is_given]
         if own and self.on == EMULATOR:
-            raise UsageError(f"{own[0]} is for a GPU, and --on emulator")
+            verb = "is" if len(own) == 1 else "are"
+            raise UsageError(f"{' and '.join(own)} {verb} for a GPU: leave out --on emulator")
         return bool(own) or self.on == GPU
 
 
