@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from harness.frontends.pretend.passed_over import (
+    Anything,
     NeedsValuesError,
     UnknownNumber,
     is_asserted,
@@ -456,6 +457,7 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
     answers.update({name: idle() for name in _NO_OPS})
+    answers.update(dict.fromkeys(("CUDAGraph", "graph", "nvtx"), Anything()))
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch.version.cuda = torch.version.cuda or "12.8"

@@ -90,8 +90,9 @@ def launch_with(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str
     """As the autotuner launches the config that it has chosen, after it has timed them all."""
     current = {**kwargs, **config.all_kwargs()}
     named = {**tuner.nargs, **current}
-    for name in tuner.reset_to_zero:
-        named[name].zero_()
+    # Of a tuner with one config, it asks for none of this.
+    if len(tuner.configs) > 1:
+        tuner.pre_hook(named, reset_only=True)
     if config.pre_hook:
         config.pre_hook(named)
     tuner.fn.run(*args, **current)

@@ -161,7 +161,7 @@ class HandedLaunches:
         noted: list[dict[str, Any]] = []
         for config in configs:
             # Hooks write to what they are given: each config starts from the same values.
-            has_hooks = tuner.reset_to_zero or config.pre_hook
+            has_hooks = tuner.reset_to_zero or tuner.user_defined_pre_hook or config.pre_hook
             saved = _saved({**tuner.nargs, **kwargs}) if has_hooks else []
             self._listing, self._noted = config_of(config), []
             try:

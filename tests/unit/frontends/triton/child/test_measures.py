@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         compare,
         distance,
         group,
+        launch_with,
         tolerance,
     )
 
@@ -110,3 +112,21 @@ def test_the_worst_tensor_is_named() -> None:
     assert (apart.tensor, apart.differs) == ("y", True)
     assert not compare(one, one).differs
     assert compare(ConfigTrial(tensors={"x": torch.ones(2)}), two).tensor == "y"
+
+
+@pytest.mark.parametrize(("configs", "resets"), [(2, ["total"]), (1, [])])
+def test_the_hook_of_a_tuner_prepares_its_launch_where_it_has_chosen(
+    configs: int, resets: list[str]
+) -> None:
+    calls: list[object] = []
+    config = SimpleNamespace(
+        all_kwargs=lambda: {"BLOCK": 32}, pre_hook=lambda named: calls.append(named["BLOCK"])
+    )
+    tuner = SimpleNamespace(
+        nargs={"total": 1},
+        configs=[config] * configs,
+        pre_hook=lambda named, reset_only: calls.extend(sorted(named)[1:] * reset_only),
+        fn=SimpleNamespace(run=lambda *args, **kwargs: calls.append((args, kwargs))),
+    )
+    launch_with(tuner, config, (1,), {})
+    assert calls == [*resets, 32, ((1,), {"BLOCK": 32})]
