@@ -6,8 +6,7 @@ import triton
 import triton.language as tl
 from triton.runtime import driver
 
-DEVICE = driver.active.get_active_torch_device()
-FACTS = driver.active.utils.get_device_properties(DEVICE.index)
+DEVICE = torch.device("cuda:0")
 WARPS = 4
 
 
@@ -24,12 +23,13 @@ def softmax(x):
     out = torch.empty_like(x)
     height, width = x.shape
     block = triton.next_power_of_2(width)
+    facts = driver.active.utils.get_device_properties(DEVICE.index)
     given = (out, x, height, width, x.stride(0))
     kernel = rows.warmup(*given, BLOCK=block, num_warps=WARPS, grid=(1,))
     kernel._init_handles()
-    resident = FACTS["max_num_regs"] // (kernel.n_regs * FACTS["warpSize"] * WARPS)
-    resident = min(resident, FACTS["max_shared_mem"] // max(kernel.metadata.shared, 1))
-    programs = min(FACTS["multiprocessor_count"] * resident, height)
+    resident = facts["max_num_regs"] // (kernel.n_regs * facts["warpSize"] * WARPS)
+    resident = min(resident, facts["max_shared_mem"] // max(kernel.metadata.shared, 1))
+    programs = min(facts["multiprocessor_count"] * resident, height)
     assert kernel.n_spills == 0
     assert ".version" in kernel.asm["ptx"]
     kernel[(programs, 1, 1)](*given, block)
