@@ -107,8 +107,8 @@ def test_the_words_for_people(module_triage: Triage) -> None:
 def test_a_launch_that_needs_a_gpus_values_is_run_with_values(triage: Triage) -> None:
     (triage.folder / "values.py").write_text(
         FILE.read_text() + "\n_launch = launch\n"
-        "def launch(n=64):\n    assert torch.ones(3, device='cuda').sum().item() == 3\n"
-        "    return _launch(n)\n"
+        "def launch(n=64):\n    if torch.ones(3, device='cuda').sum().item() == 3:\n"
+        "        return _launch(n)\n"
     )
     done = triage("check", "--kernel", "values.py", *TRITON)
     # The capture of the real launch has no values.
