@@ -540,7 +540,7 @@ def _wanted_records(
         more = f"; {unpassed}" if unpassed else ""
         raise CaptureError(f"{raised_words(repro, value.error)} ({where}){more}")
     names = sorted({record.kernel for record in value.records})
-    where = "; ".join([where, *value.notes])
+    where = "; ".join(filter(None, [where, *value.notes, value.passed_over]))
     if names:
         raise CaptureError(
             f"{repro.file}: kernel {repro.kernel!r} is never launched; "

@@ -472,6 +472,12 @@ class _Generator(torch.Generator):  # type: ignore[misc]
         return super().__new__(cls, _CPU if is_on_gpu else device)
 
 
+def _uncompiled(model: Any = None, **_: Any) -> Any:
+    """`torch.compile` without Inductor, which generates for the GPU of its machine only."""
+    pass_over("torch.compile")
+    return _uncompiled if model is None else model
+
+
 def _patch_torch() -> None:
     """Functions outside `torch.cuda` that know of devices and that no function mode sees."""
     set_default_device = torch.set_default_device
@@ -480,6 +486,8 @@ def _patch_torch() -> None:
     torch.Generator = _Generator
     # What it wraps is for torch's compiler to see; on meta tensors it would launch nothing.
     torch.library.wrap_triton = lambda kernel: kernel
+    torch.compile = _uncompiled
+    torch.nn.Module.compile = idle()
     assert_close = torch.testing.assert_close
 
     def compare(actual: Any, expected: Any, *args: Any, **kwargs: Any) -> None:

@@ -52,6 +52,13 @@ def test_a_tuner_prunes_models_and_prepares_as_it_does_with_a_gpu(children: Chil
     assert capture.passed_over.endswith(f"here: {expected}")
 
 
+def test_what_torch_would_compile_runs_uncompiled(children: Children) -> None:
+    capture = children.capture("scripts/compiled.py", None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert kernels_of(capture) == {"add_one": 1}
+    assert capture.passed_over.endswith("here: torch.compile (line 15), assert_close (line 29)")
+
+
 def test_a_capture_ends_where_a_number_is_needed_to_go_on(children: Children) -> None:
     capture = children.capture("scripts/trained.py", None, 90)
     assert capture.error is None, capture.error.traceback
