@@ -283,11 +283,11 @@ def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-def _if_meta(answer: Callable[[Any], Any]) -> Callable[..., Any]:
-    """What a method answers for a tensor without storage."""
+def _if_meta(answer: Callable[[Any, str], Any]) -> Callable[..., Any]:
+    """What a method, which has a name, answers for a tensor without storage."""
 
     def method(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return answer(args[0]) if args[0].is_meta else func(*args, **kwargs)
+        return answer(args[0], func.__name__) if args[0].is_meta else func(*args, **kwargs)
 
     return method
 
@@ -296,24 +296,23 @@ def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     return 0 if _is_backed(args[0]) else func(*args, **kwargs)
 
 
-def _values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args[0].is_meta:
-        if func.__name__ == "__bool__" and is_asserted():
-            pass_over("assert")
-            return True
-        raise NeedsValuesError.of(f".{func.__name__}()")
-    return func(*args, **kwargs)
+def _value(_: torch.Tensor, name: str) -> bool:
+    if name != "__bool__" or not is_asserted():
+        raise NeedsValuesError.of(f".{name}()")
+    pass_over("assert")
+    return True
 
 
-def _numbers(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    action = f".{func.__name__}()"
-    if not args[0].is_meta:
-        return func(*args, **kwargs)
-    if func.__name__ == "item":
-        return UnknownNumber(action)
-    if args[0].numel() > _MOST_SHOWN:
-        raise NeedsValuesError.of(action)
-    return tree_map(lambda _: UnknownNumber(action), torch.zeros(args[0].shape).tolist())
+def _numbers(tensor: torch.Tensor, name: str) -> Any:
+    if tensor.numel() > _MOST_SHOWN:
+        raise NeedsValuesError.of(f".{name}()")
+    numbers = torch.zeros(() if name == "item" else tensor.shape).tolist()
+    return tree_map(lambda _: UnknownNumber(f".{name}()"), numbers)
+
+
+def _shown(tensor: torch.Tensor, _: str) -> str:
+    pass_over("showing values")
+    return f"tensor(..., size={tuple(tensor.shape)}, dtype={tensor.dtype})"
 
 
 def _compared(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -323,29 +322,22 @@ def _compared(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return True
 
 
-def _shown(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if not args[0].is_meta:
-        return func(*args, **kwargs)
-    pass_over("showing values")
-    return f"tensor(..., size={tuple(args[0].shape)}, dtype={args[0].dtype})"
-
-
 _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "to": _to,
     "cuda": lambda func, args, kwargs: _to(torch.Tensor.to, (args[0], _CUDA), {}),  # noqa: ARG005
     "cpu": lambda func, args, kwargs: _to(torch.Tensor.to, (args[0], _CPU), {}),  # noqa: ARG005
-    "data_ptr": _if_meta(lambda x: _BASE_ADDRESS + x.storage_offset() * x.element_size()),
-    "__dlpack__": _if_meta(lambda x: as_capsule(x, x.data_ptr())),
-    "__dlpack_device__": _if_meta(lambda _: CUDA_DEVICE),
+    "data_ptr": _if_meta(lambda x, _: _BASE_ADDRESS + x.storage_offset() * x.element_size()),
+    "__dlpack__": _if_meta(lambda x, _: as_capsule(x, x.data_ptr())),
+    "__dlpack_device__": _if_meta(lambda *_: CUDA_DEVICE),
     "get_device": _get_device,
     "pin_memory": lambda func, args, kwargs: args[0],  # noqa: ARG005
     "type": _type,
     "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
     **dict.fromkeys(("allclose", "equal"), _compared),
-    **dict.fromkeys(("item", "tolist"), _numbers),
-    **dict.fromkeys(("__repr__", "__format__"), _shown),
+    **dict.fromkeys(("item", "tolist"), _if_meta(_numbers)),
+    **dict.fromkeys(("__repr__", "__format__"), _if_meta(_shown)),
     **dict.fromkeys(
-        ("numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"), _values
+        ("numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"), _if_meta(_value)
     ),
 }
 

@@ -17,8 +17,6 @@ Every interpretation happens in a fork: one that reads outside its tensors takes
 
 from __future__ import annotations
 
-import ast
-import contextlib
 import hashlib
 import inspect
 import linecache
@@ -40,6 +38,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import GridExecutor
 from triton.runtime.jit import JITFunction
 
+from harness.frontends.pretend.passed_over import assert_lines
 from harness.frontends.pretend.recorded import Replaced, replacing
 from harness.frontends.triton.child.interpreting import (
     ended_badly,
@@ -509,7 +508,7 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         The places of one that holds are those that it sees without another kernel between.
         """
         failed = self._failed(error)
-        asserts = _assert_lines(self._file)
+        asserts = assert_lines(self._file)
         holding = []
         by_line: dict[int, list[_Read]] = {}
         for read in self._reads:
@@ -559,15 +558,6 @@ def _places_at(
     addresses: Iterable[int], origins: Mapping[int, frozenset[Place]]
 ) -> frozenset[Place]:
     return frozenset().union(*(origins.get(address, frozenset()) for address in addresses))
-
-
-def _assert_lines(file: str) -> set[int]:
-    lines: set[int] = set()
-    with contextlib.suppress(SyntaxError, ValueError, OSError):
-        for node in ast.walk(ast.parse(Path(file).read_bytes())):
-            if isinstance(node, ast.Assert):
-                lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return lines
 
 
 def _apart(args: tuple[Any, ...]) -> float | None:
