@@ -1,0 +1,220 @@
+"""Public scripts as they are, at the first command: writes docs/front-door.md.
+
+    python benchmarks/front_door.py [--script PATTERN] [--again PATTERN] [--seconds S] [--page]
+
+Each script lies in a source distribution of the package index, pinned by its sha256, and none is
+changed. `triage compile --kernel SCRIPT --sm 90a --jobs 1` runs in an empty folder with an empty
+store, and with that distribution on the module path, as if its package were installed. Rows are
+kept in `front_door.jsonl` beside this file, so that a later call goes on where an earlier one
+ended; `--again` repeats the scripts that a pattern names, or all that gave no table (`failed`), and
+`--page` only writes the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.io.packages.archives import fetch_sdist
+
+PAGE = Path(__file__).parents[1] / "docs" / "front-door.md"
+ROWS = Path(__file__).with_name("front_door.jsonl")
+SCRIPTS = Path(__file__).with_name("front_door.json")
+TARGET = "90a"
+
+
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """A pinned source distribution; its scripts, and the folders that are on the module path."""
+
+    package: str
+    version: str
+    sha256: str
+    roots: tuple[str, ...] = (".",)
+    scripts: tuple[str, ...]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """What one script gave."""
+
+    package: str
+    version: str
+    script: str
+    kernels: int = 0
+    verdicts: dict[str, int] = {}
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    exit_code: int | None
+    """None: it ran past the limit."""
+    seconds: float
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it gave a table, with the exit code that goes with its verdicts."""
+        return bool(self.verdicts) and self.exit_code == int(set(self.verdicts) != {"ok"})
+
+    @property
+    def names_package(self) -> bool:
+        """Whether its line says what to install."""
+        return self.error is not None and "pip install" in self.error
+
+    @property
+    def names_line(self) -> bool:
+        """Whether its line names a line of a Python file."""
+        return self.error is not None and re.search(r"\.py:\d+: ", self.error) is not None
+
+
+def tried(package: Distribution, script: str, seconds: float) -> Row:
+    """Run the command for one script."""
+    tree = fetch_sdist(package.package, package.version, package.sha256)
+    path = os.pathsep.join(str(tree / root) for root in package.roots)
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"PYTHONPATH": path, "TRIAGE_HOME": f"{folder}/home"}
+        work = Path(folder) / "work"
+        work.mkdir()
+        words = ["compile", "--kernel", str(tree / script), "--sm", TARGET, "--jobs", "1", "--json"]
+        executable = Path(sys.executable).with_name("triage")
+        with subprocess.Popen(
+            [executable, *words],
+            cwd=work,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            code: int | None
+            try:
+                stdout, stderr = process.communicate(timeout=seconds)
+                code = process.returncode
+            except subprocess.TimeoutExpired:
+                # It ends its own children.
+                process.terminate()
+                process.communicate()
+                code, stdout, stderr = None, "", f"ran past {seconds:.0f} s"
+    document = _document(stdout)
+    places = re.compile("|".join(re.escape(f"{place}/") for place in (tree, work)))
+    cells = document.get("cells", [])
+    summary = document.get("summary", {})
+    error = document.get("error") or (None if cells else stderr.strip())
+    return Row(
+        package=package.package,
+        version=package.version,
+        script=script,
+        kernels=len({cell["kernel"] for cell in cells}),
+        verdicts=dict(Counter(cell["verdict"] for cell in cells)),
+        error=places.sub("", error) if error else None,
+        notes=tuple(places.sub("", note) for note in summary.get("notes", ())),
+        failures=tuple(places.sub("", str(line)) for line in summary.get("failures", ())),
+        exit_code=code,
+        seconds=round(time.perf_counter() - began, 1),
+    )
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def page(rows: list[Row]) -> str:
+    """The page, of the rows alone."""
+    tables = [row for row in rows if row.is_table]
+    others = [row for row in rows if not row.is_table]
+    packages = [row for row in others if row.names_package]
+    lines = [row for row in others if row.names_line and not row.names_package]
+    rest = len(others) - len(packages) - len(lines)
+    wall = sorted(row.seconds for row in rows)
+    return f"""# Public scripts, at the first command
+
+{len(rows)} scripts of {len({row.package for row in rows})} packages, unmodified, as they lie in the
+source distributions of the package index: `triage compile --kernel SCRIPT --sm {TARGET} --jobs 1`
+in an empty folder, with an empty store, and with the distribution on the module path.
+`python benchmarks/front_door.py` makes this page; `benchmarks/front_door.json` lists the
+distributions with their sha256.
+
+{len(tables)} gave a table of configs, and the exit code of its verdicts (0: every config compiles,
+1: some do not). {len(packages)} gave one line that names a package that is not installed here, and
+the command that installs it; {len(lines)} one line with a line of a file; {rest} something else.
+The median took {wall[len(wall) // 2] if wall else 0:.0f} s of wall time, on a machine of two cores
+that did other work too.
+
+| script | configs, or the line | exit code | seconds |
+|---|---|---|---|
+{"".join(map(_line, rows))}"""
+
+
+def _line(row: Row) -> str:
+    kernels = f" ({row.kernels} kernels)" if row.kernels > 1 else ""
+    verdicts = ", ".join(f"{count:,} {name}" for name, count in sorted(row.verdicts.items()))
+    ends = (note for note in reversed(row.notes) if "the capture ends here" in note)
+    note = next(iter(row.failures), None) or next(ends, "")
+    what = [verdicts + kernels] * bool(verdicts) + [row.error or note] * bool(row.error or note)
+    text = ": ".join(what).splitlines() or ["nothing"]
+    said = re.sub(r"([|<*_\[\]`])", r"\\\1", text[0])
+    code = "-" if row.exit_code is None else row.exit_code
+    return (
+        f"| {row.package} {row.version}: `{row.script}` | {said} | {code} | {row.seconds:.0f} |\n"
+    )
+
+
+def _scripts(pattern: str) -> Iterator[tuple[Distribution, str]]:
+    for package in msgspec.json.decode(SCRIPTS.read_bytes(), type=list[Distribution]):
+        for script in package.scripts:
+            if fnmatchcase(f"{package.package}/{script}", pattern):
+                yield package, script
+
+
+def main() -> None:
+    """Run the scripts that have no row yet, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--script", default="*", help="PACKAGE/PATH, or a pattern of it")
+    parser.add_argument("--again", help="a pattern, or `failed`")
+    parser.add_argument("--seconds", type=float, default=180, help="the limit of one script")
+    parser.add_argument("--page", action="store_true", help="run nothing")
+    options = parser.parse_args()
+    rows: dict[str, Row] = {}
+    if ROWS.is_file():
+        for line in ROWS.read_bytes().splitlines():
+            row = msgspec.json.decode(line, type=Row)
+            rows[f"{row.package}/{row.script}"] = row
+    for package, script in () if options.page else _scripts(options.script):
+        name = f"{package.package}/{script}"
+        if name in rows:
+            row = rows[name]
+            is_failed = options.again == "failed" and not row.is_table
+            if not is_failed and not fnmatchcase(name, options.again or ""):
+                continue
+        row = rows[name] = tried(package, script, options.seconds)
+        _write(rows)
+        print(_line(row), end="", flush=True)
+    _write(rows)
+
+
+def _write(rows: dict[str, Row]) -> None:
+    ordered = [
+        rows[name]
+        for package, script in _scripts("*")
+        if (name := f"{package.package}/{script}") in rows
+    ]
+    ROWS.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in ordered))
+    PAGE.write_text(page(ordered))
+
+
+if __name__ == "__main__":
+    main()
