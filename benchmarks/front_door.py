@@ -67,17 +67,24 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.verdicts) and self.exit_code == int(set(self.verdicts) != {"ok"})
 
     @property
+    def line(self) -> str:
+        """What it said beside the table, or in its place; empty where there was no more."""
+        ends = (note for note in reversed(self.notes) if "the capture ends here" in note)
+        text = self.error or next(iter(self.failures), None) or next(ends, "")
+        return next(iter(text.splitlines()), "")
+
+    @property
     def names_package(self) -> bool:
         """Whether its line says what to install."""
-        return self.error is not None and "pip install" in self.error
+        return "pip install" in self.line
 
     @property
     def names_line(self) -> bool:
         """Whether its line names a line of a Python file."""
-        return self.error is not None and re.search(r"\.py:\d+: ", self.error) is not None
+        return re.search(r"\.py:\d+: ", self.line) is not None
 
 
-def tried(package: Distribution, script: str, seconds: float) -> Row:
+def row_of(package: Distribution, script: str, seconds: float) -> Row:
     """Run the command for one script."""
     tree = fetch_sdist(package.package, package.version, package.sha256)
     path = os.pathsep.join(str(tree / root) for root in package.roots)
@@ -162,14 +169,11 @@ that did other work too.
 def _line(row: Row) -> str:
     kernels = f" ({row.kernels} kernels)" if row.kernels > 1 else ""
     verdicts = ", ".join(f"{count:,} {name}" for name, count in sorted(row.verdicts.items()))
-    ends = (note for note in reversed(row.notes) if "the capture ends here" in note)
-    note = next(iter(row.failures), None) or next(ends, "")
-    what = [verdicts + kernels] * bool(verdicts) + [row.error or note] * bool(row.error or note)
-    text = ": ".join(what).splitlines() or ["nothing"]
-    said = re.sub(r"([|<*_\[\]`])", r"\\\1", text[0])
+    text = ": ".join(filter(None, (verdicts and verdicts + kernels, row.line))) or "nothing"
+    words = re.sub(r"([|<*_\[\]`])", r"\\\1", text)
     code = "-" if row.exit_code is None else row.exit_code
     return (
-        f"| {row.package} {row.version}: `{row.script}` | {said} | {code} | {row.seconds:.0f} |\n"
+        f"| {row.package} {row.version}: `{row.script}` | {words} | {code} | {row.seconds:.0f} |\n"
     )
 
 
@@ -200,7 +204,7 @@ def main() -> None:
             is_failed = options.again == "failed" and not row.is_table
             if not is_failed and not fnmatchcase(name, options.again or ""):
                 continue
-        row = rows[name] = tried(package, script, options.seconds)
+        row = rows[name] = row_of(package, script, options.seconds)
         _write(rows)
         print(_line(row), end="", flush=True)
     _write(rows)
