@@ -173,7 +173,7 @@ def _line(row: Row) -> str:
     words = re.sub(r"([|<*_\[\]`])", r"\\\1", text)
     code = "-" if row.exit_code is None else row.exit_code
     return (
-        f"| {row.package} {row.version}: `{row.script}` | {words} | {code} | {row.seconds:.0f} |\n"
+        f"| `{row.package}-{row.version}/{row.script}` | {words} | {code} | {row.seconds:.0f} |\n"
     )
 
 
