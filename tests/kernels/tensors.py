@@ -34,6 +34,15 @@ def launch_views():
     start(x.float().reshape(-1)[:32].contiguous())
 
 
+def launch_types():
+    for dtype in (torch.float16, torch.float32):
+        fill.warmup(dtype, 32, BLOCK=32, grid=(1,))
+    # Bytes that are read as another type: as often as there are sizes, the same code.
+    for size in (32, 48):
+        bits = torch.empty(size, device="cuda", dtype=torch.int8)
+        fill[(1,)](triton.reinterpret(bits, tl.float8e5), 32, BLOCK=32)
+
+
 def launch_devices():
     torch.manual_seed(0)
     torch.cuda.manual_seed(0)

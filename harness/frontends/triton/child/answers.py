@@ -101,10 +101,11 @@ class RecordedKernel:
             child = split()
             if child == 0:
                 try:
-                    os.environ["TMPDIR"] = tempfile.tempdir = os.environ["TRITON_CACHE_DIR"] = (
-                        folder
-                    )
-                    path.write_bytes(pickle.dumps(_compile(self._record)))
+                    os.environ |= {"TMPDIR": folder, "TRITON_CACHE_DIR": folder}
+                    tempfile.tempdir = folder
+                    partial_file = path.with_suffix(".partial")
+                    partial_file.write_bytes(pickle.dumps(_compile(self._record)))
+                    partial_file.rename(path)
                 except BaseException:  # noqa: BLE001 - this process has no other way to report it
                     traceback.print_exc()
                 finally:

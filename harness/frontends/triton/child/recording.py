@@ -128,7 +128,8 @@ def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
         return {"constexpr": stable(inner) if key is None else f"{inner.fn.__name__}:{key}"}
     if value is None:
         return {"none": True}
-    if isinstance(value, torch.Tensor):
+    # One of another type that is read through, and what `warmup` makes of a type, say the same.
+    if hasattr(value, "data_ptr") and hasattr(value, "dtype"):
         return {
             "tensor": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),

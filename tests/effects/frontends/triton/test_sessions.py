@@ -231,6 +231,14 @@ def test_views_keep_their_alignment(children: Children) -> None:
     assert len({record.key for record in found.records}) == len(found.records)
 
 
+def test_what_stands_for_a_tensor_is_described_by_its_type(children: Children) -> None:
+    found = children.capture("tensors.py", "launch_types")
+    assert found.error is None
+    assert [r.arguments[0]["tensor"] for r in found.records] == ["float16", "float32", "fp8e5"]
+    assert found.passed_over == ""
+    assert all(ptx_of(result) for result in children.lower("tensors.py", "launch_types"))
+
+
 @pytest.mark.parametrize(
     ("file", "function", "kernels"),
     [
