@@ -74,7 +74,7 @@ if __name__ == "__main__":
         softmax(x)
     graph.replay()
     print(f"{start.elapsed_time(end):.3f} ms, off by {(out - expected).abs().max().item():.2e}")
-    benchmark.run(show_plots=True, print_data=True)
+    benchmark.run(show_plots=True, print_data=True, return_df=True).to_csv("softmax.csv")
     figure, axes = plt.subplots()
     axes.plot(out.cpu()[0].tolist())
     plt.savefig("softmax.png")
