@@ -164,6 +164,7 @@ async def run_selections(
                         for opened in filter(None, {session, *source.sessions()}):
                             await bench.sessions.close(opened)
                 for inputs in source.recordings:
+                    notes += [f"with values: {line}" for line in inputs.tests]
                     if inputs.error and inputs.launches:
                         words = raised_words(selection.repro, inputs.error)
                         where = f"{selection.repro.name}, launch {launch.label}, with values"

@@ -256,7 +256,8 @@ async def lower_record(
 def find_variant(inputs: Inputs, record: LaunchFacts) -> LaunchVariant | None:
     """What the launch of this record is given, if the launch code came to it with values.
 
-    The first launch with the same shapes; else the first that compiles to the same code.
+    Of the launches that compile to the same code, one whose values the launch code refuses, else
+    one with the same shapes, else the first.
     """
     variants = [
         variant
@@ -266,8 +267,12 @@ def find_variant(inputs: Inputs, record: LaunchFacts) -> LaunchVariant | None:
         if variant.config == record.config
         and _visible(variant.described) == _visible(record.arguments)
     ]
-    variants.sort(key=lambda variant: variant.described != record.arguments)
-    return next(iter(variants), None)
+
+    def rank(variant: LaunchVariant) -> tuple[bool, bool]:
+        is_accepted = all(assertion.holds for assertion in variant.asserted)
+        return is_accepted, variant.described != record.arguments
+
+    return min(variants, key=rank, default=None)
 
 
 def _visible(described: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:

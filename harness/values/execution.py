@@ -135,11 +135,12 @@ class LaunchInputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
-    """All launches of a launch function that was run with values."""
+    """All launches of a launch function that was run with values; what came of `tests`."""
 
     launches: tuple[LaunchInputs, ...] = ()
     error: RaisedError | None = None
     reads: Reads = msgspec.field(default_factory=Reads)
+    tests: tuple[str, ...] = ()
 
 
 class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,3 +104,32 @@ def test_what_else_fails_after_the_last_launch_is_a_note(
     rows, notes = run(module_triage, style=style, code=0)
     assert rows["combine"]["run"] == "right"
     assert f"the launch raised {said}, after the launches that are executed" in notes
+
+
+def test_the_tests_of_a_file_are_the_oracle_of_what_they_launch(triage: Triage) -> None:
+    more = """
+
+@pytest.mark.parametrize("n", [200, 300])
+def test_wrong(n, device):
+    x, y = torch.rand(2, n, device=device)
+    out = torch.empty_like(x)
+    add[(triton.cdiv(n, 512),)](x, y, out, n, BLOCK=512)
+    torch.testing.assert_close(out, x + y if n < 300 else x - y)
+"""
+    file = triage.folder / "test_sums.py"
+    file.write_text((HERE / "kernels" / "scripts" / "pytest_file.py").read_text() + more)
+    done = triage("run", file.name, "--sm", "80", "--triton", "installed", "--json")
+    assert done.returncode == 1, done.stderr
+    rows = msgspec.json.decode(done.stdout)["runs"]
+    reasons = {row["config"]["BLOCK"]: row["run_reason"] for row in rows}
+    where = [n for n, line in enumerate(file.read_text().splitlines(), 1) if "assert_close" in line]
+    accepts = f"what the file's own assertion accepts (test_sums.py:{where[0]})"
+    assert reasons[256] == f"emulated: agrees with {accepts}"
+    # Both compile to the same code: the launch that a test refuses counts.
+    fails = f"emulated: the file's own assertion fails: test_sums.py:{where[1]}: Tensor-likes are"
+    assert reasons[512].startswith(fails)
+    counts = "test_sums.py: tests: 6 to the end, 1 skipped (needs Blackwell), 1 until AssertionErr"
+    assert f"with values: {counts}" in done.stderr
+    assert (
+        "with values: test_wrong[300]: AssertionError: Tensor-likes are not close!" in done.stderr
+    )

@@ -114,6 +114,8 @@ TESTS = "::tests"
 """In place of a function: the tests of the file."""
 TESTED: list[str] = []
 """What came of tests, in sentences."""
+TESTS_ENDED: list[tuple[str, BaseException | None]] = []
+"""Each test that was run, in their order, and what it has raised."""
 
 
 class _Outcomes:
@@ -123,7 +125,7 @@ class _Outcomes:
         self.counts: dict[str, int] = {}
         self.raised: BaseException | None = None
 
-    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:  # noqa: ARG002
+    def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         error = call.excinfo.value if call.excinfo else None
         outcome = "to the end"
         if type(error).__name__ == "Skipped":
@@ -133,7 +135,9 @@ class _Outcomes:
         elif error is not None:
             outcome = f"until {type(error).__name__}"
             self.raised = self.raised or error
-        elif call.when != "call":
+        if call.when == "call":
+            TESTS_ENDED.append((item.name, error))
+        elif outcome == "to the end":
             return
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
 

@@ -62,7 +62,7 @@ from harness.frontends.triton.child.recording import (
 )
 from harness.io.children.captures import leave
 from harness.io.children.confine import settle
-from harness.io.children.launch_code import describe_error, stand_aside
+from harness.io.children.launch_code import TESTED, TESTS_ENDED, describe_error, stand_aside
 from harness.io.children.supervisor import split, wait_until
 
 _POLL_SECONDS = 0.02
@@ -275,7 +275,14 @@ class HandedLaunches:
 
     def result(self, error: BaseException | None) -> list[dict[str, Any]]:
         """All launches, once the launch code has ended, perhaps with this error."""
-        asserted = self._asserted(self.following.assertions(error))
+        errors = [raised for _, raised in TESTS_ENDED] or [error]
+        asserted = self._asserted(
+            [
+                assertion
+                for test, raised in enumerate(errors)
+                for assertion in self.following.assertions(raised, test)
+            ]
+        )
         return [
             {
                 "kernel": launch.kernel,
@@ -361,7 +368,9 @@ def main(place: str) -> None:
     on_empty = handing.snapshots.heard_of
     _, error, reads = run_with_values(ask, folder, *around, on_empty=on_empty)
     described = describe_error(error, ask["file"]) if error else None
-    leave({"launches": handing.result(error), "error": described, "reads": reads}, folder)
+    tests = [*TESTED, *(f"{name}: {in_a_line(raised)}" for name, raised in TESTS_ENDED if raised)]
+    result = {"launches": handing.result(error), "error": described, "reads": reads}
+    leave({**result, "tests": tests}, folder)
 
 
 _LARGEST = 128 << 20
@@ -441,13 +450,15 @@ _Origins = dict[int, frozenset[Place]]
 class _Read:
     """Python reads what launches left: which, and in which functions at which lines.
 
-    `relative` is how far two tensors that it compares are apart, against their own scale.
+    `relative` is how far two tensors that it compares are apart, against their own scale; `test`
+    says how many tests had ended before.
     """
 
     places: frozenset[Place]
     direct: frozenset[Place]
     frames: tuple[tuple[Any, int], ...]
     relative: float | None
+    test: int
 
 
 class Following(TorchFunctionMode):  # type: ignore[misc]
@@ -489,7 +500,7 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
             relative = _apart(args) if name in _COMPARISONS else None
             caller = sys._getframe(1)  # noqa: SLF001 - nothing else tells
             frames = tuple((frame.f_code, line) for frame, line in traceback.walk_stack(caller))
-            self._reads.append(_Read(places, direct, frames, relative))
+            self._reads.append(_Read(places, direct, frames, relative, len(TESTS_ENDED)))
         outputs = [args[0]] if name == "__setitem__" else [result]
         for address in map(identity, storages_of(outputs)):
             if not places:
@@ -502,16 +513,18 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
             self._direct[address] = direct | self._direct.get(address, frozenset())
         return result
 
-    def assertions(self, error: BaseException | None) -> list[dict[str, Any]]:
+    def assertions(self, error: BaseException | None, test: int = 0) -> list[dict[str, Any]]:
         """The assertions that values of launches went into, in their order: which hold, which not.
 
-        The places of one that holds are those that it sees without another kernel between.
+        Of all tests of a file, it is one that has raised this error, if any. The places of an
+        assertion that holds are those that it sees without another kernel between.
         """
-        failed = self._failed(error)
+        test_reads = [read for read in self._reads if read.test == test]
+        failed = self._failed(error, test_reads)
         asserts = assert_lines(self._file)
         holding = []
         by_line: dict[int, list[_Read]] = {}
-        for read in self._reads:
+        for read in test_reads:
             lines = (line for code, line in read.frames if code.co_filename == self._file)
             line = next(lines, None)
             is_assertion = line in asserts or any(
@@ -528,7 +541,9 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
     def _where(self, line: int) -> str:
         return f"{Path(self._file).name}:{line}"
 
-    def _failed(self, error: BaseException | None) -> dict[str, Any] | None:
+    def _failed(
+        self, error: BaseException | None, test_reads: Sequence[_Read]
+    ) -> dict[str, Any] | None:
         if not isinstance(error, AssertionError):
             return None
         raised = [
@@ -539,8 +554,8 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         if not raised:
             return None
         code, line = raised[-1]
-        here = [read for read in self._reads if (code, line) in read.frames]
-        near = here or [read for read in self._reads if code in dict(read.frames)]
+        here = [read for read in test_reads if (code, line) in read.frames]
+        near = here or [read for read in test_reads if code in dict(read.frames)]
         if not near:
             return None
         measured = [read.relative for read in near if read.relative is not None]

@@ -1,0 +1,108 @@
+"""Test files of public packages under `triage run`, with their own assertions as the oracle.
+
+    python benchmarks/public_tests.py [WORD ...]
+
+Fetches the sources by version and sha256, runs each file (or those whose path has one of the
+words), and prints the table of docs/public-tests.md with what each said.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from harness.io.packages.archives import fetch_sdist, fetch_wheel
+
+PACKAGES = {
+    "adasplash": ("0.2.2", "bf06f609c383c7a4cab1f0db9599d425a2eaa104fade266d2d79128dd7d50fb2"),
+    "conch-triton-kernels": (
+        "1.3",
+        "75c7b1342687b30d6b725edbce9e0deb24b55398a9f383af10e15b3cf667269c",
+    ),
+    "flash-sinkhorn": ("0.4.1", "ae6bc06fc3a8dc9accb5328e5453324a91895011a0769c97e5197ae01626956d"),
+    "liger-kernel": ("0.8.5", "4e8f8f611a8ad735c37c989410d09820bb08881f131851a3967c34baa7889d66"),
+    "mase-triton": ("0.0.7", "a3979803670fdace520a07f9151758e61ea68bdc9067957fe9f70cf989f8128f"),
+}
+"""Version and sha256 of each source, by name."""
+WHEELS: list[tuple[str, str, str]] = []
+"""What the tests import besides."""
+CONCH = [
+    ("bev_pool", "forward and 0-grid_dims0-4-8-1"),
+    ("copy_blocks", "dtype0 and 128-1-4"),
+    ("dequantize_blockwise", "test_dequantize and 2.5-64 and fp4"),
+    ("fp8_quant_kernels", "0.1-0-dtype0-67-7"),
+    ("gelu_tanh_and_mul", "2048-128"),
+    ("gemma_rms_norm", "1024-2"),
+    ("int8_quant_kernels", "0-67-7"),
+    ("mixed_precision_gemm", "128-256-128"),
+    ("nms", "edge or no_overlap or 0-0.5-10"),
+    ("paged_attention", "16-True-auto-dtype0"),
+    ("quantize_blockwise", "2.5-64"),
+    ("reshape_and_cache", "auto-dtype0-1000-32-64-1-20"),
+    ("rms_norm", "80-855-dtype0 and 1e-06"),
+    ("rotary_embedding", "128-4-2048"),
+    ("scaled_gemm", "128-256-128 and dtype0"),
+    ("silu_and_mul", "False-20-4-855"),
+    ("varlen_attention", "True-256-dtype0-4-1-64-4"),
+    ("voxelization", "1000-True"),
+]
+TESTS = [
+    *(("conch-triton-kernels", "", f"tests/{name}_test.py", words) for name, words in CONCH),
+    ("liger-kernel", "src", "test/ops/test_geglu.py", "triton"),
+]
+"""Package, its folder of modules, a file, and which of its tests: an emulator wants small shapes.
+
+pytest's `-k` takes no `[`, and its words match names of tests with their parameters.
+"""
+OPTIONS = ["--sm", "80", "--timeout", "60", "--pass-env", "PYTEST_ADDOPTS", "--json"]
+
+
+def run(package: str, folder: str, path: str, words: str) -> None:
+    """Print a line of the table, and below it what was said."""
+    root = fetch_sdist(package, *PACKAGES[package])
+    paths = [root / folder, *(fetch_wheel(*wheel) for wheel in WHEELS)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "PYTEST_ADDOPTS": f"-k {shlex.quote(words)}",
+    }
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "harness", "run", str(root / path), *OPTIONS],
+        cwd=Path(__file__).parent.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    seconds = time.monotonic() - began
+    rows = json.loads(done.stdout).get("runs", []) if done.stdout.startswith("{") else []
+    counts = ", ".join(f"{n} {word}" for word, n in Counter(row["run"] for row in rows).items())
+    said = done.stderr.splitlines()
+    tests = [line.partition("with values: ")[2] for line in said if "with values: " in line]
+    outcome = tests[0].partition("tests: ")[2] if tests else (said or ["nothing"])[-1]
+    print(
+        f"| {package} `{path}` | `{words}` | {outcome} | {counts} | {done.returncode} | "
+        f"{seconds:.0f} s |",
+        flush=True,
+    )
+    reasons = Counter(f"{row['run']}: {row['run_reason'][:300]}" for row in rows)
+    for line in [*tests[1:], *(f"{n} {reason}" for reason, n in reasons.items())]:
+        print(f"    {line}", flush=True)
+
+
+def main() -> None:
+    """Run what the command line names."""
+    for test in TESTS:
+        if not sys.argv[1:] or any(word in test[2] for word in sys.argv[1:]):
+            run(*test)
+
+
+if __name__ == "__main__":
+    main()
