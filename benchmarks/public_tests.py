@@ -13,7 +13,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -72,7 +71,6 @@ def run(package: str, folder: str, path: str, words: str) -> None:
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "PYTEST_ADDOPTS": f"-k {shlex.quote(words)}",
     }
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "harness", "run", str(root / path), *OPTIONS],
         cwd=Path(__file__).parent.parent,
@@ -81,17 +79,13 @@ def run(package: str, folder: str, path: str, words: str) -> None:
         text=True,
         check=False,
     )
-    seconds = time.monotonic() - began
     rows = json.loads(done.stdout).get("runs", []) if done.stdout.startswith("{") else []
     counts = ", ".join(f"{n} {word}" for word, n in Counter(row["run"] for row in rows).items())
     said = done.stderr.splitlines()
     tests = [line.partition("with values: ")[2] for line in said if "with values: " in line]
     outcome = tests[0].partition("tests: ")[2] if tests else (said or ["nothing"])[-1]
-    print(
-        f"| {package} `{path}` | `{words}` | {outcome} | {counts} | {done.returncode} | "
-        f"{seconds:.0f} s |",
-        flush=True,
-    )
+    file = f"{package} {PACKAGES[package][0]} `{Path(path).name}`"
+    print(f"| {file} | `{words}` | {outcome} | {counts} | {done.returncode} |", flush=True)
     reasons = Counter(f"{row['run']}: {row['run_reason'][:300]}" for row in rows)
     for line in [*tests[1:], *(f"{n} {reason}" for reason, n in reasons.items())]:
         print(f"    {line}", flush=True)
