@@ -1,6 +1,6 @@
 """Counts register collapses among compiled kernels, and what one option of ptxas changes in them.
 
-    triage compile --kernel K --sm 90a --sm 100a --save DIR --json > K.json
+    triage compile --kernel K --sm 90a --sm 100a --out DIR --json > K.json
     python benchmarks/register_collapse.py DIR K.json... --ptxas 12.9.86 --ptxas 13.5.37
 
 Every PTX that was compiled is assembled again, with and without OPTION, by each ptxas: registers,

@@ -267,7 +267,7 @@ def diagnosis(case: Case, reductions: Path) -> list[str]:
     lines += [f"triage minimize {said}", f"triage report {said} --for triton", "```", ""]
     out = reductions / case.name
     if not (out / "min.py").exists():
-        triage("minimize", *words, "--budget", f"{case.seconds}s", "--out", str(out))
+        triage("minimize", *words, "--max-time", f"{case.seconds}s", "--out", str(out))
     folder = reductions / f"report-{case.name}"
     options = ["--for", "triton", "--minimized", str(out), "--out", str(folder)]
     filed = triage("report", *words, *options).splitlines()

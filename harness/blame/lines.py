@@ -312,7 +312,7 @@ async def assemble_all(
         room = min(room, max(state.budget // 2, state.budget - _SHARE * len(others)))
     await _walk_back(state, first, columns, columns.versions[:room], focus)
     if room < len(columns.versions):
-        state.notes.append(f"{len(columns.versions) - room} ptxas were not tried (--budget)")
+        state.notes.append(f"{len(columns.versions) - room} ptxas were not tried (--max-tries)")
     answers = {version: focus.of(row) for version, row in first.rows.items()}
     versions = [version for version in columns.ordered if version in answers]
     order = order_for_others(columns.versions[0], answers, versions)

@@ -1,6 +1,6 @@
 """`triage compile`: every config of the kernels on every toolchain and target selected.
 
-What comes of it is a report, the document that `--json` prints, and (`--save`) files.
+What comes of it is a report, the document that `--json` prints, and (`--out`) files.
 """
 
 from __future__ import annotations
@@ -157,6 +157,6 @@ def save_cells(store: Store, rows: Sequence[Row], folder: Path) -> int:
             for name, data in files.items():
                 (place / name).write_bytes(data)
         except OSError as error:
-            raise storage_error(error, place, "write", option="--save") from error
+            raise storage_error(error, place, "write", option="--out") from error
         count += len(files)
     return count

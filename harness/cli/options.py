@@ -1,4 +1,4 @@
-"""Options that mean the same in every command, and which of them exclude each other.
+"""Options that mean the same in every command, their sections, and which exclude each other.
 
 A group of options reaches a command as one value, which `as_value` makes of them.
 """
@@ -6,7 +6,7 @@ A group of options reaches a command as one value, which `as_value` makes of the
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import click
@@ -17,11 +17,86 @@ from harness.values.errors import UsageError
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_FORMER = f"{__name__}.former"
+
+_SECTIONS = {
+    "What is selected": "kernel sm triton compiler ptxas assembler launch set config freeze-ptx "
+    "package-version matrix only shard night bug again",
+    "What is asked": "signature while script axis bad good sweep for measured minimized change "
+    "level defined",
+    "What is executed": "run formal on runner O schedules races trace beside repeat",
+    "Inputs of a file of PTX": "buffer scalar expect grid block shared inputs",
+    "On a GPU": "pack import inspect measure sanitize",
+    "Limits": "max-time max-tries max-instructions programs most quick gpu-timeout timeout memory "
+    "jobs",
+    "Output": "out patch format markdown list dry-run replay draft-duplicates strict-fixed json",
+    "Surroundings": "resume seed scheduler no-cache confine pass-env v verbose h help",
+}
+"""The sections of a help, and which options are in each: a name means one thing everywhere."""
+
+
+class Verb(click.Command):
+    """A command whose help has sections, and which says when an option has another name now."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options by their sections."""
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        for title, names in _SECTIONS.items():
+            records = [
+                record
+                for option in options
+                if option.opts[0].lstrip("-") in names.split()
+                and (record := option.get_help_record(ctx))
+            ]
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does; then a line for each former name."""
+        rest = super().parse_args(ctx, args)
+        for line in () if ctx.resilient_parsing else ctx.meta.get(_FORMER, ()):
+            click.echo(f"triage: {line}", err=True)
+        return rest
+
+
 class SilentOption(click.Option):
     """An option on how to work, or what to print: it chooses no cells.
 
     Runs whose commands differ in nothing else are runs of the same kind (`triage diff`).
     """
+
+
+class FormerOption(SilentOption):
+    """A name that an option had: it goes on working, out of sight.
+
+    `now` is the option's name, or says it of a value.
+    """
+
+    def __init__(self, names: Sequence[str], *, now: str | Callable[[str], str]) -> None:
+        former = [*names, f"former_{names[0].lstrip('-')}"]
+        super().__init__(former, hidden=True, is_eager=True, expose_value=False, multiple=True)
+        self._now = now
+
+    def handle_parse_result(  # noqa: D102 - click's
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        values, moved = cast("dict[str, Any]", opts), {}
+        for value in values.pop(self.name or "", ()):
+            now = self._now if isinstance(self._now, str) else self._now(value)
+            option = next(option for option in ctx.command.params if now in option.opts)
+            if option.name in values:
+                raise UsageError(f"{self.opts[0]} and {now}: which one is meant?")
+            moved[option.name or ""] = [value] if option.multiple else value
+            line = f"{self.opts[0]} is called {now} now; the old name goes on working"
+            ctx.meta.setdefault(_FORMER, {})[line] = None
+        values |= moved
+        return None, args
+
+
+def former(name: str, now: str | Callable[[str], str]) -> Callable[[F], F]:
+    """`name` goes on working for the option `now`."""
+    return click.option(name, cls=FormerOption, now=now)
 
 
 EXECUTES = ("--run", "--formal", "--on", "--runner")

@@ -96,7 +96,7 @@ def values_said(
             words = "  ".join(map(_spelled, values[start : start + 4]))
             lines.append(say(f"    [{start}]  {words}"))
         if len(values) > _SHOWN:
-            more = f"    and {len(values) - _SHOWN:,} more; --dump has all"
+            more = f"    and {len(values) - _SHOWN:,} more; --out has all"
             lines.append(say(more, Tone.FAINT))
     return lines
 

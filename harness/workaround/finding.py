@@ -104,7 +104,7 @@ async def find_workarounds(
             trials, listed, plan = await until(started + options.budget, begun)
         except TimeIsUpError:
             raise InfrastructureError(
-                f"{options.budget:.0f} s (--budget) are over, and your configs are not compiled yet"
+                f"{options.budget:.0f} s (--max-time) are over, your configs are not compiled yet"
             ) from None
         trials.stop_at = started + options.budget
         home = trials.start
@@ -351,7 +351,7 @@ class _Search:
         try:
             proof = await self.trials.prove(setting)
         except TimeIsUpError:
-            return "the time is up (--budget)"
+            return "the time is up (--max-time)"
         except TriageError as error:
             return str(error)
         return proof or "the launch does not make this config"

@@ -59,7 +59,7 @@ class Judge:
                 departure = self._operation(setting, launch) if launch else self._tile(setting)
                 self._known[key] = await until(self.trials.stop_at, departure)
             except TimeIsUpError:
-                self._known[key] = _not_checked("the time was up (--budget)")
+                self._known[key] = _not_checked("the time was up (--max-time)")
             except TriageError as error:
                 self._known[key] = _not_checked(str(error))
         return self._known[key]

@@ -442,7 +442,7 @@ async def prove_patch(
         every = asyncio.gather(*(evaluate(trials.bench, cell) for cell in plan.cells))
         evaluated = await until(trials.stop_at, every)
     except TimeIsUpError:
-        return _unproved("the time is up (--budget)")
+        return _unproved("the time is up (--max-time)")
     except CaptureError as error:
         raise PatchError(str(error)) from error
     if plan.session:

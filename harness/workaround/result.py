@@ -224,7 +224,7 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
     if report.candidates:
         parts.append(say(_MEASURED if _timed(report) else _RANKING, Tone.FAINT))
     else:
-        ended = " in the time there was (--budget)" if report.is_time_up else ""
+        ended = " in the time there was (--max-time)" if report.is_time_up else ""
         parts.append(say(f"Nothing better was found{ended}.", Tone.HEAD))
     for number, candidate in numbered:
         numerics = candidate.numerics

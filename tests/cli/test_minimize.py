@@ -333,7 +333,7 @@ def test_refused_in_one_line(fakes: FakeCache, words: list[str], said: str) -> N
 @pytest.mark.long
 def test_a_budget_of_tests_and_going_on_from_there(fakes: FakeCache) -> None:
     fakes.ptxas("2.0", 'if text.count("mul.lo") >= 2: ice("C1")')
-    first = minimize(fakes, "--ptxas", "2.0", "--budget", "3", "--out", "o")
+    first = minimize(fakes, "--ptxas", "2.0", "--max-tries", "3", "--out", "o")
     assert (first["ending"], first["tests"]) == ("budget", 3)
     assert first["is_minimal"] in (None, False)
     second = minimize(fakes, "--ptxas", "2.0", "--out", "o", "--resume")
@@ -348,7 +348,7 @@ def test_a_budget_of_tests_and_going_on_from_there(fakes: FakeCache) -> None:
 @pytest.mark.long
 def test_going_on_takes_the_target_of_the_reduction_or_says_what_differs(fakes: FakeCache) -> None:
     fakes.ptxas("2.0", 'if text.count("mul.lo") >= 2: ice("C1")')
-    first = minimize(fakes, "--ptxas", "2.0", "--sm", "90a", "--budget", "3")
+    first = minimize(fakes, "--ptxas", "2.0", "--sm", "90a", "--max-tries", "3")
     assert first["path"].startswith("minimized/kernel-")
     done = fakes.triage("minimize", "kernel.ptx", "--ptxas", "2.0", "--resume", "--json")
     assert done.returncode == 0, done.stderr
@@ -363,7 +363,7 @@ def test_going_on_takes_the_target_of_the_reduction_or_says_what_differs(fakes: 
     assert other.returncode == 2
     assert "is not what would be reduced; it has target sm_90a in place of sm_80" in other.stderr
     # Of two, none is taken.
-    minimize(fakes, "--ptxas", "2.0", "--sm", "80", "--budget", "3")
+    minimize(fakes, "--ptxas", "2.0", "--sm", "80", "--max-tries", "3")
     both = fakes.triage("minimize", "kernel.ptx", "--ptxas", "2.0", "--resume")
     assert both.returncode == 2
     assert "--resume: there are reductions for sm_" in both.stderr

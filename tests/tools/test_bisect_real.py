@@ -24,7 +24,7 @@ def bisect(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_where_versions_were_not_tried_the_answer_is_a_bracket(module_triage: Triage) -> None:
-    words = [*CRASHING, *ONE, "--ptxas", "13.1.115", "--good", "13.0.88", "--budget", "2"]
+    words = [*CRASHING, *ONE, "--ptxas", "13.1.115", "--good", "13.0.88", "--max-tries", "2"]
     found = bisect(module_triage, *words, "--repeat", "1")
     assert found["last_good"] == "13.0.88"
     assert found["first_bad"] is None

@@ -36,7 +36,7 @@ def test_the_interpreter_of_an_old_triton_convicts_no_version(triage: Triage) ->
     assert triage("toolchain", "install", "triton-3.9.0").returncode == 0
     kernel = ["--kernel", str(HERE / "kernels" / "high_half.py"), "--sm", "90"]
     # Below 3.9 the interpreter multiplies as signed numbers, and compiled code never did.
-    words = ["--triton", "3.3.1", "--axis", "triton", "--good", "3.9.0", "--budget", "2"]
+    words = ["--triton", "3.3.1", "--axis", "triton", "--good", "3.9.0", "--max-tries", "2"]
     found = bisect(triage, *kernel, *words, code=1)
     assert {each["verdict"] for each in found["segments"]} == {"right"}
     assert all("interpreter of Triton 3.9.0" in s["reasons"][0] for s in found["segments"])

@@ -91,7 +91,7 @@ def test_a_compile_a_bisection_and_the_lists(lead_on: LeadOn) -> None:
     followed = lead_on.follow(lead_on("compile", *CASE, *WIDE))
     assert [command.split()[1] for command in followed] == ["show", "compile"]
     check_selected(followed)
-    axis = ("--axis", "triton", "--good", "3.6.0", "--budget", "2", "--repeat", "1")
+    axis = ("--axis", "triton", "--good", "3.6.0", "--max-tries", "2", "--repeat", "1")
     followed = lead_on.follow(lead_on("bisect", *CASE, *axis))
     assert len(followed) == 2
     for (command, rows), version in zip(followed.items(), ("3.6.0", "3.7.1"), strict=True):

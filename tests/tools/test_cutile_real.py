@@ -122,7 +122,7 @@ def test_what_a_file_of_one_launch_has(module_triage: Triage) -> None:
     (module_triage.folder / "many.py").write_text(MANY)
     words = ("--sm", "100a", "--compiler", "cutile==1.7.0")
     (row,) = module_triage.compile("--kernel", "many.py", *words, code=0)["cells"]
-    asked = ("--while", "n_regs>=1", "--budget", "1", "--out", "of_many")
+    asked = ("--while", "n_regs>=1", "--max-tries", "1", "--out", "of_many")
     module_triage("minimize", "--kernel", "many.py", *words, *asked)
     (again,) = module_triage.compile("--kernel", "of_many/original.py", *words, code=0)["cells"]
     same = ("n_regs", "instructions", "threads", "shared")

@@ -79,7 +79,7 @@ def test_bisect_names_the_ptxas_that_fixed_it(triage: Triage, name: str) -> None
 @pytest.mark.long
 def test_bisect_brackets_with_the_versions_that_are_at_hand(triage: Triage) -> None:
     words = ["--kernel", "fold_sat_undone", "--run", "--runner", RUNNER, "--repeat", "2"]
-    more = ["--bad", "13.0.88", "--good", "13.5.37", "--budget", "2"]
+    more = ["--bad", "13.0.88", "--good", "13.5.37", "--max-tries", "2"]
     done = replaying(triage)("bisect", *words, *more, "--json", timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     document: dict[str, Any] = msgspec.json.decode(done.stdout)

@@ -58,7 +58,7 @@ def minimized(triage: Triage, *words: str, does: str = FOLDS) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_what_is_left_is_sound_and_goes_wrong_in_the_same_way(triage: Triage) -> None:
-    found = minimized(triage, "--budget", "10", "--jobs", "10")
+    found = minimized(triage, "--max-tries", "10", "--jobs", "10")
     assert found["instructions"] < 12
     text = (triage.folder / "min" / "min.ptx").read_text()
     assert "sub.sat.s32" in text

@@ -237,7 +237,7 @@ def test_a_failure_as_a_file_of_a_few_lines(
 def test_a_triton_that_works_holds_the_failure(triage: Triage) -> None:
     """Triton 3.5 - 3.7 refuse this kernel; the newer one beside triage goes on compiling it."""
     kernel = str(KERNELS / "reported" / "dot_of_bytes.py")
-    found = minimized(triage, kernel, "90", "source", "--budget", "40")
+    found = minimized(triage, kernel, "90", "source", "--max-tries", "40")
     beside = installed_triton().version
     assert found["fingerprint"]["accepted_by"] == [beside]
     table = json.loads((triage.folder / found["path"] / "versions.json").read_text())

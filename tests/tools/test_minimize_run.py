@@ -98,7 +98,7 @@ def test_what_does_not_go_with_executing(triage: Triage, words: list[str], said:
 
 @pytest.mark.long
 def test_what_is_left_shows_it_when_it_is_run(triage: Triage) -> None:
-    words = ["--run", "--budget", "60", "--out", "least", "--json"]
+    words = ["--run", "--max-tries", "60", "--out", "least", "--json"]
     done = triage("minimize", *LARGE, "--triton", "3.6.0", *words)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -117,7 +117,7 @@ def test_what_is_left_shows_it_when_it_is_run(triage: Triage) -> None:
 
 @pytest.mark.long
 def test_triton_s_ir_is_reduced_beside_what_is_right(triage: Triage) -> None:
-    words = ["--run", "--level", "ttgir", "--budget", "200", "--out", "least", "--json"]
+    words = ["--run", "--level", "ttgir", "--max-tries", "200", "--out", "least", "--json"]
     done = triage("minimize", "--kernel", "late_use", "--triton", "3.5.0", *words)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -166,7 +166,7 @@ def test_a_full_disk_is_one_line(triage: Triage) -> None:
 
 
 def test_saved_files_are_all_there(triage: Triage) -> None:
-    triage.compile(*MANY, "--config", "BLOCK=64,num_warps=1", "--save", "out", code=0)
+    triage.compile(*MANY, "--config", "BLOCK=64,num_warps=1", "--out", "out", code=0)
     [cell] = (triage.folder / "out").iterdir()
     names = {path.name for path in cell.iterdir()}
     assert {"row.json", "kernel.ttir", "kernel.ptx", "kernel.cubin", "kernel.sass"} <= names

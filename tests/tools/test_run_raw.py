@@ -89,7 +89,7 @@ def run(triage: Triage, ptx: str, *words: str, code: int) -> dict[str, Any]:
 def test_what_it_computes_is_printed_and_dumped(triage: Triage) -> None:
     (triage.folder / "case.ptx").write_text(PTX)
     words = [*INPUTS, "--scalar", "n=100", *SHAPE]
-    done = triage("run", "case.ptx", *words, "--dump", "after")
+    done = triage("run", "case.ptx", *words, "--out", "after")
     assert done.returncode == 0, done.stderr
     assert "out: 100 of 128 elements changed" in done.stdout
     assert "x: unchanged" in done.stdout
@@ -114,7 +114,7 @@ def test_of_a_large_grid_some_programs_are_run_and_it_is_said(triage: Triage) ->
 def test_a_long_run_says_how_far_it_is(triage: Triage) -> None:
     endless = PTX.replace("$done:", "bra $done;\n$done:\nbra $done;")
     (triage.folder / "case.ptx").write_text(endless)
-    words = [*INPUTS, "--scalar", "n=0", *SHAPE, "--timeout", "12", "--budget", "100000000000"]
+    words = [*INPUTS, "--scalar", "n=0", *SHAPE, "--timeout", "12", "--max-instructions", "100000000000"]
     done = triage("run", "case.ptx", *words)
     assert "run 1 of 5, " in done.stderr
     assert " million a second" in done.stderr
@@ -136,7 +136,7 @@ def test_a_row_has_the_keys_of_every_row(triage: Triage) -> None:
 
 def test_an_edited_program_is_wrong(triage: Triage) -> None:
     words = [*INPUTS, "--scalar", "n=100", *SHAPE]
-    run(triage, PTX, *words, "--dump", "after", code=0)
+    run(triage, PTX, *words, "--out", "after", code=0)
     words += ["--expect", "out=after/out.npy"]
     row = run(triage, PTX, *words, code=0)
     assert (row["run"], row["reference"]) == ("right", "after/out.npy")
@@ -171,7 +171,7 @@ def test_an_edited_program_is_wrong(triage: Triage) -> None:
 def test_what_goes_wrong_has_a_name_and_a_place(
     triage: Triage, old: str, new: str, verdict: str, said: str
 ) -> None:
-    words = [*INPUTS, "--scalar", "n=100", *SHAPE, "--budget", "200000"]
+    words = [*INPUTS, "--scalar", "n=100", *SHAPE, "--max-instructions", "200000"]
     row = run(triage, PTX.replace(old, new), *words, code=1)
     assert row["run"] == verdict, row["run_reason"]
     assert said in row["run_reason"]
@@ -200,14 +200,14 @@ def test_what_is_left_out_is_guessed_aloud(triage: Triage) -> None:
 
 def test_eight_bit_floats_come_out_as_bits(triage: Triage) -> None:
     words = ["--buffer", "out=float8_e5m2[64]:1.5", "--buffer", "x=u32[64]", "--scalar", "n=4"]
-    run(triage, PTX, *words, "--dump", "after", code=0)
+    run(triage, PTX, *words, "--out", "after", code=0)
     out = np.load(triage.folder / "after" / "out.npy")
     assert (out.dtype, out[:2].tolist(), out[63]) == (np.uint8, [5, 0], 0x3E)
 
 
 def test_bfloat16_goes_in_and_comes_out_as_bits(triage: Triage) -> None:
     words = ["--buffer", "out=bf16[64]:1.5", "--buffer", "x=u32[64]", "--scalar", "n=8"]
-    run(triage, PTX, *words, "--dump", "after", code=0)
+    run(triage, PTX, *words, "--out", "after", code=0)
     out = np.load(triage.folder / "after" / "out.npy")
     assert out.dtype == np.uint16
     # Eight words of 5 at the start; 1.5 is 0x3fc0.
@@ -321,9 +321,9 @@ def test_a_pattern_executes_each_file_of_ptx(triage: Triage) -> None:
     found = msgspec.json.decode(done.stdout)["runs"]
     assert len(found) == 4
     assert {row["run"] for row in found} == {"ran"}
-    refused = triage("run", "--kernel", "fold_s*", "--dump", "out")
+    refused = triage("run", "--kernel", "fold_s*", "--out", "out")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "--dump is for one file of PTX" in refused.stderr
+    assert "--out is for one file of PTX" in refused.stderr
 
 
 def test_a_run_of_ptx_is_shown_by_the_cell_that_json_names(triage: Triage) -> None:

@@ -81,7 +81,7 @@ def test_out_of_bounds_and_endless_kernels_are_found(module_triage: Triage) -> N
         "--kernel",
         str(FAULTY),
         *ON,
-        "--budget",
+        "--max-instructions",
         "1000000",
         "--timeout",
         "20",

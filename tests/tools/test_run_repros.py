@@ -108,10 +108,10 @@ def test_a_repro_of_ptx_brings_its_inputs(triage: Triage) -> None:
         'inputs: {buffers: {out: "s32[32]"}, scalars: {by: 3}, block: 32, grid: "1"}\n'
     )
     make(triage, "squares", repro__yaml=yaml, case__ptx=PTX)
-    row, said = run(triage, "--kernel", "squares", "--dump", "after", code=0)
+    row, said = run(triage, "--kernel", "squares", "--out", "after", code=0)
     assert "guessed" not in said
     assert row["run"] == "ran"
     assert (np.load(triage.folder / "after" / "out.npy") == 3 * np.arange(32)).all()
     # What is given on the command line counts.
-    run(triage, "--kernel", "squares", "--scalar", "by=-2", "--dump", "after", code=0)
+    run(triage, "--kernel", "squares", "--scalar", "by=-2", "--out", "after", code=0)
     assert (np.load(triage.folder / "after" / "out.npy") == -2 * np.arange(32)).all()

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tools
 
 FILE = HERE / "kernels" / "workable.py"
 TRITON = ["--triton", "3.6.0"]
-TILES = ["--sm", "90a", *TRITON, "--change", "config", "--budget", "10m", "--most", "4"]
+TILES = ["--sm", "90a", *TRITON, "--change", "config", "--max-time", "10m", "--most", "4"]
 
 
 def workaround(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def workaround(triage: Triage, *words: str, code: int = 0) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def found(module_triage: Triage) -> dict[str, Any]:
     words = ["--kernel", f"{FILE}::mixing", "--sm", "90a", *TRITON, "--change", "config"]
-    patch = ["--patch", str(module_triage.folder / "mixing.diff"), "--budget", "10m"]
+    patch = ["--patch", str(module_triage.folder / "mixing.diff"), "--max-time", "10m"]
     return workaround(module_triage, *words, *patch, "--most", "4")
 
 
@@ -75,7 +75,7 @@ def test_an_option_of_ptxas_goes_through_triton_as_a_user_would_give_it(
 ) -> None:
     """One warp, 64 registers: as few as keep all blocks resident. One option gives it the rest."""
     words = ["--kernel", f"{FILE}::tiled", "--sm", "90a", "--triton", triton, "--change", "flags"]
-    found = workaround(module_triage, *words, "--budget", "10m", code=0 if pasted else 1)
+    found = workaround(module_triage, *words, "--max-time", "10m", code=0 if pasted else 1)
     if pasted is None:
         assert found["candidates"] == []
         return
@@ -165,7 +165,7 @@ def test_a_patch_with_which_the_file_cannot_be_imported_is_not_shown(triage: Tri
 @pytest.mark.long
 def test_a_kernel_without_a_tuner_gets_options(module_triage: Triage) -> None:
     words = ["--kernel", f"{FILE}::alone", "--sm", "90a", *TRITON, "--change", "config"]
-    found = workaround(module_triage, *words, "--budget", "10m")
+    found = workaround(module_triage, *words, "--max-time", "10m")
     assert found["patch"] is None
     assert found["candidates"][0]["verdict"] == "ok"
     assert found["candidates"][0]["config"]["BLOCK"] == 4096
@@ -257,7 +257,7 @@ def test_a_parameter_of_the_launch_is_compared_at_the_level_of_its_operation(
     (folder / "launch.py").write_text(LAUNCH)
     (folder / "repro.yaml").write_text(REPRO)
     words = ["--kernel", "summing_rows", "--sm", "90a", *TRITON, "--change", "launch"]
-    found = workaround(triage, *words, "--budget", "10m")
+    found = workaround(triage, *words, "--max-time", "10m")
     [candidate] = found["candidates"]
     assert [(s["name"], s["before"], s["after"]) for s in candidate["change"]] == [
         ("chunk", 4096, 512)
@@ -273,7 +273,7 @@ def test_a_parameter_of_the_launch_is_compared_at_the_level_of_its_operation(
 def test_the_main_kernel(module_triage: Triage) -> None:
     """The bar of the project: less tensor memory, under 1 KB of spill stores, and no stub left."""
     words = ["--kernel", "mamba3_siso_bwd_dqkv", "--sm", "100a", *TRITON]
-    done = module_triage("workaround", *words, "--budget", "20m", "--json", timeout=1500)
+    done = module_triage("workaround", *words, "--max-time", "20m", "--json", timeout=1500)
     assert done.returncode == 0, done.stderr[-3000:]
     found = msgspec.json.decode(done.stdout)
     small = [

@@ -73,7 +73,7 @@ def test_a_bulk_load_of_what_a_bulk_store_has_not_yet_written(triage: Triage) ->
     assert (wrong["run"], right["run"]) == ("wrong_result", "right")
     assert wrong["schedule"] == "first/late, last/late"
     # Garbage comes out, and the same file beside it is free of any: that is not a reason not to.
-    done = triage("minimize", *words, "--run", "--budget", "1", "--out", "least")
+    done = triage("minimize", *words, "--run", "--max-tries", "1", "--out", "least")
     assert done.returncode == 0, done.stderr
     assert (triage.folder / "least" / "kernel.py").exists()
 
@@ -97,7 +97,7 @@ def test_lanes_of_a_warp_store_unequal_partial_results(triage: Triage) -> None:
     found = json.loads(done.stdout)
     assert (found["last_good"], found["first_bad"]) == ("3.7.1", "3.8.0")
     assert found["first_fixed"] is None
-    done = triage("minimize", *place, "--budget", "60s", "--out", "least")
+    done = triage("minimize", *place, "--max-time", "60s", "--out", "least")
     assert done.returncode == 0, done.stderr
     assert "tl.reduce(" in (triage.folder / "least" / "kernel.py").read_text()
     words = ["--for", "triton", "--minimized", "least", "--out", "report"]

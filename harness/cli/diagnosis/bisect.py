@@ -32,9 +32,12 @@ from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
     EXECUTES,
+    SilentOption,
+    Verb,
     apart,
     as_value,
     exclusive,
+    former,
     json_option,
     package_version_option,
     while_option,
@@ -162,7 +165,7 @@ _OF_PTXAS = ("ptxas", "assembler", "flag")
 _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 
 
-@click.command("bisect", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("bisect", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--signature", "--script", "--while")
 @apart(EXECUTES, "--script", because="what comes out is followed")
 @selection_options(kernel_required=False)
@@ -187,8 +190,12 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
     click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it)."),
     while_option,
     click.option("--sweep", is_flag=True, help="Try every version."),
+    former("--budget", "--max-tries"),
     click.option(
-        "--budget",
+        "--max-tries",
+        "budget",
+        cls=SilentOption,
+        metavar="N",
         type=click.IntRange(2, 1000),
         help="Versions to try. Default: those installed, one of each minor release, two halvings.",
     ),
@@ -224,9 +231,9 @@ def command(
     """Find the version in which a failure began, and the one that ended it.
 
     Along ptxas, every version gets the same PTX, byte for byte; along Triton, each lowers for
-    itself; with --run every PTX is executed on the same inputs. Where what is left fits the budget
-    every version is tried: a history may come and go. Along `target`, `flag` and `config`, which
-    have no order, everything is tried.
+    itself; with --run every PTX is executed on the same inputs. Where no more versions are left
+    than may be tried, each is tried: a history may come and go. Along `target`, `flag` and
+    `config`, which have no order, everything is tried.
     """
     read_while(options.condition)
     if replay:
@@ -286,7 +293,8 @@ def _check(options: BisectOptions, scheduler: str | None) -> None:
         )
     for name in _SEARCH_ONLY if axis in CONTRAST_AXES else ():
         if getattr(options, name):
-            raise UsageError(f"--{name} does not apply to --axis {axis}: it has no order")
+            option = "max-tries" if name == "budget" else name
+            raise UsageError(f"--{option} does not apply to --axis {axis}: it has no order")
     if axis == TRITON:
         for version in filter(None, (options.bad, options.good)):
             require_supported_triton(version)

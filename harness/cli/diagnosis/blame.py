@@ -24,7 +24,16 @@ from harness.cells.spelling import (
 )
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
-from harness.cli.options import EXECUTES, apart, exclusive, json_option, while_option
+from harness.cli.options import (
+    EXECUTES,
+    SilentOption,
+    Verb,
+    apart,
+    exclusive,
+    former,
+    json_option,
+    while_option,
+)
 from harness.cli.output import print_json, print_said, results_console, status_console
 from harness.cli.progress.steps import preparing, show_steps
 from harness.cli.results import open_results
@@ -52,7 +61,7 @@ determine it. 1: nothing that was tried fails. 4: it cannot be determined, or no
 toolchain is not available; or it could not be run."""
 
 
-@click.command("blame", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("blame", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--signature", "--while")
 @apart(EXECUTES, "--while", because="it is about what ptxas makes")
 @selection_options()
@@ -62,8 +71,12 @@ toolchain is not available; or it could not be run."""
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
+@former("--budget", "--max-tries")
 @click.option(
-    "--budget",
+    "--max-tries",
+    "budget",
+    cls=SilentOption,
+    metavar="N",
     type=click.IntRange(2, 10_000),
     default=60,
     show_default=True,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 from msgspec import structs
@@ -16,11 +14,11 @@ from msgspec import structs
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
-from harness.cli.amounts import SECONDS, FilePath, read_amount
+from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.kernels.ptx_inputs import PtxOptions, ptx_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import EXECUTES, apart, exclusive, json_option
+from harness.cli.options import EXECUTES, SilentOption, Verb, apart, exclusive, former, json_option
 from harness.cli.output import command_line, print_json, print_said, results_console, status_console
 from harness.cli.progress.reduction import watch_reduction
 from harness.cli.progress.steps import preparing
@@ -50,7 +48,7 @@ from harness.values.toolchain import EMULATOR, GPU
 _EPILOG = """\b
 Example:
   triage minimize --kernel mamba3_siso_bwd_dqkv --sm 100a --set chunk_size=32 --ptxas 13.1.115
-  triage minimize broken.ptx --sm 100a --ptxas 13.1.115 --budget 10m
+  triage minimize broken.ptx --sm 100a --ptxas 13.1.115 --max-time 10m
   triage minimize slow.ptx --while "n_regs<=32 and spill_stores>4096"
   triage minimize --kernel two_dots --sm 100a --triton 3.8.0 --run
   triage minimize --kernel late_use --sm 80 --triton 3.5.0 --run --level ttgir
@@ -61,26 +59,7 @@ Exit code 0: it was reduced. 1: there is nothing to reduce. 4: this machine or a
 the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."""
 
 
-class _Budget(click.ParamType[tuple[str, float]]):
-    """A time with its unit, or a number of tests."""
-
-    name = "budget"
-
-    def convert(
-        self,
-        value: Any,  # noqa: ANN401 - click's signature
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> tuple[str, float]:
-        text = str(value).strip()
-        amount = read_amount(text, SECONDS)
-        is_count = text.isdigit()
-        if not amount or not (is_count or text[-1] in SECONDS):
-            self.fail(f"{value!r} is not a budget; write 10m, 90s or 1500 (tests)", param, ctx)
-        return "tests" if is_count else "seconds", amount
-
-
-@click.command("minimize", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("minimize", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--while", "--script")
 @apart(["-O"], "--formal", because="races are seen by the emulator")
 @apart(EXECUTES, "--while", "--script", because="what comes out is followed")
@@ -108,13 +87,19 @@ class _Budget(click.ParamType[tuple[str, float]]):
     is_flag=True,
     help="Leave no more registers undefined than the original does.",
 )
+@former("--budget", lambda value: "--max-tries" if value.strip().isdigit() else "--max-time")
 @click.option(
-    "--budget",
-    type=_Budget(),
-    multiple=True,
-    metavar="TIME|TESTS",
-    help="When to stop: 10m, 90s, or 1500 tests, with what was spent before --resume. Give both to "
-    "stop at the first.",
+    "--max-time",
+    cls=SilentOption,
+    type=Seconds(),
+    help="When to stop: 10m, 90s; with what was spent before --resume.",
+)
+@click.option(
+    "--max-tries",
+    cls=SilentOption,
+    type=click.IntRange(1, 10**15),
+    metavar="N",
+    help="After how many tests to stop, with those before --resume.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option(
@@ -136,7 +121,8 @@ def command(
     inputs: PtxOptions,
     level: str,
     is_defined: bool,
-    budget: Sequence[tuple[str, float]],
+    max_time: float | None,
+    max_tries: int | None,
     seed: int,
     out: Path | None,
     resume: bool,
@@ -172,15 +158,14 @@ def command(
     check_single(selection, "a reduction follows one", *single)
     if execution.run and not selection.repro.ptx:
         inputs.refuse()
-    ends = dict(budget)
     options = MinimizeOptions(
         folder_of=lambda row: out or _folder_of(row),
         resume=resume,
         condition=parse_condition(condition) if condition else None,
         script=script,
         level=level,
-        seconds=ends.get("seconds"),
-        tests=int(ends["tests"]) if "tests" in ends else None,
+        seconds=max_time,
+        tests=max_tries,
         seed=seed,
         is_defined=is_defined,
         run=execution.run,
@@ -269,5 +254,5 @@ def _print(result: Minimization, best: Path) -> None:
         console.print(f"note: {note}", soft_wrap=True)
     console.print(f"\n{best}", soft_wrap=True)
     if result.ending is not Ending.FINISHED:
-        more = " and a larger --budget" if result.ending is Ending.BUDGET else ""
+        more = " and a larger --max-time or --max-tries" if result.ending is Ending.BUDGET else ""
         console.print(f"The same command with --resume{more} goes on from there.", soft_wrap=True)

@@ -18,7 +18,7 @@ from harness.cells.spelling import SelectionOptions, execution_words, spell_comm
 from harness.cli.amounts import FilePath
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
-from harness.cli.options import EXECUTES, apart, exclusive, json_option, while_option
+from harness.cli.options import EXECUTES, Verb, apart, exclusive, json_option, while_option
 from harness.cli.output import print_json, print_line, results_console, status_console
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
@@ -100,7 +100,7 @@ class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
         return Upstream.COMPILER if is_kind else Upstream(self.addressee)
 
 
-@click.command("report", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("report", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--signature", "--while")
 @exclusive("--bug", "--while")
 @apart(EXECUTES, "--while", "--measured", because="it is about what ptxas makes")

@@ -15,7 +15,7 @@ from harness.cells.spelling import SelectionOptions
 from harness.cli.amounts import FilePath, Seconds
 from harness.cli.gpu_way import GpuOptions, gpu_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import apart, as_value, goes_with, json_option
+from harness.cli.options import SilentOption, Verb, apart, as_value, former, goes_with, json_option
 from harness.cli.output import print_json, print_remarks, print_said, print_text, status_console
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import narrating, preparing
@@ -51,14 +51,17 @@ found. 2: wrong usage, or a launch that cannot be captured. 3: nothing matches. 
 a toolchain that is not available."""
 
 
-@click.command("workaround", context_settings=CONTEXT, epilog=_WORKAROUND_EPILOG)
+@click.command("workaround", cls=Verb, context_settings=CONTEXT, epilog=_WORKAROUND_EPILOG)
 @apart(["--run"], "--on", "--runner", "--pack", "--import", because="the emulator executes PTX")
 @apart(["--run"], "--ptxas", because="PTX is executed without ptxas")
 @apart(["--run"], "--patch", because="a patch is proved by compiling it")
 @apart(["--import"], "--scheduler", because="nothing is compiled")
 @selection_options()
+@former("--budget", "--max-time")
 @click.option(
-    "--budget",
+    "--max-time",
+    "budget",
+    cls=SilentOption,
     type=Seconds(),
     default="4m",
     show_default=True,
@@ -145,7 +148,7 @@ def workaround_command(
             report = run_to_the_end(find())
     print_remarks(report.notes)
     if report.is_time_up:
-        status.print("triage: the time was up before everything was tried (--budget)")
+        status.print("triage: the time was up before everything was tried (--max-time)")
     if patch and report.patch:
         try:
             patch.write_bytes(report.patch.diff.encode())
@@ -171,7 +174,7 @@ Exit code 0: the configs are ordered. 2: wrong usage. 3: nothing matches. 4: thi
 that cannot be reached."""
 
 
-@click.command("rank", context_settings=CONTEXT, epilog=_RANK_EPILOG)
+@click.command("rank", cls=Verb, context_settings=CONTEXT, epilog=_RANK_EPILOG)
 @goes_with("--measure", "--on", "--runner", "--pack", "--import")
 @selection_options(kernel_required=False)
 @click.option(
@@ -257,7 +260,7 @@ loses all or most. 2: wrong usage, or no such package or release. 3: no repro ta
 and no --launch is given. 4: some launches or configs could not be determined."""
 
 
-@click.command("package", context_settings=CONTEXT, epilog=_PACKAGE_EPILOG)
+@click.command("package", cls=Verb, context_settings=CONTEXT, epilog=_PACKAGE_EPILOG)
 @click.argument("package", metavar="NAME==VERSION")
 @click.option(
     "--sm",

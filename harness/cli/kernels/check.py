@@ -11,7 +11,7 @@ from harness.cells.places import CompileOptions
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
+from harness.cli.options import Verb, json_option
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
@@ -27,7 +27,7 @@ Example:
 Exit code 0: what could be checked agrees. 1: some configs differ. 4: nothing could be checked."""
 
 
-@click.command("check", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("check", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @selection_options()
 @execution_options
 @json_option

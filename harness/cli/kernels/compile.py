@@ -15,7 +15,7 @@ from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions, spell_command
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, exclusive, json_option
+from harness.cli.options import SilentOption, Verb, exclusive, former, json_option
 from harness.cli.output import (
     print_json,
     print_remarks,
@@ -45,12 +45,14 @@ Example:
 Exit code 0: every config compiles. 1: some do not work. 4: some could not be determined."""
 
 
-@click.command("compile", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("compile", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--json", "--markdown")
 @selection_options()
 @execution_options
+@former("--save", "--out")
 @click.option(
-    "--save",
+    "--out",
+    "save",
     cls=SilentOption,
     type=FilePath(file_okay=False),
     help="Write every artifact of every cell below this folder.",

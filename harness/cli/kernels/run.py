@@ -21,7 +21,7 @@ from harness.cli.amounts import FilePath, FiniteRange
 from harness.cli.gpu_way import GpuOptions, elsewhere
 from harness.cli.kernels.ptx_inputs import PtxOptions, ptx_options
 from harness.cli.main import CONTEXT
-from harness.cli.options import as_value, goes_with, json_option
+from harness.cli.options import SilentOption, Verb, as_value, former, goes_with, json_option
 from harness.cli.output import print_json, print_line, print_remarks, print_said, status_console
 from harness.cli.progress.steps import narrating, preparing
 from harness.cli.results import open_results
@@ -147,8 +147,11 @@ _gpu_options = as_value(
         type=click.IntRange(2, MOST_RUNS),
         help=f"GPU: runs of each cubin, {REPEATS} by default; many show what differs rarely.",
     ),
+    former("--limit", "--gpu-timeout"),
     click.option(
-        "--limit",
+        "--gpu-timeout",
+        "limit",
+        cls=SilentOption,
         type=FiniteRange(0.1, 3600),
         default=LIMIT,
         show_default=True,
@@ -196,7 +199,7 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
         return partial(follow_value, element=self.trace, another=another)
 
 
-@click.command("run", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("run", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @goes_with("--trace", "--beside")
 @selection_options(kernel_required=False)
 @click.option(
@@ -207,8 +210,12 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
     help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of asynchronous "
     "operations: early, late or random.",
 )
+@former("--budget", "--max-instructions")
 @click.option(
-    "--budget",
+    "--max-instructions",
+    "budget",
+    cls=SilentOption,
+    metavar="N",
     type=click.IntRange(1),
     default=INSTRUCTIONS,
     show_default=True,
@@ -239,8 +246,11 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
     "launch: num_stages=1, sm=80, triton=3.6.0.",
 )
 @ptx_options
+@former("--dump", "--out")
 @click.option(
-    "--dump",
+    "--out",
+    "dump",
+    cls=SilentOption,
     type=FilePath(file_okay=False),
     help="PTX: write each buffer after the run as NAME.npy below this folder.",
 )
@@ -310,7 +320,7 @@ def command(
 def _run_kernels(options: _RunOptions) -> int:
     options.inputs.refuse()
     if options.dump:
-        raise UsageError("--dump is for a file of PTX")
+        raise UsageError("--out is for a file of PTX")
     budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
     with preparing(status_console()):
         selections = select_all(options.words)
@@ -341,7 +351,7 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
     if options.beside:
         raise UsageError("--beside is for kernels: a file of PTX has no other configs")
     if options.dump and len(files) > 1:
-        raise UsageError(f"--dump is for one file of PTX, {words.kernel} names {len(files)}")
+        raise UsageError(f"--out is for one file of PTX, {words.kernel} names {len(files)}")
     # What chooses among launches, configs and compilers: a file of PTX has none.
     choosing = replace(words, kernel="", formal=False, surroundings=())
     if others := spelled(choosing)[2:]:
@@ -384,7 +394,7 @@ def _dump(report: RawReport, folder: Path) -> None:
             bits = values if is_known else values.view(f"u{values.itemsize}")
             np.save(folder / f"{name}.npy", bits, allow_pickle=False)
     except OSError as error:
-        raise UsageError(f"--dump {folder}: {error.strerror or error}") from error
+        raise UsageError(f"--out {folder}: {error.strerror or error}") from error
 
 
 def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:

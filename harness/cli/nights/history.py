@@ -8,7 +8,7 @@ import click
 
 from harness.cli.amounts import once
 from harness.cli.main import CONTEXT
-from harness.cli.options import as_value, holds_option, json_option
+from harness.cli.options import Verb, as_value, holds_option, json_option
 from harness.cli.output import print_json, print_said
 from harness.cli.results import read_results
 from harness.judging.followed import read_while
@@ -31,7 +31,7 @@ def _options(*, config: str | None, **which: Any) -> HistoryOptions:  # noqa: AN
     return HistoryOptions(config=config or "", **which)
 
 
-@click.command("history", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("history", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @as_value(
     "options",
     _options,

@@ -14,7 +14,7 @@ from harness.cells.repros.find import near_names
 from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, json_option, package_version_option
+from harness.cli.options import SilentOption, Verb, json_option, package_version_option
 from harness.cli.output import (
     command_line,
     print_json,
@@ -124,7 +124,7 @@ def command() -> None:
 command.add_command(merge)
 
 
-@command.command("run", context_settings=CONTEXT, epilog=_RUN_EPILOG)
+@command.command("run", cls=Verb, context_settings=CONTEXT, epilog=_RUN_EPILOG)
 @click.option(
     "--matrix",
     "file",

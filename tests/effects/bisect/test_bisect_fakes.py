@@ -229,7 +229,7 @@ def test_a_bisection_that_was_interrupted_ends_as_if_it_was_not(
     history = dict.fromkeys((f"v12_{minor}" for minor in range(14)), "ok")
     history |= dict.fromkeys(("v12_6", "v12_7", "v12_8"), "ice")
     serve(local_index, **history)
-    whole = bisect(triage, "--bad", "12.7.0", "--budget", "6", "--repeat", "2")
+    whole = bisect(triage, "--bad", "12.7.0", "--max-tries", "6", "--repeat", "2")
     assert whole["not_tried"]
     lines = Path(whole["log"]).read_text().splitlines(keepends=True)
     # Killed after the first batch was planned, and later, in the middle of a line.

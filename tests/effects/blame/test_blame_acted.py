@@ -76,7 +76,7 @@ def test_one_version_that_answers_is_not_blamed(ptxas: Stage) -> None:
 def test_what_the_budget_leaves_out_is_said(ptxas: Stage) -> None:
     ptxas.acted.act = lambda *_: "ice"
     found = blamed(ptxas, budget=1)
-    assert any("ptxas were not tried (--budget)" in note for note in found.notes)
+    assert any("ptxas were not tried (--max-tries)" in note for note in found.notes)
 
 
 def test_an_interrupted_blame_leaves_what_it_knows(ptxas: Stage) -> None:

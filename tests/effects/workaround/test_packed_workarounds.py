@@ -85,7 +85,7 @@ REPORT = WorkaroundReport(
     tried=9,
     seconds=240.0,
     is_time_up=True,
-    notes=("-O0: not shown, for it is not proved: the time is up (--budget)",),
+    notes=("-O0: not shown, for it is not proved: the time is up (--max-time)",),
 )
 
 

@@ -147,6 +147,6 @@ def test_a_budget_that_ends_before_anything_is_known_says_so(stage: Stage) -> No
     stage.ptxas("2.0", before=HANGS)
     stage.acted.act = lambda *_: "hangs"
     started = time.monotonic()
-    with pytest.raises(InfrastructureError, match=r"2 s \(--budget\) are over"):
+    with pytest.raises(InfrastructureError, match=r"2 s \(--max-time\) are over"):
         found(stage, budget=2.0)
     assert time.monotonic() - started < 30
