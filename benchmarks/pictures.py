@@ -123,7 +123,9 @@ def fill(home: Path) -> None:
         store.finish_run(run)
         keep_ranks(store, report)
     triage(home, "compile", *FAILS, *TOOLS)
-    triage(home, "minimize", *FAILS, "--triton", "3.6.0", "--ptxas", "13.1.115", "--max-time", "120s")
+    triage(
+        home, "minimize", *FAILS, "--triton", "3.6.0", "--ptxas", "13.1.115", "--max-time", "120s"
+    )
     triage(home, "workaround", *FAILS, "--triton", "3.6.0", "--ptxas", "13.1.115")
     for versions in ("bundled", 'bundled, "13.5.37"'):
         (home / "matrix.yaml").write_text(MATRIX.replace("PTXAS", versions))

@@ -5,17 +5,20 @@ A group of options reaches a command as one value, which `as_value` makes of the
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from harness.values.errors import UsageError
+from harness.cli.amounts import Words, once
+from harness.values.errors import TriageError, UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
-
 
 _FORMER = f"{__name__}.former"
 
@@ -30,7 +33,7 @@ _SECTIONS = {
     "Limits": "max-time max-tries max-instructions programs most quick gpu-timeout timeout memory "
     "jobs",
     "Output": "out patch format markdown list dry-run replay draft-duplicates strict-fixed json",
-    "Surroundings": "resume seed scheduler no-cache confine pass-env v verbose h help",
+    "Surroundings": "resume seed scheduler no-cache confine pass-env verbose help",
 }
 """The sections of a help, and which options are in each: a name means one thing everywhere."""
 
@@ -39,15 +42,15 @@ class Verb(click.Command):
     """A command whose help has sections, and which says when an option has another name now."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options by their sections."""
-        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
-        for title, names in _SECTIONS.items():
-            records = [
-                record
-                for option in options
-                if option.opts[0].lstrip("-") in names.split()
-                and (record := option.get_help_record(ctx))
-            ]
+        """The options by their sections; one that has none is of the surroundings."""
+        section_of = {name: title for title, names in _SECTIONS.items() for name in names.split()}
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
+        for option in self.get_params(ctx):
+            record = option.get_help_record(ctx)
+            if record and isinstance(option, click.Option):
+                name = option.opts[0].lstrip("-")
+                sections[section_of.get(name, "Surroundings")].append(record)
+        for title, records in sections.items():
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
@@ -85,7 +88,7 @@ class FormerOption(SilentOption):
         for value in values.pop(self.name or "", ()):
             now = self._now if isinstance(self._now, str) else self._now(value)
             option = next(option for option in ctx.command.params if now in option.opts)
-            if option.name in values:
+            if option.name in values and not ctx.resilient_parsing:
                 raise UsageError(f"{self.opts[0]} and {now}: which one is meant?")
             moved[option.name or ""] = [value] if option.multiple else value
             line = f"{self.opts[0]} is called {now} now; the old name goes on working"
@@ -186,6 +189,73 @@ def goes_with(needed: str, *names: str) -> Callable[[F], F]:
         return f"{orphans[0]} goes with {needed}" if orphans else None
 
     return _refusing(refusal)
+
+
+# Where the argument of a command is kept until `--kernel` is read.
+_GIVEN = f"{__name__}.given"
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def completing(words_for: Callable[[str], Iterable[str]], *, else_file: bool = False) -> Completer:
+    """What a shell offers: the words that begin so; else, with `else_file`, files of the folder."""
+
+    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+        words: list[str] = []
+        with contextlib.suppress(TriageError, OSError):
+            words = [word for word in dict.fromkeys(words_for(begun)) if word.startswith(begun)]
+        files = [CompletionItem(begun, type="file")] if else_file and not words else []
+        return [*map(CompletionItem, words), *files]
+
+    return complete
+
+
+def _kernels(_begun: str) -> Iterable[str]:
+    from harness.cells.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
+
+    return [repro.name for repro in list_repros()[0]]
+
+
+def _kernel(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...], *, is_required: bool
+) -> str | None:
+    """The kernel that `--kernel` or the argument names."""
+    named, argument = once(context, option, values), context.meta.get(_GIVEN)
+    if named and argument:
+        raise UsageError(f"{argument} and --kernel {named}: which one is meant?")
+    if is_required and not (named or argument or context.resilient_parsing):
+        raise UsageError(
+            f"name a kernel: `{context.command_path} FILE.py`, or --kernel NAME (`triage kernels` "
+            "lists them)"
+        )
+    return named or argument
+
+
+def kernel_options(words: str, *, is_required: bool = True) -> Callable[[F], F]:
+    """The kernel, by the argument or by `--kernel`, of which the help says `words`."""
+    completes = completing(_kernels, else_file=True)
+    return together(
+        click.argument(
+            "given",
+            type=Words(names_files=True),
+            required=False,
+            metavar="[KERNEL]",
+            expose_value=False,
+            is_eager=True,
+            callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
+            shell_complete=completes,
+        ),
+        click.option(
+            "--kernel",
+            type=Words(names_files=True),
+            multiple=True,
+            callback=partial(_kernel, is_required=is_required),
+            metavar="KERNEL",
+            help=words,
+            shell_complete=completes,
+        ),
+    )
 
 
 json_option = click.option(

@@ -7,16 +7,23 @@ import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from harness.cells.places import CompileOptions
 from harness.cells.spelling import SelectionOptions
-from harness.cli.amounts import FiniteRange, Words, once
-from harness.cli.options import F, SilentOption, apart, as_value, together
+from harness.cli.amounts import FiniteRange
+from harness.cli.options import (
+    Completer,
+    F,
+    SilentOption,
+    apart,
+    as_value,
+    completing,
+    kernel_options,
+    together,
+)
 from harness.cli.output import command_line, print_remarks
 from harness.frontends.base import Selection
 from harness.io.packages.versions import LATEST
@@ -35,31 +42,6 @@ from harness.values.errors import InfrastructureError, TriageError, UsageError
 from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 
 T = TypeVar("T")
-
-# Where the argument of a command is kept until `--kernel` is read.
-_GIVEN = f"{__name__}.given"
-
-
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-def _completing(words_for: Callable[[str], Iterable[str]], *, else_file: bool = False) -> Completer:
-    """What a shell offers: the words that begin so; else, with `else_file`, files of the folder."""
-
-    def complete(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-        words: list[str] = []
-        with contextlib.suppress(TriageError, OSError):
-            words = [word for word in dict.fromkeys(words_for(begun)) if word.startswith(begun)]
-        files = [CompletionItem(begun, type="file")] if else_file and not words else []
-        return [*map(CompletionItem, words), *files]
-
-    return complete
-
-
-def _kernels(_begun: str) -> Iterable[str]:
-    from harness.cells.repros.find import list_repros  # noqa: PLC0415 - only a shell wants it
-
-    return [repro.name for repro in list_repros()[0]]
 
 
 def _targets(begun: str) -> Iterable[str]:
@@ -86,7 +68,7 @@ def _versions(kind: str, *words: str) -> Completer:
             return [*map(str, installed_versions(kind)), *words]
         return words
 
-    return _completing(versions)
+    return completing(versions)
 
 
 toolchain_options = together(
@@ -122,21 +104,6 @@ toolchain_options = together(
 """Which compilers and assemblers."""
 
 
-def _kernel(
-    context: click.Context, option: click.Parameter, values: tuple[str, ...], *, is_required: bool
-) -> str | None:
-    """The kernel that `--kernel` or the argument names."""
-    named, argument = once(context, option, values), context.meta.get(_GIVEN)
-    if named and argument:
-        raise UsageError(f"{argument} and --kernel {named}: which one is meant?")
-    if is_required and not (named or argument or context.resilient_parsing):
-        raise UsageError(
-            f"name a kernel: `{context.command_path} FILE.py`, or --kernel NAME (`triage kernels` "
-            "lists them)"
-        )
-    return named or argument
-
-
 def read_selection(
     *,
     kernel: str | None = None,
@@ -163,32 +130,17 @@ def selection_options(*, kernel_required: bool = True) -> Callable[[F], F]:
     return as_value(
         "words",
         read_selection,
-        click.argument(
-            "given",
-            type=Words(names_files=True),
-            required=False,
-            metavar="[KERNEL]",
-            expose_value=False,
-            is_eager=True,
-            callback=lambda context, _, value: context.meta.__setitem__(_GIVEN, value),
-            shell_complete=_completing(_kernels, else_file=True),
-        ),
-        click.option(
-            "--kernel",
-            type=Words(names_files=True),
-            multiple=True,
-            callback=partial(_kernel, is_required=kernel_required),
-            metavar="KERNEL",
-            help="A repro's name or a pattern of names (see `triage kernels`), FILE.py, "
-            "FILE.py::NAME, or FILE.ptx; as the argument.",
-            shell_complete=_completing(_kernels, else_file=True),
+        kernel_options(
+            "A repro's name or a pattern of names (see `triage kernels`), FILE.py, FILE.py::NAME, "
+            "or FILE.ptx; as the argument.",
+            is_required=kernel_required,
         ),
         click.option(
             "--sm",
             multiple=True,
             metavar="SM",
             help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
-            shell_complete=_completing(_targets),
+            shell_complete=completing(_targets),
         ),
         toolchain_options,
         click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),

@@ -272,6 +272,7 @@ def _folder_cases() -> Iterator[Case]:
         (folder / "k.ptx").write_text("x")
 
     for words in (
+        ("compile", "--kernel", "k.ptx", "--out", "o"),
         ("compile", "--kernel", "k.ptx", "--save", "o"),
         ("minimize", "k.ptx", "--out", "o"),
         ("report", "--kernel", "k.ptx", "--for", "nvidia", "--out", "o"),

@@ -309,7 +309,7 @@ def test_a_finished_reduction_is_not_done_again(fakes: FakeCache) -> None:
         (["kernel.ptx", "--while", "n_reg=1"], "no field 'n_reg'; near: n_regs"),
         (["kernel.ptx", "--script", "none-such"], "no such program"),
         (["kernel.ptx", "--script", "true", "--while", "n_regs>1"], "which one is meant?"),
-        (["kernel.ptx", "--budget", "10q"], "write 10m, 90s or 1500"),
+        (["kernel.ptx", "--max-time", "10q"], "write a time, for example 90s"),
         (["kernel.ptx", "--ptxas", "1.0", "--ptxas", "2.0"], "--ptxas: 2 are meant"),
         (["kernel.ptx", "--out", "taken", "--ptxas", "2.0"], "taken is there already"),
         (["kernel.ptx", "--resume", "--ptxas", "2.0"], "holds no reduction to go on from"),

@@ -218,7 +218,17 @@ def test_who_waits_for_nobody_still_does(tmp_path: Path) -> None:
 def test_what_is_left_shows_it_in_its_folder(triage: Triage) -> None:
     (triage.folder / "case.ptx").write_text(BEYOND)
     inputs = [word for each in BUFFERS for word in ("--buffer", each)]
-    words = [*inputs, "--scalar", "p_n=128", "--block", "128", "--max-tries", "40", "--out", "least"]
+    words = [
+        *inputs,
+        "--scalar",
+        "p_n=128",
+        "--block",
+        "128",
+        "--max-tries",
+        "40",
+        "--out",
+        "least",
+    ]
     done = triage("minimize", "case.ptx", "--run", *words, "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

@@ -114,7 +114,16 @@ def test_of_a_large_grid_some_programs_are_run_and_it_is_said(triage: Triage) ->
 def test_a_long_run_says_how_far_it_is(triage: Triage) -> None:
     endless = PTX.replace("$done:", "bra $done;\n$done:\nbra $done;")
     (triage.folder / "case.ptx").write_text(endless)
-    words = [*INPUTS, "--scalar", "n=0", *SHAPE, "--timeout", "12", "--max-instructions", "100000000000"]
+    words = [
+        *INPUTS,
+        "--scalar",
+        "n=0",
+        *SHAPE,
+        "--timeout",
+        "12",
+        "--max-instructions",
+        "100000000000",
+    ]
     done = triage("run", "case.ptx", *words)
     assert "run 1 of 5, " in done.stderr
     assert " million a second" in done.stderr

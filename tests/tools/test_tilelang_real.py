@@ -135,7 +135,16 @@ def test_a_kernel_of_our_own_fails_as_the_backward_pass_does(module_triage: Tria
 
 def test_a_failure_is_reduced_to_a_file_that_tilelang_alone_takes(module_triage: Triage) -> None:
     triage = module_triage
-    words = ("--kernel", "tilelang_pass_failure", "--sm", "90a", "--max-tries", "40", "--out", "min")
+    words = (
+        "--kernel",
+        "tilelang_pass_failure",
+        "--sm",
+        "90a",
+        "--max-tries",
+        "40",
+        "--out",
+        "min",
+    )
     done = json.loads(triage("minimize", *words, "--json", timeout=HOUR).stdout)
     assert (done["level"], done["measure"]) == ("source", "lines of functions")
     assert done["bytes"] < done["original"]["bytes"]

@@ -6,9 +6,8 @@ from typing import Any
 
 import click
 
-from harness.cli.amounts import once
 from harness.cli.main import CONTEXT
-from harness.cli.options import Verb, as_value, holds_option, json_option
+from harness.cli.options import Verb, as_value, holds_option, json_option, kernel_options
 from harness.cli.output import print_json, print_said
 from harness.cli.results import read_results
 from harness.judging.followed import read_while
@@ -18,7 +17,7 @@ from harness.matrix.history.versions import HistoryOptions, read_history
 _EPILOG = """\b
 Example:
   triage history --kernel mamba3_siso_bwd_dqkv --sm 100a --config num_warps=8,num_stages=1
-  triage history --kernel mamba3_siso_bwd_dqkv --while "n_regs<=32 and spill_stores>4096"
+  triage history mamba3_siso_bwd_dqkv --while "n_regs<=32 and spill_stores>4096"
 
 With --while, each row says if the condition holds: `no` is of a kernel that compiles, `other
 failure` of one that does not, - of what says nothing of the kernel.
@@ -35,14 +34,7 @@ def _options(*, config: str | None, **which: Any) -> HistoryOptions:  # noqa: AN
 @as_value(
     "options",
     _options,
-    click.option(
-        "--kernel",
-        multiple=True,
-        callback=once,
-        required=True,
-        metavar="KERNEL",
-        help="A kernel with results, or a pattern.",
-    ),
+    kernel_options("A kernel with results, or a pattern; as the argument."),
     click.option("--config", metavar="FILTER", help='"num_warps=4|8,maxnreg=none".'),
     click.option("--sm", multiple=True, metavar="SM", help="GPU target: 90a, sm_100a. Repeatable."),
     click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),

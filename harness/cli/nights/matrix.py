@@ -54,7 +54,12 @@ Exit code 4: a folder was refused (it is damaged, of a newer triage, or not of t
 the others were taken over."""
 
 
-@click.command("merge", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command(
+    "merge",
+    short_help="Take over the history of other results folders.",
+    context_settings=CONTEXT,
+    epilog=_EPILOG,
+)
 @click.argument("folders", nargs=-1, required=True, metavar="DIR...", type=FilePath(readable=False))
 @json_option
 def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
@@ -124,7 +129,13 @@ def command() -> None:
 command.add_command(merge)
 
 
-@command.command("run", cls=Verb, context_settings=CONTEXT, epilog=_RUN_EPILOG)
+@command.command(
+    "run",
+    cls=Verb,
+    short_help="Run every cell of the matrix.",
+    context_settings=CONTEXT,
+    epilog=_RUN_EPILOG,
+)
 @click.option(
     "--matrix",
     "file",
