@@ -27,6 +27,8 @@ PACKAGES = {
     "flash-sinkhorn": ("0.4.1", "ae6bc06fc3a8dc9accb5328e5453324a91895011a0769c97e5197ae01626956d"),
     "liger-kernel": ("0.8.5", "4e8f8f611a8ad735c37c989410d09820bb08881f131851a3967c34baa7889d66"),
     "mase-triton": ("0.0.7", "a3979803670fdace520a07f9151758e61ea68bdc9067957fe9f70cf989f8128f"),
+    "torch-fps": ("0.6.0", "8006683eed8dc0fecde2cf9eaaad0cc3e61c4722f0ce14431dd1eaae6615e7cb"),
+    "triton-sigmoid": ("0.1.2", "67ad4b8b42b5970a20a056ac99666c28b8207928e8afaec404921248987769d9"),
 }
 """Version and sha256 of each source, by name."""
 WHEELS: list[tuple[str, str, str]] = []
@@ -52,6 +54,9 @@ CONCH = [
     ("voxelization", "1000-True"),
 ]
 TESTS = [
+    ("mase-triton", "src", "test/test_minifloat_kernels.py", "extract_component_builtin_meta"),
+    ("torch-fps", "", "tests/test_fps.py", "test_fps and 2-50-2-10"),
+    ("triton-sigmoid", "src", "tests/test_sigmoid_dense.py", "test_dense_causal_correctness"),
     *(("conch-triton-kernels", "", f"tests/{name}_test.py", words) for name, words in CONCH),
     ("liger-kernel", "src", "test/ops/test_geglu.py", "triton"),
 ]

@@ -165,6 +165,12 @@ async def run_selections(
                             await bench.sessions.close(opened)
                 for inputs in source.recordings:
                     notes += [f"with values: {line}" for line in inputs.tests]
+                    notes += [
+                        f"with values: {launch_inputs.kernel} was not executed whole "
+                        f"({launch_inputs.values}): no assertion on what it leaves counts"
+                        for launch_inputs in inputs.launches
+                        if not launch_inputs.is_whole
+                    ]
                     if inputs.error and inputs.launches:
                         words = raised_words(selection.repro, inputs.error)
                         where = f"{selection.repro.name}, launch {launch.label}, with values"

@@ -439,6 +439,12 @@ def launch_of_text(text: str, metadata: Mapping[str, object], variant: LaunchVar
     names: dict[int, str] = {}
     for argument in tensors_of(variant.arguments):
         names.setdefault(argument.buffer, argument.name)
+    for number, buffer in enumerate(variant.buffers):
+        if buffer.holds_addresses:
+            raise NotRunError(
+                f"{names.get(number, f'buffer {number}')} holds addresses of tensors (data_ptr); "
+                "only what a kernel is given as an argument is executed"
+            )
     buffers = [
         JobBuffer(
             name=names.get(number, f"buffer {number}"),

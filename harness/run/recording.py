@@ -204,7 +204,8 @@ class _Recording:
                 **answer,
                 "variant": number,
                 "buffers": list(ran.buffers[: len(variant.buffers)]),
-                "values": f"emulated on {self.target}",
+                "values": f"emulated on {self.target}"
+                + (f", {ran.ctas:,} of {ran.ctas_of:,} programs" if ran.is_sample else ""),
                 "is_whole": not ran.is_sample,
             }
         self.tell(f"{launch.kernel} is interpreted, for its values: {why}")

@@ -81,11 +81,13 @@ class Buffer(msgspec.Struct, frozen=True, kw_only=True):
     """One storage, however many arguments are views of it: its bytes as an artifact (`.npy`).
 
     `unwritten`: the launch code only asked for the memory, and nothing has written to it.
+    `holds_addresses`: the launch code has put addresses of tensors (`data_ptr`) into it.
     """
 
     sha256: str
     size: int
     unwritten: bool = False
+    holds_addresses: bool = False
 
 
 class Assertion(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,12 +128,14 @@ class LaunchVariant(msgspec.Struct, frozen=True, kw_only=True):
 class LaunchInputs(msgspec.Struct, frozen=True, kw_only=True):
     """One launch of one kernel, in the order of the launch code, with every config of its tuner.
 
-    `values` says what computed the buffers that the launch code goes on with.
+    `values` says what computed the buffers that the launch code goes on with; `is_whole`: all
+    programs of the launch did, to their end.
     """
 
     kernel: str
     variants: tuple[LaunchVariant, ...]
     values: str = ""
+    is_whole: bool = True
 
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):

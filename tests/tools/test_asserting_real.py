@@ -133,3 +133,38 @@ def test_wrong(n, device):
     assert (
         "with values: test_wrong[300]: AssertionError: Tensor-likes are not close!" in done.stderr
     )
+
+
+def test_addresses_in_a_buffer_are_interpreted_and_no_fault(triage: Triage) -> None:
+    (triage.folder / "tables.py").write_text("""
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def follow(table, out, BLOCK: tl.constexpr):
+    row = tl.load(table + tl.program_id(0)).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, BLOCK)
+    tl.store(out + tl.program_id(0) * BLOCK + at, tl.load(row + at))
+
+
+def launch():
+    rows = [torch.rand(64, device="cuda") for _ in range(3)]
+    table = torch.tensor([row.data_ptr() for row in rows], device="cuda")
+    out = torch.empty(3, 64, device="cuda")
+    follow[(3,)](table, out, BLOCK=64)
+    torch.testing.assert_close(out, torch.stack(rows))
+""")
+    done = triage("run", "tables.py", "--sm", "80", "--triton", "installed", "--json")
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    assert row["run"] == "not_run", row
+    assert row["run_reason"].startswith("table holds addresses of tensors (data_ptr)")
+    assert "AssertionError" not in done.stderr
+
+
+def test_a_file_of_tests_that_cannot_be_imported_says_why(triage: Triage) -> None:
+    (triage.folder / "test_x.py").write_text("import not_installed\n\ndef test_it():\n    pass\n")
+    done = triage("run", "test_x.py", "--sm", "80", "--triton", "installed")
+    assert done.returncode == 2
+    assert "tests: none (ModuleNotFoundError: No module named 'not_installed')" in done.stderr

@@ -124,6 +124,12 @@ class _Outcomes:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.raised: BaseException | None = None
+        self.uncollected = ""
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            line = str(report.longrepr).strip().splitlines()[-1]
+            self.uncollected = line.removeprefix("E").strip()
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         error = call.excinfo.value if call.excinfo else None
@@ -152,7 +158,8 @@ def _run_tests(file: str) -> None:
     options = ["-q", "-s", "-o", "addopts=", "--rootdir", str(Path(file).parent)]
     code = pytest.main([*without, *options, file], plugins=[outcomes])
     counts = [f"{count} {outcome}" for outcome, count in outcomes.counts.items()]
-    TESTED.append(f"{Path(file).name}: tests: {', '.join(counts) or f'none (pytest: {code!r})'}")
+    why = outcomes.uncollected or f"pytest: {code!r}"
+    TESTED.append(f"{Path(file).name}: tests: {', '.join(counts) or f'none ({why})'}")
     if outcomes.raised:
         raise outcomes.raised
 

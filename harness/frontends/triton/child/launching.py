@@ -205,7 +205,10 @@ class HandedLaunches:
             "arguments": describe_values(
                 bind(kernel, args, kwargs), constexprs_of(kernel), call.storages
             ),
-            "buffers": [self.snapshots.keep(storage) for storage in call.storages],
+            "buffers": [
+                {**self.snapshots.keep(storage), "holds_addresses": self.following.is_in(storage)}
+                for storage in call.storages
+            ],
         }
 
     def _hand_over(self, kernel: str, variants: list[dict[str, Any]]) -> _Launch:
@@ -288,6 +291,7 @@ class HandedLaunches:
                 "kernel": launch.kernel,
                 "variants": self._with_outcomes(launch, asserted.get(number, [])),
                 "values": launch.values,
+                "is_whole": launch.is_whole,
             }
             for number, launch in enumerate(self.launches, 1)
         ]
@@ -441,6 +445,8 @@ _READS = frozenset(
     }
 )
 
+_ADDRESS_BYTES = 8
+
 Place = tuple[int, int]
 """A launch by its number, from 1 on, and one of its buffers."""
 _Origins = dict[int, frozenset[Place]]
@@ -471,6 +477,15 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         self._from: _Origins = {}
         self._direct: _Origins = {}
         self._reads: list[_Read] = []
+        self._addresses: set[int] = set()
+
+    def is_in(self, storage: Any) -> bool:
+        """Whether a storage holds addresses that the launch code has asked tensors for."""
+        if not self._addresses or storage.nbytes() < _ADDRESS_BYTES:
+            return False
+        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+            numbers = memoryview(_bytes(storage)[: storage.nbytes() & -_ADDRESS_BYTES]).cast("q")
+        return not self._addresses.isdisjoint(numbers)
 
     def wrote(self, number: int, storages: Sequence[Any], written: Iterable[int]) -> None:
         """A launch, by its number, has written these of its storages, from what is in all."""
@@ -491,6 +506,8 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         result = func(*args, **kwargs)
+        if name == "data_ptr":
+            self._addresses.update({result} - {0})
         if not self._from or name == "__get__":
             return result
         inputs = list(map(identity, storages_of([*args, *kwargs.values()])))
