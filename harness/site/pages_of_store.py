@@ -67,7 +67,7 @@ _SECONDS = 60.0
 """For one nvdisasm that counts live registers."""
 
 _REPEATED = ("kernel", "launch", "target", "triton", "compiler_version", "ptxas", "ptxas_origin",
-             "verdict", "reason", "signature", "occupancy_limiter", "ptx_body_sha256")  # fmt: skip
+             "reason", "signature", "occupancy_limiter", "ptx_body_sha256")  # fmt: skip
 """Words that many cells share."""
 
 _decode = msgspec.json.Decoder(BugFacts).decode

@@ -177,6 +177,12 @@ def test_one_failing_cell_makes_a_site(triage: Triage) -> None:
     assert any(link.startswith("rows-") for link in pages["bug-1.html"].links)
 
 
+def test_a_launch_with_the_name_of_a_verdict_makes_a_site(triage: Triage) -> None:
+    failing = row("ptxas_ice", "s1", launch="ptxas_ice", code="C7907")
+    night(Path(triage.env["TRIAGE_HOME"]), [failing])
+    assert ("bad", "1 ptxas_ice") in write(triage)["matrix.html"].squares
+
+
 def test_a_store_from_before_makes_a_site(triage: Triage) -> None:
     home = Path(triage.env["TRIAGE_HOME"])
     home.mkdir()
