@@ -11,7 +11,7 @@ from harness.bisect.words import BisectReport
 from harness.judging.answers import VerdictAnswer
 from harness.report.claims import Ledger, has_figures
 from harness.report.dossier import Dossier, Upstream
-from harness.tables.charts import LEFT, WIDTH, Chart, ChartPoint, charts_over
+from harness.tables.charts import FRAME, Chart, ChartPoint, charts_over
 from harness.tables.templates import config_label, markdown_cell, render_template
 from harness.values.limits import limits_of
 from harness.values.target import Target
@@ -96,14 +96,13 @@ def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
     telling = [index for index, item in enumerate(probed) if item in rows or item in failing]
     probed = probed[telling[0] : telling[-1] + 1] if telling else []
     limits = limits_of(Target.parse(d.case.target).capability)
-    charts = charts_over(
-        [(_plain(name), [rows[name]] if name in rows else []) for name in probed], limits
-    )
-    charts = [item for item in charts if sum(map(len, item.stretches)) > 1]
+    measurable = {_plain(name): rows[name] for name in probed if name in rows}
+    charts = charts_over([_plain(name) for name in probed], {"": measurable}, limits)
+    charts = [item for item in charts if len(item.lines[0].points) > 1]
     if not charts:
         return None
-    measured = {point.label for chart in charts for part in chart.stretches for point in part}
-    step = (WIDTH - 2 * LEFT) / max(1, len(probed) - 1)
+    measured = {point.label for chart in charts for point in chart.lines[0].points}
+    step = FRAME.x(1, len(probed)) - FRAME.left
     bands = tuple(_bands(probed, failing, measured, step))
     tool = compiler_name(report.axis)
     failure = "meets the condition" if d.condition else "this failure"
@@ -117,7 +116,7 @@ def _picture(d: Dossier, report: BisectReport) -> _Picture | None:
         failure=failure,
         charts=tuple(charts),
         versions=tuple(
-            (_plain(name), round(LEFT + index * step, 1)) for index, name in enumerate(probed)
+            (_plain(name), FRAME.x(index, len(probed))) for index, name in enumerate(probed)
         ),
         bands=bands,
         marks=marks,
@@ -134,8 +133,8 @@ def _bands(
         if has_numbers and not is_failure:
             continue
         run = list(indices)
-        start = max(0.0, LEFT + (run[0] - 0.5) * step)
-        right = min(WIDTH, LEFT + (run[-1] + 0.5) * step)
+        start = max(0.0, FRAME.left + (run[0] - 0.5) * step)
+        right = min(FRAME.width, FRAME.left + (run[-1] + 0.5) * step)
         yield _Band(
             versions=tuple(_plain(probed[index]) for index in run),
             is_failure=is_failure,
@@ -153,7 +152,7 @@ def _marks(report: BisectReport, probed: Sequence[str], step: float) -> Iterator
     for words, boundary in sides:
         version = report.version(boundary.after) if boundary and boundary.exact else ""
         if version in probed:
-            x = LEFT + (probed.index(version) - 0.5) * step
+            x = FRAME.left + (probed.index(version) - 0.5) * step
             yield _Mark(words=f"{words} {_plain(version)}", x=round(x, 1))
 
 
@@ -165,7 +164,7 @@ def _words(
         facts = "; ".join(filter(None, (chart.unit, limit)))
         parts = [
             f"{_amount(value)} with {_span([point.label for point in points])}"
-            for part in chart.stretches
+            for part in chart.lines[0].stretches
             for value, points in _equal(part)
         ]
         yield f"{_begun(chart.title)}{facts and f' ({facts})'}: {', '.join(parts)}."
@@ -177,7 +176,7 @@ def _words(
 
 
 def _equal(part: Sequence[ChartPoint]) -> Iterator[tuple[float, list[ChartPoint]]]:
-    for value, points in groupby(part, key=lambda point: point.middle):
+    for value, points in groupby(part, key=lambda point: point.value):
         yield value, list(points)
 
 

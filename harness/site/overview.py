@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from harness.judging.answers import COULD_NOT_TELL, is_failure, works
 from harness.site.squares import (
@@ -14,7 +15,9 @@ from harness.site.squares import (
     toolchain_of_cell,
     toolchains_in_order,
 )
+from harness.store.schema import RunRecord
 from harness.values.bug import Bug, BugFacts, Seen, VersionMark
+from harness.values.change import ChangeKind, Changes
 from harness.values.verdict import VerdictKind
 
 MOST_CELLS = 2_000
@@ -36,6 +39,48 @@ SEEN_WORDS = {
     Seen.UNTOLD: "cannot be determined",
     Seen.FLAKY: "comes and goes",
 }
+
+
+_NIGHT_WORDS = {
+    **{kind: "worse" for kind in ChangeKind if kind.is_bad},
+    **{kind: "unknown" for kind in ChangeKind if kind.is_gap},
+    ChangeKind.EXCLUDED: "unknown",
+    ChangeKind.FIXED: "better",
+    ChangeKind.METRIC_BETTER: "better",
+    ChangeKind.NEW: "new",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Night:
+    """A run and what changed since the one before; `compared` is false where that is not known."""
+
+    run: int
+    date: str
+    took: str
+    compared: bool
+    cells: int = 0
+    worse: int = 0
+    better: int = 0
+    new: int = 0
+    unknown: int = 0
+    same: int = 0
+
+    @classmethod
+    def of(cls, run: RunRecord, changes: Changes | None) -> Night:
+        """The night of a run."""
+        seconds = round((run.finished or run.started) - run.started)
+        counts: Counter[str] = Counter()
+        for kind, count in (changes.counts if changes else {}).items():
+            counts[_NIGHT_WORDS.get(kind, "same")] += count
+        return cls(
+            run=run.id,
+            date=f"{datetime.fromtimestamp(run.started, UTC):%a %d %b %Y, %H:%M} UTC",
+            took=str(timedelta(seconds=seconds)),
+            compared=changes is not None,
+            cells=counts.total(),
+            **counts,
+        )
 
 
 @dataclass(frozen=True, slots=True)

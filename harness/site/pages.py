@@ -24,7 +24,7 @@ from harness.site.squares import (
     tone_of,
     toolchain_of_cell,
 )
-from harness.tables.charts import HEIGHT, LEFT, TOP, WIDTH, Chart, charts_over
+from harness.tables.charts import Chart, Frame, charts_over, ticks
 from harness.tables.rows import figure
 from harness.values.bug import Bug, BugFacts, Seen
 from harness.values.kernel import Config
@@ -35,16 +35,47 @@ from harness.workaround.rank.order import KeptRank
 # Numbers over toolchains, and predicted ranks, as points of a drawing.
 
 
-def charts_of(cells: Sequence[BugFacts], limits: Limits | None) -> list[Chart]:
-    """A chart for each number that is known of any cell and is not always 0."""
-    by_toolchain: dict[squares.ToolchainKey, list[BugFacts]] = defaultdict(list)
+_FRAME = Frame(width=420, height=230, left=52, right=22, top=14, bottom=76)
+"""Of a chart with its axes: about as wide as a phone, so that its words are not scaled down."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelChart:
+    """A chart of a launch; `compare` is where the two sides of its worst step are compared."""
+
+    chart: Chart
+    labels: tuple[tuple[str, float], ...]
+    compare: str
+
+
+def charts_of(
+    cells: Sequence[BugFacts], limits: Limits | None, pair: Callable[[BugFacts, BugFacts], str]
+) -> list[KernelChart]:
+    """A chart for each number that is known of any cell and is not always 0.
+
+    `pair` gives the page that compares two cells, "" for none.
+    """
+    columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
+    labels = [column.label.replace("\n", ", ") for column in columns]
+    configs: dict[str, dict[str, BugFacts]] = defaultdict(dict)
     for facts in cells:
         if facts.verdict.compiles:
-            by_toolchain[squares.toolchain_of_cell(facts)].append(facts)
-    columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
-    return charts_over(
-        [(column.label.replace("\n", ", "), by_toolchain[column]) for column in columns], limits
-    )
+            label = squares.toolchain_of_cell(facts).label.replace("\n", ", ")
+            configs[Config.of(dict(facts.config)).label][label] = facts
+    # Where there are many toolchains, not each is named below the axis.
+    every = len(columns) // 16 + 1
+    axis = tuple(
+        (f"{column.version or '-'} / {column.ptxas or '-'}", _FRAME.x(index, len(columns)))
+        for index, column in enumerate(columns)
+    )[::every]
+    charts = []
+    for chart in charts_over(labels, configs, limits, _FRAME):
+        compare = ""
+        if chart.worst:
+            of_config = configs[chart.worst.line.names[0]]
+            compare = pair(of_config[chart.worst.before.label], of_config[chart.worst.after.label])
+        charts.append(KernelChart(chart=chart, labels=axis, compare=compare))
+    return charts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +102,8 @@ class RankChart:
     points: tuple[RankPoint, ...]
     best: float | None
     most: float | None
-    width: float = WIDTH
-    height: float = HEIGHT
+    ticks: tuple[tuple[float, float], ...]
+    frame: Frame = _FRAME
 
 
 def rank_chart(rank: KeptRank) -> RankChart:
@@ -82,12 +113,8 @@ def rank_chart(rank: KeptRank) -> RankChart:
     least_cost = min(
         (config.cost for config in rank.configs if config.cost is not None), default=None
     )
-    step = (WIDTH - 2 * LEFT) / max(1, len(rank.configs) - 1)
     points = []
     for index, ranked in enumerate(rank.configs):
-        y = None
-        if ranked.time is not None and most:
-            y = round(TOP + (1 - ranked.time / most) * (HEIGHT - 2 * TOP), 1)
         points.append(
             RankPoint(
                 rank=index + 1,
@@ -97,11 +124,17 @@ def rank_chart(rank: KeptRank) -> RankChart:
                 if ranked.cost is not None and least_cost
                 else None,
                 time=ranked.time,
-                x=round(LEFT + index * step, 1),
-                y=y,
+                x=_FRAME.x(index, len(rank.configs)),
+                y=_FRAME.y(ranked.time, most) if ranked.time is not None and most else None,
             )
         )
-    return RankChart(kept=rank, points=tuple(points), best=min(times, default=None), most=most)
+    return RankChart(
+        kept=rank,
+        points=tuple(points),
+        best=min(times, default=None),
+        most=most,
+        ticks=tuple((tick, _FRAME.y(tick, most)) for tick in ticks(most)) if most else (),
+    )
 
 
 _MOST_LAUNCHES = 40
@@ -116,7 +149,7 @@ class KernelView:
     target: str
     cells: int
     letters: tuple[squares.Square, ...]
-    launches: tuple[tuple[squares.SquareGrid, tuple[Chart, ...], RankChart | None], ...]
+    launches: tuple[tuple[squares.SquareGrid, tuple[KernelChart, ...], RankChart | None], ...]
     command: str
     left_out: str = ""
 
@@ -126,12 +159,13 @@ def kernel_view(
     target: str,
     cells: Sequence[BugFacts],
     href_of: Callable[[str], str],
+    pair: Callable[[BugFacts, BugFacts], str],
     ranks: Mapping[str, KeptRank] = MappingProxyType({}),
     most: int = squares.MOST_SQUARES,
 ) -> KernelView:
     """All launches of one kernel on one target; they share what one page may hold.
 
-    `ranks` are the orders of configs that are kept, by launch.
+    `ranks` are the orders of configs that are kept, by launch; `pair` is that of `charts_of`.
     """
     by_launch: dict[str, list[BugFacts]] = defaultdict(list)
     for facts in cells:
@@ -148,7 +182,7 @@ def kernel_view(
         launches=tuple(
             (
                 squares.config_grid(launch, cells_of_launch, href_of, most // len(shown)),
-                tuple(charts_of(cells_of_launch, limits)),
+                tuple(charts_of(cells_of_launch, limits, pair)),
                 rank_chart(ranks[launch]) if launch in ranks else None,
             )
             for launch, cells_of_launch in shown

@@ -23,11 +23,11 @@ from harness.io.toolchains.install import every_nvdisasm
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
 from harness.matrix.bugs.words import bug_said, bug_title
-from harness.matrix.diff.between_runs import last_night
+from harness.matrix.diff.between_runs import compare_runs, last_night, matrix_of, previous_run
 from harness.matrix.diff.words import ChangeGroup, changes_said, group_changes
 from harness.site import squares
 from harness.site.live import Live
-from harness.site.overview import Overview, life_lines
+from harness.site.overview import Night, Overview, life_lines
 from harness.site.pages import (
     ROWS,
     Addresses,
@@ -39,6 +39,7 @@ from harness.site.pages import (
     row_fields,
     upstream_links,
 )
+from harness.site.pairs import STAGES, neighbours, pair_facts, stage_diffs
 from harness.site.panes import anchors_of, pane_html, panes_of, shown_stages
 from harness.store.artifacts import UnusableArtifactError
 from harness.store.bug_identity import bug_key
@@ -60,6 +61,8 @@ MARKER = ".triage-site"
 """The file that says that a folder is ours, to be replaced by the next site."""
 
 _MOST_GROUPS = 300
+_MOST_PAIRS = 200
+_MOST_NIGHTS = 7
 _MOST_COUNTED = 30
 """Pages whose live registers are counted where none are stored; nvdisasm takes a second each."""
 
@@ -124,17 +127,18 @@ class _Writer:
     words: dict[str, str] = field(default_factory=dict)
     disassemblers: dict[str | None, list[Tool]] = field(default_factory=dict)
     counted: Counter[bool] = field(default_factory=Counter)
+    pairs: set[str] = field(default_factory=set)
 
     async def write(self) -> SiteReport:
         self.bugs = list_bugs(self.store)
-        run, older, changes = last_night(self.store)
+        run, _, changes = last_night(self.store)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         examples = {group.changes[0].facts.cell for group in groups}
         examples |= {bug.example.cell for bug in self.bugs}
         chosen = CellPages(self.most, frozenset(examples))
         for kernel in self.store.kernels():
             await self._kernel(kernel, chosen)
-        self._write_tonight(run, older, changes, groups)
+        self._write_tonight(run, changes, groups)
         self._write_matrix()
         self._write_bugs()
         self._page("toolchains.html", "toolchains", toolchains=self.overview.toolchains())
@@ -148,8 +152,19 @@ class _Writer:
             failures_without_page=chosen.passed_over,
         )
 
-    def _page(self, file: str, template: str, **values: Any) -> None:  # noqa: ANN401 - a template's
-        text = render_template(f"site/{template}.html.j2", here=file, **values)
+    def _page(
+        self,
+        file: str,
+        template: str,
+        scripts: Sequence[str] = (),
+        **values: Any,  # noqa: ANN401 - a template's
+    ) -> None:
+        text = render_template(
+            f"site/{template}.html.j2",
+            here=file,
+            scripts=[_script(name) for name in ("page", *scripts)],
+            **values,
+        )
         # What a name holds that is not text (half of a surrogate pair) is written as a reference.
         data = text.encode("utf-8", "xmlcharrefreplace")
         (self.folder / file).write_bytes(data)
@@ -204,7 +219,7 @@ class _Writer:
         ]
         launches = list(dict.fromkeys(facts.launch for facts in cells))
         ranks = ranks_of(self.store, kernel, target, launches)
-        view = kernel_view(kernel, target, cells, self.addresses.of, ranks)
+        view = kernel_view(kernel, target, cells, self.addresses.of, self._step_pair, ranks)
         values = {name: getattr(view, name) for name in view.__slots__}
         self._page(
             squares.kernel_page(kernel, target), "kernel", others=others, rows=files, **values
@@ -254,20 +269,14 @@ class _Writer:
     def _write_cell(self, record: ResultRecord, bug: int | None, live: Live | None) -> None:
         facts, row = _decode(record.row), _decode_row(record.row)
 
-        def read(stage: str) -> bytes | None:
-            try:
-                return stage_bytes(self.store, record, stage)
-            except UnusableArtifactError:
-                return None
-
         stages = shown_stages(stages_of(row.compiler or (TRITON if row.triton else "")))
-        texts = {stage: read(stage) for stage in (*stages, "cubin")}
+        texts = {stage: self._read(record, stage) for stage in (*stages, "cubin")}
         panes = panes_of({stage: data for stage, data in texts.items() if data}, live)
-        script, script_hash = _script("cell")
         anchors = anchors_of(panes)
         self._page(
             squares.cell_page(row.cell),
             "cell",
+            ("cell",) if panes else (),
             row=row,
             bug=bug,
             home=squares.kernel_page(row.kernel, row.target),
@@ -281,31 +290,70 @@ class _Writer:
             lines={pane.name: pane_html(pane, anchors) for pane in panes},
             live=live,
             spills=sum(shown_pane.spills for shown_pane in panes),
-            script=script,
-            script_hash=script_hash,
         )
+
+    def _read(self, record: ResultRecord, stage: str) -> bytes | None:
+        try:
+            return stage_bytes(self.store, record, stage)
+        except UnusableArtifactError:
+            return None
+
+    # --- two cells side by side -----------------------------------------------------------------
+
+    def _step_pair(self, before: BugFacts, after: BugFacts) -> str:
+        """The page of the worst step of a chart; these leave room for bugs and changes."""
+        if len(self.pairs) >= _MOST_PAIRS // 2:
+            return ""
+        return self._pair_of_cells("Where a number became worse", before.cell, after.cell)
+
+    def _pair_of_cells(self, why: str, left: str, right: str) -> str:
+        records = self.store.latest_of([left, right])
+        return self._pair(why, records[left], records[right])
+
+    def _pair(self, why: str, *records: ResultRecord) -> str:
+        """Write the page that compares two results, and return its name; "" where there is no room.
+
+        Its links lead to pages of cells that are known by now.
+        """
+        left, right = (_decode(record.row) for record in records)
+        file = squares.pair_page(left.cell, right.cell)
+        if file in self.pairs or len(self.pairs) >= _MOST_PAIRS:
+            return file if file in self.pairs else ""
+        self.pairs.add(file)
+        stages = [
+            {stage: data for stage in STAGES if (data := self._read(record, stage))}
+            for record in records
+        ]
+        self._page(
+            file,
+            "pair",
+            why=why,
+            left=left,
+            right=right,
+            sides=[(left, self._own_page(left)), (right, self._own_page(right))],
+            home=squares.kernel_page(left.kernel, left.target),
+            facts=pair_facts(left, right),
+            stages=stage_diffs(*stages),
+        )
+        return file
 
     # --- all kernels ----------------------------------------------------------------------------
 
     def _write_tonight(
-        self,
-        run: RunRecord | None,
-        older: RunRecord | None,
-        changes: Changes | None,
-        groups: Sequence[ChangeGroup],
+        self, run: RunRecord | None, changes: Changes | None, groups: Sequence[ChangeGroup]
     ) -> None:
         lines = changes_said(changes) if changes else []
         letters = squares.letters_of(self.overview.verdicts)
-        shown = [(group, *self._look(group)) for group in groups]
+        shown = [(group, *self._look(group, run)) for group in groups if run]
         total = len(group_changes(changes.changes)) if changes else 0
         # Behind the headline and three lines for each group come the remarks.
         self._page(
             "index.html",
             "tonight",
-            run=run,
-            older=older,
+            nights=self._nights(run, changes),
+            most_nights=_MOST_NIGHTS,
+            command=run.command if run else "",
             changes=changes,
-            headline=lines[0] if lines else None,
             groups=shown,
             left_out=total - len(groups),
             remarks=lines[1 + 3 * total :],
@@ -317,11 +365,30 @@ class _Writer:
             ],
         )
 
-    def _look(self, group: ChangeGroup) -> tuple[str, str]:
-        cell = group.changes[0].facts.cell
+    def _nights(self, run: RunRecord | None, changes: Changes | None) -> list[Night]:
+        """The last nights, newest first; the oldest has none to be compared with here."""
+        nights: list[Night] = []
+        while run and len(nights) < _MOST_NIGHTS:
+            older = previous_run(self.store, run.id)
+            if nights and older and len(nights) < _MOST_NIGHTS - 1:
+                changes = compare_runs(self.store, older.id, run.id, matrix_of(run))
+            nights.append(Night.of(run, changes if older else None))
+            run, changes = older, None
+        return nights
+
+    def _look(self, group: ChangeGroup, run: RunRecord) -> tuple[str, str, str]:
+        """Tone, the page of an example, and the page that compares it with what it was."""
+        change = group.changes[0]
         kind = group.kind
         tone = "bad" if kind.is_bad else "faint" if kind.is_gap else "relief"
-        return tone, self._place_of(cell)
+        compare = ""
+        if change.older and change.newer and self._place_of(change.newer.cell):
+            cells = (change.older.cell, change.newer.cell)
+            before = list(self.store.last_results(cells[:1], before=run.started, besides=run.id))
+            now = self.store.latest_of(cells[1:])
+            if before:
+                compare = self._pair("Before and after", before[0], now[cells[1]])
+        return tone, self._place_of(change.facts.cell), compare
 
     def _write_matrix(self) -> None:
         room = squares.MOST_SQUARES
@@ -337,12 +404,16 @@ class _Writer:
         self._page("bugs.html", "bugs", bugs=self.bugs, titles=self._titles())
         for bug in self.bugs:
             bug_cells = self.overview.bugs[bug.record.number]
+            sides = neighbours(bug_cells.beside)
             self._page(
                 squares.bug_page(bug.record.number),
                 "bug",
                 bug=bug,
                 links=upstream_links(bug),
                 blame=blame_view(bug_cells.beside),
+                compare=self._pair_of_cells("A cell that works and one that has the bug", *sides)
+                if sides
+                else "",
                 reproducer=reproducer_of(self.store, bug),
                 workarounds=[
                     (workaround, self._place_of(workaround.proof.cell) if workaround.proof else "")
@@ -364,14 +435,12 @@ class _Writer:
         return {bug.record.number: bug_title(bug) for bug in self.bugs}
 
     def _write_search(self) -> None:
-        script, script_hash = _script("search")
         self._page(
             "search.html",
             "search",
+            ("search",),
             entries=list(self.overview.search(self.bugs)),
             left_out=self.overview.unlisted,
-            script=script,
-            script_hash=script_hash,
         )
 
 

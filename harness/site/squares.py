@@ -41,6 +41,11 @@ def cell_page(cell: str) -> str:
     return f"cell-{_slug(cell)}.html"
 
 
+def pair_page(left: str, right: str) -> str:
+    """The file that compares two cells, or two results of one."""
+    return f"pair-{_slug(left, right)}.html"
+
+
 def bug_page(number: int) -> str:
     """The file of one bug."""
     return f"bug-{number}.html"

@@ -5,10 +5,10 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from statistics import median_low
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,57 +16,106 @@ from harness.values.bug import BugFacts
 from harness.values.limits import Limits
 from harness.values.row import Row
 
-WIDTH, HEIGHT = 640.0, 140.0
-"""Of a drawing, in its own units."""
-LEFT, TOP = 8.0, 8.0
-"""How far the points stay from its edges, on both sides."""
-
 Measured: TypeAlias = Row | BugFacts
 """What has the numbers of a kernel that was compiled."""
 
 
-class ChartPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The least, the median and the most of all that compiles with one version or toolchain.
+class Frame(NamedTuple):
+    """The size of a drawing in its own units, and how far the points stay from its edges."""
 
-    `x` and the three `*_y` are in units of the drawing, whose origin is above at the left.
+    width: float = 640.0
+    height: float = 140.0
+    left: float = 8.0
+    right: float = 8.0
+    top: float = 8.0
+    bottom: float = 8.0
+
+    def x(self, index: int, count: int) -> float:
+        """Where the point of this index stands, of as many."""
+        step = (self.width - self.left - self.right) / max(1, count - 1)
+        return round(self.left + index * step, 1)
+
+    def y(self, value: float, top: float) -> float:
+        """Where a value stands if `top` stands at the top and 0 at the bottom."""
+        return round(self.top + (1 - value / top) * (self.height - self.top - self.bottom), 1)
+
+
+FRAME = Frame()
+
+
+class ChartPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A value with one version or toolchain (`label`, the one with this `index`).
+
+    `x` and `y` are in units of the drawing, whose origin is above at the left.
     """
 
     label: str
-    low: float
-    middle: float
-    high: float
+    index: int
+    value: float
     x: float
-    low_y: float
-    middle_y: float
-    high_y: float
+    y: float
+
+
+class ChartLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of one config, or of several (`names`) that have the same everywhere.
+
+    `stretches` are points without a gap: a gap is a version with which it does not compile.
+    """
+
+    names: tuple[str, ...]
+    stretches: tuple[tuple[ChartPoint, ...], ...]
+
+    @property
+    def points(self) -> list[ChartPoint]:
+        """All points, in order."""
+        return [point for stretch in self.stretches for point in stretch]
+
+    @property
+    def by_index(self) -> dict[int, float]:
+        """The values by the index of their version."""
+        return {point.index: point.value for point in self.points}
+
+
+class ChartStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest change for the worse from one version to the next known one."""
+
+    line: ChartLine
+    before: ChartPoint
+    after: ChartPoint
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """One number over versions or toolchains, in order.
+    """One number over versions or toolchains (`labels`), in order; a line for each config.
 
-    `stretches` are points without a gap: a gap is one with which nothing compiles.
     `limit` is what one thread or block may have; `limit_y` is None where it lies far above.
+    `ticks` are round values of the axis with their `y`.
     """
 
     title: str
     unit: str
-    width: float
-    height: float
+    labels: tuple[str, ...]
+    frame: Frame
     most: float
-    stretches: tuple[tuple[ChartPoint, ...], ...]
-    gaps: tuple[str, ...]
+    lines: tuple[ChartLine, ...]
+    ticks: tuple[tuple[float, float], ...]
     limit: float | None
     limit_y: float | None
+    worst: ChartStep | None
 
 
 def charts_over(
-    columns: Sequence[tuple[str, Sequence[Measured]]], limits: Limits | None
+    labels: Sequence[str],
+    configs: Mapping[str, Mapping[str, Measured]],
+    limits: Limits | None,
+    frame: Frame = FRAME,
 ) -> list[Chart]:
     """A chart for each number that is known of anything and is not always 0.
 
     Args:
-        columns: a label with all that compiles there, in the order of the drawing.
+        labels: versions or toolchains, in the order of the drawing.
+        configs: for each config what compiles, by label.
         limits: of the target, None where they are not known.
+        frame: the size of each drawing.
     """
     registers = limits.max_registers_per_thread if limits else None
     shared = limits.max_shared_per_block if limits else None
@@ -80,12 +129,12 @@ def charts_over(
     )
     charts = []
     for title, unit, number, limit in curves:
-        values = [
-            sorted(v for point in measured if (v := number(point)) is not None)
-            for _, measured in columns
-        ]
-        if any(map(any, values)):
-            charts.append(_chart(title, unit, [label for label, _ in columns], values, limit))
+        series: dict[tuple[float | None, ...], list[str]] = {}
+        for name, rows in configs.items():
+            values = tuple(number(rows[label]) if label in rows else None for label in labels)
+            series.setdefault(values, []).append(name)
+        if any(any(values) for values in series):
+            charts.append(_chart(title, unit, labels, series, limit, frame))
     return charts
 
 
@@ -97,44 +146,63 @@ def _chart(
     title: str,
     unit: str,
     labels: Sequence[str],
-    values: Sequence[Sequence[float]],
+    series: Mapping[tuple[float | None, ...], Sequence[str]],
     limit: float | None,
+    frame: Frame,
 ) -> Chart:
-    most = max(max(series) for series in values if series)
+    most = max(value for values in series for value in values if value is not None)
     # A limit that is far away would flatten the line: it is named, and not drawn.
     is_near = limit is not None and limit <= most * 2
     top = max(most, limit) if limit is not None and is_near else most
-    step = (WIDTH - 2 * LEFT) / max(1, len(labels) - 1)
 
-    def y(value: float) -> float:
-        return round(TOP + (1 - value / top) * (HEIGHT - 2 * TOP), 1)
+    def line(values: Sequence[float | None], names: Sequence[str]) -> ChartLine:
+        points = [
+            value
+            if value is None
+            else ChartPoint(
+                label=labels[index],
+                index=index,
+                value=value,
+                x=frame.x(index, len(labels)),
+                y=frame.y(value, top),
+            )
+            for index, value in enumerate(values)
+        ]
+        stretches = [list(part) for _, part in groupby(points, key=lambda point: point is None)]
+        known = [tuple(point for point in part if point) for part in stretches if part[0]]
+        return ChartLine(names=tuple(names), stretches=tuple(known))
 
-    def point(index: int) -> ChartPoint:
-        low, middle, high = values[index][0], median_low(values[index]), values[index][-1]
-        return ChartPoint(
-            label=labels[index],
-            low=low,
-            middle=middle,
-            high=high,
-            x=round(LEFT + index * step, 1),
-            low_y=y(low),
-            middle_y=y(middle),
-            high_y=y(high),
-        )
-
-    stretches = tuple(
-        tuple(map(point, indices))
-        for is_known, indices in groupby(range(len(labels)), key=lambda index: bool(values[index]))
-        if is_known
+    lines = tuple(
+        line(values, names)
+        for values, names in series.items()
+        if any(value is not None for value in values)
     )
     return Chart(
         title=title,
         unit=unit,
-        width=WIDTH,
-        height=HEIGHT,
+        labels=tuple(labels),
+        frame=frame,
         most=most,
-        stretches=stretches,
-        gaps=tuple(label for label, series in zip(labels, values, strict=True) if not series),
+        lines=lines,
+        ticks=tuple((tick, frame.y(tick, top)) for tick in ticks(top)),
         limit=limit,
-        limit_y=y(limit) if limit is not None and is_near else None,
+        limit_y=frame.y(limit, top) if limit is not None and is_near else None,
+        worst=_worst_step(lines, sign=-1 if title == "occupancy" else 1),
     )
+
+
+def ticks(top: float) -> list[float]:
+    """0 and up to five round values above it."""
+    size = 10 ** math.floor(math.log10(top / 4))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= top / 5)
+    return [step * index for index in range(int(top / step) + 1)]
+
+
+def _worst_step(lines: Sequence[ChartLine], sign: int) -> ChartStep | None:
+    steps = [
+        ChartStep(line=line, before=before, after=after)
+        for line in lines
+        for before, after in zip(line.points, line.points[1:], strict=False)
+        if (after.value - before.value) * sign > 0
+    ]
+    return max(steps, key=lambda step: (step.after.value - step.before.value) * sign, default=None)

@@ -77,16 +77,39 @@ def test_a_chart_breaks_where_nothing_compiles_and_draws_a_near_limit() -> None:
         facts(row("ptxas_ice", "s1", ptxas="13.0")),
         facts(row(ptxas="13.1", n_regs=255)),
     ]
-    registers, occupancy = charts_of(cells, limits_of(90))
+    registers, occupancy = (it.chart for it in charts_of(cells, limits_of(90), lambda *_: ""))
     assert (registers.title, occupancy.title) == ("registers", "occupancy")
-    assert [[point.high for point in stretch] for stretch in registers.stretches] == [[200], [255]]
-    (first,), (last,) = registers.stretches
-    assert (first.low, first.middle) == (100, 100)
-    assert first.low_y > first.high_y > last.high_y == registers.limit_y
-    assert len(registers.gaps) == 1
-    assert "13.0" in registers.gaps[0]
+    four, eight = registers.lines
+    assert [[point.value for point in stretch] for stretch in four.stretches] == [[100], [255]]
+    assert [[point.value for point in stretch] for stretch in eight.stretches] == [[200]]
+    assert four.points[0].y > eight.points[0].y > four.points[1].y == registers.limit_y
+    assert [value for value, _ in registers.ticks] == [0, 100, 200]
     # Nothing is drawn of a limit that is not known.
-    assert charts_of(cells, None)[0].limit is None
+    assert charts_of(cells, None, lambda *_: "")[0].chart.limit is None
+
+
+def test_the_one_config_that_got_worse_is_named_and_compared() -> None:
+    """Configs with the same numbers share a line; the largest step for the worse stands out."""
+    cells = [
+        facts(row(warps=warps, ptxas=ptxas, n_regs=64 if ptxas == "12.9" else regs, occupancy=0.5))
+        for warps, regs in ((1, 64), (2, 64), (4, 200), (8, 40))
+        for ptxas in ("12.9", "13.1")
+    ]
+
+    def pair(before: BugFacts, after: BugFacts) -> str:
+        return f"{before.ptxas} {before.config['num_warps']} {after.ptxas}"
+
+    registers, occupancy = charts_of(cells, limits_of(90), pair)
+    assert [len(line.names) for line in registers.chart.lines] == [2, 1, 1]
+    worst = registers.chart.worst
+    assert worst
+    assert (worst.before.value, worst.after.value, worst.line.names) == (
+        64,
+        200,
+        ("num_warps=4,maxnreg=128",),
+    )
+    assert registers.compare == "12.9 4 13.1"
+    assert (occupancy.chart.worst, occupancy.compare) == (None, "")
 
 
 def test_pages_go_to_each_failure_before_more_of_the_same() -> None:
@@ -101,10 +124,10 @@ def test_pages_go_to_each_failure_before_more_of_the_same() -> None:
 
 def test_tensor_memory_has_a_chart_with_its_limit_where_a_target_has_any() -> None:
     cells = [facts(row(ptxas=each, tmem_size=512)) for each in ("12.9", "13.1")]
-    found = {chart.title: chart for chart in charts_of(cells, limits_of(100))}
+    found = {it.chart.title: it.chart for it in charts_of(cells, limits_of(100), lambda *_: "")}
     assert (found["tensor memory"].most, found["tensor memory"].limit) == (512, 512)
-    without = charts_of([facts(row(tmem_size=0))], limits_of(90))
-    assert "tensor memory" not in {chart.title for chart in without}
+    without = charts_of([facts(row(tmem_size=0))], limits_of(90), lambda *_: "")
+    assert "tensor memory" not in {it.chart.title for it in without}
 
 
 def test_an_order_stands_beside_its_times_and_one_without_times_says_so() -> None:

@@ -1,0 +1,181 @@
+"""Two cells side by side: verdict, numbers, and what differs in their PTX and SASS. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import product
+from typing import NamedTuple
+
+from harness.io.packages.versions import toolchain_order
+from harness.site.squares import tone_of, toolchain_of_cell
+from harness.tables.rows import figure
+from harness.values.bug import BugFacts, Seen
+from harness.values.kernel import Config
+
+STAGES = ("ptx", "sass")
+_MOST_LINES = 4_000
+_MOST_SHOWN = 1_500
+_AROUND = 3
+_ADDRESS = re.compile(r"/\*[0-9a-f]{4,}\*/|/\* 0x[0-9a-f]+ \*/")
+_NOT_CODE = re.compile(r"\s*(?://|\.loc\b|\.file\b|\.section\b|$)")
+# What a compiler counts through: registers, labels. `%tid.x` and `RZ` are none.
+_NUMBERED = re.compile(r"(%[a-z]+|\b[RP]|\bU[RP]|\$L\w*?|\bB|\.L_x_)\d+\b")
+
+
+class DiffLine(NamedTuple):
+    """A line of both sides: `kind` is `same`, `changed`, or `skip` (`left` says how many)."""
+
+    kind: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDiff:
+    """One stage of two cells; `words` say how much of it differs, `note` what is not shown."""
+
+    title: str
+    words: str
+    lines: tuple[DiffLine, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairFact:
+    """A fact of two cells; `differs` where they are not equal."""
+
+    name: str
+    left: str
+    right: str
+    left_tone: str = "plain"
+    right_tone: str = "plain"
+
+    @property
+    def differs(self) -> bool:
+        """Whether the two sides say different things."""
+        return self.left != self.right
+
+
+_FACTS: tuple[tuple[str, Callable[[BugFacts], str]], ...] = (
+    ("verdict", lambda cell: f"{cell.verdict} {cell.code or ''}".rstrip()),
+    ("reason", lambda cell: cell.reason),
+    ("toolchain", lambda cell: toolchain_of_cell(cell).label.replace("\n", ", ")),
+    ("config", lambda cell: Config.of(dict(cell.config)).label),
+    ("registers", lambda cell: figure(cell.n_regs)),
+    ("spill stores, bytes", lambda cell: figure(cell.spill_stores)),
+    ("spill loads, bytes", lambda cell: figure(cell.spill_loads)),
+    ("shared memory, bytes", lambda cell: figure(cell.shared)),
+    ("tensor memory, columns", lambda cell: figure(cell.tmem_size)),
+    ("occupancy", lambda cell: "-" if cell.occupancy is None else f"{cell.occupancy:.1%}"),
+    ("program", lambda cell: (cell.ptx_body_sha256 or "-")[:8]),
+)
+
+
+def pair_facts(left: BugFacts, right: BugFacts) -> list[PairFact]:
+    """What is known of two cells, side by side."""
+    tones = {"verdict": (tone_of(left.verdict).value, tone_of(right.verdict).value)}
+    facts = []
+    for name, words in _FACTS:
+        left_tone, right_tone = tones.get(name, ("plain", "plain"))
+        facts.append(
+            PairFact(
+                name=name,
+                left=words(left),
+                right=words(right),
+                left_tone=left_tone,
+                right_tone=right_tone,
+            )
+        )
+    return facts
+
+
+def stage_diffs(left: Mapping[str, bytes], right: Mapping[str, bytes]) -> list[StageDiff]:
+    """What differs in each stage that one of two cells has, by its bytes."""
+    return [
+        _stage_diff(stage.upper(), left.get(stage), right.get(stage))
+        for stage in STAGES
+        if left.get(stage) or right.get(stage)
+    ]
+
+
+def _stage_diff(title: str, left: bytes | None, right: bytes | None) -> StageDiff:
+    if left is None or right is None:
+        side = "first" if left is None else "second"
+        return StageDiff(title=title, words=f"The {side} cell has none.", lines=())
+    if left == right:
+        return StageDiff(title=title, words="The same, byte for byte.", lines=())
+    texts = [_code(data) for data in (left, right)]
+    notes = []
+    if any(len(lines) > _MOST_LINES for lines in texts):
+        notes.append(f"the first {_MOST_LINES:,} lines of each are compared")
+    before, after = (lines[:_MOST_LINES] for lines in texts)
+    blocks = SequenceMatcher(None, *([_key(x) for x in side] for side in (before, after)))
+    codes = blocks.get_opcodes()
+    gone = sum(i2 - i1 for tag, i1, i2, _, _ in codes if tag != "equal")
+    new = sum(j2 - j1 for tag, _, _, j1, j2 in codes if tag != "equal")
+    lines = list(_lines(codes, before, after))
+    if len(lines) > _MOST_SHOWN:
+        notes.append(f"{len(lines) - _MOST_SHOWN:,} lines of the comparison are left out")
+    words = f"{gone:,} of {len(texts[0]):,} lines became {new:,} of {len(texts[1]):,}."
+    if not gone and not new:
+        words = "The same but for the names of registers and labels, comments and debug lines."
+    return StageDiff(
+        title=title, words=words, lines=tuple(lines[:_MOST_SHOWN]), note="; ".join(notes)
+    )
+
+
+def _code(data: bytes) -> list[str]:
+    lines = (_ADDRESS.sub("", line).strip() for line in data.decode("utf-8", "replace").split("\n"))
+    return [line for line in lines if not _NOT_CODE.match(line)]
+
+
+def _key(line: str) -> str:
+    return _NUMBERED.sub(r"\1", line)
+
+
+def _lines(
+    codes: Sequence[tuple[str, int, int, int, int]], before: Sequence[str], after: Sequence[str]
+) -> Iterator[DiffLine]:
+    for number, (tag, i1, i2, j1, j2) in enumerate(codes):
+        if tag != "equal":
+            for offset in range(max(i2 - i1, j2 - j1)):
+                old = before[i1 + offset] if i1 + offset < i2 else ""
+                new = after[j1 + offset] if j1 + offset < j2 else ""
+                yield DiffLine("changed", old, new)
+            continue
+        head = _AROUND if number else 0
+        tail = _AROUND if number < len(codes) - 1 else 0
+        skipped = i2 - i1 - head - tail
+        for offset in range(i2 - i1):
+            if skipped > 1 and head <= offset < i2 - i1 - tail:
+                if offset == head:
+                    yield DiffLine("skip", f"{skipped:,} equal lines", "")
+                continue
+            yield DiffLine("same", before[i1 + offset], after[j1 + offset])
+
+
+def neighbours(beside: Sequence[tuple[BugFacts, str, Seen]]) -> tuple[str, str] | None:
+    """Of the cells at one place, one that works and one that has the bug; None without both.
+
+    Those that share their compiler or their assembler come first, of these the last that works
+    before one that does not; then those that are nearest.
+    """
+    ordered = sorted(
+        ((facts, seen) for facts, _, seen in beside),
+        key=lambda entry: toolchain_order(
+            entry[0].compiler_version, entry[0].ptxas, entry[0].ptxas_origin
+        ),
+    )
+    good = [index for index, (_, seen) in enumerate(ordered) if seen is Seen.CLEAN]
+    bad = [index for index, (_, seen) in enumerate(ordered) if seen is Seen.HERE]
+
+    def distance(pair: tuple[int, int]) -> tuple[bool, bool, int]:
+        first, second = (ordered[index][0] for index in pair)
+        shares = first.compiler_name == second.compiler_name or first.tool == second.tool
+        return not shares, pair[0] > pair[1], abs(pair[0] - pair[1])
+
+    pair = min(product(good, bad), key=distance, default=None)
+    return (ordered[pair[0]][0].cell, ordered[pair[1]][0].cell) if pair else None
