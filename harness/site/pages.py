@@ -35,7 +35,7 @@ from harness.workaround.rank.order import KeptRank
 # Numbers over toolchains, and predicted ranks, as points of a drawing.
 
 
-_FRAME = Frame(width=420, height=230, left=52, right=22, top=14, bottom=76)
+_FRAME = Frame(width=420, height=230, left=52, right=22, top=14, bottom=96)
 """Of a chart with its axes: about as wide as a phone, so that its words are not scaled down."""
 
 
@@ -56,6 +56,8 @@ def charts_of(
     `pair` gives the page that compares two cells, "" for none.
     """
     columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
+    # A chart is over versions: what other options do is no step between two of them.
+    columns = [column for column in columns if not column.flags] or columns
     labels = [column.label.replace("\n", ", ") for column in columns]
     configs: dict[str, dict[str, BugFacts]] = defaultdict(dict)
     for facts in cells:

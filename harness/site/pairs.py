@@ -17,7 +17,7 @@ from harness.values.kernel import Config
 
 STAGES = ("ptx", "sass")
 _MOST_LINES = 4_000
-_MOST_SHOWN = 1_500
+_MOST_SHOWN = 500
 _AROUND = 3
 _ADDRESS = re.compile(r"/\*[0-9a-f]{4,}\*/|/\* 0x[0-9a-f]+ \*/")
 _NOT_CODE = re.compile(r"\s*(?://|\.loc\b|\.file\b|\.section\b|$)")

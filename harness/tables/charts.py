@@ -177,17 +177,19 @@ def _chart(
         for values, names in series.items()
         if any(value is not None for value in values)
     )
+    worst = _worst_step(lines, sign=-1 if title == "occupancy" else 1)
     return Chart(
         title=title,
         unit=unit,
         labels=tuple(labels),
         frame=frame,
         most=most,
-        lines=lines,
+        # What is drawn last lies on top.
+        lines=tuple(sorted(lines, key=lambda line: worst is not None and line is worst.line)),
         ticks=tuple((tick, frame.y(tick, top)) for tick in ticks(top)),
         limit=limit,
         limit_y=frame.y(limit, top) if limit is not None and is_near else None,
-        worst=_worst_step(lines, sign=-1 if title == "occupancy" else 1),
+        worst=worst,
     )
 
 

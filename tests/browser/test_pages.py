@@ -193,6 +193,28 @@ def test_the_search_filters(browser: Any, site: Path) -> None:
     assert said == f"0 of {len(every)} entries"
 
 
+def test_a_table_is_sorted_filtered_and_a_command_copied(browser: Any, site: Path) -> None:
+    (page,) = site.glob("rows-scan-*")
+    visit(browser, page)
+    toolchains = """
+    return Array.from(document.querySelectorAll("tbody tr:not([hidden])"),
+                      (row) => row.children[2].textContent)
+    """
+    every = browser.execute_script(toolchains)
+    head = browser.find_elements("css selector", "thead button")[2]
+    head.click()
+    assert browser.execute_script(toolchains) == sorted(every)
+    head.click()
+    assert browser.execute_script(toolchains) == sorted(every, reverse=True)
+    assert browser.find_elements("css selector", ".filter") == []  # three rows need none
+    visit(browser, site / "index.html")
+    browser.find_element("css selector", "button.copy").click()
+    time.sleep(0.2)
+    said = browser.find_element("css selector", "button.copy").text
+    assert said in ("Copied", "Selected: press Ctrl-C")
+    assert messages(browser) == []
+
+
 def test_a_search_on_any_page_leads_to_the_search(browser: Any, site: Path) -> None:
     visit(browser, site / "matrix.html")
     browser.find_element("id", "q").send_keys("ptxas_ice\n")

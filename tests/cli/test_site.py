@@ -101,7 +101,8 @@ def home(triage: Triage) -> Path:
     night(
         home,
         [
-            *(row(kernel="a", ptxas=each) for each in versions),
+            # A reason that is the name of a verdict.
+            *(row(kernel="a", ptxas=each, reason="ok") for each in versions),
             row(kernel=HOSTILE, ptxas="12.9.86", n_regs=40),
             row("ptxas_ice", "s1", kernel=HOSTILE, ptxas="13.0.88", reason=HOSTILE, code="C7907"),
             hole,
@@ -141,6 +142,11 @@ def test_pages_of_a_store_with_a_hostile_name(triage: Triage, home: Path) -> Non
     tonight = pages["index.html"].words
     assert "regressed" in tonight
     assert "triage show" in tonight
+    assert "UTC" in tonight
+    assert "The last nights" in tonight
+    compared = {link for link in pages["index.html"].links if link.startswith("pair-")}
+    assert compared
+    assert any(link.startswith("pair-") for link in pages["bug-1.html"].links)
     assert "Bug 1" in tonight
 
 

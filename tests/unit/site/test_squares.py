@@ -79,7 +79,7 @@ def test_a_chart_breaks_where_nothing_compiles_and_draws_a_near_limit() -> None:
     ]
     registers, occupancy = (it.chart for it in charts_of(cells, limits_of(90), lambda *_: ""))
     assert (registers.title, occupancy.title) == ("registers", "occupancy")
-    four, eight = registers.lines
+    eight, four = registers.lines
     assert [[point.value for point in stretch] for stretch in four.stretches] == [[100], [255]]
     assert [[point.value for point in stretch] for stretch in eight.stretches] == [[200]]
     assert four.points[0].y > eight.points[0].y > four.points[1].y == registers.limit_y

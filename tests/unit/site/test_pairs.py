@@ -1,0 +1,87 @@
+"""Two cells side by side: what differs is shown, and what only has other names is not."""
+
+from __future__ import annotations
+
+import msgspec
+from nights import row
+
+from harness.site.overview import Night
+from harness.site.pairs import neighbours, pair_facts, stage_diffs
+from harness.store.schema import RunRecord
+from harness.values.bug import BugFacts, Seen
+from harness.values.change import ChangeKind, Changes
+from harness.values.row import Row
+
+_decode = msgspec.json.Decoder(BugFacts).decode
+
+
+def facts(of: Row) -> BugFacts:
+    return _decode(msgspec.json.encode(of))
+
+
+def test_code_is_compared_without_the_numbers_of_registers_and_addresses() -> None:
+    lines = [f"    op{n}.f32 %f{n}, %f{n + 1}, 0f00000000;" for n in range(20)]
+    renamed = [f"  op{n}.f32 %f{n + 40}, %f{n + 7}, 0f00000000;" for n in range(20)]
+    before, after = "\n".join(lines), "\n".join(["// other", *renamed])
+    (same,) = stage_diffs({"ptx": before.encode()}, {"ptx": after.encode()})
+    assert same.words.startswith("The same but for the names")
+    renamed[10] = "  mul.f32 %f1, %f2, %f3;"
+    sass = b"        /*0010*/  MOV R1, R2 ;  /* 0x0000000000017802 */"
+    moved = b"        /*0040*/  MOV R7, R9 ;  /* 0x0000000000077802 */"
+    ptx, code = stage_diffs(
+        {"ptx": before.encode(), "sass": sass}, {"ptx": "\n".join(renamed).encode(), "sass": moved}
+    )
+    assert ptx.words == "1 of 20 lines became 1 of 20."
+    assert [line.kind for line in ptx.lines].count("changed") == 1
+    assert [line.left for line in ptx.lines if line.kind == "skip"] == [
+        "7 equal lines",
+        "6 equal lines",
+    ]
+    assert code.words.startswith("The same but for the names")
+    (missing,) = stage_diffs({"ptx": b"ret;"}, {})
+    assert missing.words == "The second cell has none."
+
+
+def test_long_code_is_cut_and_says_so() -> None:
+    before = "\n".join(f"op{n} ;" for n in range(5_000)).encode()
+    after = "\n".join(f"po{n} ;" for n in range(5_000)).encode()
+    (diff,) = stage_diffs({"sass": before}, {"sass": after})
+    assert len(diff.lines) == 500
+    assert "4,000 lines of each" in diff.note
+    assert "3,500 lines of the comparison are left out" in diff.note
+
+
+def test_the_pair_of_a_bug_changes_one_tool_where_it_can() -> None:
+    def cell(triton: str, ptxas: str) -> BugFacts:
+        return facts(row(triton=triton, ptxas=ptxas))
+
+    good, bad, fixed = cell("3.6.0", "13.0.88"), cell("3.6.0", "13.1.115"), cell("3.8.0", "13.3.33")
+    beside = [(fixed, "", Seen.CLEAN), (bad, "", Seen.HERE), (good, "", Seen.CLEAN)]
+    assert neighbours(beside) == (good.cell, bad.cell)
+    assert neighbours(beside[:2]) == (fixed.cell, bad.cell)
+    assert neighbours(beside[1:2]) is None
+
+
+def test_facts_that_differ_are_marked() -> None:
+    both = pair_facts(facts(row(n_regs=64)), facts(row("ptxas_ice", "s1", ptxas="13.1.115")))
+    differing = {fact.name for fact in both if fact.differs}
+    assert {"verdict", "toolchain", "registers"} <= differing
+    assert "config" not in differing
+
+
+def test_a_night_has_its_date_its_duration_and_its_counts() -> None:
+    run = RunRecord(
+        id=3,
+        uid="u",
+        started=1_700_000_000.0,
+        finished=1_700_003_725.0,
+        command="triage matrix run",
+        harness_version="0",
+    )
+    counts = {ChangeKind.REGRESSED: 2, ChangeKind.FLAKY: 1, ChangeKind.NEW: 4, ChangeKind.INFRA: 1}
+    counts |= {ChangeKind.FIXED: 1, ChangeKind.SAME_OK: 90}
+    night = Night.of(run, Changes(older=2, newer=3, counts=counts))
+    assert (night.date, night.took) == ("Tue 14 Nov 2023, 22:13 UTC", "1:02:05")
+    assert (night.worse, night.better, night.new, night.unknown, night.same) == (3, 1, 4, 1, 90)
+    assert night.cells == 99
+    assert not Night.of(run, None).compared
