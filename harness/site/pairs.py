@@ -112,7 +112,7 @@ def _stage_diff(title: str, left: bytes | None, right: bytes | None) -> StageDif
     if any(len(lines) > _MOST_LINES for lines in texts):
         notes.append(f"the first {_MOST_LINES:,} lines of each are compared")
     before, after = (lines[:_MOST_LINES] for lines in texts)
-    blocks = SequenceMatcher(None, *([_key(x) for x in side] for side in (before, after)))
+    blocks = SequenceMatcher(None, list(map(_key, before)), list(map(_key, after)))
     codes = blocks.get_opcodes()
     gone = sum(i2 - i1 for tag, i1, i2, _, _ in codes if tag != "equal")
     new = sum(j2 - j1 for tag, _, _, j1, j2 in codes if tag != "equal")

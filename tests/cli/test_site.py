@@ -115,12 +115,12 @@ def home(triage: Triage) -> Path:
 def test_pages_of_a_store_with_a_hostile_name(triage: Triage, home: Path) -> None:
     pages = write(triage)
     scripts = [(name, page.scripts) for name, page in pages.items() if page.scripts]
-    page, search = (
+    tables, search = (
         (HERE.parent / "templates" / "site" / f"{name}.js").read_text()
         for name in ("page", "search")
     )
     for name, texts in scripts:  # no cell has artifacts here
-        assert texts == ([page, search] if name == "search.html" else [page]), name
+        assert texts == ([tables, search] if name == "search.html" else [tables]), name
     assert len(scripts) == len(pages)
     for name, page in pages.items():
         assert not LOADING & set(page.tags), name
