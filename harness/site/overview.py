@@ -15,7 +15,6 @@ from harness.site.squares import (
     toolchain_of_cell,
     toolchains_in_order,
 )
-from harness.store.schema import RunRecord
 from harness.values.bug import Bug, BugFacts, Seen, VersionMark
 from harness.values.change import ChangeKind, Changes
 from harness.values.verdict import VerdictKind
@@ -67,15 +66,15 @@ class Night:
     same: int = 0
 
     @classmethod
-    def of(cls, run: RunRecord, changes: Changes | None) -> Night:
-        """The night of a run."""
-        seconds = round((run.finished or run.started) - run.started)
+    def of(cls, run: int, started: float, finished: float, changes: Changes | None) -> Night:
+        """The night of a run; times are in seconds since the epoch."""
+        seconds = round(finished - started)
         counts: Counter[str] = Counter()
         for kind, count in (changes.counts if changes else {}).items():
             counts[_NIGHT_WORDS.get(kind, "same")] += count
         return cls(
-            run=run.id,
-            date=f"{datetime.fromtimestamp(run.started, UTC):%a %d %b %Y, %H:%M} UTC",
+            run=run,
+            date=f"{datetime.fromtimestamp(started, UTC):%a %d %b %Y, %H:%M} UTC",
             took=str(timedelta(seconds=seconds)),
             compared=changes is not None,
             cells=counts.total(),

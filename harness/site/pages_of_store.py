@@ -372,7 +372,11 @@ class _Writer:
             older = previous_run(self.store, run.id)
             if nights and older and len(nights) < _MOST_NIGHTS - 1:
                 changes = compare_runs(self.store, older.id, run.id, matrix_of(run))
-            nights.append(Night.of(run, changes if older else None))
+            nights.append(
+                Night.of(
+                    run.id, run.started, run.finished or run.started, changes if older else None
+                )
+            )
             run, changes = older, None
         return nights
 
