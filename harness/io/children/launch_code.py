@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,6 +147,21 @@ class _Outcomes:
             return
         self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
+    def pytest_load_initial_conftests(self) -> Iterator[None]:
+        outcome: Any = yield
+        if outcome.excinfo:
+            self.raised = getattr(outcome.excinfo[1], "cause", outcome.excinfo[1])
+
+    def pytest_exception_interact(self, call: Any) -> None:
+        # What the import of the file raised; what a test did is counted above.
+        if call.when == "collect":
+            error = call.excinfo.value
+            self.raised = self.raised or error.__cause__ or error
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.skipped:
+            self.counts[f"skipped ({report.longrepr[2]})"] = 1
+
 
 def _run_tests(file: str) -> None:
     """Run all tests of a file; the first error that has nothing to do with values is raised."""
@@ -154,6 +169,7 @@ def _run_tests(file: str) -> None:
     pytest = importlib.import_module("pytest")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     outcomes = _Outcomes()
+    pytest.hookimpl(hookwrapper=True)(_Outcomes.pytest_load_initial_conftests)
     without = [f"-pno:{name}" for name in ("cacheprovider", "faulthandler")]
     options = ["-q", "-s", "-o", "addopts=", "--rootdir", str(Path(file).parent)]
     code = pytest.main([*without, *options, file], plugins=[outcomes])

@@ -91,3 +91,23 @@ def test_pytest_runs_the_tests_of_a_file_each_as_far_as_it_comes(
     counts = "4 to the end, 1 skipped (needs Blackwell), 1 until a value is needed"
     assert tests == f"test_add.py: tests: {counts}"
     assert "assert_close (line 24), assert (line 25)" in capture.passed_over
+
+
+@pytest.mark.parametrize("name", ["conftest.py", "test_add.py"])
+def test_what_keeps_pytest_from_collecting_a_file_is_the_error_of_the_launch_code(
+    children: Children, tmp_path: Path, name: str
+) -> None:
+    file = shutil.copy(KERNELS / "scripts/pytest_file.py", tmp_path / "test_add.py")
+    with (tmp_path / name).open("a") as stream:
+        stream.write("\nimport a_package_that_is_missing\n")
+    error = children.capture(file, TESTS, 90).error
+    assert error is not None
+    assert error.type == "ModuleNotFoundError"
+    assert error.message == "No module named 'a_package_that_is_missing'"
+
+
+def test_why_pytest_skips_a_whole_file_is_said(children: Children, tmp_path: Path) -> None:
+    file = tmp_path / "test_add.py"
+    file.write_text("import pytest\n\npytest.importorskip('missing')\n\ndef test_add(): ...\n")
+    [tests] = children.capture(str(file), TESTS, 90).notes
+    assert tests.startswith("test_add.py: tests: 1 skipped (Skipped: could not import 'missing'")
