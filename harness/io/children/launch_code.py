@@ -130,6 +130,8 @@ class _Outcomes:
         if report.failed:
             line = str(report.longrepr).strip().splitlines()[-1]
             self.uncollected = line.removeprefix("E").strip()
+        elif report.skipped:
+            self.counts[f"skipped ({report.longrepr[2]})"] = 1
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         error = call.excinfo.value if call.excinfo else None
@@ -157,10 +159,6 @@ class _Outcomes:
         if call.when == "collect":
             error = call.excinfo.value
             self.raised = self.raised or error.__cause__ or error
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if report.skipped:
-            self.counts[f"skipped ({report.longrepr[2]})"] = 1
 
 
 def _run_tests(file: str) -> None:
