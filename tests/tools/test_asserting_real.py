@@ -167,4 +167,5 @@ def test_a_file_of_tests_that_cannot_be_imported_says_why(triage: Triage) -> Non
     (triage.folder / "test_x.py").write_text("import not_installed\n\ndef test_it():\n    pass\n")
     done = triage("run", "test_x.py", "--sm", "80", "--triton", "installed")
     assert done.returncode == 2
-    assert "tests: none (ModuleNotFoundError: No module named 'not_installed')" in done.stderr
+    assert "test_x.py:1: the launch raised ModuleNotFoundError" in done.stderr
+    assert "No module named 'not_installed'; a package of that name: pip" in done.stderr

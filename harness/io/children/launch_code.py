@@ -124,13 +124,9 @@ class _Outcomes:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.raised: BaseException | None = None
-        self.uncollected = ""
 
     def pytest_collectreport(self, report: Any) -> None:
-        if report.failed:
-            line = str(report.longrepr).strip().splitlines()[-1]
-            self.uncollected = line.removeprefix("E").strip()
-        elif report.skipped:
+        if report.skipped:
             self.counts[f"skipped ({report.longrepr[2]})"] = 1
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
@@ -172,8 +168,8 @@ def _run_tests(file: str) -> None:
     options = ["-q", "-s", "-o", "addopts=", "--rootdir", str(Path(file).parent)]
     code = pytest.main([*without, *options, file], plugins=[outcomes])
     counts = [f"{count} {outcome}" for outcome, count in outcomes.counts.items()]
-    why = outcomes.uncollected or f"pytest: {code!r}"
-    TESTED.append(f"{Path(file).name}: tests: {', '.join(counts) or f'none ({why})'}")
+    words = ", ".join(counts) or f"none (pytest: {code!r})"
+    TESTED.append(f"{Path(file).name}: tests: {words}")
     if outcomes.raised:
         raise outcomes.raised
 
