@@ -49,7 +49,7 @@ def spell_command(verb: str, words: SelectionOptions | None = None, *more: str) 
 
 
 def execution_words(*, run: bool, on_gpu: bool = False) -> list[str]:
-    """The options by which a verb executes; on a GPU it does so without being told to run."""
+    """The options by which a verb executes; `--on gpu` alone does."""
     return ["--run", "--on", GPU] if on_gpu else ["--run"] if run else []
 
 

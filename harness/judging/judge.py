@@ -17,7 +17,6 @@ from harness.judging import messages
 from harness.judging.ptxas.log import Message, PtxasLog, overflow_of
 from harness.judging.ptxas.occupancy import Occupancy
 from harness.judging.signature import failing_pass, make_signature
-from harness.tables.summary import plural
 from harness.values.limits import Limits
 from harness.values.outcome import (
     Assembly,
@@ -358,7 +357,7 @@ def _judge_stub(evidence: CellEvidence) -> Verdict | None:
     ptx, expected = evidence.ptx, evidence.ttir_effects
     if ptx is None or not ptx.does_nothing:
         return None
-    effects = f"{plural(expected or 0, 'store')} or other effects"
+    effects = f"{expected or 0:,} store{'' if expected == 1 else 's'} or other effects"
     if evidence.lowering is None:
         if not ptx.always_traps:
             return None

@@ -156,7 +156,7 @@ def _inductor_file(path: Path, origin: str, leftovers: Leftovers) -> list[Import
     return imported
 
 
-# Whoever reads the file back looks for a launch.
+# A repro has a launch.
 _INDUCTOR_LAUNCH = '''
 
 def launch():

@@ -1,7 +1,7 @@
 """What launch code does with results, which are not there while it is captured.
 
-Comparing, timing, printing and plotting decide no launch: they are passed over, and told in one
-line. Where a number is needed to go on, the capture ends.
+Comparing, timing, printing and plotting decide no launch: they are passed over, and named in
+one line. Where a number is needed to go on, the capture ends.
 """
 
 # ruff: noqa: ANN401 - stands for values of any type
