@@ -421,6 +421,9 @@ _NO_OPS = (
 )
 
 
+_MEMORY = ("max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved")
+
+
 def _patch_torch_cuda(properties: dict[str, Any]) -> None:
     stream = _Stream()
     facts = DeviceProperties(properties)
@@ -444,14 +447,15 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "Event": _Event,
         "device": _Guard,
         "device_of": _GuardOf,
-        "memory_allocated": lambda *_, **__: 0,
-        "max_memory_allocated": lambda *_, **__: 0,
+        **dict.fromkeys(_MEMORY, lambda *_, **__: 0),
         "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
     answers.update({name: idle() for name in _NO_OPS})
     answers.update(dict.fromkeys(("CUDAGraph", "graph", "nvtx"), Anything()))
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+        if hasattr(torch.cuda.memory, name):
+            setattr(torch.cuda.memory, name, answer)
     torch.version.cuda = torch.version.cuda or "12.8"
     _patch_torch()
 

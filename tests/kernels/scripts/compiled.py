@@ -26,3 +26,6 @@ def launched(x):
 if __name__ == "__main__":
     x = torch.randn(1000, device="cuda")
     torch.testing.assert_close(launched(x), reference(x))
+    torch.cuda.memory.reset_peak_memory_stats()
+    times = triton.testing.do_bench(lambda: launched(x), return_mode="all")
+    print(len(times), torch.cuda.memory.max_memory_reserved())
