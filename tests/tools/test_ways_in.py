@@ -13,6 +13,8 @@ import pytest
 from conftest import HERE, Triage
 
 from harness.io.toolchains.install import install_triton
+from harness.judging.ptxas.sass import line_tables
+from harness.store.stages import stage_bytes
 from harness.store.store import Store
 
 pytestmark = pytest.mark.tools
@@ -229,3 +231,15 @@ def test_the_real_internal_compiler_error_comes_back_from_a_cache_folder(triage:
     [row] = triage.compile("--kernel", found["name"], "--ptxas", "13.1.115", code=1)["cells"]
     assert (row["verdict"], row["code"]) == ("ptxas_ice", "C7907")
     assert row["signature"] == original["signature"]
+
+
+def test_a_cubin_says_of_each_instruction_which_line_of_the_ptx_it_is_of(triage: Triage) -> None:
+    [row] = triage.compile(*SMALL, *TRITON, "--sm", "90a", code=0)["cells"]
+    with Store.open(triage.folder / "results") as store:
+        [record] = store.find_cells(row["short"])
+        ptx, cubin = (stage_bytes(store, record, stage) for stage in ("ptx", "cubin"))
+    assert ptx is not None
+    assert cubin is not None
+    table = line_tables(cubin)["add"]
+    lines = {table.line(address) for address in range(0, 0x100, 16)}
+    assert any(line and b"ld.global" in ptx.splitlines()[line - 1] for line in lines)

@@ -337,7 +337,7 @@ def _read(elf: Any) -> dict[str, LineTable]:  # noqa: ANN401 - pyelftools has no
     from elftools.dwarf.structs import DWARFStructs  # noqa: PLC0415
 
     section = elf.get_section_by_name(_DEBUG_SECTION)
-    relocations = elf.get_section_by_name(f".rela{_SECTION}")
+    relocations = elf.get_section_by_name(f".rela{_DEBUG_SECTION}")
     if section is None or relocations is None or section["sh_size"] > _LARGEST:
         return {}
     symbols = elf.get_section(relocations["sh_link"])
