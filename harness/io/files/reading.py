@@ -80,6 +80,7 @@ T = TypeVar("T")
 
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 24
+_TOO_DEEP = f"nested deeper than {_MAX_DEPTH} levels"
 _MAX_ALIASES = 16
 _MAX_DIGITS = 18
 
@@ -161,8 +162,7 @@ def _parse(data: bytes) -> tuple[yaml.Node | None, Any]:
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _MAX_DEPTH:
-                problem = f"nested deeper than {_MAX_DEPTH} levels"
-                raise _HostileError(problem, event.start_mark)
+                raise _HostileError(_TOO_DEEP, event.start_mark)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.AliasEvent):
@@ -221,7 +221,9 @@ def _line_of_error(error: Exception, data: bytes) -> int:
 
 
 def _short(error: Exception) -> str:
-    return str(getattr(error, "problem", None) or error).splitlines()[0]
+    problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+    # The scanner of PyYAML 6.0.4 runs ahead of the events, and has a limit of its own.
+    return _TOO_DEEP if "maximum nesting depth" in problem else problem
 
 
 def _plain(message: str, node: yaml.Node) -> str:
