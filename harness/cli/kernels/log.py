@@ -60,6 +60,7 @@ def command(*, file: Path, into: Path, as_json: bool) -> None:
         )
     kernels = [clue.kernel for clue in reading.clues if clue.kernel]
     places = {kernel.name: str(write_repro(kernel, into, triton=None)[0]) for kernel in kernels}
+    gpus = [str(target) for target in reading.targets]
     if as_json:
         clues = [
             {
@@ -71,15 +72,12 @@ def command(*, file: Path, into: Path, as_json: bool) -> None:
             }
             for clue in reading.clues
         ]
-        targets = [str(target) for target in reading.targets]
-        document = {"schema": 1, "found": clues, "gpus": targets, "releases": reading.releases}
-        print_json(document)
+        print_json({"schema": 1, "found": clues, "gpus": gpus, "releases": reading.releases})
         raise click.exceptions.Exit(1)
     console = results_console()
     named = [f"{package} {version}" for package, version in reading.releases.items()]
-    named += [str(target) for target in reading.targets]
-    if named:
-        console.print(f"The log names {', '.join(named)}.", soft_wrap=True, markup=False)
+    if named + gpus:
+        console.print(f"The log names {', '.join(named + gpus)}.", soft_wrap=True, markup=False)
     for clue in reading.clues:
         console.print(f"line {clue.line}: {clue.words}", soft_wrap=True, markup=False)
         if clue.file and not Path(clue.file).exists():
