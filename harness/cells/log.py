@@ -104,7 +104,6 @@ class Clue(msgspec.Struct, frozen=True, kw_only=True):
         names: kernels of the corpus that the log leads to.
         file: a file of the machine that wrote the log, which `--kernel` takes.
         target: the GPU that it is about.
-        verb: the command that goes on.
     """
 
     line: int
@@ -113,7 +112,6 @@ class Clue(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...] = ()
     file: str | None = None
     target: Target | None = None
-    verb: str = "compile"
 
 
 class LogReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -354,7 +352,7 @@ def _sentences(lines: Iterable[str]) -> Iterator[Clue]:
             yield Clue(line=at, words=words)
         elif match := _AT_RUN_TIME.search(line):
             words = f"a kernel fails on the GPU: {match[0]}"
-            yield Clue(line=at, words=words, verb="run")
+            yield Clue(line=at, words=words)
         elif match := _CRASH.search(line):
             yield Clue(line=at, words=f"a process dies: {match[0]}")
 

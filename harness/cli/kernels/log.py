@@ -91,7 +91,7 @@ def _commands(clue: Clue, reading: LogReading) -> Iterator[str]:
     """What to go on with; nothing where the log does not lead to a kernel."""
     if clue.kernel:
         # Its target and its Triton stand in the repro.
-        yield spell_command(clue.verb, SelectionOptions(kernel=clue.kernel.name))
+        yield spell_command("compile", SelectionOptions(kernel=clue.kernel.name))
         return
     targets: tuple[Target, ...] = (clue.target,) if clue.target else reading.targets[:1]
     triton = reading.releases.get("triton")
@@ -102,4 +102,4 @@ def _commands(clue: Clue, reading: LogReading) -> Iterator[str]:
             sm=[str(target).removeprefix("sm_") for target in targets],
             triton=[triton] if triton and not kernel.endswith(".ptx") else [],
         )
-        yield spell_command(clue.verb, words)
+        yield spell_command("compile", words)
