@@ -14,12 +14,14 @@ from collections.abc import Callable
 
 from gpu_emulator.machine import launching, tracing
 from gpu_emulator.ptx.program.decoding import decode
+from gpu_emulator.sass.decoding import decode_cubin
 from gpu_emulator.steps import Program
 from gpu_emulator.values import (
     Allocation,
     Argument,
     Budget,
     Checks,
+    Cubin,
     Element,
     Fault,
     Launch,
@@ -43,6 +45,7 @@ __all__ = [
     "Argument",
     "Budget",
     "Checks",
+    "Cubin",
     "Element",
     "Fault",
     "Launch",
@@ -66,6 +69,8 @@ __all__ = [
 
 
 def _program_of(launch: Launch) -> Program:
+    if launch.cubin is not None:
+        return decode_cubin(launch.cubin, launch.entry)
     return decode(launch.ptx, launch.entry)
 
 

@@ -92,15 +92,24 @@ Argument = Scalar | Pointer | Null | TensorMapArgument
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cubin:
+    """A cubin, and what `nvdisasm -c -hex` prints of it (options `-ndf`, `-g` may be added)."""
+
+    elf: bytes
+    listing: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One launch of an entry of a PTX module.
+    """One launch of an entry of a PTX module, or of a `cubin` where there is one.
 
     `entry` None is the only entry of the module. `arguments` are in the order of its parameters;
     trailing pointer parameters without an argument are null. `dynamic_shared` is the size of the
     `.extern .shared` array.
     """
 
-    ptx: str
+    ptx: str = ""
+    cubin: Cubin | None = None
     entry: str | None = None
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -159,11 +168,28 @@ class Checks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A line of the PTX (from 1), its instruction, and `file:line` of the source where known."""
+    """An instruction, and `file:line` of the source where known.
 
-    ptx_line: int
+    `ptx_line` is its line in the PTX (from 1). Of a cubin `sass_offset` is its first byte in the
+    code of its function, and `ptx_line` is 0.
+    """
+
+    ptx_line: int = 0
     instruction: str
     source: str | None = None
+    sass_offset: int | None = None
+
+    @property
+    def order(self) -> int:
+        """Its line, or its offset: what sorts the places of one program."""
+        return self.ptx_line if self.sass_offset is None else self.sass_offset
+
+    @property
+    def words(self) -> str:
+        """`PTX line 7`, `SASS offset 0x01a0`."""
+        if self.sass_offset is None:
+            return f"PTX line {self.ptx_line}"
+        return f"SASS offset {self.sass_offset:#06x}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,11 +40,11 @@ def data(values: Any, written: Any = None) -> dict[str, Any]:
     ("change", "why"),
     [
         ({"ptx": ""}, "the PTX has 0 entries"),
-        ({"ptx": None}, "cannot execute this PTX"),
+        ({"ptx": None}, "cannot execute this program"),
         ({"ptx": "no PTX at all {"}, "the PTX has 0 entries"),
         ({"entry": "other"}, "other"),
         ({"grid": (0, 1, 1)}, "the driver refuses a grid"),
-        ({"grid": "1"}, "cannot execute this PTX"),
+        ({"grid": "1"}, "cannot execute this program"),
         ({"arguments": (Pointer(allocation=3),)}, "no allocation 3"),
         (data(np.zeros(2, np.uint32)), "out is not one row of bytes"),
         (data(np.zeros((2, 4), np.uint8)), "out is not one row of bytes"),

@@ -33,7 +33,7 @@ def source_line(place: Place) -> str | None:
 def place_words(place: Place) -> str:
     """The instruction, its line, and that of the source where it is known."""
     source = f" ({source_line(place)})" if place.source else ""
-    return f"PTX line {place.ptx_line}: {place.instruction}{source}"
+    return f"{place.words}: {place.instruction}{source}"
 
 
 def fault_words(fault: Fault) -> str:

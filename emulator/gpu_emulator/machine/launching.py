@@ -323,7 +323,7 @@ def run(
     except NotExecutable as reason:
         return Outcome(not_run=str(reason), unknown=reason.unknown)
     except Exception as error:  # noqa: BLE001 - whatever it holds, it is not the end of the command
-        return Outcome(not_run=f"the emulator cannot execute this PTX: {error!r}")
+        return Outcome(not_run=f"the emulator cannot execute this program: {error!r}")
 
 
 class _Options(NamedTuple):
@@ -341,7 +341,7 @@ def _abreast(
     the barriers allow leaves the same. The race check says whether they are; if not, if anything
     goes wrong, or where the program depends on more than memory and barriers: None.
     """
-    entry = hash((launch.ptx, launch.entry))
+    entry = hash((launch.ptx, launch.cubin, launch.entry))
     ctas = math.prod(launch.grid)
     is_worth_it = ctas <= _FEW_CTAS and launch.threads > WARP
     is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)

@@ -90,7 +90,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _at(place: Place | None) -> str:
-    return f" at PTX line {place.ptx_line} ({place.instruction.split()[0]})" if place else ""
+    return f" at {place.words} ({place.instruction.split()[0]})" if place else ""
 
 
 # So many blocks of one frame before another one gets its turn; so many choices of the smallest
@@ -231,7 +231,7 @@ class _Runner:
             # What the engines do not know, or what is wrong with this emulator: no verdict.
             at = section.places[number]
             raise NotExecutable(
-                f"PTX line {at.ptx_line}: {at.instruction} cannot be executed: {error!r}"
+                f"{at.words}: {at.instruction} cannot be executed: {error!r}"
             ) from error
         for hold in frame.holds[holds:]:
             hold.place = section.places[number]

@@ -118,7 +118,7 @@ class _Walk:
             if not differing:
                 same = " reads the same in both runs, and its result differs"
                 why = same if is_all else ": what it reads was not followed"
-                return links, f"PTX line {left.place.ptx_line}{why}"
+                return links, f"{left.place.words}{why}"
             if len(links) >= _MOST_LINKS:
                 return links, f"it goes back further than {_MOST_LINKS} instructions"
             # What was written the longest ago is nearest to where it begins.
@@ -142,7 +142,7 @@ def _who(recording: Recording, number: int) -> str:
         return "what was there before"
     event = recording.events[number - 1]
     times = f", time {event.nth}" if event.nth > 1 else ""
-    line = f"PTX line {event.place.ptx_line} ({event.place.instruction.rstrip(';')})"
+    line = f"{event.place.words} ({event.place.instruction.rstrip(';')})"
     return f"from {line}, warp {event.warp}{times}"
 
 

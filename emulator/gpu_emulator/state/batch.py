@@ -47,7 +47,7 @@ class Findings:
         return full
 
     def uninitialised(self) -> tuple[Uninitialised, ...]:
-        ordered = sorted(self.unwritten.items(), key=lambda item: item[0][1].ptx_line)
+        ordered = sorted(self.unwritten.items(), key=lambda item: item[0][1].order)
         return tuple(
             Uninitialised(space=space, place=place, count=count, what=words)
             for (space, place), (count, words) in ordered

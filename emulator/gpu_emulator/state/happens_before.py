@@ -110,7 +110,7 @@ class Races:
             for race in self._examples.values()
             if not (race.formal and (race.first, race.second) in real)
         ]
-        races.sort(key=lambda race: (race.formal, race.second.ptx_line, race.first.ptx_line))
+        races.sort(key=lambda race: (race.formal, race.second.order, race.first.order))
         return tuple(races)
 
 

@@ -67,7 +67,7 @@ class Event:
     @property
     def key(self) -> tuple[int, int, int]:
         """What it is in another recording of the same program."""
-        return self.place.ptx_line, self.warp, self.nth
+        return self.place.order, self.warp, self.nth
 
 
 class Recording:
@@ -119,7 +119,7 @@ class Recording:
         if not frame.active()[self._row].any():
             return
         warp = frame.first // WARP
-        times = (place.ptx_line, warp)
+        times = (place.order, warp)
         self._times[times] = self._times.get(times, 0) + 1
         event = Event(place, warp, self._times[times])
         for slot in reads:

@@ -1,0 +1,1 @@
+"""SASS, the machine code of a GPU: cubins, their programs and their instructions."""
