@@ -33,7 +33,7 @@ from harness.values.errors import CaptureError, EmptySelectionError, Infrastruct
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.outcome import Lowering
 from harness.values.row import Row
-from harness.values.toolchain import GPU, PTXAS, Assembler
+from harness.values.toolchain import EMULATOR, EXECUTOR_NAMES, PTXAS, Assembler, takes_cubins
 from harness.values.verdict import Stage, VerdictKind
 
 
@@ -516,7 +516,8 @@ def _executor(search: BisectSearch, command: str) -> Evaluate:
     options, selection = search.options, search.axis.selection
 
     def hear(text: str) -> None:
-        search.tell(*(("the GPU", text) if options.on == GPU else (text, "")))
+        name = EXECUTOR_NAMES[options.on or EMULATOR]
+        search.tell(*((name, text) if takes_cubins(options.on) else (text, "")))
 
     return executor_of(
         search.bench, selection, hear, options.on, runner=options.runner, command=command

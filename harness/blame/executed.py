@@ -48,7 +48,7 @@ from harness.values.errors import CaptureError, TriageError, UsageError
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import Lowering
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, GPU, compiler_name
+from harness.values.toolchain import EMULATOR, EXECUTOR_NAMES, compiler_name
 from harness.values.verdict import VerdictKind
 
 # What one version of the compiler came to at a stage, lowered on by another version.
@@ -312,9 +312,12 @@ async def find_measured_blame(
     how: CompileOptions,
     options: BlameOptions,
     tell: Callable[[str, str], None],
+    on: str | None,
     runner: str | None,
 ) -> BlameReport:
     """Follow the first cell whose cubin computes the wrong thing; `tell` hears of each result.
+
+    `on` says what executes cubins, and `runner` reaches a GPU.
 
     Raises:
         UsageError: the kernel has no inputs.
@@ -322,13 +325,13 @@ async def find_measured_blame(
         InfrastructureError: there is no GPU.
         TriageError: where the question begins, nothing could be tried.
     """
-    selection = executed_selection(selection, GPU)
+    selection = executed_selection(selection, on)
     async with work(store, how) as (bench, run_id):
         launched = executor_of(
             bench,
             selection,
-            lambda text: tell("the GPU", text),
-            GPU,
+            lambda text: tell(EXECUTOR_NAMES[on or EMULATOR], text),
+            on,
             runner=runner,
             command=how.command,
         )

@@ -10,7 +10,14 @@ from harness.values.cell import LaunchLabel
 from harness.values.change import Facts
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
-from harness.values.toolchain import BUNDLED, EMULATOR, GPU, assembler_words, compiler_words
+from harness.values.toolchain import (
+    BUNDLED,
+    EMULATOR,
+    GPU,
+    assembler_words,
+    compiler_words,
+    takes_cubins,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +55,9 @@ def spell_command(verb: str, words: SelectionOptions | None = None, *more: str) 
     return shlex.join(["triage", *verb.split(), *(spelled(words) if words else ()), *more])
 
 
-def execution_words(*, run: bool, on_gpu: bool = False) -> list[str]:
-    """The options by which a verb executes; `--on gpu` alone does."""
-    return ["--run", "--on", GPU] if on_gpu else ["--run"] if run else []
+def execution_words(*, run: bool, on: str | None = None) -> list[str]:
+    """The options by which a verb executes; `--on` alone does where cubins are."""
+    return ["--run", "--on", str(on)] if takes_cubins(on) else ["--run"] if run else []
 
 
 def show_command(short: str, stage: str | None = None) -> str:

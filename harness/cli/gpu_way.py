@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +14,7 @@ import msgspec
 from harness.cli.amounts import FilePath
 from harness.cli.options import F, as_value, exclusive, together
 from harness.values.errors import UsageError
-from harness.values.toolchain import EMULATOR, EXECUTORS, GPU
+from harness.values.toolchain import GPU, takes_cubins
 
 if TYPE_CHECKING:
     from harness.run.gpu.packing import GpuWay
@@ -28,15 +28,18 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     runner: str | None
 
     @property
-    def on_gpu(self) -> bool:
-        """Whether a GPU executes it."""
-        return self.on == GPU
+    def of_cubins(self) -> bool:
+        """Whether cubins are executed, and not PTX."""
+        return takes_cubins(self.on)
 
 
-def execution_of(run: str, on_gpu: str, *, formal: bool = True) -> Callable[[F], F]:
-    """`--run` and what goes with it, as `execution`; `run` and `on_gpu` are what the help says.
+def execution_of(
+    run: str, cubins: str, *, takes: Sequence[str], formal: bool = True
+) -> Callable[[F], F]:
+    """`--run` and what goes with it, as `execution`; `run` and `cubins` are what the help says.
 
-    With `formal` there is `--formal`, which becomes part of the command's `words`.
+    `takes` are the names that the command's `--on` takes: what is not named there is refused. With
+    `formal` there is `--formal`, which becomes part of the command's `words`.
     """
 
     def add(function: F) -> F:
@@ -49,13 +52,13 @@ def execution_of(run: str, on_gpu: str, *, formal: bool = True) -> Callable[[F],
             formal: bool = False,
             **others: Any,  # noqa: ANN401 - click's
         ) -> Any:  # noqa: ANN401 - as above
-            if runner is not None and on == EMULATOR:
-                raise UsageError("--runner is for a GPU: leave out --on emulator")
+            if runner is not None and on not in (None, GPU):
+                raise UsageError(f"--runner is for a GPU: leave out --on {on}")
             if runner is not None:
                 on = GPU
-            if formal and on == GPU:
+            if formal and takes_cubins(on):
                 raise UsageError(
-                    "--formal is about races, which the emulator sees: leave --on gpu out"
+                    f"--formal is about races, which the emulator sees: leave --on {on} out"
                 )
             if formal:
                 others["words"] = replace(others["words"], formal=True)
@@ -68,9 +71,7 @@ def execution_of(run: str, on_gpu: str, *, formal: bool = True) -> Callable[[F],
     options = [
         click.option("--run", is_flag=True, help=run),
         click.option(
-            "--on",
-            type=click.Choice(list(EXECUTORS)),
-            help=f"With --run: what executes it. {on_gpu}",
+            "--on", type=click.Choice(list(takes)), help=f"With --run: what executes it. {cubins}"
         ),
         click.option(
             "--runner",

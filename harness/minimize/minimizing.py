@@ -23,7 +23,7 @@ from harness.store.store import Store
 from harness.values.bug import REPRODUCER, KeptReproducer, reproducer_key
 from harness.values.errors import UsageError
 from harness.values.target import Target
-from harness.values.toolchain import PTX, PTXAS, compiler_name
+from harness.values.toolchain import PTX, PTXAS, compiler_name, takes_cubins
 from harness.values.verdict import Stage
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _executing(
     Raises:
         UsageError: it is not PTX where it has to be, or the inputs do not fit its parameters.
     """
-    if options.on_gpu:
+    if takes_cubins(options.on):
         from harness.minimize.executed.gpu import MeasuredCase  # noqa: PLC0415 - it takes 0.2 s
 
         return MeasuredCase.of(bench, selection, options)

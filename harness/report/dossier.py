@@ -22,7 +22,7 @@ from harness.tables.survivors import Survivors, survivors
 from harness.values.execution import RunRow
 from harness.values.outcome import signal_name
 from harness.values.row import Row
-from harness.values.toolchain import GPU, assembler_name, compiler_name
+from harness.values.toolchain import assembler_name, compiler_name, takes_cubins
 from harness.values.verdict import Signature, Stage, VerdictKind
 from harness.workaround.result import Candidate
 
@@ -163,14 +163,14 @@ class Dossier:
         return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
 
     @property
-    def on_gpu(self) -> bool:
-        """Whether cubins were launched on a GPU, and what they compute is reported."""
-        return self.executed is not None and self.executed.on == GPU
+    def of_cubins(self) -> bool:
+        """Whether cubins were executed, and what they compute is reported."""
+        return self.executed is not None and takes_cubins(self.executed.on)
 
     @property
     def in_ptxas(self) -> bool:
         """Whether it goes wrong in ptxas, not before, and not for what the compiler wrote."""
-        return self.on_gpu or (self.is_in_cubin and not self.is_compilers)
+        return self.of_cubins or (self.is_in_cubin and not self.is_compilers)
 
     @property
     def is_in_cubin(self) -> bool:

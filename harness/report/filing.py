@@ -87,14 +87,14 @@ def attach(
             files[name] = (data, "the same with a launch: what is executed" if is_shown else words)
     if original:
         files["original.ptx"] = (original, "the input as it was given, byte for byte")
-    elif (dossier.on_gpu or dossier.is_in_cubin) and (sha256 := _followed_ptx(dossier)):
+    elif (dossier.of_cubins or dossier.is_in_cubin) and (sha256 := _followed_ptx(dossier)):
         text = store.artifacts.get(sha256).decode(errors="replace")
         words = f"the PTX that {dossier.case.compiler_name} generates, without debug information"
         files["original.ptx"] = (without_debug(text).encode() + b"\n", words)
     if reduction and reduction.suffix != ".ptx":
         words = f"what min{reduction.suffix} was reduced from"
         files[f"original{reduction.suffix}"] = (reduction.original_text.encode(), words)
-    again = _LAUNCHES if dossier.on_gpu else _EXECUTES if dossier.executed else ""
+    again = _LAUNCHES if dossier.of_cubins else _EXECUTES if dossier.executed else ""
     for script, words in _SCRIPTS.items():
         if script in scripts:
             files[script] = (scripts[script].encode(), again or words)
@@ -314,7 +314,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
     places = _in_order(dossier, issue.claims)
     if places:
         does = "executing" if dossier.executed else "compiling"
-        does = "launching" if dossier.on_gpu else does
+        does = "launching" if dossier.of_cubins else does
         filing.tell(f"{does} the attached files in {len(places)} ways")
     with Store.open(inside.parent / "results") as store:
         trial = AttachedTrial(
@@ -329,7 +329,7 @@ async def _trial(dossier: Dossier, filing: Filing, issue: Issue, inside: Path) -
         for cell, judged in stored.items():
             if judged is None:
                 trial.untried[cell] = _why_not_judged(filing.store, cell)
-        if dossier.on_gpu:
+        if dossier.of_cubins:
             await trial.launch(places)
         elif dossier.executed:
             await trial.execute(places)

@@ -68,12 +68,12 @@ from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import (
     EMULATOR,
-    GPU,
     PTX,
     PTXAS,
     TRITON,
     assembler_name,
     compiler_name,
+    takes_cubins,
 )
 from harness.values.verdict import Stage, VerdictKind
 from harness.workaround.executed import find_packed, judge_timed
@@ -92,7 +92,7 @@ async def executed_rows(
     store: Store,
     how: CompileOptions,
     tell: Callable[[str], None],
-    on: str = EMULATOR,
+    on: str | None = EMULATOR,
     runner: str | None = None,
     inputs: RawInputs | None = None,
 ) -> tuple[Executed, ...]:
@@ -109,12 +109,12 @@ async def executed_rows(
     from harness.run.executors import executor_of  # noqa: PLC0415 - as above
     from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - as above
 
-    if on == GPU and selection.repro.ptx is None:
+    if takes_cubins(on) and selection.repro.ptx is None:
         raise UsageError(
-            f"{selection.repro.name}: --on gpu reports a file of PTX; `triage show --stage ptx` "
+            f"{selection.repro.name}: --on {on} reports a file of PTX; `triage show --stage ptx` "
             "prints that of a kernel"
         )
-    if on != GPU:
+    if not takes_cubins(on):
         selection = small_selection(selection)
     async with work(store, how) as (bench, run):
         cells = (await plan_cells(bench, selection, None)).cells
@@ -162,7 +162,7 @@ def check_upstream(
     upstream: Upstream,
     condition: Condition | None,
     *,
-    on_gpu: bool = False,
+    on: str | None = None,
 ) -> None:
     """Refuse a report to somebody whose program never ran, or did what it should.
 
@@ -170,13 +170,14 @@ def check_upstream(
         UsageError: it says to whom to report instead.
     """
     stage = follow(case, condition=condition).stage
-    if on_gpu and upstream is not Upstream.NVIDIA:
+    of_cubins = takes_cubins(on)
+    if of_cubins and upstream is not Upstream.NVIDIA:
         raise UsageError(
-            "--on gpu: cubins of one PTX that disagree are a matter of ptxas; report it with "
+            f"--on {on}: cubins of one PTX that disagree are a matter of ptxas; report it with "
             "--for nvidia"
         )
     maintainers = _maintainers(case)
-    if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value and not on_gpu:
+    if upstream is Upstream.NVIDIA and stage != Stage.CUBIN.value and not of_cubins:
         raise UsageError(
             f"--for nvidia: this is not a failure of ptxas: {case.verdict} in stage {case.stage}, "
             f"before ptxas has the kernel; report it with --for {maintainers}"
@@ -204,7 +205,7 @@ def check_blamed(d: Dossier, upstream: Upstream) -> None:
     Raises:
         UsageError: it says to whom to report instead.
     """
-    if upstream is Upstream.NVIDIA and d.is_compilers and not d.on_gpu and d.blame:
+    if upstream is Upstream.NVIDIA and d.is_compilers and not d.of_cubins and d.blame:
         raise UsageError(
             f"--for nvidia: {' '.join((d.blame.headline, *d.blame.reasons[:1]))} Report it with "
             f"--for {_maintainers(d.case)}"
@@ -357,8 +358,8 @@ class GatherOptions:
     `words` are those that select the case on the command line, `upstream` is whom the report is
     for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
     what takes more than seconds, `minimized` is the folder of the reduction. With `run`, what is
-    reported is what the PTX of the selected configs computes when it is executed; with `on_gpu`,
-    what its cubin computes there, which `runner` reaches.
+    reported is what the PTX of the selected configs computes when it is executed; where `on` takes
+    cubins, what its cubin computes there. `runner` reaches a GPU.
     """
 
     words: SelectionOptions
@@ -369,7 +370,7 @@ class GatherOptions:
     quick: bool = False
     minimized: Callable[[Row], Path]
     run: bool = False
-    on_gpu: bool = False
+    on: str | None = None
     runner: str | None = None
 
 
@@ -390,14 +391,15 @@ async def gather(
     every = selection if options.run else replace(selection, config=ConfigFilter())
     executed: tuple[Executed, ...] = ()
     if options.run:
-        on = GPU if options.on_gpu else EMULATOR
-        executed = await executed_rows(selection, store, how, tell, on, runner=options.runner)
+        executed = await executed_rows(
+            selection, store, how, tell, options.on, runner=options.runner
+        )
         rows = tuple(result.evaluated.row for result in executed)
     else:
         rows = (await compile_selections([every], store, how, RunProgress())).rows
     signature, condition = options.signature, options.condition
     case = find_case(selection, rows, signature=signature, condition=condition)
-    check_upstream(selection, case, options.upstream, condition, on_gpu=options.on_gpu)
+    check_upstream(selection, case, options.upstream, condition, on=options.on)
     shown = next((result.row for result in executed if result.evaluated.row is case), None)
     work = _Gathering(
         store=store,
@@ -431,7 +433,7 @@ class _Gathering:
         condition = self.options.condition
         # A workaround is for whatever is wrong with the kernel.
         options = ["--while", spell(condition)] if condition and command != "workaround" else []
-        options += execution_words(run=self.options.run, on_gpu=self.options.on_gpu)
+        options += execution_words(run=self.options.run, on=self.options.on)
         verb, *more = command.split()
         line = spell_command(verb, self.options.words, *more, *options)
         why = "left out by --quick"
@@ -490,7 +492,7 @@ class _Gathering:
         records = self.store.find_cells(case.cell)
         record = next(record for record in records if record.cell == case.cell)
         banner, package = ptxas_facts(self.mine, case)
-        on = ["--on", GPU] if options.on_gpu else []
+        on = execution_words(run=options.run, on=options.on)[1:]
         return Dossier(
             case=case,
             signature=self.store.signatures().get(case.signature or ""),
@@ -520,13 +522,13 @@ class _Gathering:
                 lambda: self.bisect(assembler),
             )
             flags = targets = None
-            if assembler == PTXAS and not dossier.on_gpu:
+            if assembler == PTXAS and not dossier.of_cubins:
                 flags = await self.piece(
                     "ptxas' flags, one at a time",
                     "bisect --axis flag",
                     lambda: self.contrast("flag"),
                 )
-            if not dossier.on_gpu:
+            if not dossier.of_cubins:
                 targets = await self.piece(
                     "other targets", "bisect --axis target", lambda: self.contrast("target")
                 )
@@ -557,7 +559,7 @@ class _Gathering:
             condition=spell(condition) if condition else None,
             repeat=1 if self.options.run else 3,
             run=self.options.run,
-            on=GPU if self.options.on_gpu else None,
+            on=self.options.on,
             runner=self.options.runner,
         )
         mine = self.mine
@@ -605,10 +607,10 @@ class _Gathering:
         signature = None if condition else self.case.signature
         options = BlameOptions(signature=signature, condition=condition)
         find = find_blame
-        if self.options.on_gpu:
+        if takes_cubins(on := self.options.on):
             from harness.blame.executed import find_measured_blame  # noqa: PLC0415 - as above
 
-            find = partial(find_measured_blame, runner=self.options.runner)
+            find = partial(find_measured_blame, on=on, runner=self.options.runner)
         elif self.options.run:
             from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
         return await find(self.mine, self.store, self.how, options, _silent)
@@ -616,7 +618,7 @@ class _Gathering:
     async def minimize(self, dossier: Dossier) -> Minimization:
         """The reduction in its folder, gone on with where there is one."""
         mine, inputs, options = self.mine, None, self.options
-        if options.on_gpu:
+        if takes_cubins(options.on):
             from harness.run.raw_ptx import inputs_of  # noqa: PLC0415 - numpy: 0.1 s
 
             inputs = inputs_of(mine.repro)
@@ -648,7 +650,7 @@ class _Gathering:
                 seconds=seconds,
                 run=options.run,
                 inputs=inputs,
-                on_gpu=options.on_gpu,
+                on=options.on,
                 runner=options.runner,
             ),
             Watch(tell=self.tell),

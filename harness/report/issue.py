@@ -94,7 +94,7 @@ class View:
                 f"not work with {_compilers(d)}",
                 *rows,
             )
-        if d.on_gpu:
+        if d.of_cubins:
             words = f"{named(d.function)} {launched_words(d.kind)} on {case.target}{self._since()}"
             return f"{case.tool}: {words}"
         name = case.tool if d.in_ptxas else named(d.function)
@@ -119,7 +119,7 @@ class View:
     def message(self) -> str:
         """The failure in its own words."""
         d = self.d
-        quotes = d.in_ptxas and d.kind is not VerdictKind.SICK and not d.on_gpu
+        quotes = d.in_ptxas and d.kind is not VerdictKind.SICK and not d.of_cubins
         quotes = quotes or d.kind is VerdictKind.REJECTED
         match = re.search(r": (.+)", d.reason) if quotes and not d.condition else None
         return match[1] if match else d.reason
@@ -181,7 +181,7 @@ class View:
         case, d = self.d.case, self.d
         where = ", executed on an emulator" if d.executed else ""
         does = observed_words(d.kind)
-        if d.on_gpu and d.executed:
+        if d.of_cubins and d.executed:
             where, does = f", launched on {d.executed.device}", launched_words(d.kind)
         message = self.message.removeprefix("emulated: ").removeprefix("measured: ")
         sentence = (
@@ -193,8 +193,9 @@ class View:
     @property
     def expected(self) -> str:
         """What should happen instead."""
-        expected = paragraphs.launched_expected if self.d.on_gpu else paragraphs.expected_sentence
-        return expected(self.ledger, self.d)
+        if self.d.of_cubins:
+            return paragraphs.launched_expected(self.ledger, self.d)
+        return paragraphs.expected_sentence(self.ledger, self.d)
 
     @property
     def affected(self) -> str:

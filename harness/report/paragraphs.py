@@ -318,7 +318,7 @@ def by_hand(d: Dossier, names: Collection[str], shown: str) -> str:
     case = d.case
     package = f"{d.ptxas_package}=={case.ptxas}" if d.ptxas_package else ""
     ptxas = "$(find wheel -name ptxas)" if package else "ptxas"
-    if d.on_gpu and PROGRAM in names:
+    if d.of_cubins and PROGRAM in names:
         get = f"pip install --no-deps --target wheel {package}  # brings ptxas\n" if package else ""
         quoted = f'"{ptxas}"' if package else ptxas
         return f"{get}python3 {PROGRAM} {quoted}  # prints expected and actual values"

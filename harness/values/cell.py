@@ -11,7 +11,7 @@ import msgspec
 
 from harness.values.kernel import Config
 from harness.values.target import Target
-from harness.values.toolchain import EMULATOR, PTX, PTXAS
+from harness.values.toolchain import EMULATOR, EXECUTORS, PTX, PTXAS
 
 # Launches as cells and results name them: `NAME:OVERRIDES#NUMBER`.
 
@@ -89,6 +89,15 @@ class CellId:
     def short(self) -> str:
         """Eight hex digits that name the cell on the command line."""
         return hashlib.sha256(str(self).encode()).hexdigest()[:8]
+
+
+def executed_by(cell: str) -> str | None:
+    """What executed a cell, as `--on` names it, by its id; None for one that was compiled."""
+    tool = cell.rpartition("/")[2]
+    if tool.startswith(EMULATOR):
+        return EMULATOR
+    on, colon, _ = tool.partition(":")
+    return on if colon and on in EXECUTORS else None
 
 
 def program_label(sha256: str) -> str:

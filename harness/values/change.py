@@ -8,11 +8,12 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from harness.values.cell import executed_by
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 from harness.values.row import HasToolchain
 from harness.values.timing import TimeMs
-from harness.values.toolchain import EMULATOR, GPU, PTXAS
+from harness.values.toolchain import PTXAS
 from harness.values.verdict import VerdictKind
 
 
@@ -121,8 +122,8 @@ class Facts(HasToolchain):
 
     @property
     def is_executed(self) -> bool:
-        """Whether it is of a run, on the emulator or a GPU, and not of a compile."""
-        return self.cell.rpartition("/")[2].startswith((EMULATOR, f"{GPU}:"))
+        """Whether it is of a run, and not of a compile."""
+        return executed_by(self.cell) is not None
 
     @property
     def outcome(self) -> tuple[str, str | None]:

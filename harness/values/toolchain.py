@@ -22,6 +22,9 @@ GPU = "gpu"
 EXECUTORS = {EMULATOR: False, GPU: True}
 """What executes a cell, by the name that `--on` takes: whether it takes cubins, and not PTX."""
 
+EXECUTOR_NAMES = {EMULATOR: "the emulator", GPU: "the GPU"}
+"""The same, as people call it."""
+
 INSTALLED = "installed"
 """The compiler that lies beside `triage` in its own environment."""
 

@@ -59,6 +59,7 @@ from harness.io.packages.versions import require_supported_triton
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.judging.followed import read_while
 from harness.tables.summary import plural
+from harness.values.cell import executed_by
 from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
@@ -97,10 +98,8 @@ def _axis_word(report: BisectReport) -> str:
 
 def _executed(report: BisectReport) -> list[str]:
     rows = report.rows.values()
-    return execution_words(
-        run=any(row.ptxas == EMULATOR for row in rows),
-        on_gpu=any(row.cell.rpartition("/")[2].startswith(f"{GPU}:") for row in rows),
-    )
+    on = next(filter(None, (executed_by(row.cell) for row in rows)), None)
+    return execution_words(run=on is not None, on=on)
 
 
 def _config(report: BisectReport, words: SelectionOptions) -> str:
@@ -179,6 +178,7 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 @execution_of(
     "Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
     "On a GPU the cubins of PTX are launched, along ptxas.",
+    takes=(EMULATOR, GPU),
 )
 @as_value(
     "options",

@@ -42,7 +42,8 @@ from harness.frontends.base import Selection
 from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
 from harness.tables.summary import plural
-from harness.values.toolchain import BUNDLED, EMULATOR, PTXAS, TRITON
+from harness.values.cell import executed_by
+from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, TRITON
 from harness.values.verdict import VerdictKind
 
 _TIMEOUT = VerdictKind.TIMEOUT.value
@@ -68,6 +69,7 @@ toolchain is not available; or it could not be run."""
 @execution_of(
     "Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
     "On a GPU cubins are launched, of each ptxas and -O level.",
+    takes=(EMULATOR, GPU),
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option
@@ -117,10 +119,10 @@ def command(
     check_single(selection, "blame follows one", "--sm", "--launch")
     with open_results() as store, show_steps(status) as tell:
         find = find_blame
-        if execution.on_gpu:
+        if execution.of_cubins:
             from harness.blame.executed import find_measured_blame  # noqa: PLC0415 - as below
 
-            find = partial(find_measured_blame, runner=execution.runner)
+            find = partial(find_measured_blame, on=execution.on, runner=execution.runner)
         elif execution.run:
             from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - brings in the emulator: 0.2 s
         report = run_to_the_end(find(selection, store, how, options, tell))
@@ -211,9 +213,9 @@ def _would_tell(
 
 
 def _meant(report: BlameReport) -> list[str]:
-    case, on_gpu = report.case, report.grid.device is not None
+    case, on = report.case, executed_by(report.case.cell)
     signature = ["--signature", case.signature] if case.signature else []
-    return [*execution_words(run=case.ptxas == EMULATOR, on_gpu=on_gpu), *signature]
+    return [*execution_words(run=on is not None, on=on), *signature]
 
 
 def _case(report: BlameReport, words: SelectionOptions, selection: Selection) -> SelectionOptions:

@@ -71,6 +71,7 @@ the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."
 @execution_of(
     "Execute each candidate on the emulator: it must go wrong in the same way.",
     "On a GPU the cubin of the first --ptxas goes wrong, and those of the others hold it.",
+    takes=(EMULATOR, GPU),
 )
 @click.option(
     "-O",
@@ -141,9 +142,10 @@ def command(
     if opt_level is not None:
         if execution.on == EMULATOR:
             raise UsageError("-O and --runner are for a GPU: leave out --on emulator")
-        execution = structs.replace(execution, run=True, on=GPU)
+        execution = structs.replace(execution, run=True, on=execution.on or GPU)
     _check(words, execution, level)
-    for option, is_here in {"--on gpu": execution.on_gpu, "--script": script is not None}.items():
+    on = f"--on {execution.on}"
+    for option, is_here in {on: execution.of_cubins, "--script": script is not None}.items():
         if is_here and scheduler:
             raise UsageError(f"{option} executes on this machine: leave out --scheduler")
     if not execution.run:
@@ -154,7 +156,7 @@ def command(
     with preparing(status):
         selection = select(words)
     # On a GPU, the ptxas after the first hold what that gets wrong.
-    single = ("--sm", "--launch", "--triton", *(() if execution.on_gpu else ("--ptxas",)))
+    single = ("--sm", "--launch", "--triton", *(() if execution.of_cubins else ("--ptxas",)))
     check_single(selection, "a reduction follows one", *single)
     if execution.run and not selection.repro.ptx:
         inputs.refuse()
@@ -171,7 +173,7 @@ def command(
         run=execution.run,
         # Those of a kernel are recorded.
         inputs=inputs.named(selection.repro) if execution.run and selection.repro.ptx else None,
-        on_gpu=execution.on_gpu,
+        on=execution.on,
         gpu_level=3 if opt_level is None else opt_level,
         runner=execution.runner,
     )
@@ -203,11 +205,12 @@ def command(
 
 
 def _check(words: SelectionOptions, execution: Execution, level: str) -> None:
-    if execution.on_gpu and level not in ("auto", "ptx"):
-        raise UsageError(f"--level {level}: on a GPU, PTX is reduced")
-    if execution.on_gpu and not words.ptxas:
-        raise UsageError("--on gpu: name the ptxas that gets it wrong, by --ptxas X")
-    if execution.run and words.ptxas and not execution.on_gpu:
+    if execution.of_cubins and level not in ("auto", "ptx"):
+        where = "on a GPU" if execution.on == GPU else f"with --on {execution.on}"
+        raise UsageError(f"--level {level}: {where}, PTX is reduced")
+    if execution.of_cubins and not words.ptxas:
+        raise UsageError(f"--on {execution.on}: name the ptxas that gets it wrong, by --ptxas X")
+    if execution.run and words.ptxas and not execution.of_cubins:
         raise UsageError("--ptxas does not apply to --run: PTX is executed without ptxas")
     if execution.run and level == "config":
         raise UsageError("--level config does not apply to --run: use source, ttgir or ptx")

@@ -45,7 +45,7 @@ from harness.report.picture import PICTURE, draw_history
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.toolchain import TRITON
+from harness.values.toolchain import EMULATOR, GPU, TRITON
 
 # Of a sentence that could not be checked: enough to find it in the issue.
 _SHOWN = 100
@@ -121,6 +121,7 @@ class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
 @execution_of(
     "Report what the PTX computes when it is executed on the emulator.",
     "On a GPU, what the cubin of a file of PTX computes.",
+    takes=(EMULATOR, GPU),
 )
 @click.option(
     "--measured",
@@ -236,7 +237,7 @@ def _gathered(
     more = ["--for", request.addressee]
     more += ["--while", spell(condition)] if condition else []
     more += ["--measured", results.name] if results else []
-    more += execution_words(run=execution.run, on_gpu=execution.on_gpu)
+    more += execution_words(run=execution.run, on=execution.on)
     question = GatherOptions(
         words=words,
         made_by=spell_command("report", public, *more),
@@ -244,7 +245,7 @@ def _gathered(
         signature=request.signature,
         condition=condition,
         run=execution.run,
-        on_gpu=execution.on_gpu,
+        on=execution.on,
         runner=execution.runner,
         quick=request.quick or request.draft_duplicates,
         minimized=lambda row: request.minimized or Path("minimized") / _slug(row),

@@ -45,6 +45,7 @@ from harness.matrix.nights.merge import merge_stores
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.matrix.rules import Shard, parse_selector
 from harness.values.errors import UsageError
+from harness.values.toolchain import EMULATOR, GPU
 
 _EPILOG = """\b
 Example:
@@ -178,6 +179,7 @@ command.add_command(merge)
 @execution_of(
     "Execute the cells on the emulator too, on small inputs, as `triage run` does.",
     "On a GPU their cubins are launched.",
+    takes=(EMULATOR, GPU),
     formal=False,
 )
 @click.option("--dry-run", cls=SilentOption, is_flag=True, help="Only say how much there is to do.")
@@ -209,10 +211,11 @@ def run(
     is stored: they install, fetch, capture and compile nothing.
     """
     matrix = read_matrix(file or find_matrix_file())
-    if scheduler and execution.on_gpu:
+    if scheduler and execution.of_cubins:
+        on = f"--on {execution.on}"
         raise UsageError(
-            "--on gpu launches from this machine: first compile with --scheduler, then run the same"
-            " with --on gpu and without --scheduler, which compiles nothing again"
+            f"{on} launches from this machine: first compile with --scheduler, then run the same"
+            f" with {on} and without --scheduler, which compiles nothing again"
         )
     try:
         selectors = [parse_selector(text) for text in only]
@@ -224,7 +227,7 @@ def run(
         night=night,
         max_time=max_time,
         run=execution.run,
-        on_gpu=execution.on_gpu,
+        on=execution.on,
         runner=execution.runner,
         package_version=package_version,
         work=CompileOptions(

@@ -34,17 +34,22 @@ async def execute_places(
 
 
 async def launch_places(
-    run: Run, steering: MatrixSteering, places: Sequence[CapturePlace], runner: str | None
+    run: Run,
+    steering: MatrixSteering,
+    places: Sequence[CapturePlace],
+    on: str | None,
+    runner: str | None,
 ) -> None:
-    """Launch what the matrix wants of these places on a GPU, as `triage run --on gpu` does.
+    """Launch the cubins that the matrix wants of these places, as `triage run --on` does.
 
     As `execute_places`; files of PTX whose repro names inputs are launched, too.
 
     Raises:
         InfrastructureError: there is no GPU.
     """
-    place_of(runner)
-    launch = partial(_execute, run, steering, on=GPU, runner=runner)
+    if on == GPU:
+        place_of(runner)
+    launch = partial(_execute, run, steering, on=on, runner=runner)
     launchable = [
         place
         for place in places
@@ -86,7 +91,7 @@ async def _execute(
     steering: MatrixSteering,
     place: CapturePlace,
     *,
-    on: str = EMULATOR,
+    on: str | None = EMULATOR,
     runner: str | None = None,
 ) -> None:
     bench = run.bench

@@ -41,6 +41,7 @@ from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
 from harness.values.kernel import Repro
 from harness.values.matrix import Matrix, Selector
+from harness.values.toolchain import takes_cubins
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import is_known
 
@@ -93,7 +94,7 @@ def _listed(matrix: Matrix) -> list[Repro]:
 class MatrixOptions:
     """Which part of a matrix, and how to work: `max_time` is in seconds; `run` executes, too.
 
-    With `on_gpu` cubins are launched there; `runner` is a command that reaches the GPU. Shards with
+    `on` says what executes, where it is not the emulator; `runner` reaches a GPU. Shards with
     the same `night` are one run, and compared with others when they are merged. With
     `package_version` it is run over those releases of a package, as `over_releases` reads it.
     """
@@ -103,7 +104,7 @@ class MatrixOptions:
     night: str | None = None
     max_time: float | None = None
     run: bool = False
-    on_gpu: bool = False
+    on: str | None = None
     runner: str | None = None
     package_version: str | None = None
     work: CompileOptions = field(default_factory=CompileOptions)
@@ -268,10 +269,10 @@ async def run_matrix(
 
 async def _execute(night: PlannedNight) -> None:
     run, steering, places = night.run, night.steering, night.plan.places
-    if night.options.on_gpu:
+    if takes_cubins(night.options.on):
         from harness.matrix.nights.executing import launch_places  # noqa: PLC0415 - as below
 
-        await launch_places(run, steering, places, night.options.runner)
+        await launch_places(run, steering, places, night.options.on, night.options.runner)
     elif night.options.run:
         from harness.matrix.nights.executing import execute_places  # noqa: PLC0415 - the emulator: 0.2 s
 

@@ -294,7 +294,7 @@ class MeasuredCase:
                 *self.notes,
             ),
             shown=shown,
-            on_gpu=_tool(self.results[0]).replace(",", " "),
+            accused=_tool(self.results[0]).replace(",", " "),
         )
 
     def _held(self) -> list[str]:

@@ -15,7 +15,15 @@ from harness.minimize.reduction.fingerprint import (
 )
 from harness.values.execution import RunRow
 from harness.values.standalone import SourceInstall
-from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
+from harness.values.toolchain import (
+    EMULATOR,
+    EXECUTOR_NAMES,
+    GPU,
+    PTXAS,
+    TRITON,
+    assembler_name,
+    compiler_name,
+)
 from harness.values.verdict import Stage, VerdictKind
 
 LAUNCH_FILE = "kernel.py"
@@ -90,8 +98,8 @@ class Minimization:
     have written them, in the original and now. `tests`, `calls` and `seconds` are of all runs that
     worked on it. `run_command` executes what is left, where that is what was looked at: a file with
     a launch among `run_files`; `shown` is what came out. `is_comparing`: as a program for a GPU
-    that file says how far its results are from those without a pipeline. `on_gpu` names the ptxas
-    and level whose cubin goes wrong there, where cubins were launched.
+    that file says how far its results are from those without a pipeline. `accused` names the ptxas
+    and level whose cubin goes wrong, where cubins were executed.
     """
 
     kernel: str
@@ -132,7 +140,7 @@ class Minimization:
     run_files: Mapping[str, bytes] = field(default_factory=dict)
     shown: RunRow | None = None
     is_comparing: bool = False
-    on_gpu: str | None = None
+    accused: str | None = None
     is_defined: bool = False
     undefined: tuple[int, int] = (0, 0)
     passes: Mapping[str, PassCount] = field(default_factory=dict)
@@ -155,13 +163,18 @@ class Minimization:
         return self.stage == Stage.RUN.value
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether its cubin was launched on a GPU."""
+        return self.shown is not None and self.shown.on == GPU
+
+    @property
     def compiler(self) -> str:
         """Whose versions `versions` compares: ptxas for PTX, a compiler for what it compiles.
 
         No version is compared where PTX is executed.
         """
         if self.level == "ptx" and self.is_executed:
-            return "the GPU" if self.on_gpu else "the emulator"
+            return EXECUTOR_NAMES[self.shown.on if self.shown else EMULATOR]
         if self.is_of_assemblers:
             return assembler_name(self.assembler)
         return "ptxas" if self.level == "ptx" else compiler_name(self.kind)

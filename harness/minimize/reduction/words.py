@@ -87,8 +87,8 @@ def headline_of(result: Minimization) -> str:
 def compilers_of(result: Minimization) -> str:
     """What is at work at this level."""
     ptxas = assembler_name(result.assembler, result.ptxas)
-    if result.on_gpu:
-        return result.on_gpu.replace("-", " ", 1)
+    if result.accused:
+        return result.accused.replace("-", " ", 1)
     if result.is_executed and result.level == "ptx":
         return f"PTX of {compiler_name(result.kind)} {result.triton}" if result.triton else "PTX"
     if result.level == "ptx":
@@ -158,7 +158,7 @@ def repro_script(result: Minimization) -> str | None:
             headline=headline_of(result),
             command=result.run_command,
             signature=result.fingerprint.signature,
-            on_gpu=result.on_gpu is not None,
+            on_gpu=result.on_gpu,
         )
     probe = _probe(result) if result.fingerprint.script is None else None
     if probe is None or result.level == "config":

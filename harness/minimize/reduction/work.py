@@ -219,9 +219,8 @@ class MinimizeOptions:
     `condition` or `script` say what a candidate has to show, else it is the failure that is found.
     `folder_of` names the output folder by the row that is reduced. `seconds` and `tests` bound this
     run with those that it goes on from. With `run`, what is followed is what the PTX computes when
-    it is executed; `inputs` are what a file of PTX is launched with. With `on_gpu`, cubins are
-    launched there: what the first ptxas makes of it at `gpu_level` (-O); `runner` is a command that
-    reaches the GPU.
+    it is executed; `inputs` are what a file of PTX is launched with. Where `on` takes cubins, it is
+    what the first ptxas makes of it at `gpu_level` (-O); `runner` is a command that reaches a GPU.
     """
 
     folder_of: Callable[[Row], Path]
@@ -235,7 +234,7 @@ class MinimizeOptions:
     is_defined: bool = False
     run: bool = False
     inputs: RawInputs | None = None
-    on_gpu: bool = False
+    on: str | None = None
     gpu_level: int = 3
     runner: str | None = None
 

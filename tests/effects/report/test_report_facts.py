@@ -90,7 +90,7 @@ def test_the_history_follows_the_cases_own_version_where_the_axis_has_it(
     monkeypatch.setenv("TRIAGE_HOME", str(tmp_path / "results"))
     monkeypatch.setattr(gather, "bisect_versions", bisect)
     options: Any = SimpleNamespace(
-        signature="5" * 12, condition=None, run=False, on_gpu=False, runner=None
+        signature="5" * 12, condition=None, run=False, on=None, runner=None
     )
     work: Any = SimpleNamespace(store=None, how=None, options=options, mine=selection(), case=case)
     found: Any = asyncio.run(gather._Gathering.bisect(work, axis))

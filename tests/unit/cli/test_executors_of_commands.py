@@ -1,0 +1,35 @@
+"""Which executors each command takes: one that it does not declare never runs as another."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from harness.cli.main import cli
+from harness.values.toolchain import EMULATOR, GPU
+
+DECLARED = {
+    "run": [EMULATOR, GPU],
+    "bisect": [EMULATOR, GPU],
+    "blame": [EMULATOR, GPU],
+    "minimize": [EMULATOR, GPU],
+    "report": [EMULATOR, GPU],
+    "matrix run": [EMULATOR, GPU],
+    "workaround": [GPU],
+    "rank": [GPU],
+}
+
+
+def _named(path: str) -> list[str]:
+    command: click.Command = cli
+    for word in path.split():
+        assert isinstance(command, click.Group)
+        [command] = filter(None, [command.get_command(click.Context(command), word)])
+    [kind] = [option.type for option in command.params if "--on" in option.opts]
+    assert isinstance(kind, click.Choice)
+    return list(kind.choices)
+
+
+@pytest.mark.parametrize("path", DECLARED)
+def test_a_command_takes_the_executors_that_it_declares(path: str) -> None:
+    assert _named(path) == DECLARED[path]
