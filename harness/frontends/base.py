@@ -553,14 +553,45 @@ def raised_words(repro: Repro, error: RaisedError) -> str:
     """What launch code raised, and at which line."""
     line = f":{error.line}" if error.line else ""
     first = next(filter(None, map(str.strip, error.message.splitlines())), "")
+    if _OF_CAPTURE.intersection(error.kinds):
+        return f"{repro.file}{line}: {first[:300]}, before the first launch"
     missing = re.fullmatch(r"No module named '(\w+)'", first)
-    package = missing and _PACKAGES.get(missing[1], missing[1].replace("_", "-"))
+    package = missing and _package(missing[1], repro.file)
     advice = f"; a package of that name: pip install {package}, beside triage" if package else ""
     return f"{repro.file}{line}: the launch raised {error.type}: {first[:300]}{advice}"
 
 
+# What ends a capture: see `harness.frontends.pretend.recorded`.
+_OF_CAPTURE = frozenset({"NeedsValuesError", "UnknownFactError"})
 # Modules whose package has another name.
-_PACKAGES = {"PIL": "pillow", "cv2": "opencv-python", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+_PACKAGES = {
+    "PIL": "pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "fla": "flash-linear-attention",
+    "google": "protobuf",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+    "zmq": "pyzmq",
+}
+# What lies beside the scripts of a project, and is in no package.
+_OF_PROJECTS = frozenset({"common", "conftest", "helpers", "scripts", "test", "tests", "utils"})
+
+
+def _package(module: str, file: Path) -> str | None:
+    """The package that a missing module most likely is of; None where it belongs to the script.
+
+    A module that says itself private, or is named after a package that the script lies in, is an
+    extension that the package builds.
+    """
+    around = [folder.name for folder in file.parents if (folder / "__init__.py").is_file()]
+    is_own = any(module.startswith(f"{name}_") for name in around)
+    if module.startswith("_") or module in _OF_PROJECTS or is_own:
+        return None
+    return _PACKAGES.get(module, module.replace("_", "-"))
 
 
 def _miscounted(place: CapturePlace, records: list[LaunchFacts]) -> list[str]:

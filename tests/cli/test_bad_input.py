@@ -80,6 +80,13 @@ def test_refused_in_one_line(triage: Triage, words: list[str], code: int, said: 
             "import torch\ndef launch():\n    int(torch.ones(3, device='cuda').sum().item())\n",
             ".item() asks for the values of a GPU tensor",
         ),
+        (
+            "import torch\ndef launch():\n    while torch.ones(1, device='cuda'): pass\n",
+            (
+                "bad.py:3: a condition asks for the values of a GPU tensor, and there is no GPU, "
+                "before the first launch"
+            ),
+        ),
         ("import os\ndef launch():\n    os.abort()\n", "SIGABRT"),
         ("import sys\ndef launch():\n    sys.exit(3)\n", "SystemExit"),
     ],

@@ -117,6 +117,16 @@ _CUDA = torch.device("cuda", 0)
 _META = torch.device("meta")
 _CPU = torch.device("cpu")
 _MOST_SHOWN = 1 << 16
+# What Python calls where it stands in launch code.
+_SYNTAX = {
+    "__bool__": "a condition",
+    "__contains__": "`in`",
+    "__float__": "float()",
+    "__int__": "int()",
+    **dict.fromkeys(("__index__", "__getitem__", "__setitem__"), "an index"),
+}
+# torch says so of tensors without values, whose values it needs.
+_OF_META = "meta tensor"
 _EMPTIES = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 
 
@@ -197,16 +207,15 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
             args, kwargs = tree_map(_backed, (args, kwargs))
         try:
             result = func(*args, **kwargs)
-        except (NotImplementedError, TypeError) as error:
+        except (RuntimeError, TypeError) as error:
             leaves = tree_leaves([args, kwargs])
             if unknown := [value for value in leaves if isinstance(value, UnknownNumber)]:
                 raise NeedsValuesError.of(unknown[0].action) from error
-            if isinstance(error, TypeError):
-                raise
-            # What torch says of a meta tensor whose values decide the result's shape or leave it.
-            raise NeedsValuesError(
-                f"torch's {name or func} needs the values of a GPU tensor, and there is no GPU"
-            ) from error
+            # Where the values of a meta tensor decide the result's shape, leave it, or are asked
+            # for in C (an index, a size), torch has no kernel for it or says so.
+            if isinstance(error, NotImplementedError) or _OF_META in str(error):
+                raise NeedsValuesError.of(_SYNTAX.get(name, f"torch's {name or func}")) from error
+            raise
         if has_copies and not any(_is_backed(t) and not _is_copy(t) for t in tensors):
             return tree_map(_as_copy, result)
         return _filled(result) if name in _EMPTIES and _Backing.device is _CPU else result
@@ -298,7 +307,7 @@ def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 def _value(_: torch.Tensor, name: str) -> bool:
     if name != "__bool__" or not is_asserted():
-        raise NeedsValuesError.of(f".{name}()")
+        raise NeedsValuesError.of(_SYNTAX.get(name, f".{name}()"))
     pass_over("assert")
     return True
 
@@ -523,7 +532,52 @@ def pretend_cuda(
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))
     mode = _CudaMode()
     _keep_in_backward(mode)
+    _run_operators_of_gpu(mode)
     return mode
+
+
+def _run_operators_of_gpu(mode: _CudaMode) -> None:
+    """Run the GPU's implementation of an operator of `torch.library` where one is registered.
+
+    Of a meta tensor, torch asks the operator's fake implementation, which launches nothing; and it
+    turns the mode off while it runs an operator.
+    """
+    behind = "Meta" if _Backing.device is _META else "CPU"
+    implemented: set[str] = set()
+    places: dict[str, Any] = {}
+    implement = torch.library.Library.impl
+
+    def implement_behind(
+        library: Any, operator: Any, function: Any, dispatch_key: str = "", **options: Any
+    ) -> None:
+        key = dispatch_key or library.dispatch_key
+        name = f"{library.ns}::{str(operator).rpartition('::')[2]}"
+        if key == behind and name in implemented:
+            return
+        # Those of torch's own operators compute on any device, and launch nothing.
+        is_known = key == "CUDA" or (key in _COMPOSITE and library.ns not in ("aten", "prims"))
+        if not is_known or function is torch.library.fallthrough_kernel:
+            implement(library, operator, function, dispatch_key, **options)
+            return
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with mode:
+                return function(*args, **kwargs)
+
+        implement(library, operator, run, dispatch_key, **options)
+        if key:
+            # Libraries of one key take no other.
+            if library.ns not in places:
+                places[library.ns] = torch.library.Library(library.ns, "FRAGMENT")
+            options.pop("allow_override", None)
+            implement(places[library.ns], operator, run, behind, **options)
+            implemented.add(name)
+
+    torch.library.Library.impl = implement_behind
+
+
+# Of implementations for any device, and of those that torch takes apart.
+_COMPOSITE = ("CompositeExplicitAutograd", "")
 
 
 def _keep_in_backward(mode: _CudaMode) -> None:

@@ -88,11 +88,13 @@ class BareParents(importlib.abc.MetaPathFinder):
 def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> Any:
     """What `function(**overrides)` of `file` returns; where it is None, run the file as `__main__`.
 
+    A file that imports from its own package by dots runs as its module (`python -m`).
     The module stays loaded: its kernels are compiled later. `json` is put back: compilers use it.
     Where it is `TESTS`, pytest runs the tests of the file.
     """
     sys.argv = [file]
-    folder = str(Path(file).parent)
+    source = Path(file).read_bytes()
+    package, folder = _package_of(file, source)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     if function == TESTS:
@@ -101,13 +103,32 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> An
     module = ModuleType(name)
     module.__file__ = file
     sys.modules[name] = module
-    code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+    code = compile(source, file, "exec", dont_inherit=True)
     own = dict(vars(json))
     try:
+        if package:
+            module.__package__ = package
+            importlib.import_module(package)
         exec(code, module.__dict__)  # noqa: S102 - this is what the user asked for
         return getattr(module, function)(**overrides) if function else None
     finally:
         vars(json).update(own)
+
+
+def _package_of(file: str, source: bytes) -> tuple[str, str]:
+    """The package whose module a file is, where it imports by dots, and the folder it is found in.
+
+    Others are programs: of no package, with what lies beside them on the module path.
+    """
+    folder = Path(file).parent
+    names: list[str] = []
+    with contextlib.suppress(SyntaxError, ValueError):
+        nodes = ast.walk(ast.parse(source))
+        if any(isinstance(node, ast.ImportFrom) and node.level for node in nodes):
+            while (folder / "__init__.py").is_file():
+                names.insert(0, folder.name)
+                folder = folder.parent
+    return ".".join(names), str(folder)
 
 
 TESTS = "::tests"

@@ -78,6 +78,74 @@ def test_a_capture_ends_where_a_number_is_needed_to_go_on(children: Children) ->
     assert note.startswith(f"tensors.py:{line}: the capture ends here: .item() asks for the")
 
 
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("y[1, 3, best[1, 3]]", "an index"),
+        ("y[1, : best[1, 3]]", "an index"),
+        ("[7, 8, 9][best[1, 3]]", "an index"),
+        ("range(best[1, 3])", "an index"),
+        ("int(best[1, 3])", "int()"),
+        ("torch.empty(best[1, 3])", "torch's empty"),
+        ("torch.repeat_interleave(best)", "torch's repeat_interleave"),
+        ("3 in best", "`in`"),
+        ("not best.any()", "a condition"),
+    ],
+)
+def test_what_asks_for_a_number_in_c_ends_the_capture_too(
+    children: Children, tmp_path: Path, line: str, asks: str
+) -> None:
+    shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
+    file = tmp_path / "indexed.py"
+    file.write_text(
+        f"""
+import torch
+from compiled import launched
+
+y = torch.zeros(4, 4, 4, device="cuda")
+best = launched(y).argmax(-1)
+{line}
+"""
+    )
+    capture = children.capture(str(file), None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert kernels_of(capture) == {"add_one": 1}
+    [end] = capture.notes
+    words = f"{asks} asks for the values of a GPU tensor, and there is no GPU"
+    assert end == f"indexed.py:7: the capture ends here: {words}"
+
+
+def test_an_operator_of_torch_runs_as_it_does_on_a_gpu(children: Children) -> None:
+    capture = children.capture("scripts/operators.py", None, 90)
+    assert capture.error is None, capture.error.traceback
+    # One that derives: forward and backward.
+    assert [record.config["BLOCK"] for record in capture.records] == [16, 32, 64, 128, 256]
+
+
+def test_a_module_of_a_package_runs_as_its_module(children: Children, tmp_path: Path) -> None:
+    shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
+    package = tmp_path / "kernels" / "copies"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("SIZE = 64\n")
+    (package / "__init__.py").write_text("from .. import SIZE\n")
+    (package / "again.py").write_text("from compiled import launched\n")
+    file = package / "copied.py"
+    file.write_text(
+        """
+import torch
+
+from . import SIZE
+from .again import launched
+
+if __name__ == "__main__":
+    launched(torch.zeros(SIZE, device="cuda"))
+"""
+    )
+    capture = children.capture(str(file), None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert kernels_of(capture) == {"add_one": 1}
+
+
 def test_pytest_runs_the_tests_of_a_file_each_as_far_as_it_comes(
     children: Children, tmp_path: Path
 ) -> None:

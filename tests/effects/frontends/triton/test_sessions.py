@@ -264,8 +264,8 @@ def test_launch_code_is_captured_and_lowered(
 @pytest.mark.parametrize(
     ("function", "records", "kind", "says"),
     [
-        ("launch_bool", 0, "NeedsValuesError", ".__bool__() asks for the values"),
-        ("launch_nonzero", 0, "NeedsValuesError", "needs the values of a GPU tensor"),
+        ("launch_bool", 0, "NeedsValuesError", "a condition asks for the values"),
+        ("launch_nonzero", 0, "NeedsValuesError", "an index asks for the values"),
         ("launch_raises", 1, "KeyError", "no such"),
     ],
 )
