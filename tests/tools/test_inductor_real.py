@@ -109,6 +109,24 @@ def test_a_kernel_of_the_cache_compiles_with_the_configs_of_its_heuristics(triag
     assert {cell["config"]["XBLOCK"] for cell in document["cells"]} == {512, 1024}
 
 
+def test_a_config_that_inductor_does_not_come_to_compile_is_named(triage: Triage) -> None:
+    file = triage.folder / "cabc.py"
+    # As another torch may.
+    refused = """
+def options(self, config, meta, options=triton_heuristics.CachingAutotuner._create_compile_options):
+    return self.no_such_option if config.kwargs["XBLOCK"] == 512 else options(self, config, meta)
+
+
+triton_heuristics.CachingAutotuner._create_compile_options = options
+"""
+    file.write_text(OF_CACHE.replace("@triton_heuristics", f"{refused}@triton_heuristics"))
+    done = triage("compile", str(file), "--sm", "90a", "--triton", TRITON)
+    assert done.returncode == 4, done.stderr
+    name = "Inductor does not come to compile triton_poi_0 with XBLOCK: 512"
+    assert name in done.stderr
+    assert "has no attribute 'no_such_option'" in done.stderr
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("model", ["norm", "mlp", "attention"])
 def test_a_model_compiles_kernel_by_kernel(triage: Triage, model: str) -> None:

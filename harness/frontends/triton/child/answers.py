@@ -55,6 +55,10 @@ def assemble_by(assemble: Callable[[list[str], Callable[..., Any]], Any]) -> Non
     NAMESPACE["subprocess"] = types.SimpleNamespace(**{**names, "run": run})
 
 
+class NotCompiledError(AttributeError):
+    """Nothing is compiled for launch code of this kind."""
+
+
 class RecordedKernel:
     """What a launch, or a compilation, returns under capture; `record` is what was recorded."""
 
@@ -90,10 +94,10 @@ class RecordedKernel:
 
         Raises:
             NeedsValuesError: it tells nothing, for it fails.
-            AttributeError: nothing is compiled for launch code of this kind.
+            NotCompiledError: nothing is, for this launch code.
         """
         if not self.compiles:
-            raise AttributeError(self._record.kernel)
+            raise NotCompiledError(self._record.kernel)
         key = self._record.key
         if key not in _COMPILED:
             folder = tempfile.mkdtemp()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from harness.frontends.triton.child.answers import RecordedKernel
+from harness.frontends.triton.child.answers import NotCompiledError, RecordedKernel
 
 if TYPE_CHECKING:
     from harness.frontends.triton.child.recording import LaunchRecorder
@@ -71,9 +71,13 @@ def _adapt_inductor(heuristics: ModuleType) -> None:
     def initialise_and_compile(self: Any, *args: Any, **kwargs: Any) -> None:
         initialise(self, *args, **kwargs)
         for config in self.configs:
-            # It goes on to read what only a compiled kernel has, which is of no use here.
-            with contextlib.suppress(AttributeError):
-                self._precompile_config(config)
+            try:
+                # It goes on to read what only a compiled kernel has, which is of no use here.
+                with contextlib.suppress(NotCompiledError):
+                    self._precompile_config(config)
+            except AttributeError as error:
+                message = f"Inductor does not come to compile {self.fn.__name__} with {config}"
+                raise RuntimeError(f"{message}: {error}") from error
 
     tuner.__init__ = initialise_and_compile
     tuner.precompile = tuner.run = lambda *_, **__: None
