@@ -305,6 +305,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         ptxas_flags=trail.flags,
         cubin_sha256=trail.assembly.artifacts.get("cubin") if trail.assembly else None,
         suspect=plan.record.suspect or None if plan.record else None,
+        values=plan.record.values or None if plan.record else None,
         attempts=max((step.value.attempts for step in steps), default=1),
         cached=bool(steps) and all(step.cached for step in steps),
         seconds=round(sum(step.value.end.wall for step in steps), 3) if steps else None,

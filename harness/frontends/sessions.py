@@ -177,6 +177,7 @@ class LaunchSessions(Sessions):
         self._capture_timeout = capture_timeout
         most = int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 0.8)
         self._capture_memory = capture_memory or most
+        self._values_memory = capture_memory or min(most, _VALUES_MEMORY)
         self._servers: dict[Compiler, asyncio.Task[Peer]] = {}
         self._sessions: dict[str, asyncio.Task[_Session]] = {}
 
@@ -209,21 +210,39 @@ class LaunchSessions(Sessions):
             for _ in range(2):
                 server = await self._server(compiler)
                 with contextlib.suppress(PeerGoneError):
-                    return await self._open_on(server, request)
+                    return await self._with_values(server, request)
             raise InfrastructureError(f"{compiler.name}: its child process died twice")
 
         return await _shared(self._sessions, key, opened)
 
-    async def _open_on(self, server: Peer, request: CaptureRequest) -> _Session:
+    async def _with_values(self, server: Peer, request: CaptureRequest) -> _Session:
+        """A session without values; with those that launch code needs, where that leads further."""
+        session = await self._open_on(server, request)
+        values, needs = "", session.capture.needs
+        while _VALUES.index(needs) > _VALUES.index(values):
+            values = needs
+            try:
+                other = await self._open_on(server, request, values)
+            except CaptureError as error:
+                notes = [*session.capture.notes, f"with values, {error}"]
+                capture = msgspec.structs.replace(session.capture, notes=notes)
+                return msgspec.structs.replace(session, capture=capture)
+            needs = other.capture.needs
+            if _got_further(other.capture, session.capture):
+                session, other = other, session
+            await self._end(other)
+        return session
+
+    async def _open_on(self, server: Peer, request: CaptureRequest, values: str = "") -> _Session:
         folder = self._hub.new_folder("capture")
         name, hello = self._hub.expect()
         limits = {
             "timeout": None,  # ends with the capture, not with the session
-            "memory": self._capture_memory,
+            "memory": self._values_memory if values else self._capture_memory,
             "file_size": FILE_SIZE,
         }
         message = {"name": name, "folder": str(folder), "capture": request.message()}
-        job, ended = server.start({"op": "open", **message, "limits": limits})
+        job, ended = server.start({"op": "open", **message, "values": values, "limits": limits})
         captured = asyncio.create_task(_captured(hello, request.file))
         futures: set[asyncio.Future[Any]] = {captured, ended}
         try:
@@ -303,10 +322,24 @@ class LaunchSessions(Sessions):
         """End one session; its memory and its disk space are given back."""
         task = self._sessions.pop(key, None)
         if task and task.done() and not task.cancelled() and not task.exception():
-            session = task.result()
-            await session.peer.close()
-            await asyncio.wait({session.ended}, timeout=_GOODBYE_SECONDS)
-            self._hub.drop_folder(session.folder)
+            await self._end(task.result())
+
+    async def _end(self, session: _Session) -> None:
+        await session.peer.close()
+        await asyncio.wait({session.ended}, timeout=_GOODBYE_SECONDS)
+        self._hub.drop_folder(session.folder)
+
+
+# Launch code that has values makes tensors as large as those of a GPU.
+_VALUES_MEMORY = 8 << 30
+# How launch code gets values: each of them has those of the former, too.
+_VALUES = ("", "computed", "interpreted")
+
+
+def _got_further(capture: Capture, before: Capture) -> bool:
+    """Whether launch code came further with values than without."""
+    more = len(capture.records) - len(before.records)
+    return more > 0 or (more == 0 and (not capture.error or before.error is not None))
 
 
 async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capture] | None:

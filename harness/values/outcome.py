@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal as signals
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import structs
@@ -68,7 +68,8 @@ class LaunchFacts(msgspec.Struct, frozen=True, kw_only=True):
     the same code. `grid` is in blocks, None where it is not known. `suspect` says in words
     what of the kernel's dimensions the config covers only partly; empty where nothing is suspect.
     `views` are the arguments as `harness.values.execution.Argument` has them, and `storages` the
-    bytes of the memory behind them; both empty where they are not known.
+    bytes of the memory behind them; both empty where they are not known. `values`: the launch code
+    had values, which torch (`computed`) or Triton's interpreter, too (`interpreted`) gave them.
     """
 
     key: str
@@ -81,6 +82,7 @@ class LaunchFacts(msgspec.Struct, frozen=True, kw_only=True):
     suspect: str = ""
     views: list[dict[str, object]] = msgspec.field(default_factory=list)
     storages: list[int] = msgspec.field(default_factory=list)
+    values: str = ""
 
 
 class ModuleSearch(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +116,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     `pruned` maps a kernel to (configs kept, configs declared); `dropped` counts launches over the
     limit; `ptxas` is the executable that this Triton picks for the target. `notes` say where a
     capture ends that has something, `passed_over` what launch code does with results in vain.
+    `needs` says how to get the value that ended the launch code, or a test in it: `computed`
+    or `interpreted`.
     """
 
     records: list[LaunchFacts]
@@ -125,6 +129,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     error: RaisedError | None = None
     notes: list[str] = []
     passed_over: str = ""
+    needs: Literal["", "computed", "interpreted"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,7 +70,8 @@ class Row(HasToolchain):
     that is not PTX. `time_ms` is how long it took on a GPU, where it was timed: a noisy number,
     unlike all others here. `probe_of` is the cell whose failure was followed to this one, a variant
     on another target or with other flags; None for what was selected. `file` is of a kernel that is
-    named by a file: see `harness.values.cell.file_label`.
+    named by a file: see `harness.values.cell.file_label`. `values`: the launch depends on values
+    that were `computed` by torch on a CPU, or `interpreted` where kernels leave them.
     """
 
     cell: str
@@ -122,6 +123,7 @@ class Row(HasToolchain):
     time_ms: TimeMs | None = None
     probe_of: str | None = None
     file: str | None = None
+    values: str | None = None
 
     @property
     def program(self) -> str | None:

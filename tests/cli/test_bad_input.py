@@ -78,14 +78,11 @@ def test_refused_in_one_line(triage: Triage, words: list[str], code: int, said: 
         ("def launch(:\n", "bad.py:1: not Python"),
         (
             "import torch\ndef launch():\n    int(torch.ones(3, device='cuda').sum().item())\n",
-            ".item() asks for the values of a GPU tensor",
+            "bad.py: it reads values of tensors before a launch; torch computes them on the CPU)",
         ),
         (
-            "import torch\ndef launch():\n    while torch.ones(1, device='cuda'): pass\n",
-            (
-                "bad.py:3: a condition asks for the values of a GPU tensor, and there is no GPU, "
-                "before the first launch"
-            ),
+            "import torch\ndef launch():\n    torch.cuda.get_device_properties(0).clock_rate\n",
+            "and a guess would decide what is launched, before the first launch",
         ),
         ("import os\ndef launch():\n    os.abort()\n", "SIGABRT"),
         ("import sys\ndef launch():\n    sys.exit(3)\n", "SystemExit"),

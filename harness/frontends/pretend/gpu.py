@@ -5,20 +5,22 @@ strides and dtypes without storage. A function mode answers `.device`, `.is_cuda
 and their kin as a GPU tensor would, and sends every request for a `cuda` device to meta. Unlike
 fake tensors this needs no CUDA build of torch, no device guard, and lets slicing and autograd work.
 
-Where values are needed (Triton's interpreter), CPU tensors are used instead; those that were
-never written to hold the same numbers in every run. A fact of the product that is not known is an
-error.
+Where values are needed (Triton's interpreter; launch code that reads values before a launch), CPU
+tensors are used instead; those that were never written to hold the same numbers in every run. What
+kernels may have written, and what follows from it, has no values unless kernels are executed. A
+fact of the product that is not known is an error.
 """
 
 # ruff: noqa: ANN401 - values of torch, Triton and the user have types that we cannot name
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import re
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -144,6 +146,11 @@ class _Backing:
     has_copies = False
     # Hears of memory that was asked for and holds no values of the launch code's.
     on_empty: Callable[[torch.Tensor], None] | None = None
+    # A capture describes arguments alike with values and without.
+    is_capture = False
+    # Storages that kernels wrote, or what follows from those; with true values if it `computes`.
+    written: ClassVar[set[int]] = set()
+    computes = False
 
 
 def backing() -> torch.device:
@@ -177,6 +184,83 @@ def _filled(tensor: Any) -> Any:
     return tensor.zero_()
 
 
+def executes() -> bool:
+    """Whether kernels are executed when launch code comes to them."""
+    return _Backing.device is _CPU and (_Backing.computes or not _Backing.is_capture)
+
+
+def compute(*, whether: bool) -> None:
+    """Say whether the kernels of a capture are executed from now on."""
+    _Backing.computes = whether
+
+
+def wrote(values: Any) -> None:
+    """Note that a kernel may have written these tensors, or those of these descriptors."""
+    _Backing.written.update(_storages([getattr(v, "base", v) for v in tree_leaves(values)]))
+
+
+def _leaves(values: Any) -> list[Any]:
+    """The leaves of a structure of values, those of its slices, too."""
+    leaves = tree_leaves(values)
+    slices = [leaf for leaf in leaves if isinstance(leaf, slice)]
+    return leaves + [end for part in slices for end in (part.start, part.stop, part.step)]
+
+
+def _storages(values: Any) -> set[int]:
+    storages: set[int] = set()
+    # The address of what Python's object stands for: it is there with memory and without.
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        for leaf in _leaves(values):
+            # A sparse one has none.
+            with contextlib.suppress(NotImplementedError, RuntimeError):
+                if isinstance(leaf, torch.Tensor):
+                    storages.add(leaf.untyped_storage()._cdata)  # noqa: SLF001
+    return storages
+
+
+def _needs(values: Any) -> str:
+    """How to get the values of these tensors, as in `passed_over.needs`."""
+    return "interpreted" if _storages(values) & _Backing.written else "computed"
+
+
+def _is_unknown(tensor: torch.Tensor) -> bool:
+    """Whether it holds no values that the launch code would have on a GPU."""
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        is_meta = tensor.is_meta
+    return is_meta or not (_Backing.computes or _storages(tensor).isdisjoint(_Backing.written))
+
+
+# They write to their first argument.
+_IN_PLACE = re.compile(r"__setitem__|__i[a-z]+__|[a-z]\w*_|_foreach_\w+_")
+# They run functions that no mode sees.
+_BACKWARD = frozenset({"backward", "grad"})
+
+
+def _check_sizes(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> None:
+    """Try a function without values, as it would be in a capture that has none.
+
+    Raises:
+        NeedsValuesError: what kernels leave decides the size of its result.
+    """
+    if name == "__get__" or name in _METHODS or name in _BACKWARD:
+        return
+
+    def without(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.detach().to(_META)
+        if isinstance(value, slice):
+            return slice(*map(without, (value.start, value.stop, value.step)))
+        return _META if _is_cuda_device(value) else value
+
+    with torch.no_grad(), contextlib.suppress(TypeError, ValueError, IndexError):
+        try:
+            func(*tree_map(without, args), **tree_map(without, kwargs))
+        except RuntimeError as error:
+            if isinstance(error, NotImplementedError) or _OF_META in str(error):
+                action = _SYNTAX.get(name, f"torch's {name}")
+                raise NeedsValuesError.of(action, "interpreted") from error
+
+
 class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
     """Answers for the tensors that stand behind as if they were on `cuda:0`."""
 
@@ -189,6 +273,30 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        had = len(_Backing.written)
+        inputs = _storages([args, kwargs]) if had else set()
+        is_result = bool(had) and (name in _BACKWARD or not inputs.isdisjoint(_Backing.written))
+        is_unknown = is_result and _Backing.device is _CPU and not _Backing.computes
+        if is_unknown:
+            _check_sizes(func, name, args, kwargs)
+        try:
+            result = self._answer(func, name, args, kwargs)
+        except (IndexError, RuntimeError, ValueError) as error:
+            if not is_unknown or isinstance(error, NeedsValuesError):
+                raise
+            # Of numbers that no kernel has written: an index, say.
+            message = f"torch's {name} fails on what no kernel has written here"
+            raise NeedsValuesError(message, "interpreted") from error
+        if is_result or len(_Backing.written) > had:
+            changed = [result, kwargs.get("out")]
+            changed += args[:1] if _IN_PLACE.fullmatch(name) else []
+            _Backing.written.update(_storages(changed))
+        elif had and name != "__get__":
+            # What lay at this address before is gone.
+            _Backing.written.difference_update(_storages(result) - inputs)
+        return result
+
+    def _answer(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name == "__get__":
             return _getter(func, args)
         handler = _METHODS.get(name)
@@ -210,11 +318,12 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
         except (RuntimeError, TypeError) as error:
             leaves = tree_leaves([args, kwargs])
             if unknown := [value for value in leaves if isinstance(value, UnknownNumber)]:
-                raise NeedsValuesError.of(unknown[0].action) from error
+                raise NeedsValuesError.of(unknown[0].action, unknown[0].needs) from error
             # Where the values of a meta tensor decide the result's shape, leave it, or are asked
             # for in C (an index, a size), torch has no kernel for it or says so.
             if isinstance(error, NotImplementedError) or _OF_META in str(error):
-                raise NeedsValuesError.of(_SYNTAX.get(name, f"torch's {name or func}")) from error
+                action = _SYNTAX.get(name, f"torch's {name or func}")
+                raise NeedsValuesError.of(action, _needs([args, kwargs])) from error
             raise
         if has_copies and not any(_is_backed(t) and not _is_copy(t) for t in tensors):
             return tree_map(_as_copy, result)
@@ -253,6 +362,8 @@ def _getter(func: Any, args: tuple[Any, ...]) -> Any:
         return value or _is_backed(args[0])
     if owner == "is_meta":
         return False
+    if owner == "grad" and value is not None and _Backing.written:
+        _Backing.written.update(_storages(value))
     return value
 
 
@@ -292,31 +403,43 @@ def _type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return func(*args, **kwargs)
 
 
-def _if_meta(answer: Callable[[Any, str], Any]) -> Callable[..., Any]:
-    """What a method, which has a name, answers for a tensor without storage."""
+def _if(
+    condition: Callable[[torch.Tensor], bool], answer: Callable[[Any, str], Any]
+) -> Callable[..., Any]:
+    """What a method, which has a name, answers for tensors on which the condition holds."""
 
     def method(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return answer(args[0], func.__name__) if args[0].is_meta else func(*args, **kwargs)
+        return answer(args[0], func.__name__) if condition(args[0]) else func(*args, **kwargs)
 
     return method
+
+
+def _is_at_address(tensor: torch.Tensor) -> bool:
+    """Whether it lies where no tensor of this process does."""
+    return tensor.is_meta or _Backing.is_capture
+
+
+def _is_open(tensor: torch.Tensor) -> bool:
+    """Whether a comparison with it decides nothing here: it is for the launch code's own end."""
+    return _is_unknown(tensor) or not _storages(tensor).isdisjoint(_Backing.written)
 
 
 def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return 0 if _is_backed(args[0]) else func(*args, **kwargs)
 
 
-def _value(_: torch.Tensor, name: str) -> bool:
+def _value(tensor: torch.Tensor, name: str) -> bool:
     if name != "__bool__" or not is_asserted():
-        raise NeedsValuesError.of(_SYNTAX.get(name, f".{name}()"))
+        raise NeedsValuesError.of(_SYNTAX.get(name, f".{name}()"), _needs(tensor))
     pass_over("assert")
     return True
 
 
 def _numbers(tensor: torch.Tensor, name: str) -> Any:
     if tensor.numel() > _MOST_SHOWN:
-        raise NeedsValuesError.of(f".{name}()")
+        raise NeedsValuesError.of(f".{name}()", _needs(tensor))
     numbers = torch.zeros(() if name == "item" else tensor.shape).tolist()
-    return tree_map(lambda _: UnknownNumber(f".{name}()"), numbers)
+    return tree_map(lambda _: UnknownNumber(f".{name}()", _needs(tensor)), numbers)
 
 
 def _shown(tensor: torch.Tensor, _: str) -> str:
@@ -325,7 +448,7 @@ def _shown(tensor: torch.Tensor, _: str) -> str:
 
 
 def _compared(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if all(not value.is_meta for value in args if isinstance(value, torch.Tensor)):
+    if not any(_is_open(value) for value in args if isinstance(value, torch.Tensor)):
         return func(*args, **kwargs)
     pass_over(func.__name__)
     return True
@@ -335,19 +458,22 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "to": _to,
     "cuda": lambda func, args, kwargs: _to(torch.Tensor.to, (args[0], _CUDA), {}),  # noqa: ARG005
     "cpu": lambda func, args, kwargs: _to(torch.Tensor.to, (args[0], _CPU), {}),  # noqa: ARG005
-    "data_ptr": _if_meta(lambda x, _: _BASE_ADDRESS + x.storage_offset() * x.element_size()),
-    "__dlpack__": _if_meta(lambda x, _: as_capsule(x, x.data_ptr())),
-    "__dlpack_device__": _if_meta(lambda *_: CUDA_DEVICE),
+    "data_ptr": _if(
+        _is_at_address, lambda x, _: _BASE_ADDRESS + x.storage_offset() * x.element_size()
+    ),
+    "__dlpack__": _if(_is_at_address, lambda x, _: as_capsule(x, x.data_ptr())),
+    "__dlpack_device__": _if(_is_at_address, lambda *_: CUDA_DEVICE),
     "get_device": _get_device,
     "pin_memory": lambda func, args, kwargs: args[0],  # noqa: ARG005
     "type": _type,
     "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
     **dict.fromkeys(("allclose", "equal"), _compared),
-    **dict.fromkeys(("item", "tolist"), _if_meta(_numbers)),
-    **dict.fromkeys(("__repr__", "__format__"), _if_meta(_shown)),
+    **dict.fromkeys(("item", "tolist"), _if(_is_unknown, _numbers)),
+    **dict.fromkeys(("__repr__", "__format__"), _if(_is_unknown, _shown)),
     **dict.fromkeys(
-        ("numpy", "__bool__", "__int__", "__float__", "__index__", "__array__"), _if_meta(_value)
+        ("numpy", "__int__", "__float__", "__index__", "__array__"), _if(_is_unknown, _value)
     ),
+    "__bool__": _if(lambda x: _is_unknown(x) or (_is_open(x) and is_asserted()), _value),
 }
 
 
@@ -497,9 +623,7 @@ def _patch_torch() -> None:
 
     def compare(actual: Any, expected: Any, *args: Any, **kwargs: Any) -> None:
         values = tree_leaves([actual, expected])
-        with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
-            is_passed_over = any(isinstance(v, torch.Tensor) and v.is_meta for v in values)
-        if is_passed_over:
+        if any(isinstance(value, torch.Tensor) and _is_open(value) for value in values):
             pass_over("assert_close")
         else:
             assert_close(actual, expected, *args, **kwargs)
@@ -518,15 +642,17 @@ def pretend_cuda(
     properties: dict[str, Any],
     *,
     with_values: bool = False,
+    is_capture: bool = False,
     on_empty: Callable[[torch.Tensor], None] | None = None,
 ) -> Any:
     """Make this process believe in the GPU that `properties` describes, for good.
 
     Returns a context manager; tensors are translated inside it. `with_values` gives them storage;
-    `on_empty` then hears of each floating-point tensor that was asked for without values.
+    `on_empty` then hears of each floating-point tensor that was asked for without values. In a
+    capture, they are described as if they had none.
     """
     _Backing.device = _CPU if with_values else _META
-    _Backing.on_empty = on_empty
+    _Backing.on_empty, _Backing.is_capture = on_empty, is_capture
     _patch_torch_cuda(properties)
     stand_in_for_packages()
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))

@@ -26,15 +26,24 @@ _IF_MISSING = frozenset({"IPython", "pandas", "parameterized", "pytest", "tabula
 
 
 class _PassedOver:
-    """What was passed over, by its first line in the launch code."""
+    """What was passed over, by its first line in the launch code; which values it asked for."""
 
     file = ""
     lines: ClassVar[dict[str, int | None]] = {}
+    needs = ""
 
 
 def begin(file: str) -> None:
     """Pass over what does not matter in this launch code from now on."""
-    _PassedOver.file, _PassedOver.lines = file, {}
+    _PassedOver.file, _PassedOver.lines, _PassedOver.needs = file, {}, ""
+
+
+def needs() -> str:
+    """How to get the first value that launch code did not get; empty if it got all.
+
+    `computed`: by torch, for launch code makes it; `interpreted`: a kernel leaves it.
+    """
+    return _PassedOver.needs
 
 
 def pass_over(action: str) -> None:
@@ -75,21 +84,25 @@ def assert_lines(file: str) -> frozenset[int]:
 
 
 class NeedsValuesError(RuntimeError):
-    """The launch code asks for a value that lives in a GPU tensor."""
+    """The launch code asks for a value that lives in a GPU tensor; `needs` as in `needs()`."""
 
     ends_capture = True
 
+    def __init__(self, message: str, needs: str = "") -> None:
+        super().__init__(message)
+        _PassedOver.needs = _PassedOver.needs or needs
+
     @classmethod
-    def of(cls, action: str) -> NeedsValuesError:
+    def of(cls, action: str, needs: str) -> NeedsValuesError:
         """Of what asks for it."""
-        return cls(f"{action} asks for the values of a GPU tensor, and there is no GPU")
+        return cls(f"{action} asks for the values of a GPU tensor, and there is no GPU", needs)
 
 
 class UnknownNumber:
     """A number out of a GPU tensor: it can be shown, and nothing can be decided by it."""
 
-    def __init__(self, action: str) -> None:
-        self.action = action
+    def __init__(self, action: str, needs: str) -> None:
+        self.action, self.needs = action, needs
 
     def _show(self, *_: Any) -> str:
         pass_over("showing values")
@@ -100,12 +113,12 @@ class UnknownNumber:
 
     def _compare(self, _: Any) -> bool:
         if not is_asserted():
-            raise NeedsValuesError.of(self.action)
+            raise NeedsValuesError.of(self.action, self.needs)
         pass_over("assert")
         return True
 
     def _decide(self) -> Any:
-        raise NeedsValuesError.of(self.action)
+        raise NeedsValuesError.of(self.action, self.needs)
 
     __repr__ = __str__ = __format__ = _show
     __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = _compute

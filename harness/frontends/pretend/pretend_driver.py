@@ -15,7 +15,14 @@ import triton.testing
 from triton._C import libtriton
 from triton.backends.compiler import GPUTarget
 
-from harness.frontends.pretend.gpu import NOT_TIMED, DriverProperties, backing, idle, pretend_cuda
+from harness.frontends.pretend.gpu import (
+    NOT_TIMED,
+    DriverProperties,
+    backing,
+    executes,
+    idle,
+    pretend_cuda,
+)
 from harness.frontends.pretend.passed_over import Anything, pass_over
 
 
@@ -89,14 +96,14 @@ def bench_once(
 def run_benchmarks(mark: Any, *_: Any, **kwargs: Any) -> Any:
     """`run` of a `perf_report`: every launch of it is made, nothing is printed or plotted.
 
-    With values, those of the first size are enough: the others are there to be timed.
+    Where they are executed, those of the first size are enough: the others are there to be timed.
     """
     pass_over("perf_report")
     options = {"show_plots", "print_data", "save_path", "return_df", "diff_col", "save_precision"}
     more = {name: value for name, value in kwargs.items() if name not in options}
     benchmarks = mark.benchmarks
     for bench in benchmarks if isinstance(benchmarks, list | tuple) else [benchmarks]:
-        sizes = list(bench.x_vals)[: None if backing().type == "meta" else 1]
+        sizes = list(bench.x_vals)[: 1 if executes() else None]
         for x, line in itertools.product(sizes, bench.line_vals):
             values = x if isinstance(x, list | tuple) else [x] * len(bench.x_names)
             named = dict(zip(bench.x_names, values, strict=False))
@@ -109,10 +116,13 @@ def pretend_triton(
     properties: dict[str, Any],
     *,
     with_values: bool = False,
+    is_capture: bool = False,
     on_empty: Callable[[torch.Tensor], None] | None = None,
 ) -> Any:
     """As `pretend_cuda`; Triton gets this driver, and a benchmark that runs what it times once."""
-    mode = pretend_cuda(properties, with_values=with_values, on_empty=on_empty)
+    mode = pretend_cuda(
+        properties, with_values=with_values, is_capture=is_capture, on_empty=on_empty
+    )
     triton.runtime.driver.set_active(PretendDriver(properties))
     triton.testing.do_bench = bench_once
     triton.testing.do_bench_cudagraph = bench_once

@@ -27,7 +27,7 @@ from harness.frontends.pretend.gpu import UnknownFactError
 from harness.frontends.pretend.passed_over import NeedsValuesError
 from harness.io.children.captures import CaptureSession, leave, run_for_error
 from harness.io.children.definitions import ExportError
-from harness.io.children.launch_code import TESTED, describe_error, stand_aside
+from harness.io.children.launch_code import TESTED, TESTS_ENDED, describe_error, stand_aside
 from harness.io.children.reads import ReadsWatch
 from harness.io.children.supervisor import Message
 
@@ -37,6 +37,11 @@ LIMIT = 5000
 OURS = (NeedsValuesError, UnknownFactError)
 # What may end a capture that has something: facts that are not there, files that are not written.
 _NO_FAULTS = frozenset({*(kind.__name__ for kind in OURS), "PermissionError"})
+_VALUES = {
+    "computed": "it reads values of tensors before a launch; torch computes them on the CPU",
+    "interpreted": "it reads what its kernels leave before a launch; Triton's interpreter computes "
+    "that, and torch all else, on the CPU",
+}
 Replaced = Sequence[tuple[Any, str, Any]]
 """Places, names in them, and what is put there."""
 
@@ -57,13 +62,15 @@ with contextlib.suppress(ImportError):
 class Record:
     """One kernel with one config: what would be compiled. `key` hashes all that decides that.
 
-    `error` says what kept it from being built, so that nothing is there to compile.
+    `error` says what kept it from being built, so that nothing is there to compile. `values` say
+    how launch code had got values by then, as in `passed_over.needs`.
     """
 
     kernel: str
     file: str
     key: str = ""
     error: dict[str, Any] | None = None
+    values: str = ""
 
     def describe(self) -> dict[str, Any]:
         """What a capture tells of it."""
@@ -76,6 +83,7 @@ class Record:
             "grid": None,
             "file": self.file,
             "suspect": "",
+            "values": self.values,
         }
 
     @property
@@ -102,7 +110,8 @@ class NotCompiled:
 class Recorder:
     """Collects records while `active()`; equal ones of one config are kept once.
 
-    `dropped` counts what was over the limit.
+    `dropped` counts what was over the limit. `values` say how launch code gets values;
+    `unexecuted` is why a kernel was not executed where that was asked.
     """
 
     # Kernels of Triton are not launched: what they would write has a shape already.
@@ -111,6 +120,7 @@ class Recorder:
     def __init__(self) -> None:
         self.records: list[Any] = []
         self.dropped = 0
+        self.values = self.unexecuted = ""
         self.pruned: dict[str, tuple[int, int]] = {}
         self._known: set[tuple[str, str]] = set()
 
@@ -131,6 +141,7 @@ class Recorder:
         if len(self.records) >= LIMIT:
             self.dropped += 1
             return False
+        record.values = self.values
         self._known.add(name)
         self.records.append(record)
         return True
@@ -185,10 +196,12 @@ class RecordedSession(CaptureSession):
     """A capture whose kernels are recorded.
 
     `packages` are those of the compiler, whose modules are not read by launch code. A lowering
-    begins with the stage `first`, and goes on with `next` where the kernel was built.
+    begins with the stage `first`, and goes on with `next` where the kernel was built. One that
+    `has_values` can run launch code on tensors with values, where it asks for them.
     """
 
     packages: tuple[str, ...] = ()
+    has_values = False
     first: str
     next: str
     mode: Any = None
@@ -219,6 +232,11 @@ class RecordedSession(CaptureSession):
         return describe_error(error, record.file)
 
     @property
+    def values(self) -> str:
+        """How launch code gets values, as in `passed_over.needs`; empty if it gets none."""
+        return str(self.message.get("values", ""))
+
+    @property
     def target(self) -> str:
         return str(self.message["capture"]["settings"]["target"])
 
@@ -238,17 +256,22 @@ class RecordedSession(CaptureSession):
         passed_over.begin(ask["file"])
         recorder, error = self.run(ask, self.folder / "capture.err")
         self.records = {record.key: record for record in recorder.records}
+        is_cut_short = error is not None or any(raised for _, raised in TESTS_ENDED)
         notes = [*TESTED]
+        if recorder.values:
+            notes.append(f"{Path(ask['file']).name}: {_VALUES[recorder.values]}")
         if error and recorder.records and _NO_FAULTS.intersection(error["kinds"]):
             line = f":{error['line']}" if error["line"] else ""
             place = f"{Path(ask['file']).name}{line}"
-            notes.append(f"{place}: the capture ends here: {error['message'].splitlines()[0]}")
+            why = f" ({recorder.unexecuted})" if recorder.unexecuted else ""
+            notes.append(f"{place}: the capture ends here: {error['message'].splitlines()[0]}{why}")
             error = None
         return {
             "error": error,
             "notes": notes,
             "passed_over": passed_over.sentence(),
             "records": [record.describe() for record in recorder.records],
+            "needs": passed_over.needs() if self.has_values and is_cut_short else "",
             "pruned": recorder.pruned,
             "dropped": recorder.dropped,
             "reads": reads.stop(),

@@ -23,6 +23,7 @@ import triton
 import triton.compiler
 from triton.backends import backends
 
+from harness.frontends.pretend import gpu
 from harness.frontends.pretend.passed_over import NeedsValuesError
 from harness.io.children.supervisor import split, wait_until
 
@@ -72,13 +73,15 @@ class RecordedKernel:
         # A kernel from `warmup()` is launched like this: the launch is recorded, but for its grid.
         with contextlib.suppress(TypeError):
             self._record.grid = [operator.index(size) for size in grid]
-        return lambda *_, **__: None
+        return self.run
 
     def _init_handles(self) -> None:
         """Triton loads the cubin here."""
 
-    def run(self, *_: Any, **__: Any) -> None:
-        """The launch is recorded already."""
+    def run(self, *args: Any, **kwargs: Any) -> None:
+        """The launch is recorded already; nothing executes it."""
+        gpu.compute(whether=False)
+        gpu.wrote([args, kwargs])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from harness.frontends.pretend import gpu
 from harness.frontends.triton.child.answers import NotCompiledError, RecordedKernel
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ def _adapt_inductor(heuristics: ModuleType) -> None:
                 raise RuntimeError(f"{message}: {error}") from error
 
     tuner.__init__ = initialise_and_compile
-    tuner.precompile = tuner.run = lambda *_, **__: None
+    tuner.precompile = lambda *_, **__: None
+    tuner.run = lambda _, *args, **kwargs: gpu.wrote([args, kwargs])
     heuristics.triton_helpers.set_driver_to_gpu = lambda: None
     # What such a file does as a program: it times the kernels, which are known by now.
     benchmark = importlib.import_module("torch._inductor.wrapper_benchmark")

@@ -21,11 +21,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import mmap
 import os
 import re
 import signal
 import sys
 import time
+import traceback
 import types
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -40,10 +42,18 @@ import torch
 import triton.language as tl
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import InterpretedFunction, InterpreterBuilder, TensorHandle
+from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.pretend_driver import pretend_triton
 from harness.frontends.pretend.recorded import Replaced, replacing
-from harness.frontends.triton.child.recording import Injected, config_of, pruned_configs, suspicion
+from harness.frontends.triton.child.recording import (
+    Injected,
+    bind,
+    config_of,
+    pruned_configs,
+    storages_of,
+    suspicion,
+)
 from harness.io.children.captures import leave
 from harness.io.children.confine import settle
 from harness.io.children.launch_code import describe_error, run_launch, stand_aside
@@ -182,6 +192,51 @@ def _by_way_of_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
         return _rounded(torch.from_numpy(result.data)) if is_narrow else result
 
     return cast
+
+
+def leave_values(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any, deadline: float
+) -> str:
+    """Have a fork interpret a kernel that is there to be compiled, and take over what it leaves.
+
+    The tensors are on the CPU. Why it did not come to its end by the deadline (of `monotonic()`).
+    """
+    storages = storages_of(bind(function, args, kwargs).values())
+    shared = [mmap.mmap(-1, max(int(storage.nbytes()), 1)) for storage in storages]
+    child = split()
+    if child == 0:
+        code = 1
+        try:
+            round_as_gpus_do()
+            take_inline_assembly()
+            # As if they had been decorated in the interpreter's mode: what it calls, too.
+            JITFunction.__call__ = lambda called, *a, **k: InterpretedFunction(called.fn)(*a, **k)
+            # The interpreter works on plain CPU tensors, and knows it.
+            with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+                launch = InterpretedFunction(function.fn)
+                launch.run(*args, grid=grid, warmup=False, **kwargs)
+                for storage, memory in zip(storages, shared, strict=True):
+                    _bytes_of(memory, storage).copy_(storage)
+            code = 0
+        except BaseException:  # noqa: BLE001 - this process has no other way to report it
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    if (status := wait_until(child, deadline)) != 0:
+        how = ended_badly(status) or "it raised an error"
+        return f"{function.fn.__name__} was interpreted for its values: {how}"
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        for storage, memory in zip(storages, shared, strict=True):
+            storage.copy_(_bytes_of(memory, storage))
+    return ""
+
+
+def _bytes_of(memory: mmap.mmap, storage: Any) -> Any:
+    """Shared memory as a storage of the same size."""
+    if not storage.nbytes():
+        return storage
+    size = int(storage.nbytes())
+    return torch.frombuffer(memory, dtype=torch.uint8, count=size).untyped_storage()
 
 
 _ONE = re.compile(r"\s*(\w+)\.approx(?:\.ftz)?\.f32\s+\$0\s*,\s*\$1\s*;?\s*")

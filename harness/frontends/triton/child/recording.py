@@ -18,7 +18,7 @@ import hashlib
 import inspect
 import operator
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from json import dumps
@@ -31,11 +31,14 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.jit import JITFunction
 
+from harness.frontends.pretend import gpu
 from harness.frontends.pretend.passed_over import NeedsValuesError, UnknownNumber
 from harness.frontends.pretend.recorded import Record, Recorder, Replaced, asked_configs, hash_of
 from harness.frontends.triton.child.answers import COMPILE, RecordedKernel
 
 Injected = dict[str, list[dict[str, Any]]]
+Execute = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], str]
+"""Gives tensors what a kernel leaves in them, by its arguments and its grid; why it could not."""
 
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 """What `triton.Config` takes by name; all else of a config is a meta-parameter."""
@@ -415,6 +418,43 @@ def _is_used_elsewhere(tree: ast.Module, block: str) -> bool:
     return False
 
 
+@cache
+def _only_read(function: Any) -> frozenset[str]:
+    """The parameters of a kernel that are written nowhere: all that is done with them is a load.
+
+    `p` and what is assigned from it (`q = p + offset`) occur in the address of `tl.load`, in sums
+    and in comparisons with None. Whatever else there is, a call above all, may write.
+    """
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return frozenset()
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    uses: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            uses.setdefault(node.id, []).append(node)
+
+    def is_read(name: str, ways: frozenset[str]) -> bool:
+        return name in ways or all(ends_in_load(use, ways | {name}) for use in uses.get(name, ()))
+
+    def ends_in_load(node: ast.AST, ways: frozenset[str]) -> bool:
+        user = parents[node]
+        while isinstance(user, ast.BinOp | ast.UnaryOp | ast.Subscript | ast.IfExp):
+            node, user = user, parents[user]
+        match user:
+            case ast.Call(func=ast.Attribute(attr="load"), args=[address, *_]):
+                return address is node
+            case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
+                return True
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name)):
+                return is_read(name, ways)
+        return False
+
+    names = inspect.signature(function).parameters
+    return frozenset(name for name in names if is_read(name, frozenset()))
+
+
 # What `P` may be used for.
 _SHAPES = ("arange", "broadcast_to", "full", "reshape", "view", "zeros")
 
@@ -473,9 +513,10 @@ class LaunchRecorder(Recorder):
 
     silenced = ()
 
-    def __init__(self, injected: Injected | None = None) -> None:
+    def __init__(self, injected: Injected | None = None, execute: Execute | None = None) -> None:
         super().__init__()
         self._injected = injected or {}
+        self._execute = execute
         self._tuning: list[_Tuning] = []
         self._tuned: dict[str, Any] = {}
 
@@ -491,6 +532,7 @@ class LaunchRecorder(Recorder):
             values = [*args, *(kwargs[name] for name in tuner.arg_names if name in kwargs)]
             launch = dumps([id(tuner), *(_describe(v, constexpr=False) for v in values)])
             if launch in recorder._tuned:
+                recorder._again(tuner, args, kwargs)
                 return recorder._tuned[launch]
             tuner.cache.clear()
             # Timings of an earlier run, kept on disk, would hide every config but one.
@@ -568,7 +610,34 @@ class LaunchRecorder(Recorder):
         # The winner's launch, after every config has been recorded, is not recorded again.
         is_winner = tuning is not None and tuning.is_over and tuning.config is None
         record = self._recorded(function, args, grid, kwargs, tuning, keeps=not is_winner)
+        if tuning is None or tuning.config is None or tuning.tuner is None:
+            self._left(function, args, grid, kwargs)
         return RecordedKernel(record)
+
+    def _again(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A launch that a tuner has tuned, on other tensors perhaps."""
+        if not self._execute:
+            gpu.wrote([args, kwargs])
+            return
+        self._tuning.append(_Tuning(tuner, is_over=True))
+        try:
+            tuner.fn.run(*args, **{**kwargs, **tuner.best_config.all_kwargs()})
+        finally:
+            self._tuning.pop()
+
+    def _left(
+        self, function: Any, args: tuple[Any, ...], grid: Any, kwargs: dict[str, Any]
+    ) -> None:
+        """Note what a launch may have written; give it its values, if that is asked."""
+        if self._execute:
+            self.unexecuted = self._execute(function, args, kwargs, grid)
+            if self.unexecuted:
+                self._execute = None
+                gpu.compute(whether=False)
+            else:
+                self.values = "interpreted"
+        read = _only_read(function.fn)
+        gpu.wrote([v for name, v in bind(function, args, kwargs).items() if name not in read])
 
     def _recorded(
         self,
@@ -582,7 +651,7 @@ class LaunchRecorder(Recorder):
     ) -> LaunchRecord:
         for value in (*args, *kwargs.values()):
             if isinstance(value, UnknownNumber):
-                raise NeedsValuesError.of(value.action)
+                raise NeedsValuesError.of(value.action, value.needs)
         if tuning is None:
             config = plain_config(function, args, kwargs)
         elif tuning.config is None:

@@ -18,6 +18,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import inspect
+import math
 import os
 import re
 import sys
@@ -30,18 +31,18 @@ from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
 # All here, none later: launch code may bring a package of our name, and modules of any.
-import torch  # noqa: F401 - so that every fork has it
+import torch
 import triton
 import triton.compiler
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from harness.frontends.pretend import pretend_driver, recorded
-from harness.frontends.triton.child import generators
+from harness.frontends.pretend import gpu, pretend_driver, recorded
+from harness.frontends.triton.child import generators, interpreting
 from harness.frontends.triton.child.answers import BACKEND, NAMESPACE, assemble_by
 from harness.frontends.triton.child.lazy_modules import leave_torch_unread
-from harness.frontends.triton.child.recording import LaunchRecorder
+from harness.frontends.triton.child.recording import LaunchRecorder, grid_dims
 from harness.io.children.captures import leave, serve_captures
 from harness.io.children.definitions import Definitions, ExportError
 from harness.io.children.supervisor import Message
@@ -55,18 +56,40 @@ _IMPORTED_LATE = (
 )
 
 
+# Of all launches of a capture together, and of one of them.
+_MOST_SECONDS = 60
+_MOST_PROGRAMS = 1024
+
+
 class _Session(recorded.RecordedSession):
     """One capture: what is compiled of it later sees the same pretended GPU."""
 
     first = "capture"
+    has_values = True
 
     def settle(self, ask: Message) -> None:
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "inductor")
-        self.mode = recorded.pretend(ask["device"])
+        has_values = bool(self.values)
+        self.mode = recorded.pretend(ask["device"], with_values=has_values, is_capture=True)
+        if has_values:
+            torch.manual_seed(interpreting.SEED)
 
     def recorder(self, ask: Message, log: Path) -> recorded.Recorder:
-        recorder = LaunchRecorder(ask["injected"])
+        is_executed = self.values == "interpreted"
+        gpu.compute(whether=is_executed)
+        deadline = time.monotonic() + _MOST_SECONDS
+
+        def execute(function: Any, args: Any, kwargs: dict[str, Any], grid: Any) -> str:
+            programs = math.prod(grid_dims(function, args, kwargs, grid))
+            if programs > _MOST_PROGRAMS:
+                return (
+                    f"{function.fn.__name__} is too large to be interpreted: {programs:,} programs"
+                )
+            return interpreting.leave_values(function, args, kwargs, grid, deadline)
+
+        recorder = LaunchRecorder(ask["injected"], execute if is_executed else None)
+        recorder.values = "computed" if self.values else ""
         generators.stand_by(recorder)
         return recorder
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from test_sessions import KERNELS, Children, children
 
+from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.children.launch_code import TESTS
+from harness.io.toolchains.install import installed_triton
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,12 +72,76 @@ def test_a_capture_ends_where_a_number_is_needed_to_go_on(children: Children) ->
         "trained.py:50: the capture ends here: .numpy() asks for the values of a GPU tensor, "
         "and there is no GPU"
     )
-    capture = children.capture("tensors.py", "launch_item")
-    assert (capture.error, kernels_of(capture)) == (None, {"fill": 1})
-    [note] = capture.notes
-    lines = (KERNELS / "tensors.py").read_text().splitlines()
-    line = lines.index("    if x.sum().item() > 0:") + 1
-    assert note.startswith(f"tensors.py:{line}: the capture ends here: .item() asks for the")
+
+
+COMPUTED = "it reads values of tensors before a launch; torch computes them on the CPU"
+INTERPRETED = (
+    "it reads what its kernels leave before a launch; Triton's interpreter computes that, and "
+    "torch all else, on the CPU"
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "blocks", "last", "words"),
+    [
+        ("launch_lengths", [64, 32], "computed", COMPUTED),
+        ("launch_results", [32, 64, 128], "interpreted", INTERPRETED),
+        ("launch_mask", [64, 32], "interpreted", INTERPRETED),
+        ("launch_index", [32, 64], "interpreted", INTERPRETED),
+        ("launch_gradient", [128, 64], "interpreted", INTERPRETED),
+    ],
+)
+def test_values_that_are_read_before_a_launch_are_computed(
+    children: Children, function: str, blocks: list[int], last: str, words: str
+) -> None:
+    capture = children.capture("values.py", function)
+    assert capture.error is None, capture.error.traceback
+    assert [record.config["BLOCK"] for record in capture.records] == blocks
+    assert (capture.records[0].values, capture.records[-1].values) == ("computed", last)
+    assert capture.notes == [f"values.py: {words}"]
+    assert capture.needs == ""
+
+
+def test_a_launch_is_the_same_with_values_and_without(children: Children) -> None:
+    # Without a value that is asked for, and with one.
+    plain, computed = (
+        children.capture("values.py", function).records[0]
+        for function in ("launch_plain", "launch_gradient")
+    )
+    assert (plain.values, computed.values) == ("", "computed")
+    assert plain.key == computed.key
+    assert plain.arguments == computed.arguments
+
+
+def test_a_capture_ends_where_no_value_can_be_had_and_what_it_has_counts(
+    children: Children,
+) -> None:
+    capture = children.capture("values.py", "launch_large")
+    assert capture.error is None
+    assert [(record.config["BLOCK"], record.values) for record in capture.records] == [
+        (1, "computed")
+    ]
+    [_, end] = capture.notes
+    assert ": the capture ends here: a condition asks for the values of a GPU tensor" in end
+    assert end.endswith("(double is too large to be interpreted: 5,000 programs)")
+    capture = children.capture("values.py", "launch_wrong")
+    assert capture.error
+    assert (capture.error.type, len(capture.records)) == ("KeyError", 1)
+
+
+def test_values_that_take_too_long_end_the_capture_where_it_ended_without(
+    children: Children,
+) -> None:
+    request = children.request("values.py", "launch_endless", 80)
+    short = TRITON_FRONT_END.open_sessions(children.hub, timeout=6, memory=0)
+    short._servers = children.sessions._servers
+    capture = children.do(short.capture("endless", installed_triton(), request))
+    assert [record.config["BLOCK"] for record in capture.records] == [64]
+    [end, why] = capture.notes
+    assert ": the capture ends here: a condition asks for the values of a GPU tensor" in end
+    assert why.startswith("with values, ")
+    assert "did not end within 6 s; it may compute on real values (see --timeout)" in why
+    children.do(short.close("endless"))
 
 
 @pytest.mark.parametrize(
@@ -87,13 +153,14 @@ def test_a_capture_ends_where_a_number_is_needed_to_go_on(children: Children) ->
         ("range(best[1, 3])", "an index"),
         ("int(best[1, 3])", "int()"),
         ("torch.empty(best[1, 3])", "torch's empty"),
-        ("torch.repeat_interleave(best)", "torch's repeat_interleave"),
+        ("torch.repeat_interleave(best.flatten())", "torch's repeat_interleave"),
         ("3 in best", "`in`"),
         ("not best.any()", "a condition"),
     ],
 )
-def test_what_asks_for_a_number_in_c_ends_the_capture_too(
-    children: Children, tmp_path: Path, line: str, asks: str
+@pytest.mark.parametrize("size", [4, 20_000])
+def test_what_asks_for_a_number_in_c_gets_it_or_ends_the_capture(
+    children: Children, tmp_path: Path, line: str, asks: str, size: int
 ) -> None:
     shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
     file = tmp_path / "indexed.py"
@@ -102,7 +169,7 @@ def test_what_asks_for_a_number_in_c_ends_the_capture_too(
 import torch
 from compiled import launched
 
-y = torch.zeros(4, 4, 4, device="cuda")
+y = torch.zeros(4, 4, {size}, device="cuda")
 best = launched(y).argmax(-1)
 {line}
 """
@@ -110,9 +177,13 @@ best = launched(y).argmax(-1)
     capture = children.capture(str(file), None, 90)
     assert capture.error is None, capture.error.traceback
     assert kernels_of(capture) == {"add_one": 1}
-    [end] = capture.notes
+    end = capture.notes[-1]
+    if size == 4:
+        assert end == f"indexed.py: {INTERPRETED}"
+        return
     words = f"{asks} asks for the values of a GPU tensor, and there is no GPU"
-    assert end == f"indexed.py:7: the capture ends here: {words}"
+    why = "add_one is too large to be interpreted: 1,250 programs"
+    assert end == f"indexed.py:7: the capture ends here: {words} ({why})"
 
 
 def test_an_operator_of_torch_runs_as_it_does_on_a_gpu(children: Children) -> None:
@@ -156,8 +227,8 @@ def test_pytest_runs_the_tests_of_a_file_each_as_far_as_it_comes(
     # Two element types with two sizes, of which one is a multiple of 16; then what comes first.
     blocks = [(record.kernel, record.config["BLOCK"]) for record in capture.records]
     assert blocks == [("add", 256)] * 4 + [("add", 16)]
-    [tests] = capture.notes
-    counts = "4 to the end, 1 skipped (needs Blackwell), 1 until a value is needed"
+    [tests, _] = capture.notes
+    counts = "5 to the end, 1 skipped (needs Blackwell)"
     assert tests == f"test_add.py: tests: {counts}"
     assert "assert_close (line 24), assert (line 25)" in capture.passed_over
 
