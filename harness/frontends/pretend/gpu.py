@@ -201,7 +201,7 @@ def wrote(values: Any) -> None:
 
 def _leaves(values: Any) -> list[Any]:
     """The leaves of a structure of values, those of its slices, too."""
-    leaves = tree_leaves(values)
+    leaves: list[Any] = tree_leaves(values)
     slices = [leaf for leaf in leaves if isinstance(leaf, slice)]
     return leaves + [end for part in slices for end in (part.start, part.stop, part.step)]
 
