@@ -6,7 +6,7 @@ ISA, "State Spaces, Types, and Variables": fundamental types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from gpu_emulator.values import MOST_THREADS, Place
+from gpu_emulator.values import MOST_THREADS, Launch, Place
 
 
 class NotExecutable(Exception):  # noqa: N818 - an answer, not an error: it becomes `not_run`
@@ -129,7 +129,8 @@ class Step:
 
     A pure step knows no mask: it may run for all threads, and be undone where it does not count.
     `reads_old`: where it does not write, a result keeps its value (a guard, a mask). A prelude runs
-    first, for all active threads.
+    first, for all active threads. `for_warps`: results are of warps, and what any of its threads
+    writes is there for all.
     """
 
     run: Run
@@ -137,6 +138,7 @@ class Step:
     is_pure: bool = False
     reads_old: bool = False
     prelude: Run | None = None
+    for_warps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +179,79 @@ def merge(run: Run, writes: tuple[int, ...], registers: Registers, active: Array
         registers[slot] = np.where(active, registers[slot], old)
 
 
+def applied(function: Callable[..., Array], slot: int, readers: Sequence[Reader]) -> Run:
+    """A closure that applies a function; spelled out by arity, since each call costs."""
+    if len(readers) == 1:
+        (reader,) = readers
+
+        def unary(registers: Registers) -> None:
+            registers[slot] = function(reader(registers))
+
+        return unary
+    if len(readers) == 2:
+        left, right = readers
+
+        def binary(registers: Registers) -> None:
+            registers[slot] = function(left(registers), right(registers))
+
+        return binary
+
+    def any_arity(registers: Registers) -> None:
+        registers[slot] = function(*[each(registers) for each in readers])
+
+    return any_arity
+
+
+def under(step: Step, predicate: int, *, is_negated: bool) -> Run:
+    """A step as it runs under a guard."""
+    run, writes, is_pure, for_warps = step.run, step.writes, step.is_pure, step.for_warps
+
+    def guarded(registers: Registers) -> None:
+        holds = registers[predicate]
+        if is_negated:
+            holds = ~holds
+        outer = registers[MASK]
+        active = holds if outer is None else holds & outer
+        if outer is None and active.all():
+            run(registers)
+            return
+        if not active.any():
+            return
+        if is_pure:
+            owners = registers[FRAME].whole_warps(active) if for_warps else active
+            merge(run, writes, registers, owners)
+            return
+        registers[MASK] = active
+        run(registers)
+        registers[MASK] = outer
+
+    return guarded
+
+
+def merging(step: Step) -> Run:
+    """A pure step as it runs where some threads are active."""
+    run, writes, for_warps = step.run, step.writes, step.for_warps
+
+    def merged(registers: Registers) -> None:
+        active = registers[MASK]
+        owners = registers[FRAME].whole_warps(active) if for_warps else active
+        merge(run, writes, registers, owners)
+
+    return merged
+
+
 class Slots:
-    """Where constants, special registers (by their PTX names) and addresses are kept."""
+    """Where constants, special registers (by their PTX names) and addresses are kept.
+
+    `uniform` are registers of a warp, of which all lanes hold one value.
+    """
 
     def __init__(self) -> None:
         self.count = FIRST_SLOT
         self.bits: dict[int, int] = {}
         self.constants: dict[int, Array] = {}
         self.special: dict[str, int] = {}
+        self.uniform: set[int] = set()
         # Addresses of variables, so many bytes on.
         self.symbols: dict[tuple[str, int], int] = {}
 
@@ -217,7 +284,10 @@ class Program:
 
     `grain` is the size of the smallest access to shared memory, `global_grain` to global memory; at
     most 16 bytes. `is_plain`: warps wait at barriers of their whole CTA and at mbarriers alone, no
-    access is atomic or stronger than others, and nothing tells the time.
+    access is atomic or stronger than others, and nothing tells the time. `banks` gives what else a
+    launch puts into slots, of the launch, the bytes of its parameters, addresses of variables and
+    where spaces begin. `is_free`: lanes that parted may run in any order, and nothing but the
+    program says where they meet.
     """
 
     entry: Entry
@@ -232,6 +302,10 @@ class Program:
     grain: int
     global_grain: int
     is_plain: bool
+    banks: Callable[[Launch, Array, Mapping[str, int], Mapping[str, int]], Mapping[int, Any]] = (
+        lambda *_: {}
+    )
+    is_free: bool = False
 
     @property
     def dynamic_start(self) -> int:
@@ -257,7 +331,7 @@ class Program:
             value = fill[self.slots.bits.get(slot, 32)]
             if garbage % 2:
                 at = (slot * _APART + first) % _GARBAGE
-                value = value[None, at : at + lanes]
+                value = value[None, at : at + (1 if slot in self.slots.uniform else lanes)]
             registers.append(self.slots.constants.get(slot, value))
         return registers
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
 from gpu_emulator.machine.running import run_batch
-from gpu_emulator.state.batch import Batch, Findings
+from gpu_emulator.state.batch import WINDOWS, Batch, Findings
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
 from gpu_emulator.state.recording import Recording
@@ -276,7 +276,9 @@ def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: L
         "%reserved_smem_offset_cap": SHARED_BASE,
         "%lanemask_eq": 1 << lane, "%lanemask_lt": (1 << lane) - 1,
         "%lanemask_le": (2 << lane) - 1, "%lanemask_gt": ~((2 << lane) - 1),
-        "%lanemask_ge": ~((1 << lane) - 1),
+        "%lanemask_ge": ~((1 << lane) - 1), "%shared_window_high": WINDOWS["shared"] >> 32,
+        # Which CTA an address of shared memory is of: as `CLUSTER_SHIFT` says, 0 for the own one.
+        "%cta_in_shared_address": 0 if launch.cluster_size == 1 else rank[:, None] + 1,
     }  # fmt: skip
     for number, axis in enumerate("xyz"):
         values[f"%ntid.{axis}"] = launch.block[number]
@@ -312,7 +314,9 @@ def run(
     try:
         program = read(launch)
         launch = as_declared(launch, program.entry.directives)
-        options = _Options(schedule or Schedule(), limits or Budget(), check or Checks())
+        schedule = schedule or Schedule()
+        is_backwards = program.is_free and schedule.warps == "last"
+        options = _Options(schedule, limits or Budget(), check or Checks(), is_backwards)
         with np.errstate(all="ignore"):
             if recording is None and (outcome := _abreast(launch, program, options, heard)):
                 return outcome
@@ -330,6 +334,8 @@ class _Options(NamedTuple):
     schedule: Schedule
     limits: Budget
     check: Checks
+    is_backwards: bool = False
+    """Of lanes that parted, those further on run first, where their order is open."""
 
 
 def _abreast(
@@ -345,12 +351,12 @@ def _abreast(
     ctas = math.prod(launch.grid)
     is_worth_it = ctas <= _FEW_CTAS and launch.threads > WARP
     is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
-    schedule, limits, check = options
+    schedule, limits, check, is_backwards = options
     is_asked_for = schedule.warps != "lockstep" and schedule.completion != "random"
     if entry in _UNORDERED or not (program.is_plain and is_worth_it and is_asked_for):
         return None
     together = replace(schedule, warps="lockstep")
-    options = _Options(together, limits, replace(check, races=True))
+    options = _Options(together, limits, replace(check, races=True), is_backwards)
     try:
         machine = _Machine(launch, program, options, ends_at_race=True)
         outcome = machine.run(heard)
@@ -369,11 +375,13 @@ class _Machine:
     ) -> None:
         self._launch = launch
         self._program = program
-        self._schedule, self._limits, self._check = schedule, limits, check = options
+        self._schedule, self._limits, self._check, self._is_backwards = options
+        schedule, limits, check = self._schedule, self._limits, self._check
         self._lanes = -(-self._launch.threads // WARP) * WARP
         self._findings = Findings()
         self._arena = Arena(launch, program.entry, schedule.garbage, validity=check.validity)
         self._parameters = parameter_memory(launch, program.entry, self._arena)
+        self._banks = program.banks(launch, self._parameters.data, self._arena.addresses, WINDOWS)
         self._watched = self._watch(Races(ends=ends_at_race)) if check.races else None
         self._recording: Recording | None = None
         self._executed = 0
@@ -459,6 +467,7 @@ class _Machine:
             "local": self._own("local", rows, stack, self._program.local),
         }
         batch = Batch(self._launch, coordinates, memories, self._schedule, self._findings)
+        batch.is_backwards = self._is_backwards
         if self._watched is not None:
             batch.watch_memory(first, self._watched, self._recording)
         outside = len(self._program.sections)
@@ -470,6 +479,8 @@ class _Machine:
             registers[FRAME], registers[MASK] = frame, None
             place_symbols(registers, self._program, self._arena)
             thread_registers(registers, self._program.slots, frame, self._launch)
+            for slot, words in self._banks.items():
+                registers[slot] = words
             frame.registers = registers
             if self._launch.threads < frame.first + width:
                 # Threads that fill up the last warp have left before anything begins.

@@ -176,9 +176,10 @@ class _Runner:
         if least == frame.end:
             return None
         blocks = [least]
-        if self._picks % _PATIENCE == 0 or self._sections[least].meeting is not None:
+        is_backwards = (self._picks % _PATIENCE == 0) != frame.batch.is_backwards
+        if is_backwards or self._sections[least].meeting is not None:
             blocks = [block for block in np.unique(free).tolist() if block != frame.end]
-            if self._picks % _PATIENCE == 0:
+            if is_backwards:
                 blocks.reverse()
         for block in blocks:
             mask = free == block
@@ -289,5 +290,5 @@ class _Runner:
             first = int(frame.at.flat[0])
             if (frame.at == first).all():
                 frame.at = first
-            elif section.predicate is not None or section.table is not None:
+            elif section.branch and (section.predicate is not None or section.table is not None):
                 self._part(section, mask)

@@ -1,11 +1,370 @@
-"""From a cubin and its listing to a program that is ready to run."""
+"""From a cubin and its listing to a program that is ready to run.
+
+Blocks are numbered by address. Where lanes part, they meet again at BSYNC and WARPSYNC alone; which
+of them run first is open until then, and `Schedule.warps` chooses: those further behind, or, with
+`last`, those further on.
+
+A barrier register holds the lanes that BSSY found active; BREAK takes lanes out. BSYNC waits until
+all of them that live are there, and then empties the register, so that it holds back nobody else:
+what hardware does where BSSY is executed again while lanes wait is not documented, and this
+agrees with all that was seen on an H200.
+"""
 
 from __future__ import annotations
 
-from gpu_emulator.steps import NotExecutable, Program
-from gpu_emulator.values import Cubin
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from gpu_emulator.sass.binder import (
+    Bound,
+    Words,
+    bank_slot,
+    bind,
+    find_row,
+    guard_slot,
+    joined,
+    slot_of,
+    slots_of,
+)
+from gpu_emulator.sass.cubin import CubinEntry, read_entry
+from gpu_emulator.sass.instructions.catalogue import CHAPTERS
+from gpu_emulator.sass.listing import (
+    Instruction,
+    SassLine,
+    code_sections,
+    read_instruction,
+    read_section,
+)
+from gpu_emulator.steps import (
+    Array,
+    Entry,
+    NotExecutable,
+    Program,
+    Reader,
+    Region,
+    Registers,
+    Run,
+    Section,
+    Variable,
+    merging,
+)
+from gpu_emulator.values import Cubin, Launch, Place
+
+_WIDEST = 16
+_EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
+_BRANCHES = frozenset(("BRA", "BRX", "BRXU", "CALL", "RET", "EXIT", "KILL"))
+_INDIRECT = re.compile(r"(U?R)([0-9]+)(?:[ ]+(-?0x[0-9a-f]+|[0-9]+|`\([^)]*\)))?\Z")
 
 
-def decode_cubin(cubin: Cubin, entry: str | None) -> Program:  # noqa: ARG001
+@dataclass(slots=True)
+class _Branch:
+    """What leaves a block: where to, on which condition (a slot of a predicate).
+
+    `table` reads the offset of the target, of an indirect branch.
+    """
+
+    line: SassLine
+    target: int | None = None
+    table: Reader | None = None
+    leaves: bool = False
+    reads: frozenset[int] = frozenset()
+    predicate: int | None = None
+    is_negated: bool = False
+    goes_on: bool = False
+
+
+@dataclass(slots=True)
+class _Block:
+    lines: list[tuple[SassLine, Bound]] = field(default_factory=list)
+    branch: _Branch | None = None
+
+
+@lru_cache(maxsize=8)
+def decode_cubin(cubin: Cubin, entry: str | None) -> Program:
     """Make an entry of a cubin ready; NotExecutable names all opcodes that no row knows."""
-    raise NotExecutable("cubins cannot be executed yet")
+    assert CHAPTERS
+    header = read_entry(cubin.elf, entry)
+    sections = code_sections(cubin.listing)
+    if header.name not in sections:
+        raise NotExecutable(f"the listing has no code of {header.name}")
+    lines, labels = read_section(sections[header.name])
+    return _program(header, lines, labels | header.functions)
+
+
+def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) -> Program:
+    lines = _until_padding(lines)
+    opcodes = {read_instruction(line.text).opcode for line in lines}
+    unknown = sorted(
+        name for name in opcodes if name.split(".")[0] not in _BRANCHES and not find_row(name)
+    )
+    if unknown:
+        raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
+    blocks, starts = _blocks(header, lines, labels)
+    known = header.known_words
+    touched: set[int] = set()
+    accesses: set[tuple[str, int]] = set()
+    is_plain = True
+    for block in blocks:
+        for line, own in block.lines:
+            touched |= own.reads
+            accesses |= own.accesses
+            is_plain = is_plain and own.is_plain
+            for bank, offset in own.constants:
+                if offset >= 0 and not _is_known(header, known, bank, offset):
+                    raise NotExecutable(
+                        f"not known: c[{bank:#x}][{offset:#x}], in {line.text}",
+                        (f"c[{bank:#x}][{offset:#x}]",),
+                    )
+        if block.branch:
+            touched |= block.branch.reads
+    sections = tuple(
+        _section(number, block, starts, touched) for number, block in enumerate(blocks)
+    )
+    start, stop = header.shared_start, header.shared_start + header.shared
+    shared = (Region("shared memory", start, stop),) if header.shared else ()
+    local = (Region("the stack", 0, header.stack),) if header.stack else ()
+    entry = Entry(header.name, header.parameters, header.variables, header.functions)
+    if header.threads:
+        entry.directives = (".reqntid " + ", ".join(map(str, header.threads)),)
+    grains = {space: min((size for own, size in accesses if own in (space, "generic")),
+                         default=_WIDEST) for space in ("shared", "global")}  # fmt: skip
+    return Program(
+        entry, slots_of(touched), sections, shared, stop,
+        Variable("dynamic shared memory", "shared", "b8", 0, 16), local, header.stack, len(touched),
+        grains["shared"], grains["global"], is_plain, _banks_of(header), is_free=True,
+    )  # fmt: skip
+
+
+def _is_known(header: CubinEntry, known: frozenset[int], bank: int, offset: int) -> bool:
+    if bank == 0:
+        return offset in known
+    return bank in header.banks and offset + 4 <= len(header.banks[bank].data)
+
+
+def _banks_of(header: CubinEntry) -> Callable[..., dict[int, Words]]:
+    def fill(
+        launch: Launch, parameters: Array, addresses: dict[str, int], windows: dict[str, int]
+    ) -> dict[int, Words]:
+        """The constant banks of a launch, by slot."""
+        filled = {}
+        for number, bank in header.banks.items():
+            size = -(-len(bank.data) // 4) * 4
+            raw = np.frombuffer(bank.data.ljust(size, b"\0"), np.uint8).copy()
+            words = raw.view(np.uint32)
+            known = np.ones(len(words), np.bool_)
+            for offset, name, addend in bank.relocations:
+                address = addresses.get(name, header.functions.get(name))
+                if address is None:
+                    raise NotExecutable(f"the address of {name} is not known")
+                raw[offset : offset + 8] = np.array([address + addend], np.uint64).view(np.uint8)
+            if number == 0:
+                start = header.parameters_at
+                raw[start:] = parameters[: size - start]
+                for offset, word in header.launch_words(launch, windows).items():
+                    words[offset // 4] = word
+                known = np.isin(np.arange(len(words)) * 4, list(header.known_words))
+            filled[bank_slot(number)] = Words(number, words, known)
+        return filled
+
+    return fill
+
+
+def _until_padding(lines: list[SassLine]) -> list[SassLine]:
+    """Without the NOPs behind the last branch."""
+    last = len(lines)
+    while last and lines[last - 1].text == "NOP":
+        last -= 1
+    return lines[:last]
+
+
+def _blocks(
+    header: CubinEntry, lines: list[SassLine], labels: dict[str, int]
+) -> tuple[list[_Block], list[int]]:
+    """The blocks in the order of their addresses, and the number of that at each instruction.
+
+    Instructions inside of a block have the number -1.
+    """
+    begins = {0}
+    branches: dict[int, _Branch] = {}
+    for line in lines:
+        opcode = read_instruction(line.text).opcode
+        base = opcode.split(".")[0]
+        if base in _BRANCHES:
+            branch = branches[line.offset] = _read_branch(header, line, labels)
+            begins.add(line.offset + 16)
+            if branch.target is not None:
+                begins.add(branch.target)
+            begins.update(header.branches.get(line.offset, ()))
+            continue
+        match = find_row(opcode)
+        if match and (match[0].waits or match[0].meets):
+            begins |= {line.offset, line.offset + 16}
+    blocks: list[_Block] = []
+    starts = [-1] * (len(lines) + 1)
+    for number, line in enumerate(lines):
+        if line.offset in begins:
+            starts[number] = len(blocks)
+            blocks.append(_Block())
+        if line.offset in branches:
+            blocks[-1].branch = branches[line.offset]
+        else:
+            bound = bind(line.text)
+            _check_collective(line, lines, labels)
+            blocks[-1].lines.append((line, bound))
+    return blocks, starts
+
+
+def _check_collective(line: SassLine, lines: list[SassLine], labels: dict[str, int]) -> None:
+    """Lanes go on behind ENDCOLLECTIVE where WARPSYNC.COLLECTIVE says: only if that is next."""
+    if "WARPSYNC.COLLECTIVE" not in line.text:
+        return
+    label = read_instruction(line.text).operands[-1].base
+    end = next((n for n in lines[line.offset // 16 :] if n.text.startswith("ENDCOLLECTIVE")), None)
+    if end is None or labels.get(label) != end.offset + 16:
+        raise NotExecutable(f"not known: where lanes go on after {line.text}")
+
+
+def _read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> _Branch:
+    instruction = read_instruction(line.text)
+    opcode, operands = instruction.opcode, list(instruction.operands)
+    branch = _Branch(line)
+    guard, is_never = guard_slot(instruction)
+    if is_never:
+        branch.goes_on, branch.target = True, line.offset + 16
+        return branch
+    condition = _condition(instruction) if opcode.startswith("BRA") else None
+    if condition is not None:
+        operands = operands[1:]
+        if condition[0] is not None:
+            if guard is not None:
+                raise _refused(line, opcode)
+            guard, negated = condition
+            branch.is_negated = negated
+    else:
+        branch.is_negated = instruction.is_negated
+    branch.predicate = guard
+    branch.goes_on = guard is not None
+    branch.reads = frozenset(() if guard is None else (guard,))
+    if opcode in ("EXIT", "KILL") and not operands:
+        branch.leaves = True
+        return branch
+    if opcode in _TO_LABELS and len(operands) == 1 and operands[0].kind == "label":
+        target = labels.get(operands[0].base)
+        if target is None:
+            raise NotExecutable(f"{line.text} at {line.offset:#x} leads out of the code")
+        branch.target = target
+        return branch
+    match = _INDIRECT.match(instruction_rest(line.text))
+    if opcode in _TO_REGISTERS and match:
+        kind, number = match[1], int(match[2])
+        low, high = slot_of(kind, number), slot_of(kind, number + 1)
+        base = _base(match[3], line, labels)
+        branch.reads |= {low, high}
+        branch.table = lambda registers: (
+            joined(registers[low], registers[high]).astype(np.int64) + base
+        )
+        if opcode.startswith("BRX") and line.offset not in header.branches:
+            raise NotExecutable(f"the cubin does not say where {line.text} leads")
+        return branch
+    raise _refused(line, opcode)
+
+
+# CUDA Binary Utilities has these; the targets are labels of the listing, and offsets in the cubin.
+_TO_LABELS = ("BRA", "BRA.U", "BRA.U.ANY", "CALL.REL.NOINC", "BRA.CONV", "BRA.DIV")
+_TO_REGISTERS = ("BRX", "BRXU", "RET.REL.NODEC")
+
+
+def instruction_rest(text: str) -> str:
+    """What stands behind the opcode."""
+    return re.sub(r"^(@\S+ +)?\S+ *", "", text)
+
+
+def _base(text: str | None, line: SassLine, labels: dict[str, int]) -> int:
+    """What is added to the register of an indirect branch: the next instruction, or a function."""
+    if text and text.startswith("`("):
+        if text[2:-1] not in labels:
+            raise NotExecutable(f"{line.text} at {line.offset:#x} leads out of the code")
+        return labels[text[2:-1]]
+    return line.offset + 16 + int(text or "0", 0)
+
+
+def _condition(instruction: Instruction) -> tuple[int | None, bool] | None:
+    """The predicate operand of a branch, and whether it is negated; None: it has none."""
+    first = instruction.operands[0] if len(instruction.operands) == 2 else None
+    if first is None or first.kind not in ("P", "UP"):
+        return None
+    if first.number is None:
+        raise NotExecutable(f"not known: {instruction.opcode} {first.text}")
+    return slot_of(first.kind, first.number), first.sign == "!"
+
+
+def _refused(line: SassLine, opcode: str) -> NotExecutable:
+    return NotExecutable(f"not known: {line.text}", (opcode,))
+
+
+def _section(number: int, block: _Block, starts: list[int], touched: set[int]) -> Section:
+    whole: list[Run] = []
+    parts: list[Run] = []
+    places, reads, writes = [], [], []
+    meeting: Reader | None = None
+    for line, bound in block.lines:
+        place = _place(line)
+        step = bound.step(place)
+        whole.append(step.run)
+        parts.append(merging(step) if step.is_pure else step.run)
+        places.append(place)
+        reads.append(bound.reads.union(step.writes if step.reads_old else ()))
+        writes.append(step.writes)
+        touched |= bound.reads
+        touched.update(step.writes)
+        meeting = bound.meeting or meeting
+    branch = block.branch
+    following = number + 1
+    targets: tuple[int, ...] = ()
+    table: Reader | None = None
+    if branch:
+        if not branch.goes_on:
+            following = -1
+        if branch.target is not None:
+            targets = (starts[branch.target // 16],)
+        if branch.table is not None:
+            targets = tuple(range(max(starts) + 1))
+            table = _block_of(branch, starts)
+    return Section(
+        whole=tuple(whole), part=tuple(parts), places=tuple(places), reads=tuple(reads),
+        writes=tuple(writes), count=len(block.lines) + (branch is not None), targets=targets,
+        following=None if following < 0 or following > max(starts) else following,
+        predicate=branch.predicate if branch else None,
+        is_negated=bool(branch and branch.is_negated), table=table,
+        leaves=bool(branch and branch.leaves), meeting=meeting, number=number, meets_at=None,
+        branch=None, aligned=None,
+    )  # fmt: skip
+
+
+def _block_of(branch: _Branch, starts: list[int]) -> Reader:
+    """The number of the block that begins where an indirect branch leads."""
+    numbers, offset, predicate = np.array(starts), branch.table, branch.predicate
+    assert offset is not None
+
+    def read(registers: Registers) -> Array:
+        at = offset(registers)
+        inside = (at >= 0) & (at < 16 * len(starts)) & (at & 15 == 0)
+        blocks = np.where(inside, numbers[np.where(inside, at >> 4, 0)], -1)
+        goes = registers[0].active()
+        if predicate is not None:
+            goes = goes & (registers[predicate] != branch.is_negated)
+        lost = goes & (blocks < 0)
+        if lost.any():
+            where = int(np.broadcast_to(at, lost.shape)[lost].flat[0])
+            raise NotExecutable(f"{branch.line.text} leads to {where:#x}, where no block begins")
+        return np.maximum(blocks, 0)
+
+    return read
+
+
+def _place(line: SassLine) -> Place:
+    return Place(sass_offset=line.offset, instruction=line.text, source=line.source)

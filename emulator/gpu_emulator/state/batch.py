@@ -76,6 +76,8 @@ class Batch:
         self.asynchrony = Asynchrony(schedule.completion, self.random)
         self.watch: RaceWatch | None = None
         self.recording: Recording | None = None
+        # Of lanes that parted, whether those in the block of the greatest number run first.
+        self.is_backwards = False
         self.executed = 0
         self.ticks = 0
         # Goes up where nothing but who only tests a barrier can go on; whether anyone does.

@@ -215,6 +215,11 @@ class Frame:
         """A value of every thread as (CTAs, warps, 32)."""
         return np.broadcast_to(value, self.shape).reshape(self.ctas, -1, WARP)
 
+    def whole_warps(self, mask: Array) -> Array:
+        """All threads of the warps of which some are in a mask."""
+        some = self.by_warp(mask).any(axis=2, keepdims=True)
+        return np.broadcast_to(some, (*some.shape[:2], WARP)).reshape(self.shape)
+
     def active(self) -> Array:
         mask = self.registers[MASK]
         if mask is None:

@@ -16,6 +16,14 @@ from typing import Any
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import dp2a, dp4a
+from gpu_emulator.numbers.integers import (
+    count_ones,
+    high_product,
+    leading_zeros,
+    reversed_bits,
+    shifted_left,
+    shifted_right,
+)
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import DTYPES, Array, Reader, Registers, Step
 
@@ -98,23 +106,6 @@ def _extremum(line: Binder) -> Step:
     return line.computed(partial(_halves, function, signed=kind[0] == "s"), [kind, kind], kind)
 
 
-def high_product(a: Array, b: Array) -> Array:
-    """The upper half of the whole product of two integers of one type."""
-    bits = a.dtype.itemsize * 8
-    if bits < 64:
-        wide = np.dtype(f"{a.dtype.kind}{a.dtype.itemsize * 2}")
-        product: Array = (a.astype(wide) * b.astype(wide)) >> wide.type(bits)
-        return product.astype(a.dtype)
-    x, y = a.view(np.uint64), b.view(np.uint64)
-    half, low = np.uint64(32), np.uint64(0xFFFF_FFFF)
-    middle = (x >> half) * (y & low) + (((x & low) * (y & low)) >> half)
-    cross = (x & low) * (y >> half) + (middle & low)
-    high = (x >> half) * (y >> half) + (middle >> half) + (cross >> half)
-    if a.dtype.kind == "i":
-        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
-    return high.view(a.dtype)
-
-
 _same("mul.hi" + _TYPE, high_product, 2)
 _same("mad.hi" + _TYPE, lambda a, b, c: high_product(a, b) + c, 3)
 _same("mad.hi.sat.{type:s32}", lambda a, b, c: _add_saturated(high_product(a, b), c), 3)
@@ -150,26 +141,9 @@ def _multiply_add_24(parts: dict[str, str], a: Array, b: Array, c: Array) -> Arr
 _same("sad" + _TYPE, lambda a, b, c: c + (np.maximum(a, b) - np.minimum(a, b)), 3)
 
 
-@computed("popc.{type:b32|b64}", takes="type", gives="u32")
-def count_ones(a: Array) -> Array:
-    """How many bits are set, as uint32."""
-    octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
-    return _ONES[octets].sum(axis=-1, dtype=np.uint32)
-
-
-_ONES = np.array([octet.bit_count() for octet in range(256)], dtype=np.uint8)
-
-
-@computed("clz.{type:b32|b64}", takes="type", gives="u32")
-def leading_zeros(a: Array) -> Array:
-    """How many bits above the highest one are clear, as uint32."""
-    bits = a.dtype.itemsize * 8
-    smeared = a
-    shift = 1
-    while shift < bits:
-        smeared = smeared | (smeared >> a.dtype.type(shift))
-        shift *= 2
-    return np.uint32(bits) - count_ones(smeared)
+computed("popc.{type:b32|b64}", takes="type", gives="u32")(count_ones)
+computed("clz.{type:b32|b64}", takes="type", gives="u32")(leading_zeros)
+computed("brev.{type:b32|b64}", takes="type")(reversed_bits)
 
 
 @computed("bfind?{shift:shiftamt}.{type:u32|u64|s32|s64}", takes="type", gives="u32", by_parts=True)
@@ -178,15 +152,6 @@ def _find_highest(parts: dict[str, str], a: Array) -> Array:
     zeros = leading_zeros(unsigned)
     place = zeros if parts["shift"] else np.uint32(a.dtype.itemsize * 8 - 1) - zeros
     return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
-
-
-@computed("brev.{type:b32|b64}", takes="type")
-def _reverse(a: Array) -> Array:
-    octets = np.ascontiguousarray(a)[..., None].view(np.uint8)
-    return np.ascontiguousarray(_REVERSED[octets[..., ::-1]]).view(a.dtype)[..., 0]
-
-
-_REVERSED = np.array([int(f"{octet:08b}"[::-1], 2) for octet in range(256)], dtype=np.uint8)
 
 
 @opcode("fns.b32")
@@ -243,23 +208,6 @@ def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
 def _bit_mask(parts: dict[str, str], a: Array, b: Array) -> Array:
     place, width = (a & 31, b & 31) if parts["mode"] == "wrap" else (a, np.minimum(b, 32))
     return shifted_left(~shifted_left(~np.uint32(0) & (b | ~b), width), place)
-
-
-def shifted_left(a: Array, amount: Array) -> Array:
-    """Shift; amounts of the width or more give zero."""
-    bits = a.dtype.itemsize * 8
-    inside = amount < bits
-    shifted = a << np.where(inside, amount, 0).astype(a.dtype)
-    return np.where(inside, shifted, a.dtype.type(0))
-
-
-def shifted_right(a: Array, amount: Array) -> Array:
-    """Shift, with copies of the sign if signed; amounts of the width or more give all of these."""
-    bits = a.dtype.itemsize * 8
-    if a.dtype.kind == "i":
-        return a >> np.minimum(amount, bits - 1).astype(a.dtype)
-    inside = amount < bits
-    return np.where(inside, a >> np.where(inside, amount, 0).astype(a.dtype), a.dtype.type(0))
 
 
 @opcode("dp4a.{a:u32|s32}.{b:u32|s32}", "dp2a.{half:lo|hi}.{a:u32|s32}.{b:u32|s32}")

@@ -6,12 +6,12 @@ Comparison and selection. PTX ISA, "Comparison and Selection Instructions" of al
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import BITWISE
-from gpu_emulator.ptx.instructions.integers import COMPARE, shifted_left, shifted_right
+from gpu_emulator.numbers.integers import permuted, shifted_left, shifted_right
+from gpu_emulator.ptx.instructions.integers import COMPARE
 from gpu_emulator.ptx.program.binder import Binder, computed, opcode
 from gpu_emulator.steps import BITS, CANONICAL, DTYPES, Array, Reader, Registers, Step
 
@@ -104,26 +104,7 @@ def _funnel(parts: dict[str, str], low: Array, high: Array, amount: Array) -> Ar
     "prmt.b32?{mode:f4e|b4e|rc8|ecl|ecr|rc16}", takes="b32 b32 b32", gives="b32", by_parts=True,
 )  # fmt: skip
 def _permute(parts: dict[str, str], a: Array, b: Array, selector: Array) -> Array:
-    pair = (b.astype(np.uint64) << np.uint64(32)) | a
-    result: Any = np.uint32(0)
-    for place in range(4):
-        control = _CONTROLS[parts["mode"]](selector, place).astype(np.uint64)
-        octet = (pair >> ((control & np.uint64(7)) << np.uint64(3))) & np.uint64(255)
-        sign = np.where(octet & np.uint64(128), np.uint64(255), np.uint64(0))
-        chosen = np.where(control & np.uint64(8), sign, octet).astype(np.uint32)
-        result = result | (chosen << np.uint32(8 * place))
-    return result
-
-
-_CONTROLS: dict[str, Callable[[Array, int], Array]] = {
-    "": lambda n, place: (n >> np.uint32(4 * place)) & np.uint32(15),
-    "f4e": lambda n, place: (n & np.uint32(3)) + np.uint32(place),
-    "b4e": lambda n, place: ((n & np.uint32(3)) - np.uint32(place)) & np.uint32(7),
-    "rc8": lambda n, _: n & np.uint32(3),
-    "ecl": lambda n, place: np.maximum(n & np.uint32(3), np.uint32(place)),
-    "ecr": lambda n, place: np.minimum(n & np.uint32(3), np.uint32(place)),
-    "rc16": lambda n, place: ((n & np.uint32(1)) << np.uint32(1)) + np.uint32(place & 1),
-}
+    return permuted(parts["mode"], a, b, selector)
 
 
 @opcode(f"mov.{{type:pred|b16|b32|b64|b128|{_INTEGERS}|f16|f32|f64}}")

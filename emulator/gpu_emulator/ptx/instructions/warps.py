@@ -13,23 +13,10 @@ import numpy as np
 
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import Frame
-from gpu_emulator.steps import DTYPES, MASK, WARP, Array, Registers, Step
-from gpu_emulator.values import Place
+from gpu_emulator.state.lanes import bits_of, defined, source_lanes, spread
+from gpu_emulator.steps import DTYPES, WARP, Array, Registers, Step
 
-_LANES = np.arange(WARP, dtype=np.int64)
-_ALL = 0xFFFF_FFFF
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
-
-
-def _bits(flags: Array) -> Array:
-    """(CTAs, warps, 32) flags as (CTAs, warps, 1) masks."""
-    return (flags * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
-
-
-def _spread(frame: Frame, value: Array) -> Array:
-    """(CTAs, warps, 1) or (CTAs, warps, 32) back to (CTAs, threads)."""
-    shape = (frame.ctas, frame.lanes // WARP, WARP)
-    return np.broadcast_to(value, shape).reshape(frame.shape)
 
 
 @opcode("shfl.sync.{mode:up|down|bfly|idx}.b32", meets=True)
@@ -41,7 +28,7 @@ def _shuffle(line: Binder) -> Step:
     fixed = [line.constant(number) for number in (2, 3)]
     simple = None
     if fixed[0] is not None and fixed[1] is not None:
-        simple = _source_lanes(mode, np.array(fixed[0]), np.array(fixed[1]))
+        simple = source_lanes(mode, np.array(fixed[0]), np.array(fixed[1]))
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -50,45 +37,16 @@ def _shuffle(line: Binder) -> Step:
             lanes, inside = simple
             taken = values[..., lanes]
         else:
-            lanes, inside = _source_lanes(
+            lanes, inside = source_lanes(
                 mode, frame.by_warp(amount(registers)), frame.by_warp(limits(registers))
             )
             taken = np.take_along_axis(values, np.broadcast_to(lanes, values.shape), axis=2)
-        taken = _defined(frame, taken, lanes, members(registers), line.place)
+        taken = defined(frame, taken, lanes, members(registers), line.place)
         frame.write(slot, taken.reshape(frame.shape))
         for flag in flags:
-            frame.write(flag, _spread(frame, inside))
+            frame.write(flag, spread(frame, inside))
 
     return Step(run, tuple(writes))
-
-
-def _defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Place) -> Array:
-    """What lanes take from others; garbage where the other one is not among the members.
-
-    PTX ISA, "shfl.sync": what a thread has that is inactive or not in `membermask` is undefined.
-    """
-    if frame.registers[MASK] is None and (members == _ALL).all():
-        return taken
-    live = frame.by_warp(members) & _bits(frame.by_warp(frame.active()))
-    sources = np.broadcast_to(lanes, taken.shape).astype(np.uint32)
-    open_ = (live >> sources & 1 == 0) & frame.by_warp(frame.active())
-    if not open_.any():
-        return taken
-    frame.batch.note_open(open_, sources, place)
-    garbage = np.random.default_rng((frame.batch.schedule.garbage, 55))
-    return np.where(open_, garbage.integers(0, 1 << 32, taken.shape, np.uint32), taken)
-
-
-def _source_lanes(mode: str, amount: Array, limits: Array) -> tuple[Array, Array]:
-    """Which lane each lane reads, and whether that is in its segment."""
-    shift = amount.astype(np.int64) & 31
-    bound = limits.astype(np.int64) & 31
-    segment = (limits.astype(np.int64) >> 8) & 31
-    most = (_LANES & segment) | (bound & ~segment)
-    move = {"up": np.subtract, "down": np.add, "bfly": np.bitwise_xor}.get(mode)
-    lanes = (_LANES & segment) | (shift & ~segment) if move is None else move(_LANES, shift)
-    inside = lanes >= most if mode == "up" else lanes <= most
-    return np.where(inside, lanes, _LANES), inside
 
 
 @opcode("vote.sync.{how:all|any|uni}.{type:pred}", "vote.sync.{how:ballot}.{type:b32}", meets=True)
@@ -100,15 +58,15 @@ def _vote(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        yes = _bits(frame.by_warp(flag(registers)) & frame.by_warp(frame.active()))
+        yes = bits_of(frame.by_warp(flag(registers)) & frame.by_warp(frame.active()))
         mask = frame.by_warp(members(registers))
-        live = mask & _bits(frame.by_warp(frame.active()))
+        live = mask & bits_of(frame.by_warp(frame.active()))
         ballot = yes & mask
         results = {
             "all": ballot == live, "any": ballot != 0, "uni": (ballot == live) | (ballot == 0),
             "ballot": ballot,
         }  # fmt: skip
-        frame.write(slot, _spread(frame, results[how]))
+        frame.write(slot, spread(frame, results[how]))
 
     return Step(run, (slot,))
 
@@ -124,15 +82,15 @@ def _match(line: Binder) -> Step:
         frame: Frame = registers[0]
         values = frame.by_warp(value(registers))
         mask = frame.by_warp(members(registers))
-        live = mask & _bits(frame.by_warp(frame.active()))
+        live = mask & bits_of(frame.by_warp(frame.active()))
         same = values[..., :, None] == values[..., None, :]
         matches = (same * _BIT).sum(axis=3, dtype=np.uint32) & live
         if is_all:
             agrees = matches == live
             matches = np.where(agrees, live, np.uint32(0))
             for flag in flags:
-                frame.write(flag, _spread(frame, agrees))
-        frame.write(slot, _spread(frame, matches))
+                frame.write(flag, spread(frame, agrees))
+        frame.write(slot, spread(frame, matches))
 
     return Step(run, tuple(writes))
 
@@ -157,11 +115,11 @@ def _redux(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
         values = frame.by_warp(value(registers))
-        mask = frame.by_warp(members(registers)) & _bits(frame.by_warp(frame.active()))
+        mask = frame.by_warp(members(registers)) & bits_of(frame.by_warp(frame.active()))
         # Whose mask names the same lanes gets the same result.
         chosen = (mask[..., :, None] & _BIT) != 0
         result = reduce(values[..., None, :], chosen).astype(DTYPES[kind])
-        result = _spread(frame, result)
+        result = spread(frame, result)
         frame.write(slot, result if convert is None else convert(np.ascontiguousarray(result)))
 
     return Step(run, (slot,))
@@ -195,7 +153,7 @@ def _active_mask(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        frame.write(slot, _spread(frame, _bits(frame.by_warp(frame.active()))))
+        frame.write(slot, spread(frame, bits_of(frame.by_warp(frame.active()))))
 
     return Step(run, (slot,))
 
@@ -207,12 +165,12 @@ def _elect(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
-        live = frame.by_warp(members(registers)) & _bits(frame.by_warp(frame.active()))
+        live = frame.by_warp(members(registers)) & bits_of(frame.by_warp(frame.active()))
         # Any lane may be elected; the lowest is.
         leader = live & (~live + np.uint32(1))
-        frame.write(flag, _spread(frame, leader == _BIT))
+        frame.write(flag, spread(frame, leader == _BIT))
         place = np.log2(np.maximum(leader, 1).astype(np.float64)).astype(np.uint32)
-        frame.write(slot, _spread(frame, place))
+        frame.write(slot, spread(frame, place))
 
     return Step(run, (slot, flag))
 

@@ -30,18 +30,18 @@ from gpu_emulator.steps import (
     BITS,
     CANONICAL,
     DTYPES,
-    MASK,
     Array,
     NotExecutable,
     Reader,
     Registers,
-    Run,
     Slots,
     Step,
+    applied,
     cast,
     is_signed,
-    merge,
+    under,
 )
+from gpu_emulator.templates import elements, parts_of
 from gpu_emulator.values import Place
 
 _ADDRESS = re.compile(r"\[\s*([\w$%.]+)\s*(?:\+\s*([^\[\]]+)|(-[^\[\]]+))?\]\Z")
@@ -253,13 +253,13 @@ class Binder:
         if convert is not None:
             plain = function
             function = lambda *values: convert(plain(*values))  # noqa: E731
-        return Step(_applied(function, slot, readers), (slot,), is_pure=True)
+        return Step(applied(function, slot, readers), (slot,), is_pure=True)
 
     def gives(self, kind: str, read: Reader, text: str | None = None) -> Step:
         """A pure step that writes what is read to operand 0, or to the register `text`."""
         slot, convert = self.target(self.operand(0) if text is None else text, kind)
         if convert is not None:
-            return Step(_applied(convert, slot, [read]), (slot,), is_pure=True)
+            return Step(applied(convert, slot, [read]), (slot,), is_pure=True)
 
         def run(registers: Registers) -> None:
             registers[slot] = read(registers)
@@ -306,7 +306,7 @@ class Binder:
             return step
         predicate = self.slots.register(self.line.guard)
         self.touched.add(predicate)
-        run = _under(step, predicate, is_negated=self.line.is_negated)
+        run = under(step, predicate, is_negated=self.line.is_negated)
         return Step(run, step.writes, reads_old=True)
 
 
@@ -341,55 +341,6 @@ def _clock(name: str, kind: str) -> Reader:
     return read
 
 
-def _applied(function: Callable[..., Array], slot: int, readers: Sequence[Reader]) -> Run:
-    """A closure that applies a function; spelled out by arity, since each call costs."""
-    if len(readers) == 1:
-        (reader,) = readers
-
-        def unary(registers: Registers) -> None:
-            registers[slot] = function(reader(registers))
-
-        return unary
-    if len(readers) == 2:
-        left, right = readers
-
-        def binary(registers: Registers) -> None:
-            registers[slot] = function(left(registers), right(registers))
-
-        return binary
-
-    def any_arity(registers: Registers) -> None:
-        registers[slot] = function(*[each(registers) for each in readers])
-
-    return any_arity
-
-
-def _under(step: Step, predicate: int, *, is_negated: bool) -> Run:
-    run, writes, is_pure = step.run, step.writes, step.is_pure
-
-    def guarded(registers: Registers) -> None:
-        holds = registers[predicate]
-        if is_negated:
-            holds = ~holds
-        outer = registers[MASK]
-        active = holds if outer is None else holds & outer
-        if outer is None and active.all():
-            run(registers)
-            return
-        if not active.any():
-            return
-        if is_pure:
-            merge(run, writes, registers, active)
-            return
-        registers[MASK] = active
-        run(registers)
-        registers[MASK] = outer
-
-    return guarded
-
-
-_GAP = re.compile(r"([.?])\{(\w+):([^{}]*)\}")
-
 _TYPE = re.compile(r"(?:[busf][0-9]+|bf16|tf32|pred|e[0-9]m[0-9]|ue8m0)(?:x[0-9]+)?\Z")
 _SPACE = re.compile(r"(?:global|shared|local|const|param)(?:::\w+)?\Z")
 # Families whose modifiers say by their order what is done.
@@ -417,7 +368,7 @@ class OpcodeRow:
     def spelled(self, words: Sequence[str]) -> str | None:
         """An opcode in the template's order; None if its words are not those of the template."""
         unused, chosen = list(words), []
-        for is_optional, _, choices in _elements(self.template):
+        for is_optional, _, choices in elements(self.template):
             word = next((candidate for candidate in unused if (candidate,) in choices), None)
             if word is None and not is_optional:
                 return None
@@ -477,7 +428,7 @@ def find_row(name: str) -> tuple[OpcodeRow, dict[str, str]] | None:
     """The row that knows an opcode and the modifiers by name; None if no row does."""
     words = in_order(name).split(".")
     for row in ROWS.get(words[0], ()):
-        parts = _parts(_elements(row.template), words)
+        parts = parts_of(row.template, words)
         if parts is not None:
             return row, parts
     return None
@@ -488,40 +439,6 @@ def in_order(name: str) -> str:
     """An opcode with its modifiers in the order of its row; what no row knows, as it is."""
     words = name.split(".")
     rows = ROWS.get(words[0], ())
-    if words[0] in _ORDERED or any(
-        _parts(_elements(row.template), words) is not None for row in rows
-    ):
+    if words[0] in _ORDERED or any(parts_of(row.template, words) is not None for row in rows):
         return name
     return next(filter(None, (row.spelled(words) for row in rows)), name)
-
-
-# A word of a template, or the words that may stand there: whether it may be left out, its name.
-_Element = tuple[bool, str, tuple[tuple[str, ...], ...]]
-
-
-@cache
-def _elements(template: str) -> tuple[_Element, ...]:
-    elements: list[_Element] = []
-    position = 0
-    for gap in [*_GAP.finditer(template), None]:
-        stop = gap.start() if gap else len(template)
-        words = filter(None, template[position:stop].split("."))
-        elements += ((False, "", ((word,),)) for word in words)
-        if gap:
-            choices = tuple(tuple(choice.split(".")) for choice in gap[3].split("|"))
-            elements.append((gap[1] == "?", gap[2], choices))
-            position = gap.end()
-    return tuple(elements)
-
-
-def _parts(elements: Sequence[_Element], words: Sequence[str]) -> dict[str, str] | None:
-    """What stands for each named element of a template; None if the words do not match it."""
-    if not elements:
-        return None if words else {}
-    is_optional, name, choices = elements[0]
-    for choice in (*choices, ()) if is_optional else choices:
-        if tuple(words[: len(choice)]) == choice:
-            parts = _parts(elements[1:], words[len(choice) :])
-            if parts is not None:
-                return parts | {name: ".".join(choice)} if name else parts
-    return None

@@ -27,7 +27,6 @@ from gpu_emulator.ptx.program.listing import SIZES, EntryListing, PtxLine, read_
 from gpu_emulator.ptx.text.registers import dominators
 from gpu_emulator.steps import (
     CANONICAL,
-    MASK,
     SHARED_BASE,
     NotExecutable,
     Program,
@@ -38,7 +37,7 @@ from gpu_emulator.steps import (
     Section,
     Step,
     laid_out,
-    merge,
+    merging,
 )
 from gpu_emulator.values import Place
 
@@ -444,7 +443,7 @@ def _section(
     for at, (step, line) in enumerate(zip(draft.steps, block.lines, strict=True)):
         if step.prelude is not None:
             entries.append((step.prelude, step.prelude, line.place, frozenset(), ()))
-        part = _merging(step) if step.is_pure else step.run
+        part = merging(step) if step.is_pure else step.run
         entries.append((step.run, part, line.place, draft.reads[at], step.writes))
         dead += free.get(at, [])
         if len(dead) >= _FREE_EVERY:
@@ -470,15 +469,6 @@ def _section(
             None,
         ),
     )  # fmt: skip
-
-
-def _merging(step: Step) -> Run:
-    run, writes = step.run, step.writes
-
-    def merging(registers: Registers) -> None:
-        merge(run, writes, registers, registers[MASK])
-
-    return merging
 
 
 def _freeing(slots: PtxSlots, dead: Sequence[int]) -> Run:

@@ -1,0 +1,240 @@
+"""A cubin: the entries of an ELF file, their parameters, constant banks, memory and variables.
+
+The dialect is not documented. What is used here was found by assembling PTX with ptxas 13.5.37 for
+sm_80, sm_90, sm_100a and sm_120, and looking at what became of it: attributes of `.nv.info` (of
+parameters: number, offset and, from bit 18 of the last word on, size), relocations of type 2 (a
+64-bit address), and where constant bank 0 has the sizes of the launch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gpu_emulator.steps import SHARED_BASE, NotExecutable, Variable
+from gpu_emulator.values import Launch
+
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_RELOCATION = struct.Struct("<QQq")
+_CUDA, _NO_BITS, _RELOCATIONS, _OBJECT, _FUNCTION, _IS_ENTRY = 190, 8, 4, 1, 2, 0x10
+_ADDRESS_64 = 2
+_FRAME, _STACK, _PARAMETER, _BANK_OF_PARAMETERS, _THREADS, _BRANCHES = (
+    0x11, 0x12, 0x17, 0x0A, 0x10, 0x34,
+)  # fmt: skip
+_UNKNOWN = 0xFFFF_FFFF
+
+# Where constant bank 0 has what the launch says, by where its parameters begin (sm_80, sm_90,
+# sm_100 and sm_120): sizes of the block and of the grid, the stack pointer, where the generic
+# addresses of shared and of local memory begin, and what goes with accesses to global memory.
+_LAYOUTS = {
+    0x160: {"block": 0x0, "grid": 0xC, "stack": 0x28, "shared": 0x18, "local": 0x20, "any": 0x118},
+    0x210: {"block": 0x0, "grid": 0xC, "stack": 0x28, "local": 0x20, "any": 0x208},
+    0x380: {"block": 0x360, "grid": 0x370, "stack": 0x37C, "local": 0x2F8, "any": 0x358},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """A constant bank: bytes, and (offset, symbol, addend) of addresses that go there."""
+
+    data: bytes
+    relocations: tuple[tuple[int, str, int], ...] = ()
+
+
+@dataclass(slots=True)
+class CubinEntry:
+    """An entry. `parameters_at` is where its parameters begin in constant bank 0.
+
+    `stack` and `shared` are sizes in bytes; static shared memory begins at `shared_start`.
+    `functions` maps the names of code to offsets in the entry's section, `branches` the offset of
+    an indirect branch to those of its targets.
+    """
+
+    name: str
+    parameters: list[Variable] = field(default_factory=list)
+    parameters_at: int = 0
+    stack: int = 0
+    shared: int = 0
+    shared_start: int = 0
+    banks: dict[int, Bank] = field(default_factory=dict)
+    variables: list[Variable] = field(default_factory=list)
+    functions: dict[str, int] = field(default_factory=dict)
+    branches: dict[int, list[int]] = field(default_factory=dict)
+    threads: tuple[int, int, int] | None = None
+
+    @property
+    def known_words(self) -> frozenset[int]:
+        """The offsets of words of constant bank 0 whose meaning is known."""
+        words = _LAYOUTS[self.parameters_at]
+        sizes = {"block": 12, "grid": 12, "stack": 4}
+        spans = [(at, sizes.get(name, 8)) for name, at in words.items()]
+        spans.append((self.parameters_at, len(self.banks[0].data) - self.parameters_at))
+        return frozenset(at for start, size in spans for at in range(start, start + size, 4))
+
+    def launch_words(self, launch: Launch, windows: Mapping[str, int]) -> dict[int, int]:
+        """What a launch puts into constant bank 0, beside its parameters, by offset."""
+        at = _LAYOUTS[self.parameters_at]
+        words = {at["block"] + 4 * axis: size for axis, size in enumerate(launch.block)}
+        words |= {at["grid"] + 4 * axis: size for axis, size in enumerate(launch.grid)}
+        words[at["stack"]] = self.stack
+        for space in ("shared", "local"):
+            if space in at:
+                words[at[space]] = windows[space] % (1 << 32)
+                words[at[space] + 4] = windows[space] >> 32
+        return words
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    data: bytes
+    size: int
+    align: int
+    is_relocations: bool
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    name: str
+    section: int
+    value: int
+    size: int
+    kind: int
+    is_entry: bool
+
+
+def read_entry(elf: bytes, name: str | None) -> CubinEntry:
+    """An entry of a cubin; None: the only one. NotExecutable where there is none."""
+    try:
+        sections = _sections(elf)
+        symbols = _symbols(sections)
+        return _entry(sections, symbols, name)
+    except (struct.error, LookupError, ValueError) as error:
+        raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
+
+
+def _sections(elf: bytes) -> list[_Section]:
+    head = _HEADER.unpack_from(elf)
+    if not elf.startswith(b"\x7fELF\x02\x01") or head[2] != _CUDA:
+        raise ValueError("no ELF file with code for a GPU")
+    start, count, names_at = head[6], head[12], head[13]
+    rows = [_SECTION.unpack_from(elf, start + number * _SECTION.size) for number in range(count)]
+    names = elf[rows[names_at][4] : rows[names_at][4] + rows[names_at][5]]
+    return [
+        _Section(
+            _text(names, row[0]), b"" if row[1] == _NO_BITS else elf[row[4] : row[4] + row[5]],
+            row[5], row[8], row[1] == _RELOCATIONS, row[7],
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _text(table: bytes, at: int) -> str:
+    return table[at : table.index(b"\0", at)].decode()
+
+
+def _symbols(sections: list[_Section]) -> list[_Symbol]:
+    table = next(section for section in sections if section.name == ".symtab")
+    names = next(section for section in sections if section.name == ".strtab").data
+    return [
+        _Symbol(_text(names, name), section, value, size, info & 15, bool(other & _IS_ENTRY))
+        for name, info, other, section, value, size in _SYMBOL.iter_unpack(table.data)
+    ]
+
+
+def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Each attribute of a `.nv.info` section: its number and its bytes."""
+    at = 0
+    while at + 4 <= len(data):
+        form, number, value = struct.unpack_from("<BBH", data, at)
+        size = value if form == 4 else 0
+        yield number, data[at + 4 : at + 4 + size]
+        at += 4 + size
+
+
+def _entry(sections: list[_Section], symbols: list[_Symbol], name: str | None) -> CubinEntry:
+    entries = [symbol for symbol in symbols if symbol.kind == _FUNCTION and symbol.is_entry]
+    if name is None and len(entries) != 1:
+        raise NotExecutable(f"the cubin has {len(entries)} entries; name one of them")
+    chosen = next((symbol for symbol in entries if name in (None, symbol.name)), None)
+    if chosen is None:
+        raise NotExecutable(f"the cubin has no entry {name}")
+    entry, by_name = CubinEntry(chosen.name), {section.name: section for section in sections}
+    _memory(entry, by_name, symbols.index(chosen))
+    _parameters(entry, by_name)
+    shared = by_name.get(f".nv.shared.{entry.name}")
+    # From sm_90 on the first KiB is the driver's, and counted.
+    entry.shared_start = 0 if entry.parameters_at == min(_LAYOUTS) else SHARED_BASE
+    entry.shared = max(shared.size - entry.shared_start, 0) if shared else 0
+    _banks(entry, sections, symbols)
+    entry.functions = {
+        symbol.name: symbol.value
+        for symbol in symbols
+        if symbol.kind == _FUNCTION and symbol.section == chosen.section
+    }
+    for symbol in symbols:
+        section = sections[symbol.section] if symbol.section < len(sections) else None
+        if symbol.kind == _OBJECT and section and section.name in (".nv.global", ".nv.global.init"):
+            data = section.data[symbol.value : symbol.value + symbol.size] or None
+            entry.variables.append(
+                Variable(symbol.name, "global", "b8", symbol.size, section.align, data)
+            )
+    return entry
+
+
+def _memory(entry: CubinEntry, sections: Mapping[str, _Section], number: int) -> None:
+    """The stack with all that the entry calls, or its own where recursion hides that."""
+    info = sections[".nv.info"].data if ".nv.info" in sections else b""
+    for attribute, payload in _attributes(info):
+        if attribute in (_FRAME, _STACK):
+            symbol, size = struct.unpack("<II", payload)
+            if symbol == number and size != _UNKNOWN:
+                entry.stack = max(entry.stack, -(-size // 16) * 16)
+
+
+def _parameters(entry: CubinEntry, sections: Mapping[str, _Section]) -> None:
+    own = f".nv.info.{entry.name}"
+    rows: list[tuple[int, int, int]] = []
+    bank = sections[f".nv.constant0.{entry.name}"]
+    entry.parameters_at = bank.size
+    for attribute, payload in _attributes(sections[own].data if own in sections else b""):
+        if attribute == _PARAMETER:
+            _, number, offset, flags = struct.unpack("<IHHI", payload)
+            rows.append((number, offset, flags >> 18))
+        elif attribute == _BANK_OF_PARAMETERS:
+            entry.parameters_at = struct.unpack("<IHH", payload)[1]
+        elif attribute == _THREADS:
+            entry.threads = struct.unpack("<III", payload)
+        elif attribute == _BRANCHES:
+            words = struct.unpack(f"<{len(payload) // 4}I", payload)
+            entry.branches[words[0]] = list(words[3:])
+    if entry.parameters_at not in _LAYOUTS:
+        raise NotExecutable(
+            f"parameters begin at {entry.parameters_at:#x} of constant bank 0, which is the layout"
+            " of no target that is known"
+        )
+    for number, offset, size in sorted(rows):
+        # The largest alignment that its offset has gives the same place.
+        align = min(offset & -offset, 256) if offset else 256
+        entry.parameters.append(Variable(f"parameter {number}", "param", "b8", size, align))
+
+
+def _banks(entry: CubinEntry, sections: list[_Section], symbols: list[_Symbol]) -> None:
+    for number in range(5):
+        names = (f".nv.constant{number}", f".nv.constant{number}.{entry.name}")
+        for at, section in enumerate(sections):
+            if section.name not in names:
+                continue
+            addresses: list[tuple[int, str, int]] = []
+            for table in sections:
+                if not table.is_relocations or table.target != at:
+                    continue
+                for offset, info, addend in _RELOCATION.iter_unpack(table.data):
+                    if info % (1 << 32) != _ADDRESS_64:
+                        raise NotExecutable(f"a relocation of type {info % (1 << 32)}")
+                    addresses.append((offset, symbols[info >> 32].name, addend))
+            entry.banks[number] = Bank(section.data, tuple(addresses))

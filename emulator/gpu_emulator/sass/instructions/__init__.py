@@ -1,0 +1,1 @@
+"""What each opcode of SASS does: one module for each kind."""

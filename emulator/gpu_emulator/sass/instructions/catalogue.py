@@ -1,0 +1,9 @@
+"""All opcodes that are known: each module enters its rows when it is imported."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from gpu_emulator.sass.instructions import floats, integers, memory, moves, synchronisation
+
+CHAPTERS: tuple[ModuleType, ...] = (moves, integers, floats, memory, synchronisation)

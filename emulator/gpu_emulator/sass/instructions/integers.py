@@ -1,0 +1,299 @@
+"""Integer arithmetic of 32 bits, and of 64 by carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpu_emulator.numbers.arithmetic import dp2a, dp4a
+from gpu_emulator.numbers.integers import (
+    count_ones,
+    leading_zeros,
+    reversed_bits,
+    shifted_left,
+    shifted_right,
+)
+from gpu_emulator.sass.binder import Binder, bound, computed, opcode
+from gpu_emulator.steps import Array, Step
+
+_TRUTH = "H200: truth programs"
+_NAK = "Mesa NAK (MIT), reference"
+_FALSE = np.zeros((1, 1), np.bool_)
+_WORD = np.uint64(32)
+
+
+def _literally(line: Binder, numbers: range) -> int:
+    """Take the minus signs of operands as complements, of which so many need one more."""
+    operands = list(line.operands)
+    count = 0
+    for number in numbers:
+        if operands[number].sign == "-" and operands[number].kind != "number":
+            operands[number] = replace(operands[number], sign="~")
+            count += 1
+    line.operands = tuple(operands)
+    return count
+
+
+def _has_carries(line: Binder) -> bool:
+    return any(operand.kind in ("P", "UP") and operand.text not in ("PT", "UPT", "!PT", "!UPT")
+               for operand in line.operands[1:])  # fmt: skip
+
+
+@opcode("IADD3|UIADD3?{x:X}", evidence=f"PTX ISA: add, addc; {_NAK}: IAdd3, IAdd3X; {_TRUTH}")
+def _add_three(line: Binder) -> Step:
+    """A minus is a complement and one more, which may carry; carries are those of the whole sum."""
+    form = "b32 pred? pred? = -~b32 -~b32 -~b32" + (" pred? pred?" if line.parts["x"] else "")
+    if not _has_carries(line):
+        return bound(line, form, lambda a, b, c, *_: (a + b + c, _FALSE, _FALSE))
+    more = np.uint64(_literally(line, range(1, len(line.operands))))
+
+    def function(a: Array, b: Array, c: Array, *carries: Array) -> tuple[Array, Array, Array]:
+        total = a.astype(np.uint64) + b + c + more
+        for carry in carries:
+            total = total + carry
+        over = total >> _WORD
+        return total.astype(np.uint32), over > 0, over > 1
+
+    return bound(line, form, function)
+
+
+@computed("VIADD|IADD", signature="b32 = -b32 -b32", evidence=f"PTX ISA: add; {_TRUTH}")
+def _add(a: Array, b: Array) -> Array:
+    return a + b
+
+
+@opcode(
+    "IMAD|UIMAD?{how:MOV|IADD|SHL}?{type:U32}", "IMAD|UIMAD.{how:X}",
+    evidence=f"PTX ISA: mad.lo, addc; {_TRUTH}",
+)  # fmt: skip
+def _multiply_add(line: Binder) -> Step:
+    """What the second word says is but how the product is used."""
+    if line.parts["how"] != "X":
+        return bound(line, "b32 = -b32 -b32 -b32", lambda a, b, c: a * b + c)
+
+    def function(a: Array, b: Array, c: Array, carry: Array) -> Array:
+        return a * b + c + carry
+
+    return bound(line, "b32 = b32 b32 ~b32 pred", function)
+
+
+@opcode(
+    "IMAD|UIMAD.{half:WIDE|HI}?{type:U32}?{x:X}",
+    evidence=f"PTX ISA: mad.wide, mad.hi; seen in 64-bit division of ptxas; {_TRUTH}",
+)
+def _multiply_wide(line: Binder) -> Step:
+    """The product of 64 bits, and a sum of that length; `.HI` is its upper half."""
+    kind, wide = ("u32", np.uint64) if line.parts["type"] else ("s32", np.int64)
+    is_high, has_carry = line.parts["half"] == "HI", line.parts["x"]
+    result, carry_word = "b32" if is_high else "b64", " pred" if has_carry else ""
+    form = f"{result} pred? = {kind} {kind} -~b64{carry_word}"
+
+    def function(a: Array, b: Array, c: Array, *carry: Array) -> tuple[Array, Array]:
+        product = (a.astype(wide) * b.astype(wide)).view(np.uint64)
+        total = product + c
+        over = total < product
+        if carry:
+            total = total + carry[0]
+            over = over | (total < carry[0])
+        return (total >> _WORD).astype(np.uint32) if is_high else total, over
+
+    if _literally(line, range(len(line.operands))) or (kind == "s32" and _has_carries(line)):
+        raise line.refuse()
+    return bound(line, form, function)
+
+
+computed("IABS", signature="b32 = s32", evidence=f"PTX ISA: abs; {_TRUTH}")(np.abs)
+computed("POPC|UPOPC", signature="b32 = ~b32", evidence=f"PTX ISA: popc; {_TRUTH}")(count_ones)
+computed("BREV|UBREV", signature="b32 = b32", evidence=f"PTX ISA: brev; {_TRUTH}")(reversed_bits)
+
+
+@computed(
+    "FLO|UFLO?{type:U32}?{shift:SH}", signature="b32 = ~b32", by_parts=True,
+    evidence=f"PTX ISA: bfind; {_TRUTH}",
+)  # fmt: skip
+def _find_highest(parts: dict[str, str], a: Array) -> Array:
+    unsigned = a if parts["type"] else np.where(a >> np.uint32(31), ~a, a)
+    zeros = leading_zeros(unsigned)
+    place = zeros if parts["shift"] else np.uint32(31) - zeros
+    return np.where(unsigned == 0, np.uint32(0xFFFF_FFFF), place)
+
+
+@computed(
+    "SGXT|USGXT?{wrap:W}?{type:U32}", signature="b32 = b32 b32", by_parts=True,
+    evidence=f"PTX ISA: szext; {_TRUTH}",
+)  # fmt: skip
+def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
+    width = b & np.uint32(31) if parts["wrap"] else np.minimum(b, np.uint32(32))
+    room = np.uint32(32) - width
+    moved = shifted_left(a, room)
+    return shifted_right(moved if parts["type"] else moved.view(np.int32), room)
+
+
+@computed(
+    "BMSK|UBMSK?{wrap:W}", signature="b32 = b32 b32", by_parts=True,
+    evidence=f"PTX ISA: bmsk; {_TRUTH}",
+)  # fmt: skip
+def _bit_mask(parts: dict[str, str], place: Array, width: Array) -> Array:
+    if parts["wrap"]:
+        place, width = place & np.uint32(31), width & np.uint32(31)
+    ones = ~shifted_left(np.full_like(width, 0xFFFF_FFFF), np.minimum(width, np.uint32(32)))
+    return shifted_left(ones + np.zeros_like(place), place)
+
+
+@computed(
+    "SHF|USHF.{way:L|R}?{wrap:W}.{type:U32|S32|U64|S64}?{half:HI}", signature="b32 = b32 b32 b32",
+    by_parts=True, evidence=f"PTX ISA: shf, shl, shr; {_NAK}: Shf; {_TRUTH}",
+)  # fmt: skip
+def _funnel(parts: dict[str, str], low: Array, amount: Array, high: Array) -> Array:
+    """Shift both registers as one number; the amount is at most what the type has bits."""
+    bits = np.uint32(int(parts["type"][1:]))
+    amount = amount & (bits - np.uint32(1)) if parts["wrap"] else np.minimum(amount, bits)
+    whole = low.astype(np.uint64) | high.astype(np.uint64) << _WORD
+    if parts["way"] == "L":
+        moved = shifted_left(whole, amount)
+    elif parts["type"][0] == "S":
+        moved = shifted_right(whole.view(np.int64), amount).view(np.uint64)
+    else:
+        moved = shifted_right(whole, amount)
+    return (moved >> _WORD if parts["half"] else moved).astype(np.uint32)
+
+
+@opcode("LEA|ULEA?{half:HI}?{x:X}?{sign:SX32}", evidence=f"{_NAK}: Lea, LeaX; {_TRUTH}")
+def _shift_and_add(line: Binder) -> Step:
+    """`b` and `a` shifted; `.HI` is the upper half of two registers shifted. A sign is of that."""
+    is_high, is_signed = bool(line.parts["half"]), bool(line.parts["sign"])
+    if is_signed and not is_high:
+        raise line.refuse()
+    operands = list(line.operands)
+    number = 1 + (operands[1].kind in ("P", "UP"))
+    number += number == 2 and operands[2].kind in ("P", "UP")
+    sign = operands[number].sign
+    operands[number] = replace(operands[number], sign="")
+    line.operands = tuple(operands)
+    more = np.uint64(sign == "-")
+    high = " b32" if is_high and not is_signed else ""
+    form = f"b32 pred? PT? = b32 b32{high} b32{' pred' if line.parts['x'] else ''}"
+
+    def function(a: Array, b: Array, *rest: Array) -> tuple[Array, Array]:
+        shift = rest[-2] if line.parts["x"] else rest[-1]
+        if is_high:
+            above = (a.view(np.int32) >> 31).view(np.uint32) if is_signed else rest[0]
+            whole = a.astype(np.uint64) | above.astype(np.uint64) << _WORD
+            moved = (whole << (shift & np.uint32(31)).astype(np.uint64) >> _WORD).astype(np.uint32)
+        else:
+            moved = a << (shift & np.uint32(31))
+        total = (~moved if sign else moved).astype(np.uint64) + b + more
+        if line.parts["x"]:
+            total = total + rest[-1]
+        return total.astype(np.uint32), total >> _WORD > 0
+
+    return bound(line, form, function)
+
+
+_COMPARE: dict[str, Callable[[Array, Array], Array]] = {
+    "LT": np.less, "EQ": np.equal, "LE": np.less_equal, "GT": np.greater, "NE": np.not_equal,
+    "GE": np.greater_equal, "F": lambda a, b: np.zeros((a + b).shape, np.bool_),
+    "T": lambda a, b: np.ones((a + b).shape, np.bool_),
+}  # fmt: skip
+JOIN: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.logical_xor}
+"""How a comparison and a predicate are joined."""
+
+
+@opcode(
+    "ISETP|UISETP.{compare:F|LT|EQ|LE|GT|NE|GE|T}?{type:U32}.{join:AND|OR|XOR}?{ex:EX}",
+    evidence=f"PTX ISA: setp; {_NAK}: ISetP; {_TRUTH}",
+)
+def _compare(line: Binder) -> Step:
+    """`.EX` compares the upper halves, and has the result of the lower ones."""
+    name, is_extended = line.parts["compare"], line.parts["ex"]
+    compare, join = _COMPARE[name], JOIN[line.parts["join"]]
+    kind = "u32" if line.parts["type"] else "s32"
+
+    def function(a: Array, b: Array, third: Array, *lower: Array) -> tuple[Array, Array]:
+        holds = compare(a, b)
+        if lower:
+            if name in ("NE", "EQ"):
+                holds = holds | lower[0] if name == "NE" else holds & lower[0]
+            else:
+                holds = np.where(a == b, lower[0], holds)
+        return join(holds, third), join(~holds, third)
+
+    return bound(line, f"pred pred = {kind} {kind} pred{' pred' if is_extended else ''}", function)
+
+
+def _extremum(a: Array, b: Array, is_least: Array) -> Array:
+    return np.where(is_least, np.minimum(a, b), np.maximum(a, b))
+
+
+def _kind(line: Binder) -> str:
+    return "u32" if line.parts.get("type") else "s32"
+
+
+def _relu(line: Binder, value: Array) -> Array:
+    return np.maximum(value, value.dtype.type(0)) if line.parts.get("relu") else value
+
+
+@opcode(
+    "VIMNMX|IMNMX|UVIMNMX?{type:U32}", "VIMNMX|UVIMNMX.{relu:RELU}",
+    evidence=f"PTX ISA: min, max; {_TRUTH}",
+)  # fmt: skip
+def _least_or_greatest(line: Binder) -> Step:
+    kind = _kind(line)
+    form = f"b32 PT? PT? = {kind} {kind} pred"
+    return bound(line, form, lambda a, b, p: _relu(line, _extremum(a, b, p)))
+
+
+@opcode("VIMNMX3?{type:U32}", evidence=f"PTX ISA: min, max with three operands; {_TRUTH}")
+def _least_of_three(line: Binder) -> Step:
+    kind = _kind(line)
+    form = f"b32 PT? PT? = {kind} {kind} {kind} pred"
+    return bound(line, form, lambda a, b, c, p: _extremum(_extremum(a, b, p), c, p))
+
+
+@opcode(
+    "VIADDMNMX?{type:U32}", "VIADDMNMX.{relu:RELU}",
+    evidence=f"CUDA Math API: __viaddmax_s32 and others; {_TRUTH}",
+)  # fmt: skip
+def _sum_then_extremum(line: Binder) -> Step:
+    kind = _kind(line)
+    form = f"b32 PT? PT? = -{kind} -{kind} {kind} pred"
+    return bound(line, form, lambda a, b, c, p: _relu(line, _extremum(a + b, c, p)))
+
+
+@computed(
+    "VABSDIFF?{type:U32}", signature="b32 = b32 b32 b32", by_parts=True,
+    evidence=f"PTX ISA: sad; {_TRUTH}",
+)  # fmt: skip
+def _absolute_difference(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
+    x, y = (a, b) if parts["type"] else (a.view(np.int32), b.view(np.int32))
+    return (np.maximum(x, y) - np.minimum(x, y)).view(np.uint32) + c
+
+
+@computed(
+    "IDP.4A.{a:U8|S8}.{b:U8|S8}", signature="b32 = b32 b32 b32", by_parts=True,
+    evidence=f"PTX ISA: dp4a; {_TRUTH}",
+)  # fmt: skip
+def _dot_product(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
+    return dp4a(a, b, c, a_signed=parts["a"] == "S8", b_signed=parts["b"] == "S8")
+
+
+@computed(
+    "IDP.2A.{half:LO|HI}.{a:U16|S16}.{b:U8|S8}", signature="b32 = b32 b32 b32", by_parts=True,
+    evidence="PTX ISA: dp2a",
+)  # fmt: skip
+def _dot_product_2(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
+    signs = {"a_signed": parts["a"] == "S16", "b_signed": parts["b"] == "S8"}
+    return dp2a(a, b, c, high=parts["half"] == "HI", **signs)
+
+
+@computed(
+    "I2I.{to:U8|S8|U16|S16}.{type:S32|U32}.SAT", signature="b32 = b32", by_parts=True,
+    evidence=f"PTX ISA: cvt.sat; {_TRUTH}",
+)  # fmt: skip
+def _saturate(parts: dict[str, str], a: Array) -> Array:
+    limits = np.iinfo(f"{'i' if parts['to'][0] == 'S' else 'u'}{int(parts['to'][1:]) // 8}")
+    value = a.view(np.int32) if parts["type"] == "S32" else a
+    return np.clip(value.astype(np.int64), limits.min, limits.max).astype(np.int32)

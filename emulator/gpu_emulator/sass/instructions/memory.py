@@ -1,0 +1,177 @@
+"""Loads and stores of all spaces.
+
+How strong an access is follows the PTX ISA, "Memory Consistency Model", of what ptxas makes it of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu_emulator.sass.binder import Binder, Made, joined, opcode, slot_of
+from gpu_emulator.sass.listing import Operand
+from gpu_emulator.state.frame import (
+    WEAK,
+    WITHIN_CTA,
+    WITHIN_GPU,
+    MemoryOperand,
+    Semantics,
+    gather,
+    scatter,
+)
+from gpu_emulator.steps import Array, Reader, Registers, Step
+from gpu_emulator.values import Place
+
+_SPACES = {"G": "global", "": "generic", "L": "local", "S": "shared"}
+_SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "": 4, "32": 4, "64": 8, "128": 16}
+_CACHE = "?{cache:EF|EL|LU|EU|NA}?{ltc:LTC64B|LTC128B|LTC256B}"
+_SIZE = "?{size:U8|S8|U16|S16|64|128}"
+_STRONG = ".STRONG.{scope:SM|GPU|SYS}"
+_PART = re.compile(r"(U?R)([0-9]+|Z)(?:\.(64|X4|X8|X16))?\Z")
+
+
+def address_of(line: Binder, operand: Operand) -> Reader:
+    """The address in brackets, as int64: a pair and a number, or 32 bits that wrap."""
+    if operand.kind != "address" or operand.suffixes:
+        raise line.refuse(operand)
+    if description := re.match(r"desc\[UR([0-9]+)\]", operand.text):
+        # A description of global memory, which changes no address.
+        line.reads |= {slot_of("UR", int(description[1]) + more) for more in (0, 1)}
+    registers_of: list[tuple[int, ...]] = []
+    scales, number = [], 0
+    for part in operand.parts:
+        found = _PART.match(part)
+        if not found:
+            try:
+                number += int(part.replace(" ", ""), 0)
+            except ValueError:
+                raise line.refuse(operand) from None
+            continue
+        kind, name, suffix = found.groups()
+        if name == "Z":
+            continue
+        slots = [slot_of(kind, int(name) + more) for more in range(1 + (suffix == "64"))]
+        line.reads |= set(slots)
+        registers_of.append(tuple(slots))
+        scales.append(np.uint32(int((suffix or "X1")[1:]) if suffix != "64" else 1))
+    if any(len(slots) == 2 for slots in registers_of):
+        if len(registers_of) != 1:
+            raise line.refuse(operand)
+        low, high = registers_of[0]
+        return lambda registers: joined(registers[low], registers[high]).view(np.int64) + number
+    pairs = [(slots[0], scale) for slots, scale in zip(registers_of, scales, strict=True)]
+    start = np.full((1, 1), number % (1 << 32), np.uint32)
+    if len(pairs) == 1 and pairs[0][1] == 1:
+        (only,) = (slot for slot, _ in pairs)
+        return lambda registers: (registers[only] + start).astype(np.int64)
+
+    def read(registers: Registers) -> Array:
+        total = start
+        for slot, scale in pairs:
+            total = total + registers[slot] * scale
+        return total.astype(np.int64)
+
+    return read
+
+
+def semantics(line: Binder) -> Semantics:
+    """How strong the access is, by the scope that its opcode names."""
+    scope = line.parts.get("scope")
+    if not scope:
+        return WEAK
+    line.is_plain = False
+    return Semantics(WITHIN_CTA if scope == "SM" else WITHIN_GPU)
+
+
+@opcode(
+    f"LDG.E{_CACHE}{_SIZE}?{{how:CONSTANT}}", f"LDG.E{_CACHE}{_SIZE}{_STRONG}",
+    f"LD.E{_CACHE}{_SIZE}", f"LD.E{_CACHE}{_SIZE}{_STRONG}",
+    f"LDL?{{cache:LU}}{_SIZE}", f"LDS{_SIZE}",
+    evidence="CUDA Binary Utilities; PTX ISA: ld; H200: truth programs",
+)  # fmt: skip
+def _load(line: Binder) -> Made:
+    if len(line.operands) != 2:
+        raise line.refuse()
+    size, word = _SIZES[line.parts["size"]], line.parts["size"]
+    target = line.operands[0]
+    if target.kind != "R" or target.suffixes:
+        raise line.refuse(target)
+    count = max(size // 4, 1)
+    slots = tuple(
+        line.results([Operand("", "R", None if target.number is None else target.number + more)],
+                     ["b32"])[0][0] for more in range(count)
+    )  # fmt: skip
+    address, space = address_of(line, line.operands[1]), _SPACES[line.base[2:]]
+    how = semantics(line)
+    line.accesses.add((space, size))
+    widen = _widened(word, size)
+
+    def make(place: Place) -> Step:
+        operand = MemoryOperand(space, size, place, how)
+
+        def run(registers: Registers) -> None:
+            value = gather(registers, operand, address(registers))
+            frame = registers[0]
+            for slot, part in zip(slots, widen(value), strict=True):
+                frame.write(slot, part)
+
+        return Step(run, slots)
+
+    return make
+
+
+def _widened(word: str, size: int) -> Callable[[Array], tuple[Array, ...]]:
+    if size > 4:
+        return _words
+    if word.startswith("S"):
+        return lambda value: (value.view(f"i{size}").astype(np.int32).view(np.uint32),)
+    return lambda value: (value.astype(np.uint32, copy=False),)
+
+
+def _words(value: Array) -> tuple[Array, ...]:
+    parts = np.ascontiguousarray(value)[..., None].view(np.uint32)
+    return tuple(parts[..., number] for number in range(parts.shape[-1]))
+
+
+@opcode(
+    f"STG.E{_CACHE}{_SIZE}", f"STG.E{_CACHE}{_SIZE}{_STRONG}", f"ST.E{_CACHE}{_SIZE}",
+    f"ST.E{_CACHE}{_SIZE}{_STRONG}", f"STL{_SIZE}", f"STS{_SIZE}",
+    evidence="CUDA Binary Utilities; PTX ISA: st; H200: truth programs",
+)  # fmt: skip
+def _store(line: Binder) -> Made:
+    if len(line.operands) != 2:
+        raise line.refuse()
+    size = _SIZES[line.parts["size"]]
+    source = line.operands[1]
+    if source.kind not in ("R", "UR") or source.suffixes:
+        raise line.refuse(source)
+    readers = [
+        line.read(Operand(source.text, source.kind, None if source.number is None
+                          else source.number + more, source.sign, source.is_absolute), "b32")
+        for more in range(max(size // 4, 1))
+    ]  # fmt: skip
+    address, space = address_of(line, line.operands[0]), _SPACES[line.base[2:]]
+    how = semantics(line)
+    line.accesses.add((space, size))
+
+    def make(place: Place) -> Step:
+        operand = MemoryOperand(space, size, place, how)
+
+        def run(registers: Registers) -> None:
+            values = [read(registers) for read in readers]
+            value = values[0].astype(f"u{size}", copy=False) if size <= 4 else _whole(values)
+            scatter(registers, operand, address(registers), value)
+
+        return Step(run)
+
+    return make
+
+
+def _whole(values: list[Array]) -> Array:
+    shape = np.broadcast_shapes(*(value.shape for value in values))
+    joint = np.empty((*shape, len(values)), np.uint32)
+    for number, value in enumerate(values):
+        joint[..., number] = value
+    return joint.view("c16" if len(values) == 4 else "u8")[..., 0]

@@ -1,0 +1,218 @@
+"""Moves, choices and predicates, and constant banks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gpu_emulator.numbers.integers import permuted
+from gpu_emulator.sass.binder import Binder, Made, bound, computed, immediate, opcode
+from gpu_emulator.sass.listing import Operand
+from gpu_emulator.steps import Array, Reader, Registers, Step
+
+_BINARIES = "CUDA Binary Utilities"
+
+computed("MOV|UMOV", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
+computed(
+    "SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp; H200: truth programs"
+)(lambda a, b, p: np.where(p, a, b))
+computed(
+    "PRMT|UPRMT?{mode:F4E|B4E|RC8|ECL|ECR|RC16}", signature="b32 = b32 b32 b32", by_parts=True,
+    evidence="PTX ISA: prmt; H200: truth programs",
+)(lambda parts, a, selector, b: permuted(parts["mode"].lower(), a, b, selector))  # fmt: skip
+
+
+def first_lanes(registers: Registers, value: Array) -> Array:
+    """Of each warp the value of its first active lane, for all of its lanes."""
+    frame = registers[0]
+    if value.shape[1] == 1:
+        return value
+    values, active = frame.by_warp(value), frame.by_warp(frame.active())
+    first = active.argmax(axis=2)[..., None]
+    chosen = np.take_along_axis(values, first, axis=2)
+    return np.broadcast_to(chosen, values.shape).reshape(frame.shape)
+
+
+def write_for_warps(registers: Registers, slot: int, value: Array) -> None:
+    """What any active lane writes to a register of its warp."""
+    mask = registers[1]
+    if mask is not None:
+        value = np.where(registers[0].whole_warps(mask), value, registers[slot])
+    registers[slot] = value
+
+
+@opcode("R2UR", "S2UR", evidence=f"{_BINARIES}; which lane, where they differ, is open")
+def _to_uniform(line: Binder) -> Step:
+    if len(line.operands) != 2:
+        raise line.refuse()
+    ((slot,),) = line.results(line.operands[:1], ["b32"])
+    read = line.read(line.operands[1], "b32")
+
+    def run(registers: Registers) -> None:
+        write_for_warps(registers, slot, first_lanes(registers, read(registers)))
+
+    return Step(run, (slot,))
+
+
+computed("S2R", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
+
+
+@opcode("CS2R?{size:32}", evidence=f"{_BINARIES}: SRZ is zero")
+def _clear(line: Binder) -> Step:
+    if len(line.operands) != 2 or line.operands[1].text != "SRZ":
+        raise line.refuse()
+    line.operands = line.operands[:1]
+    kind = "b32" if line.parts["size"] else "b64"
+    nothing = np.zeros((1, 1), f"u{4 if line.parts['size'] else 8}")
+    return bound(line, f"{kind} =", lambda: nothing)
+
+
+_LOADED = {"U8": "u1", "S8": "i1", "U16": "u2", "S16": "i2"}
+
+
+@opcode("LDC|ULDC|LDCU?{size:64|U8|S8|U16|S16}", evidence=f"{_BINARIES}; H200: truth programs")
+def _load_constant(line: Binder) -> Step:
+    size = line.parts["size"]
+    if size == "64":
+        return bound(line, "b64 = b64", lambda a: a)
+    if not size:
+        return bound(line, "b32 = b32", lambda a: a)
+    if len(line.operands) != 2 or line.operands[1].kind != "bank" or line.operands[1].base:
+        raise line.refuse()
+    word = line.operands[1].offset & ~3
+    shift = np.uint32(8 * (line.operands[1].offset & 3))
+    kind = np.dtype(_LOADED[size])
+    line.operands = (line.operands[0], replace(line.operands[1], offset=word))
+
+    def part(a: Array) -> Array:
+        return (a >> shift).astype(f"u{kind.itemsize}").view(kind).astype(np.int32)
+
+    return bound(line, "b32 = b32", part)
+
+
+def table_of(line: Binder, operand: Operand) -> int:
+    """The 8 bits of a truth table."""
+    value = immediate(operand.text, "b32") if operand.kind == "number" else None
+    if value is None or int(value[0, 0]) > 255:
+        raise line.refuse(operand)
+    return int(value[0, 0])
+
+
+def looked_up(table: int) -> Callable[[Array, Array, Array], Array]:
+    """Bit by bit, bit 4a + 2b + c of a table."""
+
+    def function(a: Array, b: Array, c: Array) -> Array:
+        rows = [row for row in range(8) if table >> row & 1]
+        if not rows:
+            return np.zeros_like(a) if a.dtype != np.bool_ else np.zeros((1, 1), np.bool_)
+        result: Any = None
+        for row in rows:
+            x = a if row & 4 else ~a
+            y = b if row & 2 else ~b
+            z = c if row & 1 else ~c
+            term = x & y & z
+            result = term if result is None else result | term
+        return np.asarray(result)
+
+    return function
+
+
+_COMMON: dict[int, Callable[[Array, Array, Array], Array]] = {
+    0xC0: lambda a, b, _: a & b, 0xFC: lambda a, b, _: a | b, 0x3C: lambda a, b, _: a ^ b,
+    0x30: lambda a, b, _: a & ~b, 0x33: lambda _, b, __: ~b, 0x0F: lambda a, _, __: ~a,
+    0x80: lambda a, b, c: a & b & c, 0xFE: lambda a, b, c: a | b | c,
+    0x96: lambda a, b, c: a ^ b ^ c, 0xF8: lambda a, b, c: a | b & c,
+    0xE2: lambda a, b, c: a & b | c & ~b, 0xB8: lambda a, b, c: a & ~b | b & c,
+    0xCA: lambda a, b, c: a & b | ~a & c,
+}  # fmt: skip
+
+
+@opcode("LOP3|ULOP3.LUT?{join:PAND}", evidence="PTX ISA: lop3; H200: truth programs")
+def _logic(line: Binder) -> Step:
+    *operands, table, _ = line.operands
+    line.operands = (*operands, line.operands[-1])
+    number = table_of(line, table)
+    function = _COMMON.get(number, looked_up(number))
+    join = np.logical_and if line.parts["join"] else np.logical_or
+    if operands[0].kind not in ("P", "UP"):
+        if line.operands[-1].text not in ("!PT", "!UPT"):
+            raise line.refuse(line.operands[-1])
+        line.operands = tuple(operands)
+        return bound(line, "b32 = ~b32 ~b32 ~b32", function)
+
+    def both(a: Array, b: Array, c: Array, third: Array) -> tuple[Array, Array]:
+        value = function(a, b, c)
+        return join(value != 0, third), value
+
+    return bound(line, "pred b32 = ~b32 ~b32 ~b32 pred", both)
+
+
+@opcode("PLOP3|UPLOP3.LUT", evidence="PTX ISA: lop3; Mesa NAK (MIT), reference: PLop3; H200")
+def _predicate_logic(line: Binder) -> Step:
+    """Two results, each with its table; `.SIGN` is the sign of a register."""
+    if len(line.operands) != 7:
+        raise line.refuse()
+    first, second = (looked_up(table_of(line, operand)) for operand in line.operands[5:])
+    readers = [_truth(line, operand) for operand in line.operands[2:5]]
+    (left,), (right,) = line.results(line.operands[:2], ["pred", "pred"])
+
+    def run(registers: Registers) -> None:
+        values = [read(registers) for read in readers]
+        registers[left], registers[right] = first(*values), second(*values)
+
+    for_warps = line.is_of_warps(line.operands[:2])
+    return Step(run, (left, right), is_pure=True, for_warps=for_warps)
+
+
+def _truth(line: Binder, operand: Operand) -> Reader:
+    if operand.suffixes != ("SIGN",) or operand.kind not in ("R", "UR"):
+        return line.read(operand, "pred")
+    read = line.read(replace(operand, suffixes=()), "b32")
+    return lambda registers: read(registers) >= 1 << 31
+
+
+_PREDICATES = 7
+
+
+@opcode("P2R", evidence="inferred from code of ptxas 13.5.37 that spills predicates")
+def _from_predicates(line: Binder) -> Made:
+    """The predicates as bits, where a mask has them; the rest is that of a register."""
+    if len(line.operands) != 4 or line.operands[1].text != "PR":
+        raise line.refuse()
+    flags = [line.read(Operand(f"P{n}", "P", n), "pred") for n in range(_PREDICATES)]
+    line.operands = (line.operands[0], *line.operands[2:])
+    plain = bound(line, "b32 = b32 b32", lambda rest, mask: (rest, mask))
+    rest, mask = (line.read(operand, "b32") for operand in line.operands[1:])
+    (slot,) = plain.writes
+
+    def run(registers: Registers) -> None:
+        bits = sum(
+            flag(registers).astype(np.uint32) << np.uint32(n) for n, flag in enumerate(flags)
+        )
+        own = mask(registers)
+        registers[slot] = bits & own | rest(registers) & ~own
+
+    return Step(run, (slot,), is_pure=True)
+
+
+@opcode("R2P", evidence="inferred from code of ptxas 13.5.37 that spills predicates")
+def _to_predicates(line: Binder) -> Made:
+    """Predicates that a mask has become bits of a register."""
+    if len(line.operands) != 3 or line.operands[0].text != "PR":
+        raise line.refuse()
+    value = line.read(line.operands[1], "b32")
+    mask = immediate(line.operands[2].text, "b32") if line.operands[2].kind == "number" else None
+    if mask is None or int(mask[0, 0]) >> _PREDICATES:
+        raise line.refuse(line.operands[2])
+    numbers = [n for n in range(_PREDICATES) if int(mask[0, 0]) >> n & 1]
+    slots = [line.results([Operand("", "P", n)], ["pred"])[0][0] for n in numbers]
+
+    def run(registers: Registers) -> None:
+        bits = value(registers)
+        for number, slot in zip(numbers, slots, strict=True):
+            registers[slot] = bits >> np.uint32(number) & np.uint32(1) != 0
+
+    return Step(run, tuple(slots), is_pure=True)

@@ -1,0 +1,53 @@
+"""What lanes of a warp take from each other, as arrays (CTAs, warps, 32)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.steps import MASK, WARP, Array
+from gpu_emulator.values import Place
+
+_LANES = np.arange(WARP, dtype=np.int64)
+_ALL = 0xFFFF_FFFF
+_BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+
+
+def bits_of(flags: Array) -> Array:
+    """(CTAs, warps, 32) flags as (CTAs, warps, 1) masks."""
+    return (flags * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
+
+
+def spread(frame: Frame, value: Array) -> Array:
+    """(CTAs, warps, 1) or (CTAs, warps, 32) back to (CTAs, threads)."""
+    shape = (frame.ctas, frame.lanes // WARP, WARP)
+    return np.broadcast_to(value, shape).reshape(frame.shape)
+
+
+def defined(frame: Frame, taken: Array, lanes: Array, members: Array, place: Place) -> Array:
+    """What lanes take from others; garbage where the other one is not among the members.
+
+    PTX ISA, "shfl.sync": what a thread has that is inactive or not in `membermask` is undefined.
+    """
+    if frame.registers[MASK] is None and (members == _ALL).all():
+        return taken
+    live = frame.by_warp(members) & bits_of(frame.by_warp(frame.active()))
+    sources = np.broadcast_to(lanes, taken.shape).astype(np.uint32)
+    open_ = (live >> sources & 1 == 0) & frame.by_warp(frame.active())
+    if not open_.any():
+        return taken
+    frame.batch.note_open(open_, sources, place)
+    garbage = np.random.default_rng((frame.batch.schedule.garbage, 55))
+    return np.where(open_, garbage.integers(0, 1 << 32, taken.shape, np.uint32), taken)
+
+
+def source_lanes(mode: str, amount: Array, limits: Array) -> tuple[Array, Array]:
+    """Which lane each lane reads, and whether that is in its segment."""
+    shift = amount.astype(np.int64) & 31
+    bound = limits.astype(np.int64) & 31
+    segment = (limits.astype(np.int64) >> 8) & 31
+    most = (_LANES & segment) | (bound & ~segment)
+    move = {"up": np.subtract, "down": np.add, "bfly": np.bitwise_xor}.get(mode)
+    lanes = (_LANES & segment) | (shift & ~segment) if move is None else move(_LANES, shift)
+    inside = lanes >= most if mode == "up" else lanes <= most
+    return np.where(inside, lanes, _LANES), inside

@@ -1,0 +1,199 @@
+"""SASS: what single instructions give, where lanes meet, and what is refused by its name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sass_programs import EPILOGUE, PROLOGUE, results, run_sass
+
+from gpu_emulator.api import Schedule
+from gpu_emulator.sass.listing import read_instruction
+
+LANES = list(range(32))
+
+
+def test_a_kernel_runs() -> None:
+    assert results("IMAD R7, R6, 0x3, R0", LANES) == [4 * lane for lane in LANES]
+
+
+@pytest.mark.parametrize(
+    ("code", "left", "right"),
+    [
+        ("IADD3 R7, R6, -0x1, RZ", 5, 4),
+        # A minus is a complement and one more: nothing taken away carries.
+        ("IADD3 R8, P0, R6, -R9, RZ\nIADD3.X R7, RZ, RZ, RZ, P0, !PT", 5, 1),
+        ("LEA.HI R7, R6, 0x1, RZ, 0x4", 0xF0000000, 0x10),
+        ("LEA R7, -R6, 0x1, 0x2", 3, 0xFFFFFFF5),
+        ("SHF.R.S32.HI R7, RZ, 0x21, R6", 0x80000000, 0xFFFFFFFF),
+        ("SHF.L.U32 R7, R6, 0x20, RZ", 7, 0),
+        ("SHF.L.W.U32.HI R7, R6, 0x21, R6", 0x80000000, 1),
+        ("LOP3.LUT R7, R6, 0xf, RZ, 0x3c, !PT", 0xFF, 0xF0),
+        ("FLO.U32 R7, R6", 0, 0xFFFFFFFF),
+        ("SGXT R7, R6, 0x8", 0x80, 0xFFFFFF80),
+        ("PRMT R7, R6, 0x4321, RZ", 0x11223344, 0x00112233),
+        ("ISETP.GT.AND P0, PT, R6, RZ, PT\nSEL R7, RZ, 0x1, P0", 0xFFFFFFFF, 1),
+    ],
+)
+def test_integer_instructions(code: str, left: int, right: int) -> None:
+    assert results(f"MOV R9, RZ\n{code}", [left] * 2) == [right] * 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "VIADD.16x2 R7, R6, 0x1", "IADD3 R7, |R6|, R6, RZ", "MOV R7, R6.H0_H0", "FOO.BAR R7, R6",
+        "IMAD.WIDE R8, R6, 0x4, 0x10", "LDG.E R7, desc[UR4][R2.64+UR6]", "MOV R7, c[0x0][0x100]",
+        "LOP3.LUT R7, R6, 0xf, RZ, 0x3c, P0", "S2R R7, SR_CLOCKLO", "BRA `(.L_nowhere)",
+    ],
+)  # fmt: skip
+def test_what_is_not_known_is_refused_by_its_name(text: str) -> None:
+    outcome = run_sass(text, [1])
+    assert outcome.not_run is not None
+    assert any(word in outcome.not_run for word in text.split())
+
+
+LOOP = """
+    BSSY B0, `(.L_out)
+    MOV R7, RZ
+.L_loop:
+    ISETP.GE.U32.AND P0, PT, R7, R6, PT
+    @P0 BREAK B0
+    @P0 BRA `(.L_left)
+    VIADD R7, R7, 0x1
+    BRA `(.L_loop)
+.L_left:
+    VIADD R7, R7, 0x64
+    BRA `(.L_end)
+.L_out:
+    BSYNC B0
+.L_end:
+    NOP
+"""
+
+
+@pytest.mark.parametrize("warps", ["lockstep", "first", "last"])
+def test_lanes_leave_a_loop_one_after_the_other(warps: str) -> None:
+    schedule = Schedule(warps=warps)  # type: ignore[arg-type]
+    assert results(LOOP, LANES, schedule=schedule) == [lane + 100 for lane in LANES]
+
+
+MEET = """
+    MOV R8, 0x7
+    ISETP.NE.AND P0, PT, R0, RZ, PT
+    BSSY B0, `(.L_meet)
+    @P0 BRA `(.L_meet)
+    MOV R8, 0x2a
+.L_meet:
+    BSYNC B0
+    SHFL.IDX PT, R7, R8, RZ, 0x1f
+"""
+
+
+@pytest.mark.parametrize("warps", ["lockstep", "last"])
+def test_lanes_wait_for_each_other_where_they_are_to_meet(warps: str) -> None:
+    """Lane 0 takes the longer way, and all read what it has there."""
+    schedule = Schedule(warps=warps)  # type: ignore[arg-type]
+    assert results(MEET, LANES, schedule=schedule) == [0x2A] * 32
+
+
+def test_lanes_that_have_left_are_not_waited_for() -> None:
+    code = PROLOGUE + MEET.replace("MOV R8, 0x2a", "EXIT").replace("SHFL", "NOP\nMOV R7, R8 ;#")
+    code = code.split("#")[0] + EPILOGUE
+    assert results(code, LANES) == [0] + [7] * 31
+
+
+UNIFORM = """
+    UMOV UR6, 0x1
+    ISETP.NE.AND P0, PT, R0, RZ, PT
+    BSSY B0, `(.L_meet)
+    @P0 BRA `(.L_other)
+    UMOV UR6, 0x2
+    BRA `(.L_meet)
+.L_other:
+    UIADD3 UR6, UR6, 0x10, URZ
+.L_meet:
+    BSYNC B0
+    MOV R7, UR6
+"""
+
+
+def test_a_uniform_register_belongs_to_the_warp_whoever_writes_it() -> None:
+    """The arms run one after the other, so one order sees what the other arm wrote."""
+    assert results(UNIFORM, LANES) == [0x12] * 32
+    assert results(UNIFORM, LANES, schedule=Schedule(warps="last")) == [0x2] * 32
+
+
+INDIRECT = """
+    MOV R8, 0xd0
+    MOV R9, 0x0
+    CALL.REL.NOINC `(.L_function)
+    MOV R20, 0xd0
+    NOP
+    VIADD R7, R7, 0x1
+    BRA `(.L_end)
+.L_function:
+    IMAD R7, R6, 0x2, RZ
+    RET.REL.NODEC R8 `(k)
+.L_end:
+    NOP
+"""
+
+
+def test_a_function_returns_to_where_its_registers_say() -> None:
+    assert results(INDIRECT.replace("0xd0", "0xb0"), LANES) == [2 * lane + 1 for lane in LANES]
+
+
+def test_a_return_to_the_middle_of_a_block_is_refused() -> None:
+    outcome = run_sass(INDIRECT, LANES)
+    assert outcome.not_run == "RET.REL.NODEC R8 `(k) leads to 0xd0, where no block begins"
+
+
+def test_what_nothing_wrote_differs_with_the_garbage() -> None:
+    values = {
+        garbage: results("MOV R7, R30", [0] * 4, schedule=Schedule(garbage=garbage))
+        for garbage in (0, 1)
+    }
+    assert values[0] != values[1]
+
+
+def test_the_stack_is_checked() -> None:
+    inside = "STL [R1+-0x8], R6\nLDL R7, [R1+-0x8]"
+    assert results(inside, LANES, stack=16) == LANES
+    outside = run_sass("STL [R1], R6", LANES, stack=16)
+    assert "out of bounds" in outside.faults[0].what
+    assert outside.faults[0].place is not None
+    assert outside.faults[0].place.words == "SASS offset 0x0080"
+
+
+def test_a_launch_says_how_large_its_grid_is() -> None:
+    code = "LDC R8, c[0x0][0xc]\nLDC R9, c[0x0][RZ]\nIMAD R7, R8, 0x100, R9"
+    assert results(code, [0] * 4, grid=3) == [0x304] * 4
+
+
+def test_constants_that_mean_something_unknown_are_not_read() -> None:
+    outcome = run_sass("MOV R8, 0x100\nLDC R7, c[0x0][R8]", [1])
+    assert outcome.not_run is not None
+    assert "bank 0 at 0x100" in outcome.not_run
+
+
+def test_operands_are_read_with_all_that_stands_at_them() -> None:
+    line = read_instruction("@!P0 FFMA R1, -|R2.reuse|, c[0x0][R3+0x10], desc[UR4][R6.64+-0x8]")
+    assert (line.opcode, line.guard, line.is_negated) == ("FFMA", "P0", True)
+    absolute, bank, address = line.operands[1:]
+    assert (absolute.kind, absolute.number, absolute.sign) == ("R", 2, "-")
+    assert absolute.is_absolute
+    assert absolute.suffixes == ()
+    assert (bank.kind, bank.base, bank.offset) == ("bank", "R3", 16)
+    assert (address.kind, address.parts) == ("address", ("R6.64", "-0x8"))
+
+
+def test_all_rows_say_where_their_meaning_comes_from() -> None:
+    from gpu_emulator.sass.binder import ROWS
+
+    assert all(row.evidence for rows in ROWS.values() for row in rows)
+
+
+def test_values_of_a_pair_are_joined() -> None:
+    code = "IMAD.WIDE.U32 R8, R6, R6, RZ\nMOV R7, R9"
+    assert results(code, [0xFFFFFFFF]) == [0xFFFFFFFE]
+    assert np.uint64(0xFFFFFFFF) ** 2 >> np.uint64(32) == 0xFFFFFFFE
