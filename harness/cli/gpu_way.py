@@ -104,13 +104,14 @@ class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             InfrastructureError: this machine has no GPU, and none of the others is named.
         """
-        from harness.run.gpu.packing import GpuWay, place_of  # noqa: PLC0415 - numpy: 0.1 s
+        from harness.run.gpu.packing import GpuWay  # noqa: PLC0415 - numpy: 0.1 s
+        from harness.run.gpu.sass import destination_of  # noqa: PLC0415 - as above
 
         if self.pack:
             return GpuWay(pack=self.pack)
         if self.results:
             return GpuWay(results=self.results)
-        return GpuWay(place=place_of(self.runner))
+        return GpuWay(place=destination_of(self.on, self.runner))
 
 
 def elsewhere(*, many: bool) -> list[Callable[[F], F]]:

@@ -37,7 +37,7 @@ from harness.report.dossier import Dossier, Upstream
 from harness.report.gate import Defect, without_folders
 from harness.report.paragraphs import escaped, launched_words, named, observed_words
 from harness.tables.templates import config_label, markdown_cell, markdown_code, render_template
-from harness.values.toolchain import assembler_name
+from harness.values.toolchain import assembler_name, without_evidence
 from harness.values.verdict import VerdictKind
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class View:
         does = observed_words(d.kind)
         if d.of_cubins and d.executed:
             where, does = f", launched on {d.executed.device}", launched_words(d.kind)
-        message = self.message.removeprefix("emulated: ").removeprefix("measured: ")
+        message = without_evidence(self.message)
         sentence = (
             f"{markdown_code(d.function)} for {case.target} with {_compilers(d)} {does}"
             f"{where}: {escaped(message)}."

@@ -22,7 +22,7 @@ from harness.report.claims import (
 from harness.report.dossier import Dossier
 from harness.tables.templates import config_label, markdown_cell, markdown_code
 from harness.values.row import Row
-from harness.values.toolchain import compiler_name
+from harness.values.toolchain import compiler_name, without_evidence
 from harness.values.verdict import VerdictKind
 
 _Cell = tuple[str, tuple[Claim, ...]]
@@ -172,7 +172,7 @@ def _words(d: Dossier, row: Row) -> str:
         return "compiles"
     if kind is VerdictKind.RIGHT:
         return "is right"
-    return markdown_cell(f"{row.verdict}{same}: {row.reason.removeprefix('emulated: ')}")
+    return markdown_cell(f"{row.verdict}{same}: {without_evidence(row.reason)}")
 
 
 def contrast_lines(ledger: Ledger, d: Dossier, neighbours: Contrast) -> list[str]:

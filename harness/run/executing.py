@@ -15,7 +15,7 @@ from harness.frontends.registry import front_end
 from harness.run.emulating import emulate
 from harness.run.jobs import Emulated, Emulation
 from harness.run.judging import BY_VALUE, Judgement, beside_gpu, judge, run_row
-from harness.run.launch import RunEvidence, evidence_of
+from harness.run.launch import RunEvidence
 from harness.run.launching import (
     EmptyGridError,
     LaunchSource,
@@ -185,17 +185,7 @@ class OnEmulator(Executor):
         trail.emulated = await emulate(
             mine, launch.emulation, lambda text: source.tell(f"{where}: {text}")
         )
-        emulated = trail.emulated.value
-        evidence = evidence_of(launch, emulated, get)
-        if not emulated.problem and all(ran.ended for ran in emulated.runs):
-            references = await source.references_of(cell, like)
-            launch = await references.hold(launch)
-            evidence = evidence_of(launch, emulated, get)
-            verdict = judge(evidence).verdict
-            if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
-                is_wrong = verdict is RunVerdict.WRONG_RESULT
-                launch = await references.hold_to_interpreters(launch, is_wrong=is_wrong)
-                evidence = evidence_of(launch, emulated, get)
+        evidence = await source.held_evidence(cell, launch, trail.emulated.value, like)
         if self.follow:
 
             async def beside(another: Another) -> Emulation:

@@ -14,8 +14,8 @@ from harness.frontends.base import Selection, raised_words
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.run.executing import Executor, Follow, OnEmulator, keep_execution
-from harness.run.gpu.evaluating import OnGpu
-from harness.run.gpu.packing import place_of
+from harness.run.gpu.evaluating import OnCubins
+from harness.run.gpu.sass import destination_of
 from harness.run.jobs import RunTrial
 from harness.run.launching import LaunchSource
 from harness.run.raw_ptx import RawInputs, inputs_of, raw_launch
@@ -25,7 +25,7 @@ from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow
-from harness.values.toolchain import EMULATOR, GPU, takes_cubins
+from harness.values.toolchain import EMULATOR, SASS, takes_cubins
 
 
 def executed_selection(selection: Selection, on: str | None) -> Selection:
@@ -57,9 +57,9 @@ def executor_on(
         UsageError: the runner is not a command.
         InfrastructureError: there is no GPU.
     """
-    if on == GPU:
-        place = place_of(runner)
-        return OnGpu(bench=bench, source=source, destination=place, tell=tell, command=command)
+    if takes_cubins(on):
+        place = destination_of(on, runner, tell)
+        return OnCubins(bench=bench, source=source, destination=place, tell=tell, command=command)
     assert isinstance(source, RecordedLaunch), "`run_ptx` executes files of PTX"
     return OnEmulator(source=source, follow=follow)
 
@@ -82,7 +82,9 @@ def executor_of(
         UsageError: the inputs do not fit, or the runner is not a command.
         InfrastructureError: there is no GPU.
     """
-    source: LaunchSource = RecordedLaunch(bench=bench, selection=selection, tell=tell)
+    source: LaunchSource = RecordedLaunch(
+        bench=bench, selection=selection, tell=tell, is_held=on == SASS
+    )
     if (path := selection.repro.ptx) and takes_cubins(on):
         source = raw_launch(
             Path(path),
@@ -113,9 +115,8 @@ async def run_selections(
     tell: Callable[[str], None],
     heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
     follow: Follow | None = None,
-    on: str | None = EMULATOR,
 ) -> RunReport:
-    """Execute every cell of the selections on small real inputs, by what `--on` names.
+    """Execute the PTX of every cell of the selections on small real inputs.
 
     `tell` hears what is done next, in words; `heard` each row as soon as it is known. `follow`
     follows a value of each.
@@ -145,7 +146,7 @@ async def run_selections(
                     trials=trials,
                     budget=budget,
                 )
-                executor = executor_on(on, bench, source, tell, follow=follow)
+                executor = executor_on(EMULATOR, bench, source, tell, follow=follow)
                 for place in places_of(source.selection):
                     session = None
                     try:

@@ -67,8 +67,19 @@ class RunTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedCubin:
+    """The sha256 of a cubin, and that of its listing (`list_cubin` in `bench/assemble.py`)."""
+
+    elf: str
+    listing: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Emulation:
-    """One launch with its PTX and buffers by their sha256, and the runs that it is to have."""
+    """One launch with its PTX and buffers by their sha256, and the runs that it is to have.
+
+    With a `cubin` its SASS is executed, and there may be no PTX (an empty text).
+    """
 
     ptx: str
     entry: str
@@ -80,6 +91,13 @@ class Emulation:
     arguments: tuple[Passed, ...]
     trials: tuple[RunTrial, ...] = ()
     budget: Budget = field(default_factory=Budget)
+    cubin: ListedCubin | None = None
+
+    @property
+    def files(self) -> set[str]:
+        """The sha256 of all bytes that it needs besides the PTX."""
+        own = (self.cubin.elf, self.cubin.listing) if self.cubin else ()
+        return {*own, *(buffer.file for buffer in self.buffers if buffer.file)}
 
 
 PTX, BESIDE = "kernel.ptx", "beside.ptx"
@@ -88,7 +106,7 @@ PTX, BESIDE = "kernel.ptx", "beside.ptx"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorJob:
-    """What a worker does with a launch; buffers are files `SHA256.bin` in its folder.
+    """What a worker does with a launch; buffers and cubins are files `SHA256.bin` there.
 
     With an `element`, it is followed back to where the two runs first differ, and no more; with
     `beside`, the same launch of another program, to what it is made of in that and not in this.

@@ -20,6 +20,7 @@ from harness.run.launch import RunEvidence, Trusted
 from harness.values.cell import CellId
 from harness.values.execution import OutputFacts, RaceFacts, RunRow, RunVerdict
 from harness.values.row import Row
+from harness.values.toolchain import EMULATOR, EVIDENCE, without_evidence
 from harness.values.verdict import Signature, Stage
 
 # Faults and races of a run in words, and what of them identifies a bug.
@@ -92,10 +93,11 @@ def race_facts(races: Iterable[Race], *, is_alike: bool = False) -> tuple[RaceFa
 
 
 EMULATOR_WORDS = "the emulator"
+EMULATED_PTX = "the emulated PTX"
 BY_VALUE = (RunVerdict.WRONG_RESULT, RunVerdict.NONDETERMINISTIC)
 """What is said of values; under some schedules only, it may be."""
 
-_FAULTS = {
+FAULTS: dict[str, RunVerdict] = {
     "memory_fault": RunVerdict.MEMORY_FAULT,
     "hang": RunVerdict.HANG,
     "trap": RunVerdict.LAUNCH_FAILED,
@@ -204,7 +206,7 @@ def _not_run(evidence: RunEvidence) -> Judgement | None:
 def _fault(evidence: RunEvidence) -> Judgement | None:
     for ran in evidence.runs:
         for fault in ran.faults:
-            verdict = _FAULTS[fault.kind]
+            verdict = FAULTS[fault.kind]
             return Judgement(
                 verdict=verdict,
                 reason=fault_words(fault),
@@ -291,7 +293,7 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
         return refused
     wrong = [result for result in results if result.compared and not result.is_right]
     if wrong:
-        return _wrong(results, wrong)
+        return _wrong(evidence, results, wrong)
     if depends:
         return _uninitialised(evidence, depends)
     disagreement = _disagreement(evidence, results)
@@ -303,13 +305,15 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     if agreeing is None:
         return Judgement(
             verdict=RunVerdict.RAN,
-            reason=f"emulated: came to its end{rounding}; there is nothing to compare it with",
+            reason=(
+                f"{evidence.how}: came to its end{rounding}; there is nothing to compare it with"
+            ),
             schedule=schedules,
             outputs=tuple(_outputs(evidence, results[0].runs[0])),
         )
     return Judgement(
         verdict=RunVerdict.RIGHT,
-        reason=f"emulated: agrees with {agreeing.trusted.words}{rounding}",
+        reason=f"{evidence.how}: agrees with {agreeing.trusted.words}{rounding}",
         schedule=schedules,
         reference=agreeing.trusted.words,
         outputs=agreeing.outputs,
@@ -339,7 +343,7 @@ def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | N
         message = f"{assertion.where}: {assertion.message}"
         return Judgement(
             verdict=RunVerdict.WRONG_RESULT,
-            reason=f"emulated: the file's own assertion fails: {message}{also}",
+            reason=f"{evidence.how}: the file's own assertion fails: {message}{also}",
             schedule=", ".join(result.schedules for result in results),
             reference=values.words,
             outputs=tuple(_outputs(evidence, results[0].runs[0])),
@@ -350,7 +354,9 @@ def _refused(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement | N
     return None
 
 
-def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
+def _wrong(
+    evidence: RunEvidence, results: Sequence[_Result], wrong: Sequence[_Result]
+) -> Judgement:
     compared = wrong[0].compared[0]
     worst, words, names = differing(compared.outputs)
     schedules = ", ".join(result.schedules for result in wrong)
@@ -362,7 +368,7 @@ def _wrong(results: Sequence[_Result], wrong: Sequence[_Result]) -> Judgement:
     return Judgement(
         verdict=RunVerdict.WRONG_RESULT,
         reason=(
-            f"emulated: {only}{words} from {compared.trusted.words}, by up to "
+            f"{evidence.how}: {only}{words} from {compared.trusted.words}, by up to "
             f"{worst.max_abs:.3g}; first at {worst.where}: {values}"
         ),
         schedule=schedules,
@@ -383,7 +389,7 @@ def beside_gpu(judgement: Judgement, measured: Iterable[RunRow], ptx: str) -> Ju
         return judgement
     if row.schedule:
         words = f"latent on {row.device}, which left what {row.schedule} leave each time (--on gpu)"
-        reason = f"emulated: {words}; {judgement.reason.removeprefix('emulated: ')}"
+        reason = f"{EVIDENCE[EMULATOR]}: {words}; {without_evidence(judgement.reason)}"
     else:
         is_same = row.run is RunVerdict.RIGHT and row.reference == EMULATOR_WORDS
         words = "its cubin computes the same" if is_same else row.run.value
@@ -423,7 +429,7 @@ def _uninitialised(evidence: RunEvidence, names: str) -> Judgement:
         details += f"; the launch code only asks for the memory of {', '.join(empty)} (torch.empty)"
     return Judgement(
         verdict=RunVerdict.UNINITIALISED,
-        reason=f"emulated: {names} depends on {cause}{details}",
+        reason=f"{evidence.how}: {names} depends on {cause}{details}",
         schedule=schedule_words(evidence.garbage[0].trial.schedule),
         outputs=outputs,
         signature=signature_of(
@@ -446,7 +452,7 @@ def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgemen
         schedule = schedule_words(result.runs[0].trial.schedule)
         return Judgement(
             verdict=RunVerdict.NONDETERMINISTIC,
-            reason=f"emulated: {words} between the schedules {first_words} and {schedule}",
+            reason=f"{evidence.how}: {words} between the schedules {first_words} and {schedule}",
             schedule=schedule,
             reference=base.words,
             outputs=compared.outputs,

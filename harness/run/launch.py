@@ -14,6 +14,7 @@ from gpu_emulator.values import Budget
 from harness.run.comparing import Array, as_tensor, rounding_of, tolerance_of
 from harness.run.jobs import Emulated, Emulation, Ran, RunTrial
 from harness.values.execution import Argument, ArgumentKind, Assertion
+from harness.values.toolchain import EMULATOR, EVIDENCE, SASS
 
 _ROUNDINGS = 4.0
 """Roundings that two right results may be apart: each of them, and what it is computed from."""
@@ -85,6 +86,11 @@ class RunEvidence:
     ran: tuple[Ran, ...]
     contents: Mapping[str, bytes]
     problem: str | None = None
+
+    @property
+    def how(self) -> str:
+        """The words with which each statement on it begins."""
+        return EVIDENCE[SASS if self.launch.emulation.cubin else EMULATOR]
 
     @property
     def runs(self) -> tuple[Ran, ...]:

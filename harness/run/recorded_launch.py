@@ -22,14 +22,16 @@ from harness.frontends.launch_code import fetch_launch_code
 from harness.frontends.registry import front_end, plan_launch
 from harness.frontends.sessions import LaunchCode
 from harness.judging.judge import judge as judge_compilation
-from harness.run.jobs import RunTrial
-from harness.run.launch import Launch
+from harness.run.emulating import emulate
+from harness.run.jobs import Emulated, RunTrial
+from harness.run.judging import judge
+from harness.run.launch import Launch, RunEvidence, evidence_of
 from harness.run.launching import LaunchSource, NotRunError, launch_of
 from harness.run.recording import PLAIN_TARGET, find_variant, recorded
 from harness.run.references import REFERENCE_FILE, CellReferences, References
 from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials
 from harness.values.errors import TriageError, UsageError
-from harness.values.execution import Inputs, LaunchVariant
+from harness.values.execution import Inputs, LaunchVariant, RunVerdict
 from harness.values.kernel import ConfigFilter
 from harness.values.outcome import LaunchFacts, Lowering
 from harness.values.target import Target
@@ -94,15 +96,17 @@ class RecordedLaunch(LaunchSource):
 
     Inputs are recorded with the first compiler of the selection, for its first target. References
     are compiled with it, too; `is_voted`: with the compiler of each cell, and the others of the
-    selection are asked besides. `kernels` are those whose launches are interpreted, the selected
-    one by default. With `configs`, inputs are those of these records, and not of the launch's own
-    configs.
+    selection are asked besides. `is_held`: the launch of a cubin is held to all that the emulation
+    of its PTX is held to, and not only to what the repro says. `kernels` are those whose launches
+    are interpreted, the selected one by default. With `configs`, inputs are those of these records,
+    and not of the launch's own configs.
     """
 
     bench: Workbench
     selection: Selection
     tell: Callable[[str], None]
     is_voted: bool = False
+    is_held: bool = False
     kernels: Sequence[str] = ()
     configs: tuple[LaunchFacts, ...] = ()
     trials: tuple[RunTrial, ...] = field(default_factory=default_trials)
@@ -207,8 +211,35 @@ class RecordedLaunch(LaunchSource):
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: held to what the repro's own reference says, if it has one."""
         launch = await self.launch_of(cell, await lower_cell(bench, cell))
+        if self.is_held:
+            emulated = await emulate(self.bench, launch.emulation)
+            return (await self.held_evidence(cell, launch, emulated.value)).launch
         references = await self.references_of(cell)
         return replace(launch, trusted=tuple(await references.author()))
+
+    async def held_evidence(
+        self, cell: PlannedCell, launch: Launch, emulated: Emulated, like: LaunchFacts | None = None
+    ) -> RunEvidence:
+        """What the emulator did with the launch of a cell, held to what it must compute.
+
+        `like` is as in `launch_of`.
+
+        Raises:
+            TriageError: the launch code cannot be run with values.
+        """
+        get = self.bench.store.artifacts.get
+        evidence = evidence_of(launch, emulated, get)
+        if emulated.problem or not all(ran.ended for ran in emulated.runs):
+            return evidence
+        references = await self.references_of(cell, like)
+        launch = await references.hold(launch)
+        evidence = evidence_of(launch, emulated, get)
+        verdict = judge(evidence).verdict
+        if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
+            is_wrong = verdict is RunVerdict.WRONG_RESULT
+            launch = await references.hold_to_interpreters(launch, is_wrong=is_wrong)
+            evidence = evidence_of(launch, emulated, get)
+        return evidence
 
     async def references_of(
         self, cell: PlannedCell, like: LaunchFacts | None = None

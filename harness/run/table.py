@@ -18,6 +18,7 @@ from harness.tables.survivors import common_ground
 from harness.values.execution import RunRow, RunVerdict, TraceFacts, TraceStep
 from harness.values.row import SCHEMA
 from harness.values.timing import Faster, TimeMs, compare_times
+from harness.values.toolchain import EVIDENCE
 
 _TONES = {RunVerdict.RIGHT: Tone.GOOD, RunVerdict.RAN: Tone.GOOD, RunVerdict.NOT_RUN: Tone.FAINT}
 _RACES = 3
@@ -36,7 +37,7 @@ def runs_said(rows: Sequence[RunRow]) -> list[Block]:
         compiler = f"Triton {triton}" if triton else "PTX"
         count = sum(row.instructions_run or 0 for row in group)
         seconds = sum(row.seconds or 0.0 for row in group)
-        effort = f"emulated: {count:,} instructions in {seconds:.1f} s"
+        effort = f"{EVIDENCE[group[0].on]}: {count:,} instructions in {seconds:.1f} s"
         heading = f"{kernel} · {launch} · {target} · {compiler}, {effort}"
         parts += [say(heading, Tone.HEAD), *_groups(group), BLANK]
     return parts
@@ -158,7 +159,7 @@ def measured_said(rows: Sequence[RunRow], device: str) -> list[Block]:
     parts: list[Block] = []
     for place, group in kernels.items():
         heading = " · ".join(filter(None, (*place, device)))
-        parts += [say(f"{heading}, measured", Tone.HEAD), *_cubins(group), BLANK]
+        parts += [say(f"{heading}, {EVIDENCE[group[0].on]}", Tone.HEAD), *_cubins(group), BLANK]
     return parts
 
 

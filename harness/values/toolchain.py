@@ -19,11 +19,17 @@ RELEASE = "release"
 GPU = "gpu"
 """Where a cubin is launched, in the name of a cell."""
 
-EXECUTORS = {EMULATOR: False, GPU: True}
+SASS = "sass"
+"""Where the SASS of a cubin is emulated, in the name of a cell."""
+
+EXECUTORS = {EMULATOR: False, GPU: True, SASS: True}
 """What executes a cell, by the name that `--on` takes: whether it takes cubins, and not PTX."""
 
-EXECUTOR_NAMES = {EMULATOR: "the emulator", GPU: "the GPU"}
+EXECUTOR_NAMES = {EMULATOR: "the emulator", GPU: "the GPU", SASS: "the SASS emulator"}
 """The same, as people call it."""
+
+EVIDENCE = {EMULATOR: "emulated PTX", GPU: "measured", SASS: "emulated SASS"}
+"""What its statements rest on: with these words each of them begins."""
 
 INSTALLED = "installed"
 """The compiler that lies beside `triage` in its own environment."""
@@ -42,6 +48,12 @@ NO_ASSEMBLER = "none"
 _TITLES = {kind: kind for kind in (NVCC, PTX, PTXAS)}
 _TITLES |= {TRITON: "Triton", NO_ASSEMBLER: "no assembler"}
 _NAMERS: list[Callable[[], None]] = []
+
+
+def without_evidence(reason: str) -> str:
+    """A statement without the words that it begins with, as this version and older ones write."""
+    words, colon, rest = reason.partition(": ")
+    return rest if colon and words in (*EVIDENCE.values(), "emulated") else reason
 
 
 def takes_cubins(on: str | None) -> bool:

@@ -21,6 +21,7 @@ from harness.values.kernel import Config
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.timing import Faster, compare_times
+from harness.values.toolchain import without_evidence
 from harness.values.verdict import VerdictKind
 from harness.workaround.result import Candidate, Equivalence, Numerics, Speedup, WorkaroundReport
 from harness.workaround.settings import SettingKind
@@ -118,7 +119,7 @@ def emulated_numerics(row: Row) -> Numerics:
     """What a run that is right says."""
     kind = row.verdict
     words = "right" if kind is VerdictKind.RIGHT else "nothing is wrong"
-    reason = row.reason.removeprefix("emulated: ")
+    reason = without_evidence(row.reason)
     return Numerics(known=Equivalence.EMULATED, reason=f"{words} on these inputs: {reason}")
 
 

@@ -44,7 +44,7 @@ def test_an_assertion_of_the_file_that_fails_is_a_wrong_result(
     rows, _ = run(module_triage, style=style, code=1)
     assert rows["combine"]["run"] == "wrong_result"
     place = f"asserting.py:{_line(where)}"
-    start = f"emulated: the file's own assertion fails: {place}: {said}"
+    start = f"emulated PTX: the file's own assertion fails: {place}: {said}"
     assert rows["combine"]["run_reason"].startswith(start)
     assert rows["combine"]["reference"] == f"the file's own assertion ({place})"
     # The same file with the kernel that it asks for: the assertion is what it agrees with.
@@ -52,7 +52,7 @@ def test_an_assertion_of_the_file_that_fails_is_a_wrong_result(
     if style == "item":
         # The number is read at another line than that of the assertion.
         return
-    accepts = f"emulated: agrees with what the file's own assertion accepts ({place})"
+    accepts = f"emulated PTX: agrees with what the file's own assertion accepts ({place})"
     assert rows["combine"]["run_reason"] == accepts
 
 
@@ -124,9 +124,11 @@ def test_wrong(n, device):
     reasons = {row["config"]["BLOCK"]: row["run_reason"] for row in rows}
     where = [n for n, line in enumerate(file.read_text().splitlines(), 1) if "assert_close" in line]
     accepts = f"what the file's own assertion accepts (test_sums.py:{where[0]})"
-    assert reasons[256] == f"emulated: agrees with {accepts}"
+    assert reasons[256] == f"emulated PTX: agrees with {accepts}"
     # Both compile to the same code: the launch that a test refuses counts.
-    fails = f"emulated: the file's own assertion fails: test_sums.py:{where[1]}: Tensor-likes are"
+    fails = (
+        f"emulated PTX: the file's own assertion fails: test_sums.py:{where[1]}: Tensor-likes are"
+    )
     assert reasons[512].startswith(fails)
     counts = "test_sums.py: tests: 6 to the end, 1 skipped (needs Blackwell), 1 until AssertionErr"
     assert f"with values: {counts}" in done.stderr

@@ -71,6 +71,7 @@ from harness.values.toolchain import (
     PTX,
     PTXAS,
     RELEASE,
+    SASS,
     TRITON,
     compiler_name,
     takes_cubins,
@@ -177,8 +178,8 @@ _SEARCH_ONLY = ("bad", "good", "sweep", "budget", "script")
 @package_version_option("The axis: releases of the kernel's package: '>=0.4,<0.6'.")
 @execution_of(
     "Execute the PTX on the emulator, as `triage run` does, and follow what comes out.",
-    "On a GPU the cubins of PTX are launched, along ptxas.",
-    takes=(EMULATOR, GPU),
+    "The cubins of PTX, along ptxas: SASS emulated, or launched on a GPU.",
+    takes=(EMULATOR, SASS, GPU),
 )
 @as_value(
     "options",

@@ -43,7 +43,7 @@ from harness.judging.conditions import spell
 from harness.judging.followed import read_while, toolchain_of
 from harness.tables.summary import plural
 from harness.values.cell import executed_by
-from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, TRITON
+from harness.values.toolchain import BUNDLED, EMULATOR, GPU, PTXAS, SASS, TRITON
 from harness.values.verdict import VerdictKind
 
 _TIMEOUT = VerdictKind.TIMEOUT.value
@@ -68,8 +68,8 @@ toolchain is not available; or it could not be run."""
 @selection_options()
 @execution_of(
     "Execute the PTX on the emulator, as `triage run` does, and blame what comes out.",
-    "On a GPU cubins are launched, of each ptxas and -O level.",
-    takes=(EMULATOR, GPU),
+    "Cubins of each ptxas and -O level: SASS emulated, or launched on a GPU.",
+    takes=(EMULATOR, SASS, GPU),
 )
 @click.option("--signature", metavar="KEY", help="The failure that is meant (`--json` has it).")
 @while_option

@@ -43,7 +43,7 @@ from harness.minimize.reduction.words import (
 from harness.minimize.reduction.work import MinimizedFolder, MinimizeOptions, subject_of
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, GPU
+from harness.values.toolchain import EMULATOR, GPU, SASS
 
 _EPILOG = """\b
 Example:
@@ -70,15 +70,16 @@ the best until then is kept. Ctrl-C keeps it too, and --resume goes on from it."
 )
 @execution_of(
     "Execute each candidate on the emulator: it must go wrong in the same way.",
-    "On a GPU the cubin of the first --ptxas goes wrong, and those of the others hold it.",
-    takes=(EMULATOR, GPU),
+    "SASS emulated, or on a GPU: the cubin of the first --ptxas goes wrong, and those of the "
+    "others hold it.",
+    takes=(EMULATOR, SASS, GPU),
 )
 @click.option(
     "-O",
     "opt_level",
     type=click.IntRange(0, 3),
     metavar="LEVEL",
-    help="With --on gpu: the level at which ptxas gets it wrong. Default: 3.",
+    help="With --on sass or gpu: the level at which ptxas gets it wrong. Default: 3.",
 )
 @ptx_options
 @click.option("--level", type=click.Choice(LEVELS), default="auto", show_default=True)

@@ -47,7 +47,7 @@ from harness.run.table import (
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.row import SCHEMA
-from harness.values.toolchain import EMULATOR, EXECUTORS, GPU
+from harness.values.toolchain import EMULATOR, GPU, SASS, takes_cubins
 
 _LEVEL = re.compile(r"([0-3])(?:\.\.([0-3]))?")
 
@@ -87,25 +87,26 @@ class _GpuOptions(Struct, frozen=True, kw_only=True):
     limit: float
 
     @property
-    def is_meant(self) -> bool:
-        """Whether a GPU is to execute it.
+    def executor(self) -> str:
+        """What is to execute it, as `--on` names it.
 
         Raises:
-            UsageError: an option of the GPU, and the emulator.
+            UsageError: an option of the GPU, and something else is named.
         """
+        of_cubins = {"-O": self.levels is not None}
         options = {
-            "-O": self.levels is not None,
             "--runner": self.runner is not None,
             "--pack": self.pack is not None,
             "--measure": self.measure,
             "--sanitize": self.sanitize,
             "--repeat": self.repeats is not None,
         }
+        options = options if self.on == SASS else {**of_cubins, **options}
         own = [word for word, is_given in options.items() if is_given]
-        if own and self.on == EMULATOR:
+        if own and self.on in (EMULATOR, SASS):
             verb = "is" if len(own) == 1 else "are"
-            raise UsageError(f"{' and '.join(own)} {verb} for a GPU: leave out --on emulator")
-        return bool(own) or self.on == GPU
+            raise UsageError(f"{' and '.join(own)} {verb} for a GPU: leave out --on {self.on}")
+        return GPU if own else self.on or EMULATOR
 
 
 _gpu_options = as_value(
@@ -113,15 +114,17 @@ _gpu_options = as_value(
     _GpuOptions,
     click.option(
         "--on",
-        type=click.Choice(list(EXECUTORS)),
-        help="What executes it. Default: the emulator; the GPU with one of the options below.",
+        type=click.Choice([EMULATOR, SASS, GPU]),
+        help="What executes it: the PTX (the default); what ptxas makes of it, its SASS, without a "
+        "GPU; or a GPU (the default with one of the options below).",
     ),
     click.option(
         "-O",
         "levels",
         callback=_levels,
         metavar="LEVELS",
-        help="GPU: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: 0,3.",
+        help="GPU, SASS: ptxas' optimisation levels, side by side: 0..3, or 0,3. Default for PTX: "
+        "0,3.",
     ),
     *elsewhere(many=False),
     click.option(
@@ -305,8 +308,8 @@ def command(
     )
     path, _, entry = name.partition("::")
     repros = [] if path.endswith((_PTX, ".py")) else find_kernels(name)
-    if gpu.is_meant:
-        code = _run_on_gpu(options)
+    if takes_cubins(on := gpu.executor):
+        code = _run_cubins(options, on)
     elif path.endswith(_PTX):
         code = _run_files([(Path(path), entry or None, inputs.named())], options)
     elif repros and all(repro.ptx for repro in repros):
@@ -327,14 +330,7 @@ def _run_kernels(options: _RunOptions) -> int:
     with open_results() as store, narrating(status_console(), "executing") as tell:
         report = run_to_the_end(
             run_selections(
-                selections,
-                store,
-                options.how,
-                options.trials,
-                budget,
-                tell,
-                follow=options.follow,
-                on=options.gpu.on,
+                selections, store, options.how, options.trials, budget, tell, follow=options.follow
             )
         )
     print_remarks((*report.notes, *report.failures))
@@ -403,7 +399,7 @@ def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:
     return 4 if has_failures or any(row.run is RunVerdict.NOT_RUN for row in rows) else 0
 
 
-# On a GPU: here, elsewhere by a command, or elsewhere by a file.
+# Cubins: their SASS emulated, or on a GPU: here, elsewhere by a command, or elsewhere by a file.
 
 
 def _look_at_pack(gpu: _GpuOptions, how: CompileOptions, *, as_json: bool) -> int:
@@ -426,11 +422,11 @@ def _look_at_pack(gpu: _GpuOptions, how: CompileOptions, *, as_json: bool) -> in
     return _show(report, as_json=as_json)
 
 
-def _run_on_gpu(options: _RunOptions) -> int:
-    """Launch what is selected on a GPU, or write a pack; the exit code."""
+def _run_cubins(options: _RunOptions, on: str) -> int:
+    """Have the cubins of what is selected executed, or write a pack; the exit code."""
     gpu, how = options.gpu, options.how
     # Before anything is compiled: is there a GPU to be reached?
-    way = GpuOptions(on=GPU, runner=gpu.runner, pack=gpu.pack, results=()).way()
+    way = GpuOptions(on=on, runner=gpu.runner, pack=gpu.pack, results=()).way()
     with preparing(status_console()):
         selections = select_all(options.words)
     is_ptx = all(selection.repro.ptx for selection in selections)
@@ -445,10 +441,11 @@ def _run_on_gpu(options: _RunOptions) -> int:
             limit=gpu.limit,
             repeats=gpu.repeats or REPEATS,
             sanitize=gpu.sanitize,
+            on=on,
         ),
         measure=gpu.measure,
     )
-    with open_results() as store, narrating(status_console(), "compiling for a GPU") as tell:
+    with open_results() as store, narrating(status_console(), "compiling") as tell:
         report = run_to_the_end(ask_gpu(question, way, store, how, tell))
     if isinstance(report, GpuReport):
         return _show(report, as_json=options.as_json)

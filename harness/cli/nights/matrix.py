@@ -45,7 +45,7 @@ from harness.matrix.nights.merge import merge_stores
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.matrix.rules import Shard, parse_selector
 from harness.values.errors import UsageError
-from harness.values.toolchain import EMULATOR, GPU
+from harness.values.toolchain import EMULATOR, GPU, SASS
 
 _EPILOG = """\b
 Example:
@@ -178,8 +178,8 @@ command.add_command(merge)
 )
 @execution_of(
     "Execute the cells on the emulator too, on small inputs, as `triage run` does.",
-    "On a GPU their cubins are launched.",
-    takes=(EMULATOR, GPU),
+    "Their cubins: SASS emulated, or launched on a GPU.",
+    takes=(EMULATOR, SASS, GPU),
     formal=False,
 )
 @click.option("--dry-run", cls=SilentOption, is_flag=True, help="Only say how much there is to do.")

@@ -217,6 +217,47 @@ async def _disassemble(
     return process, lines[-1][:300]
 
 
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a cubin was disassembled: `problem` says why not."""
+
+    problem: str | None = None
+
+
+async def list_cubin(bench: Workbench, cubin: str, nvdisasms: Sequence[Tool]) -> Kept[Listing]:
+    """Have a stored cubin disassembled for the emulator, by the first nvdisasm that can read it.
+
+    The artifact `listing` is what `nvdisasm -c -hex` prints.
+
+    Raises:
+        UnusableArtifactError: the cubin is damaged and has to be made again.
+        InfrastructureError: nvdisasm cannot be started.
+    """
+    versions = [tool.version for tool in nvdisasms]
+    key = content_key(cubin=cubin, nvdisasms=versions, words=_LISTED)
+    async with bench.once(key):
+        if stored := bench.find("listing", key, Listing):
+            return stored
+        data = bench.store.artifacts.get(cubin)
+        folder = bench.hub.new_folder("listing")
+        listing, artifacts, is_final = Listing(problem="no nvdisasm is installed"), {}, True
+        for nvdisasm in nvdisasms:
+            process, text = await _disassemble(bench, folder, data, nvdisasm, _LISTED)
+            if process.ok:
+                listing = Listing()
+                artifacts = {"listing": bench.store.artifacts.put_file(folder / "stdout")}
+                break
+            is_final = is_final and not (process.killed_by_us or process.signal is not None)
+            listing = Listing(problem=f"{nvdisasm.label}: {text}")
+        bench.hub.drop_folder(folder)
+        if artifacts or is_final:
+            return bench.keep("listing", key, listing, artifacts)
+        return Kept(value=listing, key=key, artifacts={}, cached=False)
+
+
+# Without its dataflow analysis, which needs the most of its time and adds nothing to the code.
+_LISTED = ("-ndf", "-c", "-hex")
+
+
 class Assembled(msgspec.Struct, frozen=True, kw_only=True):
     """How the assembler ended, what it printed, and the cubin where a whole one came out."""
 

@@ -31,7 +31,8 @@ from harness.run.emulating import emulate
 from harness.run.executing import Executed
 from harness.run.gpu.evaluating import Together, judge_trip
 from harness.run.gpu.judging import read_freedom
-from harness.run.gpu.packing import Destination, place_of, travel
+from harness.run.gpu.packing import Destination
+from harness.run.gpu.sass import destination_of
 from harness.run.gpu.standalone import PROGRAM, Expected, standalone_program
 from harness.run.gpu.trip import Trip, leveled
 from harness.run.judging import Judgement, judge
@@ -42,7 +43,7 @@ from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
-from harness.values.toolchain import BUNDLED, GPU, TRITON, Assembler
+from harness.values.toolchain import BUNDLED, TRITON, Assembler
 
 _FINE = (RunVerdict.RIGHT, RunVerdict.RAN)
 
@@ -137,8 +138,8 @@ class MeasuredPtx(LaunchSource):
                 (bench, replace(cell, raw_ptx=emulation.ptx, entry=emulation.entry))
                 for cell in self.cells
             ]
-        trip = await Trip(command="").with_cells(self, cells)
-        answers = await travel(bench, trip, self.destination)
+        trip = await Trip(command="", on=self.destination.on).with_cells(self, cells)
+        answers = await self.destination.travel(bench, trip)
         results = await judge_trip(bench, trip, answers, lambda _: None)
         many = len(self.cells)
         return [tuple(results[place : place + many]) for place in range(0, len(results), many)]
@@ -183,6 +184,7 @@ class MeasuredCase:
     inputs: RawInputs
     guards: Sequence[Assembler]
     level: int
+    on: str | None
     runner: str | None
     predicate: MeasuredPtx | None = None
     results: tuple[Executed, ...] = ()
@@ -192,8 +194,8 @@ class MeasuredCase:
     def of(cls, bench: Workbench, selection: Selection, options: MinimizeOptions) -> MeasuredCase:
         if selection.repro.ptx is None:
             raise UsageError(
-                f"{selection.repro.name}: --on gpu reduces a file of PTX; `triage show --stage "
-                "ptx` prints that of a kernel"
+                f"{selection.repro.name}: --on {options.on} reduces a file of PTX; `triage show "
+                "--stage ptx` prints that of a kernel"
             )
         accused, *guards = selection.ptxas
         return cls(
@@ -202,11 +204,12 @@ class MeasuredCase:
             inputs=options.inputs or RawInputs(),
             guards=[guard for guard in guards if guard is not None],
             level=options.gpu_level,
+            on=options.on,
             runner=options.runner,
         )
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
-        destination = place_of(self.runner)
+        destination = destination_of(self.on, self.runner)
         repro = self.selection.repro
         assert repro.ptx is not None, "it is a file of PTX"
         budget = Budget(max_instructions=INSTRUCTIONS)
@@ -266,7 +269,7 @@ class MeasuredCase:
                     predicate,
                     text,
                     signature=row.run_signature,
-                    by=f"{GPU}:{_tool(self.results[0])}",
+                    by=f"{self.on}:{_tool(self.results[0])}",
                     is_defined=True,
                     is_always=True,
                     terms={"launch": msgspec.to_builtins(launch), "held": self._held()},
@@ -308,10 +311,10 @@ class MeasuredCase:
         target = self.selection.targets[0]
         return (
             f"triage run min.ptx --inputs {LAUNCH_INPUTS} --sm {str(target).removeprefix('sm_')} "
-            f"{tools} -O {levels} --on gpu"
+            f"{tools} -O {levels} --on {self.on}"
         )
 
 
 def _tool(executed: Executed) -> str:
     """`ptxas-13.0.88,-O3`, as the cell spells it."""
-    return executed.row.cell.rpartition(f"/{GPU}:")[2]
+    return executed.row.cell.rpartition("/")[2].partition(":")[2]

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpu_emulator.api import origins, run, trace
 from gpu_emulator.steps import Array
-from gpu_emulator.values import Allocation, Launch, Schedule
+from gpu_emulator.values import Allocation, Cubin, Launch, Schedule
 from harness.run.jobs import (
     BESIDE,
     OF_OUTCOME,
@@ -45,7 +45,12 @@ def _allocation(buffer: JobBuffer, folder: Path) -> Allocation:
 
 def _launch(job: Emulation, folder: Path, ptx: str = PTX) -> Launch:
     """The launch, with what its buffers held when they were recorded."""
+    cubin = None
+    if job.cubin:
+        elf, listing = (folder / f"{sha256}.bin" for sha256 in (job.cubin.elf, job.cubin.listing))
+        cubin = Cubin(elf=elf.read_bytes(), listing=listing.read_text())
     return Launch(
+        cubin=cubin,
         ptx=(folder / ptx).read_text(),
         entry=job.entry,
         grid=job.grid,

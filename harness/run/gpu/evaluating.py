@@ -39,7 +39,6 @@ from harness.run.gpu.packing import (
     head_of_file,
     manifest_bytes,
     read_results,
-    travel,
     write_pack,
 )
 from harness.run.gpu.trip import ShapedLaunches, Trip, TripCase
@@ -54,7 +53,7 @@ from harness.values.errors import EmptySelectionError, TriageError, UsageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.kernel import Repro
 from harness.values.timing import time_of
-from harness.values.toolchain import GPU
+from harness.values.toolchain import GPU, SASS
 
 # Questions one by one, trips to a GPU many at a time: what is asked together travels together.
 
@@ -116,11 +115,11 @@ class Together(Generic[Q, A]):
 
 
 @dataclass(slots=True, kw_only=True)
-class OnGpu(Executor):
-    """Launches the cubins of cells, as the source says.
+class OnCubins(Executor):
+    """Has the cubins of cells executed, as the source says: on a GPU, or their SASS emulated.
 
     Each cell has a witness beside it, which is launched once however many cells share it. `device`
-    is the GPU's name, once one was reached.
+    is the name of what executed them, once it was reached.
     """
 
     bench: Workbench
@@ -140,11 +139,13 @@ class OnGpu(Executor):
         return await self._together.ask((bench, cell))
 
     async def _trip(self, cells: Sequence[tuple[Workbench, PlannedCell]]) -> list[Executed]:
-        trip = await Trip(command=self.command).with_cells(self.source, cells)
+        trip = await Trip(command=self.command, on=self.destination.on).with_cells(
+            self.source, cells
+        )
         keep_trip(self.bench.store, trip)
         self.tell(f"{len(trip.carried)} cubins on {self.destination.name}")
-        answers = await travel(self.bench, trip, self.destination)
-        self.device = answers.gpu.name
+        answers = await self.destination.travel(self.bench, trip)
+        self.device = answers.gpu.name or self.destination.name
         return await judge_trip(self.bench, trip, answers, lambda _: None)
 
 
@@ -199,8 +200,9 @@ async def ask_gpu(
             write_pack(trip, store, way.pack)
             return trip
         assert way.place is not None
-        tell(f"{len(trip.carried)} cubins, {trip.repeats} runs each, on {way.place.name}")
-        answers = await travel(bench, trip, way.place)
+        runs = f", {trip.repeats} runs each" if trip.on == GPU else ""
+        tell(f"{len(trip.carried)} cubins{runs}, on {way.place.name}")
+        answers = await way.place.travel(bench, trip)
         return _report(store, trip, answers, await judge_trip(bench, trip, answers, tell))
 
 
@@ -231,7 +233,7 @@ async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str],
             tell(f"{selection.repro.name}: left out: {error}")
     if not trip.carried:
         why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")
-        raise EmptySelectionError(f"--on gpu: no cubin to launch: {why}")
+        raise EmptySelectionError(f"--on {trip.on}: no cubin to launch: {why}")
     return trip
 
 
@@ -267,7 +269,12 @@ async def _with_selection(
             tell(f"{selection.repro.name}: {place.launch.label} on {place.target}")
         elif not selection.repro.ptx:
             source = RecordedLaunch(
-                bench=bench, selection=single, tell=tell, trials=trials, budget=budget
+                bench=bench,
+                selection=single,
+                tell=tell,
+                is_held=trip.on == SASS,
+                trials=trials,
+                budget=budget,
             )
         plan = await plan_launch(bench, single.place())
         try:
@@ -449,8 +456,9 @@ def _executed(case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Mea
         case.cell,
         replace(judgement, races=()),
         triton=case.compiled.triton,
-        on=GPU,
-        device=gpu.name,
+        on=case.cell.on,
+        device=gpu.name or None,
+        instructions_run=measured.instructions,
         seconds=round(sum(seconds), 6) if seconds else None,
         time_ms=time_of(times.ms, times.sm_mhz) if times else None,
         time_samples=times.ms if times else (),

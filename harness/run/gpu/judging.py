@@ -25,7 +25,9 @@ from harness.run.gpu.measured import GpuFacts, GpuRun, Measured
 from harness.run.jobs import JobBuffer
 from harness.run.judging import (
     BY_VALUE,
+    EMULATED_PTX,
     EMULATOR_WORDS,
+    FAULTS,
     Judgement,
     differing,
     output_facts,
@@ -34,6 +36,7 @@ from harness.run.judging import (
 )
 from harness.run.launch import RunEvidence, Trusted, tensors_of
 from harness.values.execution import Argument, OutputFacts, RunVerdict
+from harness.values.toolchain import EVIDENCE, GPU, SASS
 
 # What the PTX ISA leaves open in a program, and the same program with other choices.
 #
@@ -262,16 +265,39 @@ class Referee:
         runs = self.evidence.runs
         if self.evidence.problem or not runs or not all(run.ended for run in runs):
             return None
-        return Trusted(words=EMULATOR_WORDS, buffers=runs[0].buffers)
+        return Trusted(words=self.peer, buffers=runs[0].buffers)
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether the cubins are emulated, too: then an emulator may be what is wrong."""
+        return any(case.on == SASS for case in self.cases)
+
+    @property
+    def peer(self) -> str:
+        """What the emulation of the PTX is called beside what executed the cubins."""
+        return EMULATED_PTX if self.is_emulated else EMULATOR_WORDS
+
+    @property
+    def how(self) -> str:
+        """The word with which each statement begins."""
+        return next((case.how for case in self.cases), EVIDENCE[GPU])
 
     def _allowed(self, tensor: Argument) -> float:
         """How far floating-point values may be apart: not at all where every bit is specified."""
         return 0.0 if self.freedom.is_exact else self.evidence.allowed(tensor)
 
     @property
+    def _alone(self) -> str:
+        return (
+            f"no other cubin of this PTX agrees with {self.peer}, so that either may be wrong; "
+            "add -O levels or versions of ptxas"
+        )
+
+    @property
     def needs_variants(self) -> bool:
         """Whether a cubin ends otherwise than the emulator: then it matters what is left open."""
-        return self.emulated is not None and not all(map(self._agrees, self.cases))
+        executed = [case for case in self.cases if case.problem is None]
+        return self.emulated is not None and not all(map(self._agrees, executed))
 
     def _agrees(self, case: Measured) -> bool:
         """Whether every run of a cubin ended as the emulator did."""
@@ -355,12 +381,13 @@ class Referee:
         orders = ", ".join(schedule_words(run.trial.schedule) for run in equal)
         # The program is wrong under other orders; this GPU never showed one of them.
         emulated = self.judgement.reason
+        where = "here" if self.is_emulated else "on this GPU"
         reason = (
-            "measured: latent on this GPU: every run left what the emulator leaves under "
+            f"{self.how}: latent {where}: every run left what {self.peer} leaves under "
             f"{orders}; {emulated}"
         )
         if judgement.verdict is RunVerdict.RIGHT:
-            reason = f"{judgement.reason}; the emulator leaves this under {orders} only: {emulated}"
+            reason = f"{judgement.reason}; {self.peer} leaves this under {orders} only: {emulated}"
         return replace(judgement, reason=reason, schedule=orders)
 
     def _judge(self, case: Measured) -> Judgement:
@@ -371,7 +398,7 @@ class Referee:
         first, *repeats = case.ended
         for run in repeats:
             if self._differing(run.buffers, first.buffers):
-                return self._nondeterministic(first, run)
+                return self._nondeterministic(case, run)
         return self._by_value(case, first)
 
     def _accused(self, case: Measured, fault: Judgement) -> Judgement:
@@ -381,14 +408,16 @@ class Referee:
             return replace(
                 fault,
                 reason=f"{fault.reason}; {of_ptx}",
-                reference=EMULATOR_WORDS,
+                reference=self.peer,
                 signature=self.judgement.signature or fault.signature,
             )
         unspecified = self._unspecified()
         if unspecified:
             return replace(unspecified, reason=f"{fault.reason}; {unspecified.reason}")
         for witness in self._witnesses(case):
-            return replace(fault, reason=f"{fault.reason}; {witness} ends as the emulator does")
+            return replace(fault, reason=f"{fault.reason}; {witness} ends as {self.peer} does")
+        if self.is_emulated:
+            return _not_run(f"{fault.reason}: cannot tell: {self._alone}")
         return fault
 
     def _fault_of_ptx(self) -> str | None:
@@ -403,18 +432,31 @@ class Referee:
         peers = (peer for peer in self.cases if peer is not case)
         return [peer.words for peer in peers if self._agrees(peer)]
 
-    def _nondeterministic(self, first: GpuRun, run: GpuRun) -> Judgement:
+    def _nondeterministic(self, case: Measured, run: GpuRun) -> Judgement:
+        first, *_ = case.ended
         unspecified = self._unspecified()
         if unspecified:
             return unspecified
+        if self.is_emulated and all(map(self._is_of_ptx, case.ended)):
+            # The program is so: its cubin leaves what the PTX leaves under one order or another.
+            reason = f"{self.how}: leaves what {self.peer} leaves; {self.judgement.reason}"
+            return replace(self.judgement, reason=reason)
         outputs = self._outputs(run.buffers, first.buffers)
         _, words, names = differing(outputs)
+        if self.is_emulated and not self._witnesses(case):
+            words = f"{words} between two orders of one cubin"
+            return _not_run(f"{self.how}, and cannot tell: {words}; {self._alone}", outputs)
         return Judgement(
             verdict=RunVerdict.NONDETERMINISTIC,
-            reason=f"measured: {words} between two runs of the same cubin on the same inputs",
+            reason=f"{self.how}: {words} between two runs of the same cubin on the same inputs",
             outputs=outputs,
             signature=signature_of(RunVerdict.NONDETERMINISTIC, names),
         )
+
+    def _is_of_ptx(self, run: GpuRun) -> bool:
+        """Whether one of the runs of the PTX left what this run left."""
+        ended = [ran for ran in self.evidence.ran if ran.ended]
+        return any(not self._differing(run.buffers, ran.buffers) for ran in ended)
 
     def _unspecified(self) -> Judgement | None:
         """What the emulator finds wrong with the PTX: then no cubin is to blame."""
@@ -443,7 +485,7 @@ class Referee:
             return None
         return Judgement(
             verdict=RunVerdict.RIGHT,
-            reason=f"measured: agrees with {trusted.words}{more}",
+            reason=f"{self.how}: agrees with {trusted.words}{more}",
             reference=trusted.words,
             outputs=outputs,
         )
@@ -459,13 +501,16 @@ class Referee:
                 # It is wrong all the same. Not where it took too long there: a GPU is faster.
                 return replace(judgement, reason=f"it came to an end; {self._fault_of_ptx()}")
             return self._without_referee(case, run)
-        agreement = self._agreement(run, emulated, ", which executed the same PTX")
+        more = "" if self.is_emulated else ", which executed the same PTX"
+        agreement = self._agreement(run, emulated, more)
         if agreement is None:
             return self._differs(case, run, emulated, author)
         if judgement.verdict.is_fine:
             return agreement
-        reason = f"agrees with the emulator, which says of the PTX: {judgement.reason}"
-        return replace(judgement, reason=f"measured: {reason}")
+        reason = f"agrees with {self.peer}, which says of the PTX: {judgement.reason}"
+        if self.is_emulated:
+            reason = f"agrees with {self.peer}; {judgement.reason}"
+        return replace(judgement, reason=f"{self.how}: {reason}")
 
     def _differs(
         self, case: Measured, run: GpuRun, emulated: Trusted, author: Trusted | None
@@ -477,7 +522,7 @@ class Referee:
             return unspecified
         if is_open and not self._stable_differences(run.buffers):
             return _not_run(
-                "measured, and cannot tell: what differs depends on what the PTX leaves open "
+                f"{self.how}, and cannot tell: what differs depends on what the PTX leaves open "
                 f"({freedom.words or 'which NaN it is'}); no cubin is accused"
             )
         witnesses = self._witnesses(case)
@@ -488,17 +533,14 @@ class Referee:
         outputs = self._outputs(run.buffers, emulated.buffers)
         worst, words, names = differing(outputs)
         values = f"{_number(worst.actual)} in place of {_number(worst.expected)}"
-        words = f"{words} from {EMULATOR_WORDS}'s; first at {worst.where}: {values}"
+        whose = self.peer if self.is_emulated else f"{self.peer}'s"
+        words = f"{words} from {whose}; first at {worst.where}: {values}"
         if not witnesses:
-            return _not_run(
-                f"measured, and cannot tell: {words}; no other cubin of this PTX agrees with the "
-                "emulator, so that either may be wrong; add -O levels or versions of ptxas",
-                outputs,
-            )
+            return _not_run(f"{self.how}, and cannot tell: {words}; {self._alone}", outputs)
         return Judgement(
             verdict=RunVerdict.WRONG_RESULT,
-            reason=f"measured: {words}; {witnesses[0]} agrees with {EMULATOR_WORDS}",
-            reference=EMULATOR_WORDS,
+            reason=f"{self.how}: {words}; {witnesses[0]} agrees with {self.peer}",
+            reference=self.peer,
             outputs=outputs,
             signature=signature_of(RunVerdict.WRONG_RESULT, f"ptxas: {names}"),
         )
@@ -516,8 +558,8 @@ class Referee:
         for peer in peers:
             if self._differing(peer.ended[0].buffers, run.buffers):
                 return _not_run(
-                    f"measured, and cannot tell: {peer.words} computes something else, and the "
-                    f"emulator does not say which is right: {reason}"
+                    f"{self.how}, and cannot tell: {peer.words} computes something else, and "
+                    f"{self.peer} does not say which is right: {reason}"
                 )
         for trusted in self.evidence.launch.trusted[:1]:
             if agreement := self._agreement(run, trusted):
@@ -525,7 +567,7 @@ class Referee:
         words = f"agrees with {len(peers)} other cubins" if peers else "came to its end, alike"
         return Judgement(
             verdict=RunVerdict.RAN,
-            reason=f"measured: {words}; there is nothing to compare it with: {reason}",
+            reason=f"{self.how}: {words}; there is nothing to compare it with: {reason}",
         )
 
 
@@ -538,11 +580,17 @@ _WHOLE = 2.0**53
 
 def judge_end(case: Measured, buffers: Sequence[JobBuffer], gpu: GpuFacts) -> Judgement | None:
     """What went wrong before there were values, by what its machine saw."""
+    if case.problem is not None:
+        return _not_run(case.problem)
     if not case.runs:
         return _not_run("the GPU's machine gave no result for it: the run was cut off")
     last, verdict = case.runs[-1], RunVerdict.MEMORY_FAULT
     if last.status == "refused":
         return _refused(last, gpu)
+    if case.on == SASS and last.status != "ended":
+        verdict = FAULTS[last.name]
+        signature = signature_of(verdict, last.call)
+        return Judgement(verdict=verdict, reason=f"{case.how}: {last.words}", signature=signature)
     if last.status == "hang":
         verdict, words = RunVerdict.HANG, f"no end within {last.seconds or 0:g} s"
     elif last.status == "died":

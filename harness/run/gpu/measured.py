@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from harness.values.execution import SanitizerFacts
+from harness.values.toolchain import EVIDENCE, GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,8 @@ class GpuRun:
     `buffers` are the sha256 of what they held afterwards, `glimpses` some of their bytes where the
     others do not come back, in hexadecimal digits. Of what was refused, or faulted, `call`,
     `code`, `name` and `words` are the driver's; `needs` is what it says of the entry, and the
-    bytes of dynamic shared memory of the launch.
+    bytes of dynamic shared memory of the launch. Of an emulated run that faulted, `name` is the
+    kind of the fault, `words` say where, and `call` is what stays the same of it in other cubins.
     """
 
     case: int
@@ -79,12 +81,24 @@ class GpuTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The runs of one cubin; `words` name its ptxas and flags, `checks` come from sanitizers."""
+    """The runs of one cubin; `words` name its ptxas and flags, `checks` come from sanitizers.
+
+    `on` says what executed it, `instructions` how many (of all threads, in all runs), and `problem`
+    why it could not be executed.
+    """
 
     words: str
+    on: str = GPU
+    instructions: int | None = None
+    problem: str | None = None
     runs: tuple[GpuRun, ...] = ()
     times: GpuTimes | None = None
     checks: tuple[SanitizerFacts, ...] = ()
+
+    @property
+    def how(self) -> str:
+        """The word with which each statement of it begins."""
+        return EVIDENCE[self.on]
 
     @property
     def ended(self) -> list[GpuRun]:

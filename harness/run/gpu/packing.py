@@ -34,6 +34,7 @@ from harness.run.launch import Launch
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, UsageError
 from harness.values.execution import SanitizerFacts
+from harness.values.toolchain import GPU
 
 _FIRST_LINE = b"#!/usr/bin/env python3\n"
 _MAIN = b"from harness.run.gpu.device.program import main\n\nmain()\n"
@@ -172,10 +173,14 @@ class _Line(msgspec.Struct, frozen=True):
 class Answers:
     """The runs and times of each case, what sanitizers say of it, and bytes by sha256.
 
-    `is_whole`: everything has been executed.
+    `is_whole`: everything has been executed. `on` says by what, `instructions` how many where they
+    were counted, and `problems` what could not be.
     """
 
     gpu: GpuFacts
+    on: str = GPU
+    instructions: dict[int, int] = field(default_factory=dict)
+    problems: dict[int, str] = field(default_factory=dict)
     runs: dict[int, list[GpuRun]] = field(default_factory=dict)
     times: dict[int, GpuTimes] = field(default_factory=dict)
     checks: dict[int, list[SanitizerFacts]] = field(default_factory=dict)
@@ -186,6 +191,9 @@ class Answers:
         """What was said of a case; `words` as in `Measured`."""
         return Measured(
             words=words,
+            on=self.on,
+            instructions=self.instructions.get(number),
+            problem=self.problems.get(number),
             runs=tuple(self.runs.get(number, ())),
             times=self.times.get(number),
             checks=tuple(self.checks.get(number, ())),
@@ -333,10 +341,42 @@ _LONGEST_ERROR = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where cubins are launched: the words of a command, to which `PACK --out RESULTS` is added."""
+    """Where cubins are executed: the words of a command, to which `PACK --out RESULTS` is added.
 
-    words: tuple[str, ...]
+    `on` names the executor, as `--on` does.
+    """
+
+    words: tuple[str, ...] = ()
     name: str
+    on: str = GPU
+
+    async def travel(self, bench: Workbench, trip: Trip) -> Answers:
+        """Take a trip there and read what comes back, as far as it came.
+
+        Raises:
+            InfrastructureError: the command cannot be started, or gives no results.
+        """
+        folder = bench.hub.new_folder("trip")
+        pack, results = folder / "pack.py", folder / "results.jsonl"
+        try:
+            write_pack(trip, bench.store, pack)
+            limits = ResourceLimits(
+                timeout=_STARTING + 2 * len(trip.carried) * trip.repeats * trip.limit,
+                memory=memory(),
+                file_size=_LARGEST_RESULTS,
+            )
+            argv = [*self.words, str(pack), "--out", str(results)]
+            process = await bench.hub.execute(argv, folder=folder, limits=limits)
+            path = results if results.is_file() and results.stat().st_size else folder / "stdout"
+            if not path.stat().st_size:
+                errors = (folder / "stderr").read_text(errors="replace").strip().splitlines()
+                last = f": {errors[-1][:_LONGEST_ERROR]}" if errors else ""
+                raise InfrastructureError(f"{self.name} gave no results: {process.words}{last}")
+            return read_results(path, trip, bench.store)
+        except UsageError as error:
+            raise InfrastructureError(f"{self.name}: {error}") from error
+        finally:
+            bench.hub.drop_folder(folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,35 +411,6 @@ def place_of(runner: str | None) -> Destination:
             "machine with a GPU executes, --runner CMD has a command take it there"
         ) from error
     return Destination(words=(sys.executable,), name="this machine's GPU")
-
-
-async def travel(bench: Workbench, trip: Trip, place: Destination) -> Answers:
-    """Take a trip there and read what comes back, as far as it came.
-
-    Raises:
-        InfrastructureError: the command cannot be started, or gives no results.
-    """
-    folder = bench.hub.new_folder("trip")
-    pack, results = folder / "pack.py", folder / "results.jsonl"
-    try:
-        write_pack(trip, bench.store, pack)
-        limits = ResourceLimits(
-            timeout=_STARTING + 2 * len(trip.carried) * trip.repeats * trip.limit,
-            memory=memory(),
-            file_size=_LARGEST_RESULTS,
-        )
-        argv = [*place.words, str(pack), "--out", str(results)]
-        process = await bench.hub.execute(argv, folder=folder, limits=limits)
-        path = results if results.is_file() and results.stat().st_size else folder / "stdout"
-        if not path.stat().st_size:
-            errors = (folder / "stderr").read_text(errors="replace").strip().splitlines()
-            last = f": {errors[-1][:_LONGEST_ERROR]}" if errors else ""
-            raise InfrastructureError(f"{place.name} gave no results: {process.words}{last}")
-        return read_results(path, trip, bench.store)
-    except UsageError as error:
-        raise InfrastructureError(f"{place.name}: {error}") from error
-    finally:
-        bench.hub.drop_folder(folder)
 
 
 def read_results(path: Path, trip: Trip, store: Store) -> Answers:

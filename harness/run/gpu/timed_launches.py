@@ -15,7 +15,7 @@ from harness.frontends.bench.bench import Workbench
 from harness.run.gpu.evaluating import find_trip, keep_trip
 from harness.run.gpu.judging import digest_of, judge_digests, numbers_of
 from harness.run.gpu.measured import GpuFacts, Measured
-from harness.run.gpu.packing import Answers, GpuWay, head_of_file, read_results, travel, write_pack
+from harness.run.gpu.packing import Answers, GpuWay, head_of_file, read_results, write_pack
 from harness.run.gpu.trip import ShapedLaunches, Trip
 from harness.run.launch import Launch
 from harness.store.store import Store
@@ -75,7 +75,7 @@ async def time_by(
         return name
     assert way.place is not None
     tell(f"{len(trip.carried)} cubins are timed on {way.place.name}")
-    return _timed(trip, await travel(bench, trip, way.place), bench.store)
+    return _timed(trip, await way.place.travel(bench, trip), bench.store)
 
 
 async def _trip(

@@ -67,7 +67,7 @@ class Trip:
     """What goes to a GPU together, and the command that asked for it.
 
     `timings` are numbers of `cases` that are timed in turns, `samples` times each. `sanitize`: each
-    case goes through compute-sanitizer's tools, too.
+    case goes through compute-sanitizer's tools, too. `on` names what executes them.
     """
 
     launches: tuple[Launch, ...] = ()
@@ -78,6 +78,7 @@ class Trip:
     timings: tuple[tuple[int, ...], ...] = ()
     samples: int = SAMPLES
     sanitize: bool = False
+    on: str = GPU
 
     @property
     def carried(self) -> list[TripCase]:
@@ -106,7 +107,7 @@ class Trip:
             launches = launches if launch in launches else (*launches, launch)
             number = launches.index(launch)
         case = TripCase(
-            cell=replace(cell, on=GPU),
+            cell=replace(cell, on=self.on),
             compiled=compiled,
             launch=number,
             problem=problem,

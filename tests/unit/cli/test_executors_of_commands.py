@@ -6,15 +6,15 @@ import click
 import pytest
 
 from harness.cli.main import cli
-from harness.values.toolchain import EMULATOR, GPU
+from harness.values.toolchain import EMULATOR, GPU, SASS
 
 DECLARED = {
-    "run": [EMULATOR, GPU],
-    "bisect": [EMULATOR, GPU],
-    "blame": [EMULATOR, GPU],
-    "minimize": [EMULATOR, GPU],
+    "run": [EMULATOR, SASS, GPU],
+    "bisect": [EMULATOR, SASS, GPU],
+    "blame": [EMULATOR, SASS, GPU],
+    "minimize": [EMULATOR, SASS, GPU],
     "report": [EMULATOR, GPU],
-    "matrix run": [EMULATOR, GPU],
+    "matrix run": [EMULATOR, SASS, GPU],
     "workaround": [GPU],
     "rank": [GPU],
 }

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from harness.run.executing import Executor
+from harness.run.executing import Executor, OnEmulator
 from harness.run.executors import executed_selection, executor_on
+from harness.run.gpu.evaluating import OnCubins
 from harness.run.recorded_launch import RecordedLaunch
 from harness.values.errors import UsageError
-from harness.values.toolchain import EMULATOR, EXECUTORS, GPU, PTX, takes_cubins
+from harness.values.toolchain import EMULATOR, EXECUTORS, GPU, PTX, SASS, takes_cubins
 
 
 @pytest.mark.parametrize("on", [None, *EXECUTORS])
@@ -22,16 +23,17 @@ def test_each_name_is_one_executor_of_its_own(on: str | None) -> None:
         return executor_on(name, bench, source, print, runner="true")
 
     bench = cast(Any, SimpleNamespace())
-    others = [name for name in EXECUTORS if name != (on or EMULATOR)]
-    assert type(made(on)) not in [type(made(name)) for name in others]
-    assert type(made(on)) is type(made(on or EMULATOR))
-    assert made(on).device == ""
+    executor = made(on)
+    assert isinstance(executor, OnCubins if takes_cubins(on) else OnEmulator)
+    if isinstance(executor, OnCubins):
+        assert executor.destination.on == on
+    assert executor.device == ""
 
 
 def test_a_file_of_ptx_goes_to_what_takes_its_cubin() -> None:
     repro = SimpleNamespace(name="case.ptx", ptx=Path("case.ptx"), front_end=PTX)
     selection = cast(Any, SimpleNamespace(repro=repro, launches=()))
-    assert [name for name in EXECUTORS if takes_cubins(name)] == [GPU]
+    assert [name for name in EXECUTORS if takes_cubins(name)] == [GPU, SASS]
     assert not takes_cubins(None)
     assert executed_selection(selection, GPU) is selection
     with pytest.raises(UsageError, match="a file of PTX is executed by"):

@@ -139,7 +139,9 @@ def test_a_wrong_value_is_placed_and_measured() -> None:
     assert "1 of 4 elements of out differ from a reference" in found.reason
     assert "first at [1, 0]: 9 in place of 3" in found.reason
     # Which orders show it is the first thing that is said.
-    assert found.reason.startswith("emulated: only under first/late, right under first/early: 1 of")
+    assert found.reason.startswith(
+        "emulated PTX: only under first/late, right under first/early: 1 of"
+    )
     [out, count] = found.outputs
     assert (out.differing, out.max_abs, out.where) == (1, 6.0, "[1, 0]")
     assert (out.expected, out.actual) == (3.0, 9.0)
@@ -185,7 +187,7 @@ def test_what_the_files_own_assertion_refuses_is_wrong_whatever_the_reference_sa
         )
     )
     assert found.verdict is RunVerdict.WRONG_RESULT
-    assert found.reason == "emulated: the file's own assertion fails: launch.py:7: they differ"
+    assert found.reason == "emulated PTX: the file's own assertion fails: launch.py:7: they differ"
     assert found.reference == "the file's own assertion (launch.py:7)"
     assert found.signature is not None
 

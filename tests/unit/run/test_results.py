@@ -144,7 +144,7 @@ def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: b
 
 
 def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
-    said = "emulated: only under first/late, right under first/early: 1 of 4 elements differ"
+    said = "emulated PTX: only under first/late, right under first/early: 1 of 4 elements differ"
     wrong = Judgement(verdict=RunVerdict.WRONG_RESULT, reason=said, signature=WRONG)
     row = structs.replace(
         run_row(CELL, wrong, triton="3.5.0", on="gpu"),
@@ -153,7 +153,7 @@ def test_what_a_gpu_did_with_the_same_ptx_is_said_beside_wrong_values() -> None:
     )
     latent = beside_gpu(wrong, [structs.replace(row, schedule="first/early")], "1" * 64)
     assert latent.reason == (
-        "emulated: latent on NVIDIA X, which left what first/early leave each time (--on gpu); "
+        "emulated PTX: latent on NVIDIA X, which left what first/early leave each time (--on gpu); "
         "only under first/late, right under first/early: 1 of 4 elements differ"
     )
     assert (latent.verdict, latent.signature) == (wrong.verdict, wrong.signature)

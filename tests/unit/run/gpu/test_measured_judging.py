@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_emulator.values import Budget, Fault, Schedule
+from gpu_emulator.values import Budget, Fault, Place, Schedule
 from harness.run.gpu.judging import Freedom, Referee
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
 from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
 from harness.run.judging import Judgement, judge
 from harness.run.launch import Launch, RunEvidence, Trusted
 from harness.values.execution import Argument, ArgumentKind, RunVerdict
+from harness.values.toolchain import SASS
 
 GPU = GpuFacts(
     name="Test GPU",
@@ -273,7 +274,9 @@ def test_a_race_whose_right_values_a_gpu_leaves_each_time_is_latent_there() -> N
     [found] = verdicts(referee(*LATENT), twice)
     assert found.verdict is RunVerdict.NONDETERMINISTIC
     said = "measured: latent on this GPU: every run left what the emulator leaves under "
-    assert found.reason.startswith(f"{said}lockstep/early; emulated: 1 of 4 elements of out differ")
+    assert found.reason.startswith(
+        f"{said}lockstep/early; emulated PTX: 1 of 4 elements of out differ"
+    )
     assert found.schedule == "lockstep/early"
     author = Trusted(words="expected.npy", buffers=(name_of(RIGHT),), is_final=True)
     [found] = verdicts(referee(*LATENT, trusted=(author,)), twice)
@@ -287,3 +290,84 @@ def test_a_race_that_shows_on_the_gpu_is_not_latent() -> None:
         [found] = verdicts(referee(*LATENT), case)
         assert "latent" not in found.reason
         assert found.schedule is None
+
+
+# Three votes: the PTX emulated, and the SASS of two cubins. One alone accuses nobody.
+
+
+def sass(words: str, *arrays: Any) -> Measured:
+    return replace(ended(words, *arrays), on=SASS)
+
+
+def judged(ptx: Any, *cases: Measured, **changes: Any) -> list[Judgement]:
+    return verdicts(referee(emulated(ptx), **changes), *cases)
+
+
+@pytest.mark.parametrize(
+    ("plain", "full", "accused"),
+    [
+        (RIGHT, RIGHT, ()),
+        (RIGHT, WRONG, ("ptxas 1 -O3",)),
+        (WRONG, RIGHT, ("ptxas 1 -O0",)),
+        (WRONG, WRONG, ()),
+        (WRONG, OTHER, ()),
+    ],
+)
+def test_two_that_agree_accuse_the_third_and_no_other(
+    plain: Any, full: Any, accused: tuple[str, ...]
+) -> None:
+    cases = sass("ptxas 1 -O0", plain, plain), sass("ptxas 1 -O3", full, full)
+    for case, judgement, left in zip(cases, judged(RIGHT, *cases), (plain, full), strict=True):
+        assert judgement.reason.startswith("emulated SASS")
+        if case.words in accused:
+            assert judgement.verdict is RunVerdict.WRONG_RESULT
+            assert "agrees with the emulated PTX" in judgement.reason
+        elif left is RIGHT:
+            assert judgement.verdict is RunVerdict.RIGHT
+            assert judgement.reference == "the emulated PTX"
+        else:
+            assert judgement.verdict is RunVerdict.NOT_RUN
+            assert "cannot tell" in judgement.reason
+            assert "either may be wrong" in judgement.reason
+
+
+def test_what_the_emulator_does_not_know_is_not_run_and_is_no_vote() -> None:
+    unknown = Measured(words="ptxas 1 -O0", on=SASS, problem="unknown SASS: FOO.BAR")
+    first, second = judged(RIGHT, unknown, sass("ptxas 1 -O3", WRONG, WRONG))
+    assert (first.verdict, first.reason) == (RunVerdict.NOT_RUN, "unknown SASS: FOO.BAR")
+    assert second.verdict is RunVerdict.NOT_RUN
+    assert "cannot tell" in second.reason
+
+
+def test_orders_that_disagree_accuse_a_cubin_beside_one_that_is_right() -> None:
+    torn, right = sass("ptxas 1 -O3", RIGHT, WRONG), sass("ptxas 1 -O0", RIGHT, RIGHT)
+    assert judged(RIGHT, torn)[0].verdict is RunVerdict.NOT_RUN
+    assert judged(RIGHT, torn, right)[0].verdict is RunVerdict.NONDETERMINISTIC
+
+
+def test_orders_that_disagree_as_those_of_the_ptx_do_accuse_no_cubin() -> None:
+    torn, right = sass("ptxas 1 -O3", RIGHT, WRONG), sass("ptxas 1 -O0", RIGHT, RIGHT)
+    early, late = emulated(RIGHT), emulated(WRONG, completion="late")
+    first, _ = verdicts(referee(early, late), torn, right)
+    assert first.verdict is RunVerdict.NONDETERMINISTIC
+    assert "emulated PTX: 1 of 4 elements of out differ between the schedules" in first.reason
+
+
+def test_a_fault_is_the_cubin_s_only_where_another_one_ends() -> None:
+    place = Place(instruction="LDG.E R2, [R4] ;", sass_offset=0x40)
+    fault = Fault(kind="memory_fault", what="it reads beyond x", place=place)
+    run = GpuRun(case=0, run=None, status="fault", name=fault.kind, call="beyond", words=fault.what)
+    bad = Measured(words="ptxas 1 -O3", on=SASS, runs=(run,))
+    [alone] = judged(RIGHT, bad)
+    assert alone.verdict is RunVerdict.NOT_RUN
+    first, _ = judged(RIGHT, bad, sass("ptxas 1 -O0", RIGHT, RIGHT))
+    assert first.verdict is RunVerdict.MEMORY_FAULT
+    assert first.reason.endswith("ptxas 1 -O0 ends as the emulated PTX does")
+
+
+def test_what_the_ptx_leaves_open_accuses_no_cubin() -> None:
+    cases = sass("ptxas 1 -O0", RIGHT, RIGHT), sass("ptxas 1 -O3", WRONG, WRONG)
+    open_to_order = Freedom(unmoved=("atom.global.add.f32",))
+    for judgement in judged(RIGHT, *cases, freedom=open_to_order)[1:]:
+        assert judgement.verdict is RunVerdict.NOT_RUN
+        assert "depends on what the PTX leaves open" in judgement.reason
