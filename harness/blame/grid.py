@@ -177,8 +177,8 @@ class Contrasted:
 class Grid:
     """Lines (the one that the question begins with first) and ptxas versions, oldest first.
 
-    Where the PTX is executed, the emulator stands in the place of ptxas. `device` is the GPU that
-    cubins were launched on, where that is what was looked at.
+    Where the PTX is executed, the emulator stands in the place of ptxas. `device` is the name
+    of what executed cubins, where that is what was looked at.
     """
 
     lines: tuple[Line, ...]

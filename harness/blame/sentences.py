@@ -13,7 +13,7 @@ from packaging.version import Version
 from harness.blame.grid import Grid, Ground, Line, PairTrial, Varied, fold
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import measured
-from harness.values.toolchain import PTXAS
+from harness.values.toolchain import EXECUTOR_NAMES, PTXAS, SASS
 from harness.values.verdict import VerdictKind
 
 # What a blame calls the compilers and the programs of its grid.
@@ -543,7 +543,7 @@ def _goes_with(stage: str, trials: Sequence[PairTrial]) -> bool | None:
     return False if answers == [VerdictAnswer.SAME, VerdictAnswer.OK] else None
 
 
-# The evidence of a blame whose cubins were launched on a GPU, in sentences.
+# The evidence of a blame whose cubins were launched on a GPU, or emulated, in sentences.
 
 _ORDER = (
     "{kind} with one cubin and not with another: the order of threads, and of sums, may decide it, "
@@ -554,6 +554,8 @@ _ORDER = (
 def measured_sentences(grid: Grid, ground: Ground) -> list[str]:
     """Where cubins of one PTX disagree; else what is wrong with it, or with what it is held to."""
     begin = f"Measured on {grid.device}: cubins of one PTX were launched on the same inputs."
+    if grid.device == EXECUTOR_NAMES[SASS]:
+        begin = "Emulated SASS: cubins of one PTX were executed on the same inputs, without a GPU."
     if ground is Ground.LEVELS:
         return [begin, *_levels(grid)]
     if ground is Ground.ORDER:

@@ -26,7 +26,7 @@ from harness.run.emulating import emulate
 from harness.run.executing import Follow, executed_of, keep_execution
 from harness.run.jobs import Emulation, JobBuffer, Passed, RunTrial
 from harness.run.judging import judge
-from harness.run.launch import Launch, Trusted, evidence_of
+from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
 from harness.run.launching import (
     Entry,
     EntryError,
@@ -236,11 +236,15 @@ def pack_scalar(parameter: EntryParameter, text: str) -> bytes:
     Raises:
         UsageError: it is not a number, or too large.
     """
+    kind = parameter.type
+    if kind[0] == "b" and "." in text:
+        # Untyped, as all of a cubin's: what is written as a fraction is one.
+        kind = f"f{8 * parameter.size}"
     try:
         if text.lower().startswith("0x"):
             return pack_integer(int(text, 16), parameter.size)
-        if parameter.type in ("f16", "bf16", "f32", "f64"):
-            return pack_float(float(text), parameter.type)
+        if kind in ("f16", "bf16", "f32", "f64"):
+            return pack_float(float(text), kind)
         return pack_integer(int(text, 0), parameter.size)
     except ValueError as error:
         raise UsageError(
@@ -375,6 +379,23 @@ class RawReport:
     before: Mapping[str, Array]
     after: Mapping[str, Array]
 
+    @classmethod
+    def of(
+        cls, row: RunRow, notes: Sequence[str], launch: Launch, evidence: RunEvidence
+    ) -> RawReport:
+        """The row of a launch, with what its first run left."""
+
+        def arrays(buffers: Sequence[str]) -> dict[str, Array]:
+            tensors = [tensor for tensor in launch.tensors if tensor.buffer < len(buffers)]
+            return {tensor.name: evidence.values(tensor, buffers) for tensor in tensors}
+
+        return cls(
+            row=row,
+            notes=tuple(notes),
+            before=arrays(launch.before),
+            after=arrays(evidence.ran[0].buffers if evidence.ran else ()),
+        )
+
 
 def inputs_of(repro: Repro) -> RawInputs:
     """What a repro of PTX says of its launch.
@@ -448,16 +469,7 @@ async def run_ptx(
         row = structs.replace(executed.row, launch=cell.launch)
         keep_execution(store, number, replace(executed, row=row))
 
-    def arrays(buffers: Sequence[str]) -> dict[str, Array]:
-        tensors = [tensor for tensor in launch.tensors if tensor.buffer < len(buffers)]
-        return {tensor.name: evidence.values(tensor, buffers) for tensor in tensors}
-
-    return RawReport(
-        row=row,
-        notes=raw.notes,
-        before=arrays(launch.before),
-        after=arrays(evidence.ran[0].buffers if evidence.ran else ()),
-    )
+    return RawReport.of(row, raw.notes, launch, evidence)
 
 
 def raw_launch(
@@ -482,9 +494,9 @@ def raw_launch(
         raise UsageError(f"{path}: {error}") from error
     notes: list[str] = []
     if inputs.launch:
-        launch = _as_written(inputs.launch, head, inputs.folder, store)
+        launch = as_written(inputs.launch, head, inputs.folder, store)
     else:
-        launch = _as_named(text, head, inputs, store, notes)
+        launch = as_named(text, head, inputs, store, notes)
     emulation = replace(launch.emulation, ptx=store.artifacts.put(path.read_bytes()))
     launch = replace(launch, emulation=emulation).run_as(trials, budget, formal=formal)
     return RawLaunch(path=path, inputs=inputs, launch=launch, notes=tuple(notes))
@@ -516,14 +528,14 @@ class RawLaunch(LaunchSource):
         launch = self.launch.emulation
         inputs = (launch.buffers, launch.arguments, launch.grid, launch.block)
         key = content_key(given=msgspec.to_builtins(inputs), expected=self.inputs.expected)
-        return replace(cell, launch=f"ptx:inputs={key[:8]}")
+        return replace(cell, launch=f"{cell.launch}:inputs={key[:8]}")
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
         """As in `LaunchSource`."""
         return self.launch
 
 
-def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: list[str]) -> Launch:
+def as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: list[str]) -> Launch:
     """A launch as options say it; `notes` gets what is guessed."""
     if inputs.block and entry.block not in (None, inputs.block):
         sizes = ",".join(map(str, entry.block or ()))
@@ -580,7 +592,8 @@ def _as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: l
     return Launch(emulation=emulation, tensors=tuple(tensors), trusted=trusted)
 
 
-def _as_written(written: PtxLaunch, entry: Entry, folder: Path, store: Store) -> Launch:
+def as_written(written: PtxLaunch, entry: Entry, folder: Path, store: Store) -> Launch:
+    """A launch as `triage minimize --run` wrote it."""
     put = store.artifacts.put
     if not written.fits(entry):
         types = ", ".join(f".{kind}" for kind in written.parameters) or "none"

@@ -18,7 +18,7 @@ from harness.tables.survivors import common_ground
 from harness.values.execution import RunRow, RunVerdict, TraceFacts, TraceStep
 from harness.values.row import SCHEMA
 from harness.values.timing import Faster, TimeMs, compare_times
-from harness.values.toolchain import EVIDENCE
+from harness.values.toolchain import EVIDENCE, SASS
 
 _TONES = {RunVerdict.RIGHT: Tone.GOOD, RunVerdict.RAN: Tone.GOOD, RunVerdict.NOT_RUN: Tone.FAINT}
 _RACES = 3
@@ -34,7 +34,7 @@ def runs_said(rows: Sequence[RunRow]) -> list[Block]:
         kernels.setdefault((row.kernel, row.launch, row.target, row.triton), []).append(row)
     parts: list[Block] = []
     for (kernel, launch, target, triton), group in kernels.items():
-        compiler = f"Triton {triton}" if triton else "PTX"
+        compiler = f"Triton {triton}" if triton else "cubin" if group[0].on == SASS else "PTX"
         count = sum(row.instructions_run or 0 for row in group)
         seconds = sum(row.seconds or 0.0 for row in group)
         effort = f"{EVIDENCE[group[0].on]}: {count:,} instructions in {seconds:.1f} s"

@@ -65,7 +65,7 @@ class CellId:
     place: alone where nothing assembles (`none`; `ptxas` is empty). The emulator stands there too,
     where the PTX is executed:
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/emulator`. Where the cubin is launched, `on` is `gpu`, and
-    the last part is `gpu:ptxas-Y`.
+    the last part is `gpu:ptxas-Y`; where its SASS is emulated, it is `sass:ptxas-Y`.
     """
 
     kernel: str

@@ -32,6 +32,7 @@ from harness.run.following import follow_value, read_another, read_element
 from harness.run.gpu.device.contents import MOST_RUNS
 from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, import_results
 from harness.run.gpu.packing import inspect_pack
+from harness.run.gpu.raw_cubin import run_cubin
 from harness.run.gpu.trip import LIMIT, REPEATS, Trip
 from harness.run.jobs import RunTrial
 from harness.run.raw_ptx import RawInputs, RawReport, run_ptx
@@ -161,13 +162,14 @@ _gpu_options = as_value(
         help="GPU: seconds for one run of a cubin: more is a hang.",
     ),
 )
-_PTX = ".ptx"
+_PTX, _CUBIN = ".ptx", ".cubin"
 _EPILOG = """\b
 Example:
   triage run --kernel mamba2_chunk_scan_fwd --sm 80 --config num_warps=4
   triage run case.ptx --buffer out=u32[128] --buffer x=f32[64]:random --scalar n=32 --block 32
   triage run case.ptx --buffer out=u32[128] --buffer x=u32[128]:random --trace out[17]
   triage run --kernel scaled_values --sm 100a --trace out --beside num_stages=1
+  triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --on sass
   triage run case.ptx --buffer out=u32[128] --ptxas 13.0.88 --ptxas 13.5.37 -O 0,3 --pack case.pack
 
 Exit code 0: all that was run is right. 1: something is wrong. 4: something could not be run."""
@@ -283,7 +285,11 @@ def command(
     Triton's interpreter. What it says is *emulated*: true of the PTX, not of what ptxas or a chip
     makes of it.
 
-    A file of PTX is executed on inputs that you name; what you leave out is guessed, and said.
+    With --on sass, what ptxas makes of the PTX is executed beside it, without a GPU: a cubin that
+    alone computes something else is accused.
+
+    A file of PTX, or a cubin, is executed on inputs that you name; what you leave out is guessed,
+    and said.
     """
     name = words.kernel
     if gpu.inspect or gpu.results:
@@ -307,8 +313,10 @@ def command(
         as_json=as_json,
     )
     path, _, entry = name.partition("::")
-    repros = [] if path.endswith((_PTX, ".py")) else find_kernels(name)
-    if takes_cubins(on := gpu.executor):
+    repros = [] if path.endswith((_PTX, _CUBIN, ".py")) else find_kernels(name)
+    if path.endswith(_CUBIN):
+        code = _run_files([(Path(path), entry or None, inputs.named())], options)
+    elif takes_cubins(on := gpu.executor):
         code = _run_cubins(options, on)
     elif path.endswith(_PTX):
         code = _run_files([(Path(path), entry or None, inputs.named())], options)
@@ -350,21 +358,31 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
         raise UsageError(f"--out is for one file of PTX, {words.kernel} names {len(files)}")
     # What chooses among launches, configs and compilers: a file of PTX has none.
     choosing = replace(words, kernel="", formal=False, surroundings=())
+    is_cubin = files[0][0].suffix == _CUBIN
     if others := spelled(choosing)[2:]:
-        raise UsageError(f"{files[0][0]}: {others[0]} does not apply: PTX is executed as it is")
+        what = "a cubin" if is_cubin else "PTX"
+        raise UsageError(f"{files[0][0]}: {others[0]} does not apply: {what} is executed as it is")
+    if is_cubin:
+        _check_cubin(files[0][0], options)
     with open_results() as store, narrating(status_console(), "executing") as tell:
         for path, entry, inputs in files:
-            job = run_ptx(
-                path,
-                entry,
-                inputs,
-                store,
-                options.how,
-                options.trials,
-                options.budget,
-                tell,
-                follow=options.follow,
-                formal=words.formal,
+            job = (
+                run_cubin(
+                    path, entry, inputs, store, options.how, options.trials, options.budget, tell
+                )
+                if is_cubin
+                else run_ptx(
+                    path,
+                    entry,
+                    inputs,
+                    store,
+                    options.how,
+                    options.trials,
+                    options.budget,
+                    tell,
+                    follow=options.follow,
+                    formal=words.formal,
+                )
             )
             reports.append(run_to_the_end(job))
     if options.dump:
@@ -379,6 +397,24 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
             print_said(values_said(reports[0].before, reports[0].after))
         print_said(traces_said(rows))
     return _exit_code(rows, has_failures=False)
+
+
+def _check_cubin(path: Path, options: _RunOptions) -> None:
+    """Refuse what is not done with a cubin.
+
+    Raises:
+        UsageError: it says what.
+    """
+    if options.gpu.on == EMULATOR or options.gpu.executor == GPU:
+        raise UsageError(f"{path}: a cubin without its PTX is executed by --on {SASS} alone")
+    not_for_cubins = {
+        "-O": options.gpu.levels is not None,
+        "--trace": options.trace,
+        "--formal": options.words.formal,
+    }
+    for name, is_given in not_for_cubins.items():
+        if is_given:
+            raise UsageError(f"{path}: {name} is for PTX")
 
 
 def _dump(report: RawReport, folder: Path) -> None:
@@ -425,6 +461,10 @@ def _look_at_pack(gpu: _GpuOptions, how: CompileOptions, *, as_json: bool) -> in
 def _run_cubins(options: _RunOptions, on: str) -> int:
     """Have the cubins of what is selected executed, or write a pack; the exit code."""
     gpu, how = options.gpu, options.how
+    of_ptx = {"--trace": options.trace, "--formal": options.words.formal, "--out": options.dump}
+    for name, is_given in of_ptx.items():
+        if is_given:
+            raise UsageError(f"{name} is for the emulator of PTX, not for --on {on}")
     # Before anything is compiled: is there a GPU to be reached?
     way = GpuOptions(on=on, runner=gpu.runner, pack=gpu.pack, results=()).way()
     with preparing(status_console()):

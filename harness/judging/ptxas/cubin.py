@@ -18,6 +18,8 @@ found by assembling `tests/data/ptx` with ptxas 11.7.99, 12.4.99, 12.8.93, 12.9.
 - Constants: the size of `.nv.constant<bank>.<name>`; bank 0 counts the launch parameters. The log
   prints them below sm_90 only.
 - Threads: attribute 0x10 of `.nv.info.<name>`, where the PTX fixes them (`.reqntid`; 11.8 to 13.5).
+- Parameters: attribute 0x17 of `.nv.info.<name>`, one for each: its number and
+  offset (16 bits each) after the first word, and its size from bit 18 of the last word on.
 - Barriers: attribute 0x4c of `.nv.info.<name>`, with `EI_OSABI` 65 only, left out for none.
 
 An attribute of `.nv.info` is a format byte, an attribute byte and 16 bits: the value itself, or
@@ -45,12 +47,14 @@ _SIZED_PAYLOAD = 4
 _FRAME_SIZE = 0x11
 _MIN_STACK_SIZE = 0x12
 _REQUIRED_THREADS = 0x10
+_PARAMETER = 0x17
 _REGCOUNT = 0x2F
 _NUM_BARRIERS = 0x4C
 _UNDETERMINED = 0xFFFFFFFF
 _STO_CUDA_ENTRY = 0x10
 _SYMBOL = struct.Struct("<IBBHQQ")
 _DIMENSIONS = struct.Struct("<III")
+_ONE_PARAMETER = struct.Struct("<IHHI")
 _STT_FUNC = 2
 _RESERVED_SHARED = 1024
 _COUNTS_RESERVE = 90
@@ -74,6 +78,7 @@ class CubinEntry(msgspec.Struct, frozen=True, kw_only=True):
         constants: pairs of bank and size, ordered by bank.
         barriers: named barriers that a block uses.
         threads: of a block, where the kernel takes no other number.
+        parameters: the size of each.
     """
 
     name: str
@@ -84,6 +89,7 @@ class CubinEntry(msgspec.Struct, frozen=True, kw_only=True):
     constants: tuple[tuple[int, int], ...]
     barriers: int | None
     threads: int | None = None
+    parameters: tuple[int, ...] = ()
 
 
 class Cubin(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,12 +194,16 @@ def _entry(
 ) -> CubinEntry:
     barriers = 0 if osabi == _OSABI_NEW else None
     threads = None
+    parameters: dict[int, int] = {}
     if f".nv.info.{name}" in sections:
         for attribute, value, payload in _attributes(sections[f".nv.info.{name}"].data()):
             if attribute == _NUM_BARRIERS:
                 barriers = value & 0xFF
             elif attribute == _REQUIRED_THREADS and len(payload) == _DIMENSIONS.size:
                 threads = math.prod(_DIMENSIONS.unpack(payload))
+            elif attribute == _PARAMETER and len(payload) == _ONE_PARAMETER.size:
+                _, number, _, flags = _ONE_PARAMETER.unpack(payload)
+                parameters[number] = flags >> 18
     max_stack = file_info.get((_MIN_STACK_SIZE, symbol))
     static_shared: int | None = 0
     if shared := sections.get(f".nv.shared.{name}"):
@@ -214,6 +224,7 @@ def _entry(
         constants=tuple(sorted(banks)),
         barriers=barriers,
         threads=threads,
+        parameters=tuple(size for _, size in sorted(parameters.items())),
     )
 
 

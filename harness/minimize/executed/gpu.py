@@ -1,4 +1,4 @@
-"""`triage minimize --run --on gpu`: the least PTX whose cubin goes wrong on a GPU.
+"""`triage minimize --run --on gpu`, or sass: the least PTX whose cubin goes wrong there.
 
 A candidate may compute anything, as long as the emulator says what it computes: it is defined, in
 bounds, free of races, and ends. Its cubins are then held to what those of the original do: the one
@@ -286,13 +286,14 @@ class MeasuredCase:
         shown = predicate.same[result.text]
         reason = shown.run_reason
         judgement = Judgement(verdict=row.run, reason=reason)
+        where = " by ".join(filter(None, (row.device, predicate.destination.name)))
         return replace(
             with_files(result, files, self._command()),
             reason=reason,
             reaction=reaction_of_run(judgement),
             notes=(
                 f"what is held: {', '.join(self._held())}; the emulator ends, and finds no race",
-                f"{predicate.trips} trips to {row.device} by {predicate.destination.name}",
+                f"{predicate.trips} trips to {where}",
                 *result.notes,
                 *self.notes,
             ),

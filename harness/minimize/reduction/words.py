@@ -159,6 +159,7 @@ def repro_script(result: Minimization) -> str | None:
             command=result.run_command,
             signature=result.fingerprint.signature,
             on_gpu=result.on_gpu,
+            of_cubins=result.accused is not None,
         )
     probe = _probe(result) if result.fingerprint.script is None else None
     if probe is None or result.level == "config":

@@ -41,10 +41,11 @@ class SassEmulator(Destination):
         answers = Answers(gpu=_NO_GPU, on=SASS, is_whole=True)
 
         async def answer(number: int, cubin: str, emulation: Emulation) -> None:
-            emulated = await emulate_cubin(bench, cubin, emulation, self.tell)
-            if isinstance(emulated, str):
-                answers.problems[number] = emulated
+            result = await emulate_cubin(bench, cubin, emulation, self.tell)
+            if isinstance(result, str):
+                answers.problems[number] = result
                 return
+            _, emulated = result
             answers.instructions[number] = sum(ran.executed for ran in emulated.runs)
             refusal = next((ran.not_run for ran in emulated.runs if ran.not_run), emulated.problem)
             if refusal:
@@ -82,7 +83,7 @@ def destination_of(
 
 async def emulate_cubin(
     bench: Workbench, cubin: str, emulation: Emulation, tell: Callable[[str], None]
-) -> Emulated | str:
+) -> tuple[Emulation, Emulated] | str:
     """What a stored cubin does in the place of the launch's PTX; a text says why it has no SASS.
 
     Raises:
@@ -95,7 +96,7 @@ async def emulate_cubin(
     listed = ListedCubin(elf=cubin, listing=listing.artifacts["listing"])
     # The PTX has no part in it: cubins of the same bytes are emulated once.
     mine = replace(emulation, ptx="", cubin=listed, trials=_trials(emulation.trials))
-    return (await emulate(bench, mine, tell)).value
+    return mine, (await emulate(bench, mine, tell)).value
 
 
 def _trials(trials: Sequence[RunTrial]) -> tuple[RunTrial, ...]:
