@@ -22,6 +22,9 @@ def test_a_kernel_runs() -> None:
         ("IADD3 R7, R6, -0x1, RZ", 5, 4),
         # A minus is a complement and one more: nothing taken away carries.
         ("IADD3 R8, P0, R6, -R9, RZ\nIADD3.X R7, RZ, RZ, RZ, P0, !PT", 5, 1),
+        # `fold_carry_of_zero` by ptxas 13.0.88 -O3, which leaves x + 1 on an H200.
+        ("IADD3.X R7, RZ, R6, RZ, PT, !PT", 5, 6),
+        ("IADD3.X R7, RZ, R6, RZ, !PT, !PT", 5, 5),
         ("LEA.HI R7, R6, 0x1, RZ, 0x4", 0xF0000000, 0x10),
         ("LEA R7, -R6, 0x1, 0x2", 3, 0xFFFFFFF5),
         ("SHF.R.S32.HI R7, RZ, 0x21, R6", 0x80000000, 0xFFFFFFFF),

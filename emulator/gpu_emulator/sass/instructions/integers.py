@@ -38,8 +38,15 @@ def _literally(line: Binder, numbers: range) -> int:
 
 
 def _has_carries(line: Binder) -> bool:
-    return any(operand.kind in ("P", "UP") and operand.text not in ("PT", "UPT", "!PT", "!UPT")
-               for operand in line.operands[1:])  # fmt: skip
+    """PT takes no carry where it is written, and is one where it is read: behind the summands."""
+    words = line.operands[1:]
+    is_flag = [operand.kind in ("P", "UP") for operand in words]
+    read = is_flag.index(False)
+    none = {True: ("PT", "UPT"), False: ("!PT", "!UPT")}
+    return any(
+        flag and operand.text not in none[number < read]
+        for number, (flag, operand) in enumerate(zip(is_flag, words, strict=True))
+    )
 
 
 @opcode("IADD3|UIADD3?{x:X}", evidence=f"PTX ISA: add, addc; {_NAK}: IAdd3, IAdd3X; {_TRUTH}")
