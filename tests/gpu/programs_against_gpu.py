@@ -6,6 +6,10 @@
 Each program is executed by the emulator, assembled by each ptxas at -O0 and at -O3, and launched.
 `--out` gets a line of JSON for each program that does not agree up to the bits of a NaN. The exit
 code is 1 if there is one whose cause is not known.
+
+With `--nvdisasm` the emulator executes each cubin, too, and is held against what the GPU makes of
+the same cubin. `--keep FILE` keeps what the GPU left; with `--given FILE` that takes the place of a
+GPU, for the same seed, forms and ptxas.
 """
 
 from __future__ import annotations
@@ -18,10 +22,13 @@ import re
 import subprocess
 import sys
 import tempfile
+import zipfile
+from base64 import b64decode, b64encode
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from zlib import compress, decompress
 
 import numpy as np
 from bands import BANDS
@@ -31,7 +38,7 @@ from scalar_programs import LANES, SLOT_BYTES, SLOTS, Generated, accepted_by, ge
 
 from gpu_emulator.api import run
 from gpu_emulator.numbers.formats import FORMATS, to_float64
-from gpu_emulator.values import Allocation, Checks, Launch, Pointer
+from gpu_emulator.values import Allocation, Checks, Cubin, Launch, Pointer
 
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 _OUT_BYTES = SLOTS * SLOT_BYTES + 32 * LANES
@@ -108,10 +115,13 @@ def programs(
     return found
 
 
-def emulate(program: Generated, data: bytes) -> tuple[bytes | None, str]:
-    """What the emulator leaves in the output, or why it does not."""
+def emulate(
+    program: Generated, data: bytes, cubin: Cubin | None = None
+) -> tuple[bytes | None, str]:
+    """What the emulator leaves in the output of the PTX or of a cubin, or why it does not."""
     launch = Launch(
-        ptx=HEAD + program.text, grid=(1, 1, 1), block=(LANES, 1, 1),
+        ptx="" if cubin else HEAD + program.text, cubin=cubin, entry=program.name,
+        grid=(1, 1, 1), block=(LANES, 1, 1),
         allocations=(
             Allocation(name="in", data=np.frombuffer(data, np.uint8)),
             Allocation(name="out", data=np.full(_OUT_BYTES, _FILL, np.uint8)),
@@ -199,7 +209,9 @@ def part(
     data = [np.array(inputs(options.seed * 100_003 + n), np.uint32).tobytes() for n in numbers]
     left: dict[str, dict[str, bytes]] = {program.name: {} for program in some}
     said: dict[str, dict[str, str]] = {program.name: {} for program in some}
-    device = None if options.no_gpu else Device()
+    sass: dict[str, dict[str, Any]] = {program.name: {} for program in some}
+    kept = zipfile.ZipFile(options.given) if options.given else None
+    device = None if options.no_gpu or kept else Device()
     for number, ptxas in enumerate(options.ptxas):
         for level in ("0", "3"):
             with tempfile.TemporaryDirectory() as folder:
@@ -212,9 +224,23 @@ def part(
                     return [row for each in numbers for row in part(options, range(each, each + 1))]
                 if done.returncode:
                     said[some[0].name][name] = done.stderr[:300]
+                    continue
+                if kept is not None:
+                    for program in some:
+                        entry = f"{program.name}/{name}"
+                        first = f"{program.name}/0:O0"
+                        own = entry if entry in kept.namelist() else first
+                        left[program.name][name] = kept.read(own)
                 elif device is not None:
                     for key, value in launch(device, cubin.read_bytes(), some, data).items():
                         left[key][name] = value
+                if options.nvdisasm:
+                    words = [options.nvdisasm, "-c", "-hex", str(cubin)]
+                    text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+                    code = Cubin(elf=cubin.read_bytes(), listing=text)
+                    for program, each in zip(some, data, strict=True):
+                        expected = left[program.name].get(name) or emulate(program, each)[0]
+                        sass[program.name][name] = _held(program, each, code, expected)
     rows = []
     for number, program, each in zip(numbers, some, data, strict=True):
         emulated, why = emulate(program, each)
@@ -229,13 +255,35 @@ def part(
                     for slot in sorted(firsts)[:40]
                 ]
         row["runs"] = len(left[program.name])
-        if why or row["ptxas"] or row["differs"]:
+        row["sass"] = sass[program.name]
+        if options.keep and not traced:
+            row["left"] = {
+                name: b64encode(compress(value[: len(program.kinds) * SLOT_BYTES])).decode()
+                for name, value in left[program.name].items()
+            }
+        if why or row["ptxas"] or row["differs"] or _is_bad(row):
             row["text"] = HEAD + program.text
             row["input"] = each.hex()
-        if row["differs"] and not traced:
+        if row["differs"] and not traced and kept is None:
             row["traced"] = part(options, range(number, number + 1), traced=True)[0]["differs"]
         rows.append(row)
     return rows
+
+
+def _held(
+    program: Generated, data: bytes, cubin: Cubin, expected: bytes | None
+) -> str | list[dict[str, Any]]:
+    """What the emulator makes of a cubin: why it does not execute it, or where it differs."""
+    value, why = emulate(program, data, cubin)
+    if value is None or expected is None:
+        return why
+    firsts = dict(reversed(differing(program, expected, value)))
+    return [_place(program, slot, firsts[slot], expected, value) for slot in sorted(firsts)[:40]]
+
+
+def _is_bad(row: dict[str, Any]) -> bool:
+    """Whether a cubin is executed otherwise than it should be."""
+    return any(not isinstance(held, str) and held for held in row.get("sass", {}).values())
 
 
 def _place(program: Generated, slot: int, lane: int, gpu: bytes, emulated: bytes) -> dict[str, Any]:
@@ -267,6 +315,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("programs.jsonl"))
     parser.add_argument("--no-gpu", action="store_true")
+    parser.add_argument("--nvdisasm", help="execute the cubins on the emulator, too")
+    parser.add_argument("--keep", type=Path, help="keep what the GPU left in this file")
+    parser.add_argument("--given", type=Path, help="what a GPU left before, instead of a GPU")
     parser.add_argument("--limit", type=float, default=60, help="seconds for twenty programs")
     parser.add_argument("--without", default="$^", help="forms to leave out, a regular expression")
     parser.add_argument("--forms", help=argparse.SUPPRESS)
@@ -285,6 +336,9 @@ def main() -> int:
             words = [sys.executable, __file__, "--part", f"{first}:{last}", "--forms", str(known),
                      "--seed", str(options.seed), "--ptxas", *options.ptxas]  # fmt: skip
             words += ["--no-gpu"] * options.no_gpu
+            for name in ("nvdisasm", "keep", "given"):
+                if value := getattr(options, name):
+                    words += [f"--{name}", str(value)]
             try:
                 done = subprocess.run(
                     words, capture_output=True, text=True, check=True, timeout=options.limit
@@ -310,7 +364,16 @@ def main() -> int:
         with ThreadPoolExecutor(options.jobs) as pool:
             parts = pool.map(lambda n: ask(n, min(n + _IN_ONE_FILE, options.count)), starts)
             rows = [row for each in parts for row in each]
-    bad = [row for row in rows if row["not_run"] or row["ptxas"] or row["differs"]]
+    if options.keep:
+        with zipfile.ZipFile(options.keep, "w", zipfile.ZIP_LZMA) as kept:
+            for row in rows:
+                left = row.pop("left", {})
+                for name, value in left.items():
+                    if name == "0:O0" or value != left.get("0:O0"):
+                        kept.writestr(f"{row['name']}/{name}", decompress(b64decode(value)))
+    if options.nvdisasm:
+        _print_cubins(rows)
+    bad = [row for row in rows if row["not_run"] or row["ptxas"] or row["differs"] or _is_bad(row)]
     options.out.write_text("".join(json.dumps(row) + "\n" for row in bad))
     used = Counter(opcode for row in rows for opcode in row.get("opcodes", ()))
     refused = Counter(
@@ -327,9 +390,31 @@ def main() -> int:
     for (levels, what), count in sorted(causes.items(), key=lambda each: -each[1]):
         print(f"  {count} at {levels}: {what}")
     named = {words for _, words in CAUSES}
-    unknown = [row for row in bad if not row["differs"] or _cause(row)[1] not in named]
+    unknown = [
+        row for row in bad if _is_bad(row) or not row["differs"] or _cause(row)[1] not in named
+    ]
     print(f"{len(unknown)} of them have no known cause: {[row['name'] for row in unknown[:20]]}")
     return 1 if unknown else 0
+
+
+def _print_cubins(rows: list[dict[str, Any]]) -> None:
+    """How many cubins the emulator executes, what it does not know, and where it differs."""
+    cubins = [held for row in rows for held in row.get("sass", {}).values()]
+    refused = [held for held in cubins if isinstance(held, str) and held]
+    places = [held for held in cubins if not isinstance(held, str) and held]
+    print(f"{len(cubins)} cubins: {len(cubins) - len(refused)} are executed, {len(places)} differ")
+    unknown = Counter(
+        word
+        for why in refused
+        for word in (
+            why.partition(": ")[2].split(", ") if why.startswith("unknown") else [why[:100]]
+        )
+    )
+    for why, count in unknown.most_common(60):
+        print(f"  {count} {why}")
+    lines = Counter(_writer(held[0]["lines"]) or held[0]["lines"][-1] for held in places)
+    for line, count in lines.most_common(40):
+        print(f"  {count} differ at {line}")
 
 
 def _cause(row: dict[str, Any]) -> tuple[str, str]:
