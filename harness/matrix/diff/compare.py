@@ -199,7 +199,6 @@ _REPEATED = (
     "triton",
     "ptxas",
     "ptxas_origin",
-    "verdict",
     "reason",
     "signature",
     "occupancy_limiter",

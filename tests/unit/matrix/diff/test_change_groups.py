@@ -54,6 +54,13 @@ def test_metrics_are_grouped_by_the_step_that_decides() -> None:
     ]
 
 
+def test_a_launch_with_the_name_of_a_verdict_is_grouped_like_any_other() -> None:
+    changes = compared([], [facts("trap_stub", "s1", launch="trap_stub")]).changes
+    (group,) = group_changes(changes)
+    assert (group.kind, group.changes[0].facts.verdict) == (ChangeKind.NEW, VerdictKind.TRAP_STUB)
+    assert isinstance(group.changes[0].facts.verdict, VerdictKind)
+
+
 def test_nothing_to_compare_with() -> None:
     changes = structs.replace(compared([], [facts()]), older=None)
     assert printed(changes)[0] == "run 2: 1 new"
