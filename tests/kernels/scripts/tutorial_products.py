@@ -30,7 +30,9 @@ def leaky(x):
 
 def tiles(stages=(3, 4), hook=None):
     return [
-        triton.Config({"M": m, "N": n, "K": k, "GROUP": 8}, num_stages=s, num_warps=w, pre_hook=hook)
+        triton.Config(
+            {"M": m, "N": n, "K": k, "GROUP": 8}, num_stages=s, num_warps=w, pre_hook=hook
+        )
         for (m, n, k, w), s in itertools.product([(128, 64, 64, 4), (128, 128, 64, 8)], stages)
     ]
 
@@ -38,8 +40,23 @@ def tiles(stages=(3, 4), hook=None):
 @triton.autotune(configs=tiles(), key=["m", "n", "k"])
 @triton.jit
 def multiply(
-    a, b, c, m, n, k, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
-    M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr, ACT: tl.constexpr,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    stride_am,
+    stride_ak,
+    stride_bk,
+    stride_bn,
+    stride_cm,
+    stride_cn,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    GROUP: tl.constexpr,
+    ACT: tl.constexpr,
 ):
     row, column = tile_of(tl.program_id(0), tl.cdiv(m, M), tl.cdiv(n, N), GROUP)
     tl.assume(row >= 0)
@@ -82,8 +99,12 @@ def set_blocks(given):
 
 
 def fits(configs, named, **given):
-    return [c for c in configs if c.kwargs["M"] <= named["length"]
-            and (c.kwargs["M"] >= c.kwargs["N"] or not given["CAUSAL"])]
+    return [
+        c
+        for c in configs
+        if c.kwargs["M"] <= named["length"]
+        and (c.kwargs["M"] >= c.kwargs["N"] or not given["CAUSAL"])
+    ]
 
 
 @triton.jit
@@ -96,8 +117,21 @@ def described(x, shape, strides, block_shape):
 
 @triton.jit
 def attend(
-    total, weight, peak, query, k, v, base, first, scale, lo, hi,
-    M: tl.constexpr, N: tl.constexpr, MASKS: tl.constexpr, SPECIAL: tl.constexpr,
+    total,
+    weight,
+    peak,
+    query,
+    k,
+    v,
+    base,
+    first,
+    scale,
+    lo,
+    hi,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    MASKS: tl.constexpr,
+    SPECIAL: tl.constexpr,
 ):
     rows = first + tl.arange(0, M)
     for start in tl.range(lo, hi, N, warp_specialize=SPECIAL):
@@ -124,8 +158,19 @@ def attend(
 )
 @triton.jit
 def attention(
-    scale, sums, q, k, v, out, heads, length, HEAD: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
-    CAUSAL: tl.constexpr, SPECIAL: tl.constexpr,
+    scale,
+    sums,
+    q,
+    k,
+    v,
+    out,
+    heads,
+    length,
+    HEAD: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    SPECIAL: tl.constexpr,
 ):
     tl.static_assert(N <= HEAD)
     first, head = tl.program_id(0) * M, tl.program_id(1)
@@ -146,7 +191,20 @@ def attention(
     )
     if CAUSAL:
         total, weight, peak = attend(
-            total, weight, peak, query, k, v, base, first, scale, first, first + M, M, N, True,
+            total,
+            weight,
+            peak,
+            query,
+            k,
+            v,
+            base,
+            first,
+            scale,
+            first,
+            first + M,
+            M,
+            N,
+            True,
             SPECIAL,
         )
     tl.store(sums + base + first + tl.arange(0, M), peak + tl.math.log2(weight))
@@ -181,8 +239,16 @@ def processors():
 )
 @triton.jit
 def multiply_groups(
-    a_list, b_list, c_list, sizes, strides, count,
-    PROGRAMS: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    a_list,
+    b_list,
+    c_list,
+    sizes,
+    strides,
+    count,
+    PROGRAMS: tl.constexpr,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
 ):
     tile = tl.program_id(0)
     end = 0
@@ -193,16 +259,22 @@ def multiply_groups(
         total = tl.cdiv(m, M) * columns
         if tile >= end and tile < end + total:
             a = tl.make_tensor_descriptor(
-                tl.load(a_list + group).to(tl.pointer_type(tl.float16)), shape=[m, k],
-                strides=[tl.load(strides + group * 3), 1], block_shape=[M, K],
+                tl.load(a_list + group).to(tl.pointer_type(tl.float16)),
+                shape=[m, k],
+                strides=[tl.load(strides + group * 3), 1],
+                block_shape=[M, K],
             )
             b = tl.make_tensor_descriptor(
-                tl.load(b_list + group).to(tl.pointer_type(tl.float16)), shape=[n, k],
-                strides=[tl.load(strides + group * 3 + 1), 1], block_shape=[N, K],
+                tl.load(b_list + group).to(tl.pointer_type(tl.float16)),
+                shape=[n, k],
+                strides=[tl.load(strides + group * 3 + 1), 1],
+                block_shape=[N, K],
             )
             c = tl.make_tensor_descriptor(
-                tl.load(c_list + group).to(tl.pointer_type(tl.float16)), shape=[m, n],
-                strides=[tl.load(strides + group * 3 + 2), 1], block_shape=[M, N],
+                tl.load(c_list + group).to(tl.pointer_type(tl.float16)),
+                shape=[m, n],
+                strides=[tl.load(strides + group * 3 + 2), 1],
+                block_shape=[M, N],
             )
             while tile >= end and tile < end + total:
                 row, column = (tile - end) // columns * M, (tile - end) % columns * N
@@ -217,8 +289,7 @@ def multiply_groups(
 def multiplied_in_groups(pairs):
     outs = [torch.empty((a.shape[0], b.shape[0]), device=DEVICE, dtype=a.dtype) for a, b in pairs]
     lists = [
-        torch.tensor([x.data_ptr() for x in each], device=DEVICE)
-        for each in (*zip(*pairs), outs)
+        torch.tensor([x.data_ptr() for x in each], device=DEVICE) for each in (*zip(*pairs), outs)
     ]
     sizes = [n for (a, b) in pairs for n in (a.shape[0], b.shape[0], a.shape[1])]
     strides = [x.stride(0) for (a, b), c in zip(pairs, outs) for x in (a, b, c)]
@@ -241,7 +312,16 @@ def set_tiles(given):
 @triton.autotune(configs=tiles((3,), set_tiles), key=["m", "n", "k", "SPECIAL"])
 @triton.jit(launch_metadata=named)
 def multiply_tma(
-    a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    GROUP: tl.constexpr,
     SPECIAL: tl.constexpr,
 ):
     row, column = tile_of(tl.program_id(0), tl.cdiv(m, M), tl.cdiv(n, N), GROUP)
@@ -254,15 +334,27 @@ def multiply_tma(
 def with_halves(hook=None):
     return [
         triton.Config({**c.kwargs, "HALVES": halves}, c.num_warps, c.num_stages, pre_hook=hook)
-        for c in tiles((3,)) for halves in (True, False)
+        for c in tiles((3,))
+        for halves in (True, False)
     ]
 
 
 @triton.autotune(configs=with_halves(set_tiles), key=["m", "n", "k", "SPECIAL"])
 @triton.jit(launch_metadata=named)
 def multiply_persistent(
-    a, b, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr,
-    HALVES: tl.constexpr, PROGRAMS: tl.constexpr, SPECIAL: tl.constexpr,
+    a,
+    b,
+    c,
+    m,
+    n,
+    k,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    GROUP: tl.constexpr,
+    HALVES: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+    SPECIAL: tl.constexpr,
 ):
     rows, columns = tl.cdiv(m, M), tl.cdiv(n, N)
     first = tl.program_id(0)
@@ -287,13 +379,25 @@ def whole_unless_flat(configs, named_args, **given):
 
 
 @triton.autotune(
-    configs=with_halves(), key=["m", "n", "k", "SPECIAL", "FLAT"],
+    configs=with_halves(),
+    key=["m", "n", "k", "SPECIAL", "FLAT"],
     prune_configs_by={"early_config_prune": whole_unless_flat},
 )
 @triton.jit(launch_metadata=named)
 def multiply_own_descriptors(
-    a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
-    GROUP: tl.constexpr, HALVES: tl.constexpr, PROGRAMS: tl.constexpr, SPECIAL: tl.constexpr,
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    m,
+    n,
+    k,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    GROUP: tl.constexpr,
+    HALVES: tl.constexpr,
+    PROGRAMS: tl.constexpr,
+    SPECIAL: tl.constexpr,
     FLAT: tl.constexpr,
 ):
     a = tl.make_tensor_descriptor(a_ptr, shape=[m, k], strides=[k, 1], block_shape=[M, K])
@@ -345,7 +449,9 @@ if __name__ == "__main__":
     for causal, special in itertools.product((False, True), (False, True) if HAS_CLC else (False,)):
         attended(q, k, v, causal, special)
     if HAS_TMA:
-        pairs = [(torch.rand((m, 256), device=DEVICE, dtype=torch.float16),) * 2 for m in (1024, 96)]
+        pairs = [
+            (torch.rand((m, 256), device=DEVICE, dtype=torch.float16),) * 2 for m in (1024, 96)
+        ]
         multiplied_in_groups(pairs)
         for special, kernel in itertools.product(
             (False, True), (multiply_tma, multiply_persistent, multiply_own_descriptors)

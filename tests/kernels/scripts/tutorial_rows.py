@@ -50,13 +50,23 @@ def softmaxed(x):
     stages = 4 if PROPERTIES["max_shared_mem"] > 200_000 else 2
     out = torch.empty_like(x)
     kernel = softmax.warmup(
-        out, x, x.stride(0), out.stride(0), height, width,
-        BLOCK=block, STAGES=stages, num_warps=warps, grid=(1,),
+        out,
+        x,
+        x.stride(0),
+        out.stride(0),
+        height,
+        width,
+        BLOCK=block,
+        STAGES=stages,
+        num_warps=warps,
+        grid=(1,),
     )
     kernel._init_handles()
     by_registers = PROPERTIES["max_num_regs"] // (kernel.n_regs * TARGET.warp_size * warps)
     by_memory = PROPERTIES["max_shared_mem"] // max(kernel.metadata.shared, 1)
-    programs = min(PROPERTIES["multiprocessor_count"] * max(min(by_registers, by_memory), 1), height)
+    programs = min(
+        PROPERTIES["multiprocessor_count"] * max(min(by_registers, by_memory), 1), height
+    )
     kernel[(programs, 1, 1)](out, x, x.stride(0), out.stride(0), height, width, block, stages)
     return out
 
@@ -105,8 +115,7 @@ def norm_forward(x, y, w, b, mean, rstd, stride, width, eps, BLOCK: tl.constexpr
 
 @triton.jit
 def norm_backward(
-    dx, dy, dw, db, x, w, mean, rstd, locks, stride, width,
-    GROUP: tl.constexpr, BLOCK: tl.constexpr,
+    dx, dy, dw, db, x, w, mean, rstd, locks, stride, width, GROUP: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
@@ -119,7 +128,9 @@ def norm_backward(
     weighted = tl.where(inside, weight * slope, 0.0)
     first = tl.sum(normal * weighted, axis=0) / width
     second = tl.sum(weighted, axis=0) / width
-    tl.store(dx + row * stride + columns, (weighted - (normal * first + second)) * scale, mask=inside)
+    tl.store(
+        dx + row * stride + columns, (weighted - (normal * first + second)) * scale, mask=inside
+    )
     group = row % GROUP
     locks += group
     counts = locks + GROUP
@@ -167,8 +178,18 @@ class LayerNorm(torch.autograd.Function):
             raise RuntimeError("too wide")
         warps = min(max(block // 256, 1), 8)
         norm_forward[(height,)](
-            rows, y, weight, bias, mean, rstd, rows.stride(0), width, eps,
-            BLOCK=block, num_warps=warps, num_ctas=1,
+            rows,
+            y,
+            weight,
+            bias,
+            mean,
+            rstd,
+            rows.stride(0),
+            width,
+            eps,
+            BLOCK=block,
+            num_warps=warps,
+            num_ctas=1,
         )
         ctx.save_for_backward(x, weight, bias, mean, rstd)
         ctx.block, ctx.warps = block, warps
@@ -186,8 +207,20 @@ class LayerNorm(torch.autograd.Function):
         rows = x.reshape(-1, x.shape[-1])
         height, width = rows.shape
         norm_backward[(height,)](
-            dx, dy, part_w, part_b, rows, w, mean, rstd, locks, rows.stride(0), width,
-            BLOCK=ctx.block, GROUP=group, num_warps=ctx.warps,
+            dx,
+            dy,
+            part_w,
+            part_b,
+            rows,
+            w,
+            mean,
+            rstd,
+            locks,
+            rows.stride(0),
+            width,
+            BLOCK=ctx.block,
+            GROUP=group,
+            num_warps=ctx.warps,
         )
         norm_sums[lambda meta: (triton.cdiv(width, meta["COLUMNS"]),)](
             part_w, part_b, dw, db, min(group, height), width, ROWS=32, COLUMNS=128, num_ctas=1
@@ -206,9 +239,14 @@ def arcsine(x, y, n, BLOCK: tl.constexpr):
 
 @triton.testing.perf_report(
     triton.testing.Benchmark(
-        x_names=["width"], x_vals=[512 * i for i in (2, 9, 17)], line_arg="provider",
-        line_vals=["triton", "torch"], line_names=["Triton", "Torch"], ylabel="GB/s",
-        plot_name="layer-norm", args={"height": 4096, "dtype": torch.float16, "mode": "backward"},
+        x_names=["width"],
+        x_vals=[512 * i for i in (2, 9, 17)],
+        line_arg="provider",
+        line_vals=["triton", "torch"],
+        line_names=["Triton", "Torch"],
+        ylabel="GB/s",
+        plot_name="layer-norm",
+        args={"height": 4096, "dtype": torch.float16, "mode": "backward"},
     )
 )
 def measure(height, width, dtype, provider, mode="backward", eps=1e-5, device=DEVICE):

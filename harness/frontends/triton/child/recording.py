@@ -158,6 +158,34 @@ def _describe(value: Any, *, constexpr: bool) -> dict[str, Any]:
     return {"object": stable(value)}
 
 
+def _likeness(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What two launches of a tuner share that come to the same: finer than needed, and quick."""
+
+    def of(value: Any) -> Any:
+        kind = type(value)
+        if kind is int:
+            return value
+        if kind in _EXACT:
+            return kind, value
+        if isinstance(value, torch.Tensor):
+            place = value.data_ptr() % 16, value.storage_offset() * value.element_size() % 16
+            return value.dtype, value.shape, *place
+        if isinstance(value, list | tuple):
+            return tuple(map(of, value))
+        # Of a descriptor, and of a tensor that is read as another type.
+        if hasattr(value, "block_shape") or hasattr(value, "data_ptr"):
+            return kind, *map(of, vars(value).values())
+        return dumps(_describe(value, constexpr=True))
+
+    # A grid is a function, most often a new one each time.
+    more = [(name, value) for name, value in kwargs.items() if name != "grid"]
+    with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
+        return id(tuner), of(args), of(more)
+
+
+_EXACT = frozenset({bool, float, str, type(None)})
+
+
 def stable(value: Any) -> str:
     """A repr without memory addresses."""
     text = repr(value)
@@ -518,7 +546,7 @@ class LaunchRecorder(Recorder):
         self._injected = injected or {}
         self._execute = execute
         self._tuning: list[_Tuning] = []
-        self._tuned: dict[str, Any] = {}
+        self._tuned: dict[tuple[Any, ...], Any] = {}
 
     def replaced(self) -> Replaced:
         tune, prune = Autotuner.run, Autotuner.prune_configs
@@ -529,8 +557,7 @@ class LaunchRecorder(Recorder):
 
         def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             # A loop that launches the same thousands of times gets what the first launch got.
-            values = [*args, *(kwargs[name] for name in tuner.arg_names if name in kwargs)]
-            launch = dumps([id(tuner), *(_describe(v, constexpr=False) for v in values)])
+            launch = _likeness(tuner, args, kwargs)
             if launch in recorder._tuned:
                 recorder._again(tuner, args, kwargs)
                 return recorder._tuned[launch]

@@ -251,3 +251,19 @@ def test_why_pytest_skips_a_whole_file_is_said(children: Children, tmp_path: Pat
     file.write_text("import pytest\n\npytest.importorskip('missing')\n\ndef test_add(): ...\n")
     [tests] = children.capture(str(file), TESTS, 90).notes
     assert tests.startswith("test_add.py: tests: 1 skipped (Skipped: could not import 'missing'")
+
+
+def test_launches_of_a_tuner_that_differ_in_a_flag_or_an_option_are_all_kept(
+    children: Children,
+) -> None:
+    capture = children.capture("scripts/tutorial_products.py", None, 100)
+    assert capture.error is None, capture.error.traceback
+    # A flag (causal, activation) and an option (maxnreg) decide the code, too; pruned where causal.
+    assert kernels_of(capture) == {
+        "multiply": 12,
+        "attention": 14,
+        "multiply_groups": 2,
+        "multiply_tma": 4,
+        "multiply_persistent": 8,
+        "multiply_own_descriptors": 8,
+    }

@@ -1,6 +1,6 @@
 """What plain Triton gives for each config that a script launches: its PTX, or why there is none.
 
-    python tests/plain_triton.py SCRIPT CAPABILITY MULTIPROCESSORS
+    python benchmarks/plain_triton.py SCRIPT CAPABILITY MULTIPROCESSORS
 
 Nothing of triage is in here. Triton binds, specialises, prunes and compiles as on a GPU; a driver
 that launches nothing stands in for its own, and tensors lie on torch's meta device. A tuner forgets
@@ -8,6 +8,8 @@ what it tuned when any plain argument differs, so that each launch shows all its
 on where one does not compile. ptxas is left out. Prints a JSON list of kernel, config (of a tuner,
 else null), sha256 of the PTX or null, error or null, each once.
 """
+
+# ruff: noqa: ANN401, SLF001 - it stands in for parts of torch and Triton, whose types have no names
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class Anything(types.ModuleType):
             raise AttributeError(name)
         return self
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Itself, whatever it is given."""
         return self
 
     def __enter__(self) -> Any:
@@ -112,7 +115,9 @@ def main(script: str, capability: int, multiprocessors: int) -> None:
         for of in marks if isinstance(marks, list) else [marks]:
             for x, line in itertools.product(of.x_vals, of.line_vals):
                 sizes = x if isinstance(x, list | tuple) else [x] * len(of.x_names)
-                mark.fn(**dict(zip(of.x_names, sizes, strict=True)), **{of.line_arg: line}, **of.args)
+                mark.fn(
+                    **dict(zip(of.x_names, sizes, strict=True)), **{of.line_arg: line}, **of.args
+                )
 
     triton.testing.Mark.run = benchmark
     libtriton.nvidia.cublas.CublasLt = Anything("cublas")
@@ -132,7 +137,7 @@ def main(script: str, capability: int, multiprocessors: int) -> None:
     tuned: list[Any] = []
     launch, tune, bench = JITFunction.run, Autotuner.run, Autotuner._bench
 
-    def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+    def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001
         config = (tuned[-1] or None) if tuned else None
         if isinstance(config, Autotuner):
             config = config.best_config
@@ -146,7 +151,7 @@ def main(script: str, capability: int, multiprocessors: int) -> None:
         try:
             kernel = launch(function, *args, grid=grid, warmup=True, **kwargs)
             entry[2] = hashlib.sha256(kernel.asm["ptx"].encode()).hexdigest()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever Triton raises is an answer
             entry[3] = f"{type(error).__name__}: {error}"
         found.setdefault(json.dumps(entry))
         return kernel
@@ -178,4 +183,4 @@ def main(script: str, capability: int, multiprocessors: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(str(Path(sys.argv[1]).absolute()), int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,159 @@
+"""Scripts against plain Triton, config by config: writes docs/tutorials.md.
+
+    python benchmarks/tutorials.py FOLDER --work FOLDER [--script PATTERN] [--sm SM]
+
+FOLDER holds the tutorials, `python/tutorials` of a clone of Triton: no package of the index has
+them. Each is captured and compiled by `triage compile`, and run against the installed Triton by
+`plain_triton.py`; the PTX of each config is the same, byte for byte, or there is none on either
+side. The folder of `--work` keeps what was compiled: a second call is quick.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from harness.values.limits import limits_of
+from harness.values.target import Target
+
+PAGE = Path(__file__).parents[1] / "docs" / "tutorials.md"
+TARGETS = ("80", "90a", "100a")
+
+Config = tuple[str, str, str | None]
+"""A kernel, a tuner's config as JSON (null without a tuner), the sha256 of its PTX if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What both sides gave for one script on one target, and how long `triage compile` took."""
+
+    script: Path
+    target: str
+    ours: frozenset[Config]
+    plain: frozenset[Config]
+    seconds: float
+
+    @property
+    def same(self) -> int:
+        """Configs whose PTX is the same."""
+        return sum(ptx is not None for _, _, ptx in self.ours & self.plain)
+
+    @property
+    def same_failures(self) -> int:
+        """Configs that come to no PTX on either side."""
+        return len(self.ours & self.plain) - self.same
+
+
+def compare(script: Path, sm: str, work: Path) -> Comparison:
+    """Ask both sides about one script.
+
+    Raises:
+        RuntimeError: one of them gave no answer.
+    """
+    target = Target.parse(f"sm_{sm}")
+    limits = limits_of(target.capability)
+    assert limits is not None
+    assert limits.multiprocessors is not None
+    numbers = [str(target.capability), str(limits.multiprocessors)]
+    beside = Path(__file__).with_name("plain_triton.py")
+    plain = _answer([str(beside), str(script), *numbers], {"TRITON_CACHE_DIR": f"{work}/triton"})
+    words = ["compile", "--kernel", str(script), "--sm", sm, "--triton", "installed", "--json"]
+    began = time.perf_counter()
+    document = _answer(["-m", "harness", *words], {"TRIAGE_HOME": f"{work}/triage"})
+    seconds = time.perf_counter() - began
+    names = {(kernel, name) for kernel, config, _, _ in plain for name in config or ()}
+    ours = set()
+    for cell in document["cells"]:
+        kernel = cell["kernel"].rpartition("::")[2]
+        # A kernel without a tuner has what its launch gives: two of these are one to Triton.
+        config = {n: v for n, v in cell["config"].items() if (kernel, n) in names} or None
+        ours.add((kernel, json.dumps(config, sort_keys=True), cell["ptx_sha256"]))
+    theirs = {(kernel, json.dumps(config, sort_keys=True), ptx) for kernel, config, ptx, _ in plain}
+    return Comparison(script, str(target), frozenset(ours), frozenset(theirs), seconds)
+
+
+def _answer(words: list[str], variables: dict[str, str]) -> Any:  # noqa: ANN401 - JSON
+    root = str(Path(__file__).parents[1])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, "PYTHONPATH": path, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, 1) or not done.stdout:
+        raise RuntimeError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout)
+
+
+def page(rows: list[Comparison]) -> str:
+    """The page, of the rows alone."""
+    version = importlib.metadata.version("triton")
+    files = sorted({row.script for row in rows})
+    hashes = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+    lines = "\n".join(
+        f"| `{row.script.name}` | {row.target} | {len(row.ours | row.plain):,} | {row.same:,} | "
+        f"{row.same_failures:,} | {len(row.plain - row.ours):,} | {len(row.ours - row.plain):,} | "
+        f"{row.seconds:.0f} |"
+        for row in rows
+    )
+    listed = "\n".join(f"- `{file.name}`: sha256 `{hashes[file]}`" for file in files)
+    return f"""# Triton's tutorials against plain Triton
+
+`python benchmarks/tutorials.py FOLDER --work FOLDER` makes this page of the unmodified files in
+`python/tutorials` of a clone of Triton (below, by their sha256), which no package of the index has.
+Each is captured and compiled by Triton {version} for each target twice: by `triage compile`, and by
+plain Triton on tensors without storage (`benchmarks/plain_triton.py`, which has nothing of triage).
+A config counts as the same where the PTX is, byte for byte, or where neither side comes to one.
+Evidence: *compiled*. Kernels of our own that do what the tutorials do are compared in the same way
+by `tests/tools/test_tutorials_real.py`.
+
+| script | target | configs | same PTX | same failure | only Triton | only triage | seconds |
+|---|---|---|---|---|---|---|---|
+{lines}
+
+Seconds are those of wall time of `triage compile`, on a machine of two cores that did other work
+too.
+
+{listed}
+"""
+
+
+def main() -> None:
+    """Compare the scripts, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--work", type=Path, required=True, help="keeps what was compiled")
+    parser.add_argument("--script", default="0[1-9]-*.py", help="a pattern of names")
+    parser.add_argument("--sm", action="append", help="of the targets; default: all three")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args()
+    names = sorted(options.folder.absolute().glob("*.py"))
+    rows = []
+    for script in (path for path in names if fnmatchcase(path.name, options.script)):
+        for sm in options.sm or TARGETS:
+            row = compare(script, sm, options.work.absolute())
+            rows.append(row)
+            print(page([row]).split("|---|\n")[1].splitlines()[0], flush=True)
+            for title, configs in (
+                ("Triton", row.plain - row.ours),
+                ("triage", row.ours - row.plain),
+            ):
+                for config in sorted(configs, key=str)[:5]:
+                    print(f"  only {title}: {config}", flush=True)
+    options.page.write_text(page(rows))
+
+
+if __name__ == "__main__":
+    main()
