@@ -297,7 +297,7 @@ def history(case: Case) -> list[str]:
         reason = part["reasons"][0].removeprefix("emulated: ").replace("|", "\\|")
         said = f"**{part['verdict']}**: {reason}"
         if part["outcome"] != "same":
-            is_fine = part["verdict"] in ("right", "ran")
+            is_fine = part["verdict"] in ("right", "consistent", "ran")
             said = part["verdict"] if is_fine else f"{part['verdict']}: {reason}"
         lines.append(f"| {name} | {said} |")
     return lines

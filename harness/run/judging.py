@@ -299,7 +299,9 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     disagreement = _disagreement(evidence, results)
     if disagreement:
         return disagreement
-    agreeing = next((comparison for comparison in results[0].compared if comparison.is_right), None)
+    compared = results[0].compared
+    independent = [each for each in compared if not each.trusted.is_emulated]
+    agreeing = next((each for each in (*independent, *compared) if each.is_right), None)
     rounding = "" if len(results) == 1 else ", schedules differ by rounding only"
     schedules = ", ".join(schedule_words(ran.trial.schedule) for ran in evidence.runs)
     if agreeing is None:
@@ -311,9 +313,11 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
             schedule=schedules,
             outputs=tuple(_outputs(evidence, results[0].runs[0])),
         )
+    is_right = agreeing in independent
+    words = "" if is_right else "".join(f", not with {each.trusted.words}" for each in independent)
     return Judgement(
-        verdict=RunVerdict.RIGHT,
-        reason=f"{evidence.how}: agrees with {agreeing.trusted.words}{rounding}",
+        verdict=RunVerdict.RIGHT if is_right else RunVerdict.CONSISTENT,
+        reason=f"{evidence.how}: agrees with {agreeing.trusted.words}{words}{rounding}",
         schedule=schedules,
         reference=agreeing.trusted.words,
         outputs=agreeing.outputs,

@@ -25,8 +25,9 @@ class Trusted:
     """What the buffers must hold afterwards (sha256), and who says so; None: nothing of this one.
 
     `is_final`: a person says so, and who computes something else is wrong. Of the others, which
-    come from compilers too, one that agrees is enough. `is_emulated`: of a large grid it has run
-    the same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
+    come from compilers too, one that agrees is enough. `is_emulated`: it is another config of the
+    kernel, by whose word alone a result is consistent, and no more; of a large grid it has run the
+    same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
     where the two differ, it does not say which of them is right.
     """
 

@@ -235,7 +235,7 @@ class RecordedLaunch(LaunchSource):
         launch = await references.hold(launch)
         evidence = evidence_of(launch, emulated, get)
         verdict = judge(evidence).verdict
-        if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.RAN):
+        if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.CONSISTENT, RunVerdict.RAN):
             is_wrong = verdict is RunVerdict.WRONG_RESULT
             launch = await references.hold_to_interpreters(launch, is_wrong=is_wrong)
             evidence = evidence_of(launch, emulated, get)

@@ -20,7 +20,10 @@ from harness.values.row import SCHEMA
 from harness.values.timing import Faster, TimeMs, compare_times
 from harness.values.toolchain import EVIDENCE, SASS
 
-_TONES = {RunVerdict.RIGHT: Tone.GOOD, RunVerdict.RAN: Tone.GOOD, RunVerdict.NOT_RUN: Tone.FAINT}
+_TONES = {
+    **dict.fromkeys((RunVerdict.RIGHT, RunVerdict.CONSISTENT, RunVerdict.RAN), Tone.GOOD),
+    RunVerdict.NOT_RUN: Tone.FAINT,
+}
 _RACES = 3
 _PRINTED = 20
 _SHOWN = 16

@@ -90,6 +90,7 @@ _TONES = {
     VerdictKind.OK: Tone.GOOD,
     VerdictKind.SICK: Tone.POOR,
     VerdictKind.RIGHT: Tone.GOOD,
+    VerdictKind.CONSISTENT: Tone.GOOD,
     VerdictKind.RAN: Tone.GOOD,
 }
 

@@ -15,7 +15,7 @@ from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 
 Settings: TypeAlias = Mapping[str, Scalar]
-HEALTHY = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.RAN)
+HEALTHY = (VerdictKind.OK, VerdictKind.RIGHT, VerdictKind.CONSISTENT, VerdictKind.RAN)
 """Verdicts that need no words."""
 
 

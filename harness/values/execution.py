@@ -15,11 +15,14 @@ from harness.values.timing import TimeMs
 class RunVerdict(StrEnum):
     """What a run means.
 
-    `RIGHT` was compared with something and agrees; `RAN` came to its end alike under all schedules,
-    and there is nothing to compare it with. `NOT_RUN` is never a pass.
+    `RIGHT` agrees with something that is independent of the compiled kernel: what its author, the
+    launch code or Triton's interpreter says. `CONSISTENT` agrees with other configs of the kernel
+    alone. `RAN` came to its end alike under all schedules, and there is nothing to compare it with.
+    `NOT_RUN` is never a pass.
     """
 
     RIGHT = "right"
+    CONSISTENT = "consistent"
     RAN = "ran"
     WRONG_RESULT = "wrong_result"
     RACE = "race"
@@ -33,12 +36,12 @@ class RunVerdict(StrEnum):
     @property
     def is_fine(self) -> bool:
         """It came to its end, and nothing was found."""
-        return self in (RunVerdict.RIGHT, RunVerdict.RAN)
+        return self in (RunVerdict.RIGHT, RunVerdict.CONSISTENT, RunVerdict.RAN)
 
     @property
     def is_wrong(self) -> bool:
         """Something was found."""
-        return self not in (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.NOT_RUN)
+        return not self.is_fine and self is not RunVerdict.NOT_RUN
 
 
 class ArgumentKind(StrEnum):

@@ -43,6 +43,7 @@ class VerdictKind(StrEnum):
     UNSUPPORTED = "unsupported"
     INFRA = "infra"
     RIGHT = "right"
+    CONSISTENT = "consistent"
     RAN = "ran"
     WRONG_RESULT = "wrong_result"
     RACE = "race"
@@ -97,6 +98,7 @@ VERDICTS = {
     VerdictKind.UNSUPPORTED: VerdictFacts(Says.NOTHING, "U"),
     VerdictKind.INFRA: VerdictFacts(Says.NOTHING, "F"),
     VerdictKind.RIGHT: VerdictFacts(Says.WORKS, "G", is_of_run=True),
+    VerdictKind.CONSISTENT: VerdictFacts(Says.WORKS, "K", is_of_run=True),
     VerdictKind.RAN: VerdictFacts(Says.WORKS, "N", is_of_run=True),
     VerdictKind.WRONG_RESULT: VerdictFacts(Says.FAILS, "W", is_of_run=True),
     VerdictKind.RACE: VerdictFacts(Says.FAILS, "A", is_of_run=True),

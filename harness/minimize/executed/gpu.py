@@ -45,7 +45,7 @@ from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.toolchain import BUNDLED, TRITON, Assembler
 
-_FINE = (RunVerdict.RIGHT, RunVerdict.RAN)
+_FINE = (RunVerdict.RIGHT, RunVerdict.CONSISTENT, RunVerdict.RAN)
 
 
 @dataclass(slots=True, kw_only=True)

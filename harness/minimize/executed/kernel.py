@@ -138,7 +138,7 @@ async def _minimize_source(
 
 
 # A race is only the verdict where the values are right under every schedule.
-_RIGHT_BY_VALUE = (RunVerdict.RIGHT, RunVerdict.RAN, RunVerdict.RACE)
+_RIGHT_BY_VALUE = (*_FINE, RunVerdict.RACE)
 
 
 async def _source_held_to(

@@ -243,7 +243,7 @@ def compared(observed: Observed, original: Observed) -> PredicateAnswer:
     mine, expected = observed.judgement, original.judgement
     if mine.verdict is RunVerdict.NOT_RUN:
         return PredicateAnswer(Answer.UNTOLD, f"{mine.verdict.value}: {mine.reason}")
-    if mine.verdict in (RunVerdict.RIGHT, RunVerdict.RAN):
+    if mine.verdict.is_fine:
         return PredicateAnswer(Answer.ACCEPTS, f"{mine.verdict.value}: {mine.reason}")
     keys = [
         judgement.signature.key if judgement.signature else None for judgement in (mine, expected)

@@ -232,6 +232,25 @@ def test_one_reference_that_agrees_is_enough() -> None:
     assert (found.verdict, found.reference) == (RunVerdict.RIGHT, "second")
 
 
+def test_what_agrees_with_other_configs_alone_is_consistent() -> None:
+    found = evidence(
+        (EARLY, buffers(), {}), trusted={"num_stages=1": buffers(), "interpreter": buffers([9] * 4)}
+    )
+    config, interpreter = found.launch.trusted
+    config = replace(config, is_emulated=True)
+    alone = judge(found.held_to(config))
+    assert (alone.verdict, alone.reference) == (RunVerdict.CONSISTENT, "num_stages=1")
+    assert alone.reason == "emulated: agrees with num_stages=1"
+    against = judge(found.held_to(config, interpreter))
+    assert against.verdict is RunVerdict.CONSISTENT
+    assert against.reason == "emulated: agrees with num_stages=1, not with interpreter"
+    both = judge(found.held_to(config, replace(interpreter, buffers=config.buffers)))
+    assert (both.verdict, both.reference) == (RunVerdict.RIGHT, "interpreter")
+    assert both.verdict.is_fine
+    assert alone.verdict.is_fine
+    assert not alone.verdict.is_wrong
+
+
 def test_what_a_person_says_is_final_and_may_leave_buffers_out() -> None:
     found = evidence((EARLY, buffers(count=(7, 7)), {}), trusted={"a config": buffers()})
     said = Trusted(words="a person", buffers=(None, Contents().put(RIGHT), None), is_final=True)
