@@ -19,14 +19,27 @@ from pathlib import Path
 from harness.io.packages.archives import fetch_sdist, fetch_wheel
 
 PACKAGES = {
-    "adasplash": ("0.2.2", "bf06f609c383c7a4cab1f0db9599d425a2eaa104fade266d2d79128dd7d50fb2"),
+    "bm3d-triton": ("0.1.1", "c1cb8ccdd50ecd770a480c7949f33de0d6950a33f397fe67b0821f2fba165829"),
     "conch-triton-kernels": (
         "1.3",
         "75c7b1342687b30d6b725edbce9e0deb24b55398a9f383af10e15b3cf667269c",
     ),
+    "cut-cross-entropy": (
+        "25.1.1",
+        "5fe5924509248b1aea5c890f8887c6a7759f7c8b1ebc0490e42c247c4f7c1e34",
+    ),
+    "flash-attention-triton": (
+        "0.1.1",
+        "ed8186050e6537e7bab20f2ee40e3dfeb32fdd6ccc50103355334c194e36de0c",
+    ),
     "flash-sinkhorn": ("0.4.1", "ae6bc06fc3a8dc9accb5328e5453324a91895011a0769c97e5197ae01626956d"),
+    "late-interaction-kernels": (
+        "0.4.5",
+        "703f8b930c5c2e4c3a8a945dba28a84b895462ebe389fcf015e9cb1cf23ef64c",
+    ),
     "liger-kernel": ("0.8.5", "4e8f8f611a8ad735c37c989410d09820bb08881f131851a3967c34baa7889d66"),
     "mase-triton": ("0.0.7", "a3979803670fdace520a07f9151758e61ea68bdc9067957fe9f70cf989f8128f"),
+    "siglip-kernel": ("0.1.2", "3be331a71d1b3aeae19387c495b99fbd111e89f8dbacb5d2060880a93366d659"),
     "torch-fps": ("0.6.0", "8006683eed8dc0fecde2cf9eaaad0cc3e61c4722f0ce14431dd1eaae6615e7cb"),
     "triton-sigmoid": ("0.1.2", "67ad4b8b42b5970a20a056ac99666c28b8207928e8afaec404921248987769d9"),
 }
@@ -53,12 +66,29 @@ CONCH = [
     ("varlen_attention", "True-256-dtype0-4-1-64-4"),
     ("voxelization", "1000-True"),
 ]
+LATE = [
+    ("edge_cases", "single"),
+    ("fused_head", "no_bias"),
+    ("normalize", "pylate_formula"),
+    ("padded", "matches_reference_cuda and float16"),
+    ("scatter", "empty_pairs"),
+    ("topk", "with_masks"),
+    ("varlen", "q_lens1 and parity or empty_sequence"),
+]
 TESTS = [
     ("mase-triton", "src", "test/test_minifloat_kernels.py", "extract_component_builtin_meta"),
     ("torch-fps", "", "tests/test_fps.py", "test_fps and 2-50-2-10"),
     ("triton-sigmoid", "src", "tests/test_sigmoid_dense.py", "test_dense_causal_correctness"),
     *(("conch-triton-kernels", "", f"tests/{name}_test.py", words) for name, words in CONCH),
     ("liger-kernel", "src", "test/ops/test_geglu.py", "triton"),
+    ("bm3d-triton", "src", "tests/test_numerics.py", "denoising"),
+    ("cut-cross-entropy", "", "tests/test_cce_lse.py", "shape2 and None and dtype1"),
+    ("cut-cross-entropy", "", "tests/test_cce_indexed_dot.py", "shape2 and None and dtype1"),
+    ("flash-attention-triton", "src", "tests/test_flash_attention_2.py", "compare_vanilla"),
+    ("flash-sinkhorn", "torch-ext", "torch-ext/flash_sinkhorn/testing/test_c_transform.py", "tie"),
+    *(("late-interaction-kernels", "", f"tests/test_{name}.py", words) for name, words in LATE),
+    ("siglip-kernel", "", "tests/test_correctness.py", "kernel_loss and 32"),
+    ("siglip-kernel", "", "tests/test_gpu_kernels.py", "hopper_loss and 32-64"),
 ]
 """Package, its folder of modules, a file, and which of its tests: an emulator wants small shapes.
 

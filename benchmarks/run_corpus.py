@@ -301,7 +301,8 @@ Of {len(rows)} cells {len(compiled)} compile to PTX. Without {len(compiled) - le
 GPU could be given ({no_gpu}) that is {len(meant)},
 and {len(ran)} of these ({len(ran) / max(len(meant), 1):.1%}) were executed, in {median:.1f} s
 a cell (median of all its runs). {verdicts}. {older} rows are of an earlier state of the emulator;
-those of before 24 November 2026 call `right`, too, what agrees with other configs alone (`consistent` since).
+those of before 24 November 2026 call `right`, too, what agrees with other configs alone: it is
+`consistent` since.
 
 A `-` is a cell that has not been tried yet. Any other is the verdict, the largest relative error of
 an output, what it was compared with, and the seconds of all its runs (five, the first with the race

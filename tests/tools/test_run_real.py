@@ -45,17 +45,10 @@ def test_kernels_of_every_shape_are_right(module_triage: Triage) -> None:
     # Every config has come to the same bits.
     assert len({row["outputs"][0]["sha256"] for row in products}) == 1
     for row in products:
-        assert row["reference"].startswith("num_")
-        by = f"Triton {row['triton']}"
-        assert row["reference"].endswith(f"num_stages=1 on sm_80 with {by}, emulated")
+        # Other configs agree, too, and say less.
+        assert row["reference"] == f"the interpreter of Triton {row['triton']}"
         assert len(row["ptx_sha256"]) == 64
         assert row["ctas_run"] == row["ctas"] == 1
-    # Without a loop one stage is the cell's own PTX: another number of warps is asked instead.
-    by_name = {row["kernel"].rpartition("::")[2]: row for row in rows}
-    for name in ("scale_and_add", "row_sum"):
-        by = f"Triton {by_name[name]['triton']}"
-        says = f"num_stages=1, num_warps=2 on sm_80 with {by}, emulated"
-        assert by_name[name]["reference"] == says
 
 
 @pytest.mark.long
