@@ -70,7 +70,7 @@ LATE = [
     ("edge_cases", "single"),
     ("fused_head", "no_bias"),
     ("normalize", "pylate_formula"),
-    ("padded", "matches_reference_cuda and float16"),
+    ("padded", "matches_reference_cuda and dtype0"),
     ("scatter", "empty_pairs"),
     ("topk", "with_masks"),
     ("varlen", "q_lens1 and parity or empty_sequence"),

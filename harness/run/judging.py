@@ -141,6 +141,11 @@ class _Result:
         return all(final) if final else any(comparison.is_right for comparison in self.compared)
 
     @property
+    def is_wrong(self) -> bool:
+        is_held = any(not comparison.trusted.may_differ for comparison in self.compared)
+        return is_held and not self.is_right
+
+    @property
     def schedules(self) -> str:
         return ", ".join(schedule_words(ran.trial.schedule) for ran in self.runs)
 
@@ -291,7 +296,7 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     refused = _refused(evidence, results)
     if refused:
         return refused
-    wrong = [result for result in results if result.compared and not result.is_right]
+    wrong = [result for result in results if result.is_wrong]
     if wrong:
         return _wrong(evidence, results, wrong)
     if depends:
@@ -314,7 +319,8 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
             outputs=tuple(_outputs(evidence, results[0].runs[0])),
         )
     is_right = agreeing in independent
-    words = "" if is_right else "".join(f", not with {each.trusted.words}" for each in independent)
+    against = [each.trusted.words for each in independent if not each.trusted.may_differ]
+    words = "" if is_right else "".join(f", not with {words}" for words in against)
     return Judgement(
         verdict=RunVerdict.RIGHT if is_right else RunVerdict.CONSISTENT,
         reason=f"{evidence.how}: agrees with {agreeing.trusted.words}{words}{rounding}",

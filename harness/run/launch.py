@@ -28,7 +28,8 @@ class Trusted:
     come from compilers too, one that agrees is enough. `is_emulated`: it is another config of the
     kernel, by whose word alone a result is consistent, and no more; of a large grid it has run the
     same programs. `is_pipelined`: it comes from a compilation that is pipelined as the cell is;
-    where the two differ, it does not say which of them is right.
+    where the two differ, it does not say which of them is right. `may_differ`: what it does not
+    agree with may be right all the same.
     """
 
     words: str
@@ -36,6 +37,7 @@ class Trusted:
     is_final: bool = False
     is_emulated: bool = False
     is_pipelined: bool = False
+    may_differ: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

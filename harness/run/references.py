@@ -157,6 +157,15 @@ class CellReferences:
             trusted.append(plain)
         if variant.interpreted:
             trusted.append(_interpretation(shared.interpreter, variant))
+        elif variant.interpreted_otherwise:
+            # Configs of a tuner leave the same; but buffers of partial results may differ.
+            trusted.append(
+                Trusted(
+                    words=f"the interpreter of {shared.interpreter.name}, with another config",
+                    buffers=tuple(buffer.sha256 for buffer in variant.interpreted_otherwise),
+                    may_differ=True,
+                )
+            )
         return replace(launch, trusted=tuple(trusted), is_clean=is_clean)
 
     async def hold_to_interpreters(self, launch: Launch, *, is_wrong: bool) -> Launch:

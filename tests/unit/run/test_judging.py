@@ -251,6 +251,23 @@ def test_what_agrees_with_other_configs_alone_is_consistent() -> None:
     assert not alone.verdict.is_wrong
 
 
+def test_a_reference_that_may_differ_convicts_nobody() -> None:
+    found = evidence((EARLY, buffers(), {}), trusted={"another config": buffers([9] * 4)})
+    [other] = found.launch.trusted
+    assert judge(found).verdict is RunVerdict.WRONG_RESULT
+    other = replace(other, may_differ=True)
+    alone = judge(found.held_to(other))
+    assert alone.verdict is RunVerdict.RAN
+    config = Trusted(words="num_stages=1", buffers=found.ran[0].buffers, is_emulated=True)
+    beside = judge(found.held_to(config, other))
+    assert (beside.verdict, beside.reason) == (
+        RunVerdict.CONSISTENT,
+        "emulated: agrees with num_stages=1",
+    )
+    same = replace(other, buffers=config.buffers)
+    assert judge(found.held_to(config, same)).verdict is RunVerdict.RIGHT
+
+
 def test_what_a_person_says_is_final_and_may_leave_buffers_out() -> None:
     found = evidence((EARLY, buffers(count=(7, 7)), {}), trusted={"a config": buffers()})
     said = Trusted(words="a person", buffers=(None, Contents().put(RIGHT), None), is_final=True)

@@ -308,6 +308,8 @@ class HandedLaunches:
             for variant in variants:
                 if {**variant, "config": None} == chosen:
                     variant.update(interpreted=outcome["buffers"], error=outcome["error"])
+                elif variant["buffers"] == chosen["buffers"]:
+                    variant.update(interpreted_otherwise=outcome["buffers"])
         return variants
 
     def _asserted(self, assertions: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
