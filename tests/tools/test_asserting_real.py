@@ -76,7 +76,7 @@ def test_an_assertion_on_what_two_kernels_leave_does_not_say_which_is_wrong(
     rows, _ = run(module_triage, style="chain", sign=1, code=0)
     # It sees what the second kernel left; of the first it knows nothing by itself.
     assert "the file's own assertion accepts" in rows["double"]["run_reason"]
-    assert rows["combine"]["run_reason"].startswith("emulated: agrees with the interpreter of")
+    assert rows["combine"]["run_reason"].startswith("emulated PTX: agrees with the interp")
 
 
 def test_an_assertion_that_fails_by_rounding_accuses_no_kernel(module_triage: Triage) -> None:
@@ -91,8 +91,8 @@ def test_an_assertion_that_fails_by_rounding_accuses_no_kernel(module_triage: Tr
     [
         pytest.param(
             "import",
-            "ModuleNotFoundError: No module named 'plots_that_are_not_installed'; a package of that "
-            "name: pip install plots-that-are-not-installed, beside triage",
+            "ModuleNotFoundError: No module named 'plots_that_are_not_installed'; a package of "
+            "that name: pip install plots-that-are-not-installed, beside triage",
             marks=pytest.mark.long,
         ),
         # It has read values before, elsewhere; what it asserts is another thing.

@@ -45,8 +45,6 @@ from harness.values.errors import UsageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.toolchain import BUNDLED, TRITON, Assembler
 
-_FINE = (RunVerdict.RIGHT, RunVerdict.CONSISTENT, RunVerdict.RAN)
-
 
 @dataclass(slots=True, kw_only=True)
 class MeasuredPtx(LaunchSource):
@@ -90,7 +88,7 @@ class MeasuredPtx(LaunchSource):
         launch, get = self._launch(text), self.bench.store.artifacts.get
         emulated = await emulate(self.bench, launch.emulation)
         judgement = judge(evidence_of(launch, emulated.value, get))
-        if judgement.verdict not in _FINE:
+        if not judgement.verdict.is_fine:
             words = f"the PTX itself: {judgement.verdict.value}: {judgement.reason}"
             return PredicateAnswer(Answer.OTHER, words)
         results = await self._together.ask(text)
@@ -157,7 +155,7 @@ class MeasuredPtx(LaunchSource):
             if (row.run, row.run_signature) == expected:
                 continue
             tool = row.cell.rpartition("/")[2].partition(":")[2]
-            accepts = result is results[0] and row.run in _FINE
+            accepts = result is results[0] and row.run.is_fine
             return PredicateAnswer(
                 Answer.ACCEPTS if accepts else Answer.OTHER,
                 f"{tool}: {row.run.value}: {row.run_reason}",

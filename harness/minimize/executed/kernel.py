@@ -137,10 +137,6 @@ async def _minimize_source(
     return await _with_launch(task, folder, result, oracle, outputs)
 
 
-# A race is only the verdict where the values are right under every schedule.
-_RIGHT_BY_VALUE = (*_FINE, RunVerdict.RACE)
-
-
 async def _source_held_to(
     task: MinimizeTask, executor: OnEmulator, oracle: ExecutedOracle, text: str
 ) -> ExecutedOracle | str:
@@ -157,7 +153,9 @@ async def _source_held_to(
         try:
             if beside is None:
                 continue
-            if (await executor.execute(task.bench, beside)).row.run not in _RIGHT_BY_VALUE:
+            run = (await executor.execute(task.bench, beside)).row.run
+            # A race is only the verdict where the values are right under every schedule.
+            if not (run.is_fine or run is RunVerdict.RACE):
                 continue
         except TriageError:
             continue

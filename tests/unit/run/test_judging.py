@@ -240,10 +240,10 @@ def test_what_agrees_with_other_configs_alone_is_consistent() -> None:
     config = replace(config, is_emulated=True)
     alone = judge(found.held_to(config))
     assert (alone.verdict, alone.reference) == (RunVerdict.CONSISTENT, "num_stages=1")
-    assert alone.reason == "emulated: agrees with num_stages=1"
+    assert alone.reason == "emulated PTX: agrees with num_stages=1"
     against = judge(found.held_to(config, interpreter))
     assert against.verdict is RunVerdict.CONSISTENT
-    assert against.reason == "emulated: agrees with num_stages=1, not with interpreter"
+    assert against.reason == "emulated PTX: agrees with num_stages=1, not with interpreter"
     both = judge(found.held_to(config, replace(interpreter, buffers=config.buffers)))
     assert (both.verdict, both.reference) == (RunVerdict.RIGHT, "interpreter")
     assert both.verdict.is_fine
@@ -262,7 +262,7 @@ def test_a_reference_that_may_differ_convicts_nobody() -> None:
     beside = judge(found.held_to(config, other))
     assert (beside.verdict, beside.reason) == (
         RunVerdict.CONSISTENT,
-        "emulated: agrees with num_stages=1",
+        "emulated PTX: agrees with num_stages=1",
     )
     same = replace(other, buffers=config.buffers)
     assert judge(found.held_to(config, same)).verdict is RunVerdict.RIGHT
