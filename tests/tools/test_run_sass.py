@@ -1,0 +1,230 @@
+"""`triage run --on sass`, and what follows it: real ptxas and nvdisasm, both emulators, no GPU."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from conftest import Triage
+
+pytestmark = pytest.mark.tools
+
+REPROS = Path(__file__).parents[2] / "repros"
+FOLDS = sorted(path.parent.name for path in REPROS.glob("fold_*/repro.yaml"))
+
+# A loop that threads leave one after the other, with a carry, and shared memory of each thread.
+SOUND = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry sound(.param .u64 out, .param .u64 x, .param .u32 n)
+{
+    .reg .pred %p<3>;
+    .reg .b32 %r<16>;
+    .reg .b64 %d<8>;
+    .shared .align 4 .b8 held[256];
+    ld.param.u64 %d1, [out];
+    ld.param.u64 %d2, [x];
+    ld.param.u32 %r9, [n];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %d3, %r0, 4;
+    add.s64 %d1, %d1, %d3;
+    add.s64 %d2, %d2, %d3;
+    ld.global.u32 %r1, [%d2];
+    mov.u32 %r2, 0;
+    and.b32 %r3, %r0, 7;
+again:
+    add.cc.u32 %r1, %r1, 0x89abcdef;
+    addc.u32 %r2, %r2, %r3;
+    sub.u32 %r3, %r3, 1;
+    setp.ge.s32 %p1, %r3, 0;
+    @%p1 bra again;
+    mov.u32 %r4, held;
+    shl.b32 %r5, %r0, 2;
+    add.u32 %r6, %r4, %r5;
+    xor.b32 %r1, %r1, %r2;
+    st.shared.u32 [%r6], %r1;
+    ld.shared.u32 %r7, [%r6];
+    mad.lo.u32 %r8, %r7, %r9, %r2;
+    st.global.u32 [%d1], %r8;
+    ret;
+}
+"""
+INPUTS = ["--buffer", "out=u32[64]", "--buffer", "x=u32[64]:random", "--scalar", "n=3"]
+INPUTS += ["--block", "64"]
+
+
+def executed(triage: Triage, *words: str, code: int = 0) -> list[dict[str, Any]]:
+    done = triage("run", *words, "--json", timeout=900)
+    assert done.returncode == code, done.stderr[-3000:]
+    rows: list[dict[str, Any]] = msgspec.json.decode(done.stdout)["runs"]
+    return rows
+
+
+def by_tool(rows: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for row in rows:
+        found.setdefault(row["kernel"], {})[row["cell"].rpartition("ptxas-")[2]] = row["run"]
+    return found
+
+
+@pytest.mark.parametrize("target", ["80", "90a"])
+def test_sound_code_is_right_at_every_level_and_no_cubin_is_accused(
+    triage: Triage, target: str
+) -> None:
+    (triage.folder / "case.ptx").write_text(SOUND)
+    words = ["case.ptx", *INPUTS, "--sm", target, "--ptxas", "13.5.37", "-O", "0..3"]
+    rows = executed(triage, *words, "--on", "sass")
+    assert [row["run"] for row in rows] == ["right"] * 4
+    [ptx] = executed(triage, "case.ptx", *INPUTS)
+    for row in rows:
+        assert (row["on"], row["device"], row["reference"]) == ("sass", None, "the emulated PTX")
+        assert "/sass:ptxas-13.5.37,-O" in row["cell"]
+        assert row["run_reason"] == "emulated SASS: agrees with the emulated PTX"
+        assert row["outputs"][0]["sha256"] == ptx["outputs"][0]["sha256"]
+        assert row["instructions_run"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["fold_sat_undone", pytest.param("fold_*", marks=pytest.mark.long)]
+)
+def test_folds_are_accused_by_the_vote_and_right_code_is_not(triage: Triage, pattern: str) -> None:
+    """As an H200 executed the same cubins (`test_folds_gpu.py`)."""
+    words = ["--kernel", pattern, "--ptxas", "13.0.88", "--ptxas", "13.5.37", "-O", "0,3"]
+    rows = executed(triage, *words, "--on", "sass", code=1)
+    found = by_tool(rows)
+    assert sorted(found) == ([pattern] if "*" not in pattern else FOLDS)
+    verdicts = {"13.0.88,-O3": "wrong_result"}
+    expected = {
+        f"{version},-O{level}": verdicts.get(f"{version},-O{level}", "right")
+        for version in ("13.0.88", "13.5.37")
+        for level in (0, 3)
+    }
+    assert found == dict.fromkeys(found, expected)
+    [*accused] = [row for row in rows if row["run"] == "wrong_result"]
+    for row in accused:
+        assert row["run_reason"].startswith("emulated SASS: ")
+        assert "ptxas 13.0.88 -O0 agrees with the emulated PTX" in row["run_reason"]
+
+
+@pytest.mark.long
+def test_bisect_follows_it_along_ptxas_without_a_gpu(triage: Triage) -> None:
+    words = ["--run", "--on", "sass", "--kernel", "fold_sat_undone", "--bad", "13.0.88"]
+    done = triage("bisect", *words, "--max-tries", "9", "--json", timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    document = msgspec.json.decode(done.stdout)
+    assert document["first_fixed"] == "13.4.59"
+    assert document["blame"] == "ptxas"
+
+
+@pytest.mark.long
+def test_blame_names_ptxas_and_its_levels(triage: Triage) -> None:
+    words = ["--run", "--on", "sass", "--kernel", "fold_sat_undone", "--ptxas", "13.0.88"]
+    done = triage("blame", *words, "--max-tries", "8", timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Emulated SASS: cubins of one PTX" in done.stdout
+    assert "ptxas" in done.stdout
+
+
+PACKED = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def packed(out, rows: tl.constexpr, columns: tl.constexpr):
+    place = tl.reshape(tl.arange(0, rows * columns), (1, rows, columns))
+    is_odd = tl.expand_dims(tl.expand_dims(tl.arange(0, rows) % 2 == 1, 0), 2)
+    value = tl.where(is_odd, (place * 9 + 1) % 1000, place)
+    tl.store(out + place, value, mask=place % 2 == 0)
+
+
+def launch():
+    out = torch.zeros(256, device="cuda", dtype=torch.int32)
+    packed[(1,)](out, rows=32, columns=8, num_warps=1)
+"""
+
+
+@pytest.mark.long
+def test_a_packed_add_that_loses_its_immediate_is_ptxas_12_9(triage: Triage) -> None:
+    """triton #11581: 12.9.86 adds 0 in place of 1 to a half, 13.3.33 does not."""
+    (triage.folder / "packed.py").write_text(PACKED)
+    words = ["--kernel", "packed.py", "--sm", "90a", "--triton", "3.9.0"]
+    tools = ["--ptxas", "12.9.86", "--ptxas", "13.3.33", "-O", "0,3"]
+    rows = executed(triage, *words, *tools, "--on", "sass", code=1)
+    [found] = by_tool(rows).values()
+    assert found == {
+        "12.9.86,-O0": "right",
+        "12.9.86,-O3": "wrong_result",
+        "13.3.33,-O0": "right",
+        "13.3.33,-O3": "right",
+    }
+
+
+def test_a_cubin_without_ptx_says_what_it_computes(triage: Triage, tmp_path: Path) -> None:
+    (triage.folder / "case.ptx").write_text(SOUND)
+    words = ["case.ptx", *INPUTS, "--sm", "90a", "--ptxas", "13.5.37", "-O", "3"]
+    [row] = executed(triage, *words, "--on", "sass")
+    [path] = (Path(triage.env["TRIAGE_HOME"]) / "artifacts").rglob(row["cubin_sha256"])
+    shutil.copy(path, triage.folder / "case.cubin")
+    named = ["--buffer", "0=u32[64]", "--buffer", "1=u32[64]:random", "--scalar", "2=3"]
+    [alone] = executed(triage, "case.cubin", *named, "--block", "64", "--out", "left")
+    assert (alone["run"], alone["on"], alone["compiled"]) == ("ran", "sass", None)
+    assert alone["run_reason"].startswith("emulated SASS: came to its end")
+    executed(triage, "case.ptx", *INPUTS, "--out", "right")
+    left, right = (triage.folder / name for name in ("left/0.npy", "right/out.npy"))
+    assert np.array_equal(np.load(left), np.load(right))
+    assert triage("run", "case.cubin::other").returncode == 2
+    (triage.folder / "torn.cubin").write_bytes(path.read_bytes()[:900])
+    done = triage("run", "torn.cubin", "--on", "sass")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+CLOCK = SOUND.replace("    mov.u32 %r2, 0;", "    mov.u32 %r2, %clock;")
+
+
+def test_what_the_emulator_does_not_know_is_not_run_by_its_name(triage: Triage) -> None:
+    (triage.folder / "case.ptx").write_text(CLOCK)
+    rows = executed(triage, "case.ptx", *INPUTS, "--ptxas", "13.5.37", "--on", "sass", code=4)
+    for row in rows:
+        assert row["run"] == "not_run"
+        assert re.search(r"\b(CS2R|DEPBAR)\.", row["run_reason"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "case.ptx", "--on", "sass", "--measure"], "--measure is for a GPU: leave out"),
+        (["run", "case.ptx", "--on", "sass", "--runner", "x"], "--runner is for a GPU: leave out"),
+        (["run", "case.ptx", "--on", "sass", "--trace", "out"], "--trace is for the emulator of"),
+        (["run", "case.cubin", "--on", "gpu"], "is executed by --on sass alone"),
+        (["run", "case.cubin", "--ptxas", "13.0.88"], "a cubin is executed as it is"),
+        (
+            ["bisect", "--kernel", "case.ptx", "--on", "sass", "--axis", "triton"],
+            "--on sass follow",
+        ),
+        (["minimize", "case.ptx", "--run", "--on", "sass"], "--on sass: name the ptxas that gets"),
+        (
+            ["report", "--kernel", "case.ptx", "--for", "nvidia", "--on", "sass"],
+            "'sass' is not one",
+        ),
+        (["workaround", "--kernel", "case.ptx", "--on", "sass"], "'sass' is not 'gpu'"),
+        (["matrix", "run", "--on", "sass", "--scheduler", "local:1"], "--on sass"),
+    ],
+)
+def test_what_is_not_done_is_refused_in_one_line(
+    triage: Triage, words: list[str], said: str
+) -> None:
+    (triage.folder / "case.ptx").write_text(SOUND)
+    (triage.folder / "case.cubin").write_bytes(b"")
+    (triage.folder / "matrix.yaml").write_text(
+        "version: 1\nkernels: [late_use]\ntargets: [sm_80]\n"
+    )
+    done = triage(*words)
+    assert done.returncode == 2, done.stdout
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
