@@ -5,9 +5,9 @@
 Each script lies in a source distribution of the package index, pinned by its sha256, and none is
 changed. `triage compile --kernel SCRIPT --sm 90a --jobs 1` runs in an empty folder with an empty
 store; that distribution, and the packages of `front_door.txt`, are on the module path, as if they
-were installed. Rows are kept in `front_door.jsonl` beside this file, so that a later call goes on where an earlier one
-ended; `--again` repeats the scripts that a pattern names, or all that gave no table (`failed`), and
-`--page` only writes the page.
+were installed. Rows are kept in `front_door.jsonl` beside this file, so that a later call goes on
+where an earlier one ended; `--again` repeats the scripts that a pattern names, or all that gave no
+table (`failed`), and `--page` only writes the page.
 """
 
 from __future__ import annotations
@@ -186,10 +186,10 @@ A script is in the list by what it is, not by what it gives:
 - it needs no code that is compiled when its distribution is installed, no weights or data that are
   downloaded, and nothing beside it that its distribution lacks.
 
-38 were chosen by hand from distributions that name Triton, before this rule; one of unsloth and
-those of the twelve last distributions are the first two by name that the rule admits. Triton's own tutorials are in
-no source distribution; FlagGems and torchao have none with their kernels, those of Helion and fla have no
-scripts, and vLLM's scripts need its compiled code.
+38 were chosen by hand from distributions that name Triton, before this rule was written down; the
+one of unsloth, and those of the twelve last distributions, are the first by name (two at most) that it
+admits. Triton's own tutorials lie in no source distribution of the index; FlagGems and torchao have
+none with their kernels, those of Helion and fla have no scripts, and vLLM's need compiled code.
 
 {len(tables)} gave a table of configs, and the exit code of its verdicts (0: every config compiles,
 1: some do not). {len(packages)} gave one line that names a package that is not installed here, and

@@ -60,12 +60,14 @@ def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
 def _is_of_tests(path: Path, body: list[ast.stmt]) -> bool:
     """Whether pytest finds tests here, and nothing else is to be run."""
     guards = [node for node in body if isinstance(node, ast.If) and _is_main_guard(node.test)]
-    if any("pytest" not in ast.unparse(node) for node in guards):
+    runners = ("pytest", "unittest.main")
+    if any(not any(word in ast.unparse(node) for word in runners) for node in guards):
         return False
     is_named = path.name.startswith("test_") or path.stem.endswith("_test") or bool(guards)
     return is_named and any(
-        isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name.lower().startswith("test")
+        node.name.lower().startswith("test") or "TestCase" in ast.unparse(node)
         for node in body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
     )
 
 

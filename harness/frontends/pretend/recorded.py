@@ -260,11 +260,13 @@ class RecordedSession(CaptureSession):
         notes = [*TESTED]
         if recorder.values:
             notes.append(f"{Path(ask['file']).name}: {_VALUES[recorder.values]}")
-        if error and recorder.records and _NO_FAULTS.intersection(error["kinds"]):
+        if error and recorder.records and self._is_no_fault(error):
             line = f":{error['line']}" if error["line"] else ""
             place = f"{Path(ask['file']).name}{line}"
             why = f" ({recorder.unexecuted})" if recorder.unexecuted else ""
-            notes.append(f"{place}: the capture ends here: {error['message'].splitlines()[0]}{why}")
+            lines = error["message"].strip().splitlines()
+            words = "".join(lines[:1]) or error["type"]
+            notes.append(f"{place}: the capture ends here: {words}{why}")
             error = None
         return {
             "error": error,
@@ -278,6 +280,16 @@ class RecordedSession(CaptureSession):
             "ptxas": ask["settings"].get("ptxas"),
             "triton": "",
         }
+
+    def _is_no_fault(self, error: dict[str, Any]) -> bool:
+        """Whether what ended the launch code decides nothing about what it launched before.
+
+        An assertion of its own judges results, which are not there.
+        """
+        raised_in = error["traceback"].rpartition('  File "')[2].partition('"')[0]
+        is_compilers = any(f"/{package}/" in raised_in for package in ("triton", *self.packages))
+        kinds = {*error["kinds"]}
+        return bool(kinds & _NO_FAULTS) or ("AssertionError" in kinds and not is_compilers)
 
     def lower(self, record: Any, folder: Path, message: Message) -> None:
         """Leave what `lowered` does, and `result.json`: error or None, stage, metadata, seconds."""

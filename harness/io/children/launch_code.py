@@ -98,7 +98,10 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> An
     if folder not in sys.path:
         sys.path.insert(0, folder)
     if function == TESTS:
-        return _run_tests(file)
+        # A program of unittest can do without pytest.
+        if b"unittest.main" not in source or importlib.machinery.PathFinder.find_spec("pytest"):
+            return _run_tests(file)
+        function = None
     name = "triage_launch" if function else "__main__"
     module = ModuleType(name)
     module.__file__ = file
@@ -159,7 +162,9 @@ class _Outcomes:
             outcome = "until a value is needed"
         elif error is not None:
             outcome = f"until {type(error).__name__}"
-            self.raised = self.raised or error
+            # An assertion that fails says the least.
+            if self.raised is None or isinstance(self.raised, AssertionError):
+                self.raised = error
         if call.when == "call":
             TESTS_ENDED.append((item.name, error))
         elif outcome == "to the end":

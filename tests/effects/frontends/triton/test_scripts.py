@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_sessions import KERNELS, Children, children
 
+from harness.cells.repros.launch_files import launches_of_script
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.children.launch_code import TESTS
 from harness.io.toolchains.install import installed_triton
@@ -244,6 +245,46 @@ def test_what_keeps_pytest_from_collecting_a_file_is_the_error_of_the_launch_cod
     assert error is not None
     assert error.type == "ModuleNotFoundError"
     assert error.message == "No module named 'a_package_that_is_missing'"
+
+
+def test_an_assertion_of_the_launch_code_ends_the_capture(
+    children: Children, tmp_path: Path
+) -> None:
+    shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
+    head = "import os\nimport torch\nfrom compiled import launched\n"
+    file = tmp_path / "asserted.py"
+    launch = 'launched(torch.zeros(64, device="cuda"))'
+    file.write_text(f"{head}{launch}\nassert not os.listdir('.'), 'no files'\n")
+    capture = children.capture(str(file), None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert kernels_of(capture) == {"add_one": 1}
+    assert capture.notes == ["asserted.py:5: the capture ends here: no files"]
+    # The error of another test says more.
+    file = tmp_path / "test_asserted.py"
+    tests = f"""
+class CheckedTest(unittest.TestCase):
+    def test_a(self):
+        {launch}
+        self.assertEqual(1, 2)
+
+    def test_b(self):
+        launched(no_such_tensor)
+
+if __name__ == "__main__":
+    unittest.main()
+"""
+    file.write_text(f"import unittest\n{head}{tests}")
+    [launches] = launches_of_script(file)
+    assert launches.function == TESTS
+    capture = children.capture(str(file), TESTS, 90)
+    assert capture.notes == ["test_asserted.py: tests: 1 until AssertionError, 1 until NameError"]
+    assert capture.error is not None
+    assert capture.error.type == "NameError"
+    file.write_text(file.read_text().replace("no_such_tensor", 'torch.zeros(9, device="cuda")'))
+    capture = children.capture(str(file), TESTS, 80)
+    assert capture.error is None, capture.error.traceback
+    assert capture.notes[0].endswith("1 until AssertionError, 1 to the end")
+    assert capture.notes[1].endswith("the capture ends here: 1 != 2")
 
 
 def test_why_pytest_skips_a_whole_file_is_said(children: Children, tmp_path: Path) -> None:
