@@ -187,9 +187,10 @@ A script is in the list by what it is, not by what it gives:
   downloaded, and nothing beside it that its distribution lacks.
 
 38 were chosen by hand from distributions that name Triton, before this rule was written down; the
-one of unsloth, and those of the twelve last distributions, are the first by name (two at most) that it
-admits. Triton's own tutorials lie in no source distribution of the index; FlagGems and torchao have
-none with their kernels, those of Helion and fla have no scripts, and vLLM's need compiled code.
+one of unsloth, and those of the twelve last distributions, are the first by name (two at most) that
+it admits. Triton's own tutorials lie in no source distribution of the index; FlagGems and torchao
+have none with their kernels, those of Helion and fla have no scripts, and vLLM's need compiled
+code.
 
 {len(tables)} gave a table of configs, and the exit code of its verdicts (0: every config compiles,
 1: some do not). {len(packages)} gave one line that names a package that is not installed here, and

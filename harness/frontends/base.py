@@ -562,7 +562,7 @@ def raised_words(repro: Repro, error: RaisedError) -> str:
 
 
 # What ends a capture: see `harness.frontends.pretend.recorded`.
-_OF_CAPTURE = frozenset({"NeedsValuesError", "UnknownFactError"})
+_OF_CAPTURE = frozenset({"NeedsValuesError", "TimeUpError", "UnknownFactError"})
 # Modules whose package has another name.
 _PACKAGES = {
     "PIL": "pillow",

@@ -266,7 +266,8 @@ class CapturedFrontEnd(FrontEnd):
     ) -> CapturedLaunch:
         """What the launch code launches, as `target` would see it.
 
-        The capture of code that raised is not kept; its `error` says what was raised.
+        The capture of code that raised is not kept (its `error` says what was raised), nor of
+        code whose time was up.
 
         Raises:
             CaptureError: the launch code hung or ended its process.
@@ -279,7 +280,7 @@ class CapturedFrontEnd(FrontEnd):
             if capture is None or not self.is_true(capture.value, compiler):
                 async with bench.slot():
                     value = await self.sessions_of(bench).capture(key, compiler, request)
-                if value.error:
+                if value.error or value.is_late:
                     capture = Kept(value=value, key=key, artifacts={}, cached=False)
                 else:
                     capture = bench.keep("capture", key, value, {})

@@ -224,12 +224,12 @@ class LaunchSessions(Sessions):
             try:
                 other = await self._open_on(server, request, values)
             except CaptureError as error:
-                notes = [*session.capture.notes, f"with values, {error}"]
-                capture = msgspec.structs.replace(session.capture, notes=notes)
-                return msgspec.structs.replace(session, capture=capture)
+                return _noted(session, f"with values, {error}")
             needs = other.capture.needs
             if _got_further(other.capture, session.capture):
                 session, other = other, session
+            elif other.capture.is_late:
+                session = _noted(session, f"with values, {self._late(request)}")
             await self._end(other)
         return session
 
@@ -241,24 +241,23 @@ class LaunchSessions(Sessions):
             "memory": self._values_memory if values else self._capture_memory,
             "file_size": FILE_SIZE,
         }
-        message = {"name": name, "folder": str(folder), "capture": request.message()}
-        job, ended = server.start({"op": "open", **message, "values": values, "limits": limits})
+        message: dict[str, Any] = {"name": name, "folder": str(folder)}
+        message |= {"capture": request.message()}
+        message |= {"values": values, "seconds": self._capture_timeout, "limits": limits}
+        job, ended = server.start({"op": "open", **message})
         captured = asyncio.create_task(_captured(hello, request.file))
         futures: set[asyncio.Future[Any]] = {captured, ended}
         try:
-            await asyncio.wait(
-                futures, timeout=self._capture_timeout, return_when=asyncio.FIRST_COMPLETED
-            )
+            # It ends itself in time, unless it does not hear of that: in a call of C, say.
+            timeout = self._capture_timeout + _GOODBYE_SECONDS
+            await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
             if captured.done() and (opened := captured.result()):
                 peer, capture = opened
                 # Its descendants are jobs from now on, each with limits of its own.
                 server.count_alone(job)
                 return _Session(peer=peer, capture=capture, folder=folder, ended=ended)
             if not captured.done() and not ended.done():
-                raise CaptureError(
-                    f"{request.file}: the launch code did not end within "
-                    f"{self._capture_timeout:.0f} s; it may compute on real values (see --timeout)"
-                )
+                raise CaptureError(self._late(request))
             # It hung up; launch code that closes all its files does so, and lives on.
             if not (await asyncio.wait({ended}, timeout=_GOODBYE_SECONDS))[0]:
                 server.kill(job)
@@ -269,6 +268,10 @@ class LaunchSessions(Sessions):
             raise
         finally:
             captured.cancel()
+
+    def _late(self, request: CaptureRequest) -> str:
+        words = f"the launch code did not end within {self._capture_timeout:.0f} s"
+        return f"{request.file}: {words}; it may compute on real values (see --timeout)"
 
     async def run_job(
         self,
@@ -336,10 +339,17 @@ _VALUES_MEMORY = 8 << 30
 _VALUES = ("", "computed", "interpreted")
 
 
+def _noted(session: _Session, note: str) -> _Session:
+    notes = [*session.capture.notes, note]
+    capture = msgspec.structs.replace(session.capture, notes=notes)
+    return msgspec.structs.replace(session, capture=capture)
+
+
 def _got_further(capture: Capture, before: Capture) -> bool:
     """Whether launch code came further with values than without."""
     more = len(capture.records) - len(before.records)
-    return more > 0 or (more == 0 and (not capture.error or before.error is not None))
+    ended = not capture.is_late and (not capture.error or before.error is not None)
+    return more > 0 or (more == 0 and ended)
 
 
 async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capture] | None:

@@ -117,7 +117,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     limit; `ptxas` is the executable that this Triton picks for the target. `notes` say where a
     capture ends that has something, `passed_over` what launch code does with results in vain.
     `needs` says how to get the value that ended the launch code, or a test in it: `computed`
-    or `interpreted`.
+    or `interpreted`. One that `is_late` ended with its time, and is not kept.
     """
 
     records: list[LaunchFacts]
@@ -130,6 +130,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     passed_over: str = ""
     needs: Literal["", "computed", "interpreted"] = ""
+    is_late: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,6 +81,16 @@ def launch_loop():
         pass
 
 
+def launch_deaf():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    launch_loop()
+
+
+def launch_and_loop():
+    slow[(1,)](torch.empty(1, device="cuda"), DEED="none")
+    launch_loop()
+
+
 def launch_exit():
     sys.exit(3)
 

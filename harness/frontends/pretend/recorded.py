@@ -25,7 +25,13 @@ from typing import Any
 from harness.frontends.pretend import gpu, passed_over
 from harness.frontends.pretend.gpu import UnknownFactError
 from harness.frontends.pretend.passed_over import NeedsValuesError
-from harness.io.children.captures import CaptureSession, leave, run_for_error
+from harness.io.children.captures import (
+    CaptureSession,
+    TimeUpError,
+    leave,
+    run_for_error,
+    time_limit,
+)
 from harness.io.children.definitions import ExportError
 from harness.io.children.launch_code import TESTED, TESTS_ENDED, describe_error, stand_aside
 from harness.io.children.reads import ReadsWatch
@@ -35,8 +41,9 @@ LIMIT = 5000
 """Records that are kept of one capture."""
 # What only a GPU could answer is not a fault of the kernel.
 OURS = (NeedsValuesError, UnknownFactError)
-# What may end a capture that has something: facts that are not there, files that are not written.
-_NO_FAULTS = frozenset({*(kind.__name__ for kind in OURS), "PermissionError"})
+# What may end a capture that has something: facts that are not there, time that is up, files that
+# are not written.
+_NO_FAULTS = frozenset({*(kind.__name__ for kind in (*OURS, TimeUpError)), "PermissionError"})
 _VALUES = {
     "computed": "it reads values of tensors before a launch; torch computes them on the CPU",
     "interpreted": "it reads what its kernels leave before a launch; Triton's interpreter computes "
@@ -254,9 +261,11 @@ class RecordedSession(CaptureSession):
         reads = ReadsWatch(own, ask["file"], packages=self.packages)
         reads.start()
         passed_over.begin(ask["file"])
-        recorder, error = self.run(ask, self.folder / "capture.err")
+        with time_limit(self.message.get("seconds", 0)):
+            recorder, error = self.run(ask, self.folder / "capture.err")
         self.records = {record.key: record for record in recorder.records}
         is_cut_short = error is not None or any(raised for _, raised in TESTS_ENDED)
+        is_late = error is not None and TimeUpError.__name__ in error["kinds"]
         notes = [*TESTED]
         if recorder.values:
             notes.append(f"{Path(ask['file']).name}: {_VALUES[recorder.values]}")
@@ -273,7 +282,10 @@ class RecordedSession(CaptureSession):
             "notes": notes,
             "passed_over": passed_over.sentence(),
             "records": [record.describe() for record in recorder.records],
-            "needs": passed_over.needs() if self.has_values and is_cut_short else "",
+            "needs": passed_over.needs()
+            if self.has_values and is_cut_short and not is_late
+            else "",
+            "is_late": is_late,
             "pruned": recorder.pruned,
             "dropped": recorder.dropped,
             "reads": reads.stop(),

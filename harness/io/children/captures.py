@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from json import dumps
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,26 @@ class CaptureSession:
         self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 
 
+class TimeUpError(KeyboardInterrupt):
+    """Launch code takes too long: handlers of exceptions let it through, and pytest ends."""
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Have this process raise `TimeUpError` in the `with` block after so many seconds; 0: never."""
+
+    def ring(*_: object) -> None:
+        words = f"the launch code did not end within {seconds:.0f} s"
+        raise TimeUpError(f"{words}; it may compute on real values (see --timeout)")
+
+    signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def leave(result: Mapping[str, Any], folder: Path) -> None:
     """Write what came of a job, whole: a reader finds all of it or nothing."""
     partial = folder / "result.json.tmp"
@@ -98,7 +118,7 @@ def run_for_error(ask: Message, log: Path) -> dict[str, Any] | None:
     """Run launch code; what it raised, described, or None. `log` has what it said to stderr."""
     try:
         run_launch(ask["file"], ask["function"], ask["overrides"])
-    except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
+    except (Exception, SystemExit, TimeUpError) as raised:  # noqa: BLE001 - it raises anything
         if isinstance(raised, SystemExit) and not raised.code:
             return None
         error = describe_error(raised, ask["file"])

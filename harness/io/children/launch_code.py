@@ -176,6 +176,10 @@ class _Outcomes:
         if outcome.excinfo:
             self.raised = getattr(outcome.excinfo[1], "cause", outcome.excinfo[1])
 
+    def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
+        # The time is up.
+        self.raised = excinfo.value
+
     def pytest_exception_interact(self, call: Any) -> None:
         # What the import of the file raised; what a test did is counted above.
         if call.when == "collect":

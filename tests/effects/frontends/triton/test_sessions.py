@@ -304,8 +304,18 @@ def test_launch_code_that_never_ends_or_eats_memory(children: Children) -> None:
     server = children.sessions._servers
     small = TRITON_FRONT_END.open_sessions(children.hub, timeout=3, memory=900 << 20)
     small._servers = server
+    error = children.do(small.capture("loop", installed_triton(), request)).error
+    assert error.message.startswith("the launch code did not end within 3 s; it may compute")
+    assert error.line
+    # A call of C hears no signal.
+    request = children.request("trouble.py", "launch_deaf", 80)
     with pytest.raises(CaptureError, match="did not end within 3 s"):
-        children.do(small.capture("loop", installed_triton(), request))
+        children.do(small.capture("deaf", installed_triton(), request))
+    # What was launched until then counts.
+    request = children.request("trouble.py", "launch_and_loop", 80)
+    capture = children.do(small.capture("later", installed_triton(), request))
+    assert (capture.error, capture.is_late, len(capture.records)) == (None, True, 1)
+    assert ": the capture ends here: the launch code did not end within 3 s" in capture.notes[0]
     request = children.request("trouble.py", "launch_memory", 80)
     small._capture_timeout = 60
     with pytest.raises(CaptureError, match=r"killed at \d\.\d GiB"):
