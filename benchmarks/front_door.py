@@ -182,7 +182,7 @@ A script is in the list by what it is, not by what it gives:
 
 - a program (`if __name__ == "__main__"`, or statements that call) or a file of tests for pytest;
 - it launches, on one GPU and in one process, Triton kernels that it or its distribution defines;
-- it runs without arguments, and on sm\\_{TARGET};
+- it runs without arguments, on sm\\_{TARGET} and on Python 3.11;
 - it needs no code that is compiled when its distribution is installed, no weights or data that are
   downloaded, and nothing beside it that its distribution lacks.
 

@@ -25,15 +25,15 @@ from typing import Any
 from harness.frontends.pretend import gpu, passed_over
 from harness.frontends.pretend.gpu import UnknownFactError
 from harness.frontends.pretend.passed_over import NeedsValuesError
-from harness.io.children.captures import (
-    CaptureSession,
-    TimeUpError,
-    leave,
-    run_for_error,
-    time_limit,
-)
+from harness.io.children.captures import CaptureSession, leave, run_for_error, time_limit
 from harness.io.children.definitions import ExportError
-from harness.io.children.launch_code import TESTED, TESTS_ENDED, describe_error, stand_aside
+from harness.io.children.launch_code import (
+    TESTED,
+    TESTS_ENDED,
+    TimeUpError,
+    describe_error,
+    stand_aside,
+)
 from harness.io.children.reads import ReadsWatch
 from harness.io.children.supervisor import Message
 

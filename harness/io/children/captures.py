@@ -18,7 +18,7 @@ from typing import Any
 
 from harness.io.children.confine import settle
 from harness.io.children.jobs import JobLimits
-from harness.io.children.launch_code import describe_error, run_launch
+from harness.io.children.launch_code import TimeUpError, describe_error, run_launch
 from harness.io.children.supervisor import Message, Supervisor, connect, redirect
 
 
@@ -85,10 +85,6 @@ class CaptureSession:
             work(record, folder)
 
         self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
-
-
-class TimeUpError(KeyboardInterrupt):
-    """Launch code takes too long: handlers of exceptions let it through, and pytest ends."""
 
 
 @contextlib.contextmanager

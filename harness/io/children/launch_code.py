@@ -134,6 +134,10 @@ def _package_of(file: str, source: bytes) -> tuple[str, str]:
     return ".".join(names), str(folder)
 
 
+class TimeUpError(KeyboardInterrupt):
+    """Launch code takes too long: handlers of exceptions let it through, and pytest ends."""
+
+
 TESTS = "::tests"
 """In place of a function: the tests of the file."""
 TESTED: list[str] = []
@@ -177,8 +181,9 @@ class _Outcomes:
             self.raised = getattr(outcome.excinfo[1], "cause", outcome.excinfo[1])
 
     def pytest_keyboard_interrupt(self, excinfo: Any) -> None:
-        # The time is up.
-        self.raised = excinfo.value
+        # pytest has another, for errors of the collection.
+        if isinstance(excinfo.value, TimeUpError):
+            self.raised = excinfo.value
 
     def pytest_exception_interact(self, call: Any) -> None:
         # What the import of the file raised; what a test did is counted above.
