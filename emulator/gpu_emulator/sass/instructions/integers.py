@@ -107,8 +107,6 @@ def _multiply_wide(line: Binder) -> Step:
             over = over | (total < carry[0])
         return (total >> _WORD).astype(np.uint32) if is_high else total, over
 
-    if _literally(line, range(len(line.operands))) or (kind == "s32" and _has_carries(line)):
-        raise line.refuse()
     return bound(line, form, function)
 
 
@@ -174,15 +172,14 @@ def _shift_and_add(line: Binder) -> Step:
     is_high, is_signed = bool(line.parts["half"]), bool(line.parts["sign"])
     if is_signed and not is_high:
         raise line.refuse()
+    number = next(n for n, operand in enumerate(line.operands) if n and "P" not in operand.kind)
+    sign = line.operands[number].sign
+    more = np.uint64(_literally(line, range(number, number + 2)))
     operands = list(line.operands)
-    number = 1 + (operands[1].kind in ("P", "UP"))
-    number += number == 2 and operands[2].kind in ("P", "UP")
-    sign = operands[number].sign
     operands[number] = replace(operands[number], sign="")
     line.operands = tuple(operands)
-    more = np.uint64(sign == "-")
     high = " b32" if is_high and not is_signed else ""
-    form = f"b32 pred? PT? = b32 b32{high} b32{' pred' if line.parts['x'] else ''}"
+    form = f"b32 pred? PT? = b32 ~b32{high} b32{' pred' if line.parts['x'] else ''}"
 
     def function(a: Array, b: Array, *rest: Array) -> tuple[Array, Array]:
         shift = rest[-2] if line.parts["x"] else rest[-1]
