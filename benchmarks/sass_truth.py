@@ -43,7 +43,7 @@ def assembled(tools: Path, ptxas: str, target: str, texts: list[str], level: int
         source.write_text(head + "\n".join(bodies))
         program = tools / f"ptxas-{ptxas}" / "bin" / "ptxas"
         command = [program, f"-O{level}", f"--gpu-name=sm_{target}", source, "-o", cubin]
-        subprocess.run(command, check=True)
+        subprocess.run(list(map(str, command)), check=True)
         nvdisasm = max(tools.glob("nvdisasm-*/bin/nvdisasm"))
         listing = subprocess.run(
             [nvdisasm, "-c", "-hex", cubin], check=True, capture_output=True, text=True
@@ -62,7 +62,7 @@ def executed(cubin: Cubin, entry: str, values: bytes, expected: bytes) -> str:
             ),
             arguments=(Pointer(allocation=0), Pointer(allocation=1)),
         )  # fmt: skip
-        outcome = run(launch, Schedule(warps=warps))  # type: ignore[arg-type]
+        outcome = run(launch, Schedule(warps=warps))
         if outcome.not_run or outcome.faults:
             return outcome.not_run or outcome.faults[0].what
         if outcome.allocations[1].data.tobytes() != expected:

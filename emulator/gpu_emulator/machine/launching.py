@@ -277,6 +277,7 @@ def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: L
         "%lanemask_eq": 1 << lane, "%lanemask_lt": (1 << lane) - 1,
         "%lanemask_le": (2 << lane) - 1, "%lanemask_gt": ~((2 << lane) - 1),
         "%lanemask_ge": ~((1 << lane) - 1), "%shared_window_high": WINDOWS["shared"] >> 32,
+        "%stack_limit": 0, "%warp_of_virtual_id": frame.threads // WARP << 8,
         # Which CTA an address of shared memory is of: as `CLUSTER_SHIFT` says, 0 for the own one.
         "%cta_in_shared_address": 0 if launch.cluster_size == 1 else rank[:, None] + 1,
     }  # fmt: skip

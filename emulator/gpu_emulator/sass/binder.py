@@ -49,15 +49,19 @@ SPECIAL = {
     "SR_EQMASK": "%lanemask_eq", "SR_LTMASK": "%lanemask_lt", "SR_LEMASK": "%lanemask_le",
     "SR_GTMASK": "%lanemask_gt", "SR_GEMASK": "%lanemask_ge", "SR_SWINHI": "%shared_window_high",
     "SR_CgaCtaId": "%cta_in_shared_address", "SR_VIRTUALSMID": "%smid",
+    "SR_LMEMHIOFF": "%stack_limit", "SR_VIRTID": "%warp_of_virtual_id",
 }  # fmt: skip
 """Special registers by what they are called in PTX, or by names of our own."""
 
 _NAMES = ["_32", "_1", *(f"P{n}" for n in range(7)), *(f"UP{n}" for n in range(7))]
 _NAMES += [f"B{n}" for n in range(16)] + [f"c{n}" for n in range(5)] + [*SPECIAL.values()]
+_NAMES += ["result of a barrier"]
 _FIXED = {name: FIRST_SLOT + number for number, name in enumerate(_NAMES)}
 _FIRST = FIRST_SLOT + len(_NAMES)
 _PREDICATES = {slot for name, slot in _FIXED.items() if re.match(r"_1|U?P[0-9]", name)}
-_ZERO, _TRUE = np.zeros((1, 1), np.uint32), np.ones((1, 1), np.bool_)
+_TRUE = np.ones((1, 1), np.bool_)
+BARRIER_RESULT = _FIXED["result of a barrier"]
+"""The slot of what a reduction at a barrier of the CTA gave."""
 
 
 def slot_of(kind: str, number: int) -> int:
@@ -356,8 +360,13 @@ def _words(signature: str) -> tuple[_Words, _Words]:
     return results, operands
 
 
-def bound(line: Binder, signature: str, function: Callable[..., Any]) -> Step:
-    """A pure step that applies a function to operands as a signature has them."""
+def bound(
+    line: Binder, signature: str, function: Callable[..., Any], more: Sequence[Reader] = ()
+) -> Step:
+    """A pure step that applies a function to operands as a signature has them.
+
+    The function is given what `more` reads after the operands.
+    """
     results, operands = _words(signature)
     pending = list(line.operands)
 
@@ -382,6 +391,7 @@ def bound(line: Binder, signature: str, function: Callable[..., Any]) -> Step:
         line.read(operand, kind, signs) if operand else (lambda _: ~_TRUE)
         for operand, kind, signs in read
     ]
+    readers += more
     present = [(operand, kind) for operand, kind, _ in written if operand]
     own = [operand for operand, _ in present]
     slots = line.results(own, [kind for _, kind in present])

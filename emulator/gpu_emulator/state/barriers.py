@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_emulator.state.frame import Frame, Memory, Trouble
+from gpu_emulator.state.frame import Frame, Hold, Memory, Trouble
 from gpu_emulator.state.happens_before import HappensBefore, Task
 from gpu_emulator.steps import MASK, WARP, Array
 from gpu_emulator.values import Place
@@ -117,6 +117,29 @@ class Barriers:
         if self.watch is not None and full.any():
             self.watch.cluster(size)
         return bool(full.any())
+
+
+def hold_at(
+    frame: Frame, name: int, here: Array, phase: Array, then: Callable[[], None] | None = None
+) -> None:
+    """Threads that have arrived at a barrier wait for its phase to end; `then` runs for them."""
+    barriers, watch = frame.batch.barriers, frame.batch.watch
+
+    def onwards() -> None:
+        watch.leave(frame, frame.active(), name)
+        if then is not None:
+            then()
+
+    def why() -> str:
+        row = int(np.nonzero(here)[0][0])
+        expected = int(barriers.expected[row, name])
+        of = f" of {expected}" if expected > 0 else ""
+        return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived{of}"
+
+    def over() -> Array:
+        return (barriers.phase[:, name] != phase)[:, None]
+
+    frame.holds.append(Hold(here, over, why, then if watch is None else onwards))
 
 
 def _threads_of_warps(frame: Frame, mask: Array) -> Array:

@@ -309,6 +309,16 @@ class MemoryOperand:
     how: Semantics = WEAK
 
 
+def reach_trap(registers: Registers) -> None:
+    """Trouble if any thread is active."""
+    frame: Frame = registers[0]
+    active = frame.active()
+    if active.any():
+        row, column = np.argwhere(active)[0].tolist()
+        where = tuple(frame.batch.coordinates[row].tolist())
+        raise Trouble(f"thread {column + frame.first} of CTA {where} reaches a trap", "trap")
+
+
 _RANK_MASK = (1 << CLUSTER_SHIFT) - 1
 
 

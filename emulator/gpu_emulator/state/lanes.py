@@ -11,6 +11,10 @@ from gpu_emulator.values import Place
 _LANES = np.arange(WARP, dtype=np.int64)
 _ALL = 0xFFFF_FFFF
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+_REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
+    "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
 
 
 def bits_of(flags: Array) -> Array:
@@ -51,3 +55,18 @@ def source_lanes(mode: str, amount: Array, limits: Array) -> tuple[Array, Array]
     lanes = (_LANES & segment) | (shift & ~segment) if move is None else move(_LANES, shift)
     inside = lanes >= most if mode == "up" else lanes <= most
     return np.where(inside, lanes, _LANES), inside
+
+
+def matching(values: Array) -> Array:
+    """For each lane the mask of those with its value."""
+    same = values[..., :, None] == values[..., None, :]
+    return np.asarray((same * _BIT).sum(axis=3, dtype=np.uint32))
+
+
+def reduced(how: str, values: Array, chosen: Array) -> Array:
+    """Add, min, max, and, or, xor of the last dimension of values, of those that are chosen."""
+    function = _REDUCTIONS[how]
+    info = np.iinfo(values.dtype)
+    neutral = {"min": info.max, "max": info.min, "and": info.max}.get(how, 0)
+    filled = np.where(chosen, values, values.dtype.type(neutral))
+    return function.reduce(filled, axis=3, dtype=values.dtype)

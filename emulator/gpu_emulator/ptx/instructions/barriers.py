@@ -5,14 +5,13 @@ PTX ISA, "Parallel Synchronization and Communication Instructions", "Control Flo
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.barriers import arrive, initialised, parity, still_to_come
-from gpu_emulator.state.frame import Frame, Hold, Memory, Touch, Trouble, locate
+from gpu_emulator.state.barriers import arrive, hold_at, initialised, parity, still_to_come
+from gpu_emulator.state.frame import Frame, Hold, Memory, Touch, Trouble, locate, reach_trap
 from gpu_emulator.state.happens_before import HappensBefore
 from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
 
@@ -37,31 +36,9 @@ def _barrier(line: Binder) -> Step:
             return
         for name, here, phase in barriers.arrive(frame, barrier, threads):
             if is_sync:
-                _hold(frame, name, here, phase)
+                hold_at(frame, name, here, phase)
 
     return Step(run)
-
-
-def _hold(
-    frame: Frame, name: int, here: Array, phase: Array, then: Callable[[], None] | None = None
-) -> None:
-    barriers, watch = frame.batch.barriers, frame.batch.watch
-
-    def onwards() -> None:
-        watch.leave(frame, frame.active(), name)
-        if then is not None:
-            then()
-
-    def why() -> str:
-        row = int(np.nonzero(here)[0][0])
-        expected = int(barriers.expected[row, name])
-        of = f" of {expected}" if expected > 0 else ""
-        return f"barrier {name}, where {int(barriers.arrived[row, name])} threads have arrived{of}"
-
-    def over() -> Array:
-        return (barriers.phase[:, name] != phase)[:, None]
-
-    frame.holds.append(Hold(here, over, why, then if watch is None else onwards))
 
 
 @opcode(
@@ -82,7 +59,7 @@ def _reduce(line: Binder) -> Step:
         threads = None if count is None else count(registers)
         arrivals = barriers.arrive(frame, number(registers), threads, vote(registers))
         for name, here, phase in arrivals:
-            _hold(frame, name, here, phase, partial(after, frame, name))
+            hold_at(frame, name, here, phase, partial(after, frame, name))
 
     def after(frame: Frame, name: int) -> None:
         results = frame.batch.barriers.results
@@ -170,16 +147,7 @@ def _proxy_fence(line: Binder) -> Step:
 @opcode("trap")
 def _trap(line: Binder) -> Step:
     del line
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        active = frame.active()
-        if active.any():
-            row, column = np.argwhere(active)[0].tolist()
-            where = tuple(frame.batch.coordinates[row].tolist())
-            raise Trouble(f"thread {column + frame.first} of CTA {where} reaches a trap", "trap")
-
-    return Step(run)
+    return Step(reach_trap)
 
 
 _SHARED = "shared|shared::cta|shared::cluster"

@@ -16,8 +16,9 @@ import numpy as np
 
 from gpu_emulator.numbers.arithmetic import Change, combine
 from gpu_emulator.ptx.instructions.barriers import complete_bytes, signal
-from gpu_emulator.ptx.instructions.loads import apply_to_memory, vector_size
+from gpu_emulator.ptx.instructions.loads import vector_size
 from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.state.atomics import apply_to_memory
 from gpu_emulator.state.frame import (
     CLUSTER_SHIFT,
     Frame,

@@ -10,19 +10,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import Change, combine
+from gpu_emulator.numbers.arithmetic import combine
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import (
-    Frame,
-    MemoryOperand,
-    Touch,
-    Trouble,
-    gather,
-    locate,
-    scatter,
-    semantics_of,
-)
-from gpu_emulator.steps import BITS, MASK, Array, Registers, Step
+from gpu_emulator.state.atomics import apply_to_memory
+from gpu_emulator.state.frame import Frame, MemoryOperand, Trouble, gather, scatter, semantics_of
+from gpu_emulator.steps import BITS, Array, Registers, Step
 
 _TYPES = "b8|b16|b32|b64|b128|u8|u16|u32|u64|s8|s16|s32|s64|f16|bf16|f32|f64"
 _SPACES = "global|shared|shared::cta|shared::cluster|local|const|param|param::entry|param::func"
@@ -213,53 +205,3 @@ def _atomic(line: Binder) -> Step:
                 frame.write(slot, old if convert is None else convert(old))
 
     return Step(run, tuple(slot for slot, _ in targets))
-
-
-def apply_to_memory(
-    registers: Registers,
-    operand: MemoryOperand,
-    address: Array,
-    change: Change,
-    values: list[Array],
-) -> Array:
-    """Change memory for every active thread; what was there before, for all threads."""
-    frame: Frame = registers[0]
-    size, place = operand.size, operand.place
-    before = np.zeros(frame.shape, dtype="c16" if size == 16 else f"u{size}")
-    for memory, index, active in locate(
-        frame, operand.space, address, size, "an atomic operation", registers[MASK]
-    ):
-        mask = np.ones(frame.shape, np.bool_) if active is None else frame.full(active)
-        places = frame.full(index)[mask]
-        if memory.written is not None:
-            frame.batch.note_unwritten(memory, frame.full(index), size, mask, place)
-        watch = frame.batch.watch
-        if watch is not None:
-            touch = Touch(frame, memory, index, size, active, place, operand.how)
-            watch.release(touch)
-            watch.read(touch)
-            watch.write(touch, None)
-        chosen = [value[mask] for value in values]
-        taken = np.zeros(len(places), dtype=before.dtype)
-        for turn in _turns(places):
-            old = memory.load(places[turn], size)
-            taken[turn] = old
-            memory.store(places[turn], change(old, *[value[turn] for value in chosen]), size)
-        before[mask] = taken
-        if watch is not None:
-            watch.acquire(touch)
-    return before
-
-
-def _turns(places: Array) -> list[Array]:
-    """Threads in turns in which each place occurs once: the first of each place, the second, ..."""
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    starts = np.concatenate([[True], ordered[1:] != ordered[:-1]])
-    position = np.arange(len(places))
-    rank = position - np.maximum.accumulate(np.where(starts, position, 0))
-    if rank.max(initial=0) == 0:
-        return [np.arange(len(places))]
-    by_turn = np.argsort(rank, kind="stable")
-    limits = np.cumsum(np.bincount(rank))[:-1]
-    return [order[turn] for turn in np.split(by_turn, limits)]

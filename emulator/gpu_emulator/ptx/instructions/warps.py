@@ -13,7 +13,7 @@ import numpy as np
 
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.lanes import bits_of, defined, source_lanes, spread
+from gpu_emulator.state.lanes import bits_of, defined, matching, reduced, source_lanes, spread
 from gpu_emulator.steps import DTYPES, WARP, Array, Registers, Step
 
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
@@ -83,8 +83,7 @@ def _match(line: Binder) -> Step:
         values = frame.by_warp(value(registers))
         mask = frame.by_warp(members(registers))
         live = mask & bits_of(frame.by_warp(frame.active()))
-        same = values[..., :, None] == values[..., None, :]
-        matches = (same * _BIT).sum(axis=3, dtype=np.uint32) & live
+        matches = matching(values) & live
         if is_all:
             agrees = matches == live
             matches = np.where(agrees, live, np.uint32(0))
@@ -93,12 +92,6 @@ def _match(line: Binder) -> Step:
         frame.write(slot, spread(frame, matches))
 
     return Step(run, tuple(writes))
-
-
-_REDUCTIONS: dict[str, np.ufunc] = {
-    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor,
-}  # fmt: skip
 
 
 @opcode(
@@ -110,7 +103,7 @@ def _redux(line: Binder) -> Step:
     slot, convert = line.target(line.operand(0), kind)
     value = line.read(1, kind)
     line.meeting = members = line.read(2, "b32")
-    reduce = _float_reduction(how, line.parts) if kind == "f32" else partial(_reduced, how)
+    reduce = _float_reduction(how, line.parts) if kind == "f32" else partial(reduced, how)
 
     def run(registers: Registers) -> None:
         frame: Frame = registers[0]
@@ -123,14 +116,6 @@ def _redux(line: Binder) -> Step:
         frame.write(slot, result if convert is None else convert(np.ascontiguousarray(result)))
 
     return Step(run, (slot,))
-
-
-def _reduced(how: str, values: Array, chosen: Array) -> Array:
-    function = _REDUCTIONS[how]
-    info = np.iinfo(values.dtype)
-    neutral = {"min": info.max, "max": info.min, "and": info.max}.get(how, 0)
-    filled = np.where(chosen, values, values.dtype.type(neutral))
-    return function.reduce(filled, axis=3, dtype=values.dtype)
 
 
 def _float_reduction(how: str, parts: dict[str, str]) -> Callable[[Array, Array], Array]:

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from gpu_emulator.sass.instructions import floats, integers, memory, moves, synchronisation
+from gpu_emulator.sass.instructions import floats, integers, memory, moves, synchronisation, warps
 
-CHAPTERS: tuple[ModuleType, ...] = (moves, integers, floats, memory, synchronisation)
+CHAPTERS: tuple[ModuleType, ...] = (moves, integers, floats, memory, synchronisation, warps)

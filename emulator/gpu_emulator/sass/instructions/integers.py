@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import dp2a, dp4a
+from gpu_emulator.numbers.arithmetic import dp2a, dp4a, packed
+from gpu_emulator.numbers.conversion import pack_integers
 from gpu_emulator.numbers.integers import (
     count_ones,
     leading_zeros,
@@ -70,6 +72,11 @@ def _add_three(line: Binder) -> Step:
 @computed("VIADD|IADD", signature="b32 = -b32 -b32", evidence=f"PTX ISA: add; {_TRUTH}")
 def _add(a: Array, b: Array) -> Array:
     return a + b
+
+
+@computed("VIADD.16x2", signature="b32 = b32 b32", evidence="PTX ISA: add.u16x2")
+def _add_halves(a: Array, b: Array) -> Array:
+    return packed(np.add, 16, a, b)
 
 
 @opcode(
@@ -250,6 +257,23 @@ def _least_or_greatest(line: Binder) -> Step:
     return bound(line, form, lambda a, b, p: _relu(line, _extremum(a, b, p)))
 
 
+@opcode(
+    "VIMNMX.{type:S16x2|U16x2}?{relu:RELU}",
+    evidence="PTX ISA: min, max of packed halves, of which ptxas makes it",
+)
+def _of_halves(line: Binder) -> Step:
+    kind = np.dtype("i2" if line.parts["type"][0] == "S" else "u2")
+
+    def least(a: Array, b: Array, p: Array) -> Array:
+        value = _extremum(a.view(kind), b.view(kind), p[..., None])
+        return _relu(line, value).view(np.uint16)
+
+    return bound(
+        line, "b32 PT? PT? = b32 b32 pred",
+        lambda a, b, p: packed(lambda x, y: least(x, y, p), 16, a, b),
+    )  # fmt: skip
+
+
 @opcode("VIMNMX3?{type:U32}", evidence=f"PTX ISA: min, max with three operands; {_TRUTH}")
 def _least_of_three(line: Binder) -> Step:
     kind = _kind(line)
@@ -301,3 +325,16 @@ def _saturate(parts: dict[str, str], a: Array) -> Array:
     limits = np.iinfo(f"{'i' if parts['to'][0] == 'S' else 'u'}{int(parts['to'][1:]) // 8}")
     value = a.view(np.int32) if parts["type"] == "S32" else a
     return np.clip(value.astype(np.int64), limits.min, limits.max).astype(np.int32)
+
+
+@opcode(
+    "I2IP.{to:U16|S16|U8|S8|U4|S4|U2|S2}.S32.SAT",
+    evidence="PTX ISA: cvt.pack, of which ptxas makes it",
+)
+def _pack(line: Binder) -> Step:
+    """Of the third operand the bits that stay; for 4 bits it says that these are 24."""
+    to = line.parts["to"].lower()
+    if len(line.operands) == 4 and to in ("u4", "s4") and line.operands[3].suffixes == ("24",):
+        line.operands = (*line.operands[:3], replace(line.operands[3], suffixes=()))
+    function = partial(pack_integers, to=to, source="s32")
+    return bound(line, "b32 = b32 b32 b32", function)

@@ -1,4 +1,4 @@
-"""Loads and stores of all spaces.
+"""Loads, stores and atomic operations of all spaces.
 
 How strong an access is follows the PTX ISA, "Memory Consistency Model", of what ptxas makes it of.
 """
@@ -10,8 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gpu_emulator.sass.binder import Binder, Made, joined, opcode, slot_of
+from gpu_emulator.numbers.arithmetic import combine
+from gpu_emulator.sass.binder import Binder, Made, in_registers, joined, opcode, slot_of
 from gpu_emulator.sass.listing import Operand
+from gpu_emulator.state.atomics import apply_to_memory
 from gpu_emulator.state.frame import (
     WEAK,
     WITHIN_CTA,
@@ -21,7 +23,7 @@ from gpu_emulator.state.frame import (
     gather,
     scatter,
 )
-from gpu_emulator.steps import Array, Reader, Registers, Step
+from gpu_emulator.steps import BITS, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
 _SPACES = {"G": "global", "": "generic", "L": "local", "S": "shared"}
@@ -32,8 +34,11 @@ _STRONG = ".STRONG.{scope:SM|GPU|SYS}"
 _PART = re.compile(r"(U?R)([0-9]+|Z)(?:\.(64|X4|X8|X16))?\Z")
 
 
-def address_of(line: Binder, operand: Operand) -> Reader:
-    """The address in brackets, as int64: a pair and a number, or 32 bits that wrap."""
+def address_of(line: Binder, operand: Operand, *, is_wide: bool, is_pair: bool = False) -> Reader:
+    """The address in brackets, as int64: a pair and a number (wide), or 32 bits that wrap.
+
+    `is_pair`: a register is the lower one of a pair also where the listing does not say `.64`.
+    """
     if operand.kind != "address" or operand.suffixes:
         raise line.refuse(operand)
     if description := re.match(r"desc\[UR([0-9]+)\]", operand.text):
@@ -52,11 +57,15 @@ def address_of(line: Binder, operand: Operand) -> Reader:
         kind, name, suffix = found.groups()
         if name == "Z":
             continue
+        if is_wide and is_pair and suffix is None:
+            suffix = "64"
         slots = [slot_of(kind, int(name) + more) for more in range(1 + (suffix == "64"))]
         line.reads |= set(slots)
         registers_of.append(tuple(slots))
         scales.append(np.uint32(int((suffix or "X1")[1:]) if suffix != "64" else 1))
-    if any(len(slots) == 2 for slots in registers_of):
+    if is_wide != any(len(slots) == 2 for slots in registers_of):
+        raise line.refuse(operand)
+    if is_wide:
         if len(registers_of) != 1:
             raise line.refuse(operand)
         low, high = registers_of[0]
@@ -74,6 +83,11 @@ def address_of(line: Binder, operand: Operand) -> Reader:
         return total.astype(np.int64)
 
     return read
+
+
+def _address(line: Binder, number: int) -> Reader:
+    is_wide = _SPACES[line.base[2:]] in ("global", "generic")
+    return address_of(line, line.operands[number], is_wide=is_wide)
 
 
 def semantics(line: Binder) -> Semantics:
@@ -103,7 +117,7 @@ def _load(line: Binder) -> Made:
         line.results([Operand("", "R", None if target.number is None else target.number + more)],
                      ["b32"])[0][0] for more in range(count)
     )  # fmt: skip
-    address, space = address_of(line, line.operands[1]), _SPACES[line.base[2:]]
+    address, space = _address(line, 1), _SPACES[line.base[2:]]
     how = semantics(line)
     line.accesses.add((space, size))
     widen = _widened(word, size)
@@ -152,7 +166,7 @@ def _store(line: Binder) -> Made:
                           else source.number + more, source.sign, source.is_absolute), "b32")
         for more in range(max(size // 4, 1))
     ]  # fmt: skip
-    address, space = address_of(line, line.operands[0]), _SPACES[line.base[2:]]
+    address, space = _address(line, 0), _SPACES[line.base[2:]]
     how = semantics(line)
     line.accesses.add((space, size))
 
@@ -175,3 +189,65 @@ def _whole(values: list[Array]) -> Array:
     for number, value in enumerate(values):
         joint[..., number] = value
     return joint.view("c16" if len(values) == 4 else "u8")[..., 0]
+
+
+_STRENGTH = ".STRONG.{scope:SM|GPU|SYS}"
+_OPERATIONS = (
+    "{op:AND|OR|XOR|EXCH|ADD|MIN|MAX}?{type:S32|64}", "{op:MIN|MAX}.{type:S64}",
+    "{op:INC|DEC}", "{op:ADD}.{type:F32}.FTZ.RN", "{op:ADD}.{type:F64}.RN",
+    "{op:ADD}.{type:F16x2}.RN", "{op:ADD}.{type:BF16_V2|BF16x2}.RN",
+)  # fmt: skip
+_TYPES = {
+    "": "u32", "S32": "s32", "64": "u64", "S64": "s64", "F32": "f32", "F64": "f64",
+    "F16x2": "f16x2", "BF16_V2": "bf16x2", "BF16x2": "bf16x2",
+}  # fmt: skip
+
+
+@opcode(
+    *(f"ATOMG|ATOM|REDG|RED.E.{form}{_STRENGTH}" for form in _OPERATIONS),
+    f"ATOMG|ATOM.E.{{op:CAS}}?{{type:64}}{_STRENGTH}",
+    *(f"ATOMS.{form}" for form in _OPERATIONS[:3]), "ATOMS.{op:CAS|CAST}?{spin:SPIN}?{type:64}",
+    is_plain=False, evidence="PTX ISA: atom, red, of which ptxas makes it",
+)  # fmt: skip
+def _atomic(line: Binder) -> Made:
+    """CAST stores where the compared number is there, and says by 1 that it was."""
+    op, kind = line.parts["op"], _TYPES[line.parts.get("type", "")]
+    if (op == "CAST") != bool(line.parts.get("spin")):
+        raise line.refuse()
+    bits = {"f16x2": "b32", "bf16x2": "b32"}.get(kind, f"b{kind.lstrip('bfsu')}")
+    size = BITS[bits] // 8
+    operands, space = (
+        list(line.operands),
+        {"G": "global", "S": "shared"}.get(line.base[4:], "generic"),
+    )
+    if line.base in ("RED", "REDG"):
+        space = "global" if line.base == "REDG" else "generic"
+        slots: tuple[int, ...] = ()
+    else:
+        if space != "shared" and operands.pop(0).text != "PT":
+            raise line.refuse()
+        (slots,) = line.results([operands.pop(0)], [bits])
+    count = 2 if op in ("CAS", "CAST") else 1
+    if len(operands) != 1 + count:
+        raise line.refuse()
+    address = address_of(line, operands[0], is_wide=space != "shared", is_pair=op == "CAS")
+    readers = [line.read(operand, bits) for operand in operands[1:]]
+    strength = semantics(line) if space != "shared" else Semantics(WITHIN_GPU)
+    line.accesses.add((space, size))
+    change = combine({"CAST": "cas"}.get(op, op.lower()), kind)
+
+    def make(place: Place) -> Step:
+        operand = MemoryOperand(space, size, place, strength)
+
+        def run(registers: Registers) -> None:
+            frame = registers[0]
+            values = [frame.full(read(registers)) for read in readers]
+            old = apply_to_memory(registers, operand, address(registers), change, values)
+            if op == "CAST":
+                old = (old == values[0]).astype(old.dtype)
+            for slot, part in zip(slots, in_registers(old), strict=bool(slots)):
+                frame.write(slot, part)
+
+        return Step(run, slots, reads_old=True)
+
+    return make

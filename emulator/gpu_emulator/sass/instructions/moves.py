@@ -60,16 +60,23 @@ def _to_uniform(line: Binder) -> Step:
 computed("S2R", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
 
 
-@opcode("CS2R?{size:32}", evidence=f"{_BINARIES}: SRZ is zero")
-def _clear(line: Binder) -> Step:
-    if len(line.operands) != 2 or line.operands[1].text != "SRZ":
+@opcode("CS2R?{size:32}", evidence=f"{_BINARIES}; PTX ISA: %clock, %globaltimer; SRZ is zero")
+def _special_pair(line: Binder) -> Step:
+    kind, size = ("b32", 4) if line.parts["size"] else ("b64", 8)
+    if len(line.operands) != 2 or line.operands[1].text not in ("SRZ", *_CLOCKS):
         raise line.refuse()
+    is_clock = line.operands[1].text in _CLOCKS
+    line.is_plain = not is_clock
     line.operands = line.operands[:1]
-    kind = "b32" if line.parts["size"] else "b64"
-    nothing = np.zeros((1, 1), f"u{4 if line.parts['size'] else 8}")
-    return bound(line, f"{kind} =", lambda: nothing)
+
+    def read(registers: Registers) -> Array:
+        now = registers[0].clock() if is_clock else 0
+        return np.array([[now % (1 << 8 * size)]], f"u{size}")
+
+    return bound(line, f"{kind} =", lambda a: a, (read,))
 
 
+_CLOCKS = ("SR_CLOCKLO", "SR_GLOBALTIMERLO")
 _LOADED = {"U8": "u1", "S8": "i1", "U16": "u2", "S16": "i2"}
 
 

@@ -1,15 +1,17 @@
-"""Where lanes and warps meet: barriers, fences, what lanes of a warp give each other."""
+"""Where lanes and warps meet: convergence barriers, barriers of a CTA, fences."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from gpu_emulator.sass.binder import Binder, Made, opcode
-from gpu_emulator.sass.instructions.moves import write_for_warps
-from gpu_emulator.state.frame import Frame
-from gpu_emulator.state.lanes import bits_of, defined, source_lanes, spread
+from gpu_emulator.sass.binder import BARRIER_RESULT, Binder, bound, opcode
+from gpu_emulator.sass.instructions.moves import first_lanes, write_for_warps
+from gpu_emulator.state.barriers import hold_at
+from gpu_emulator.state.frame import Frame, reach_trap
+from gpu_emulator.state.lanes import bits_of, spread
 from gpu_emulator.steps import Array, Registers, Step
-from gpu_emulator.values import Place
 
 _BINARIES = "CUDA Binary Utilities"
 _NOTHING = Step(lambda _: None, is_pure=True)
@@ -81,27 +83,119 @@ def _meet_by_mask(line: Binder) -> Step:
     return _NOTHING
 
 
-@opcode("SHFL.{mode:IDX|UP|DOWN|BFLY}", evidence="PTX ISA: shfl; H200: truth programs")
-def _shuffle(line: Binder) -> Made:
-    if len(line.operands) != 5:
+_FORMS = "?{defer:DEFER_BLOCKING}"
+
+
+@opcode(
+    f"BAR.{{what:SYNC|ARV}}{_FORMS}", f"BAR.{{what:RED}}.{{how:POPC|AND|OR}}{_FORMS}", waits=True,
+    evidence="PTX ISA: bar, of which ptxas 13.5.37 makes it",
+)  # fmt: skip
+def _barrier(line: Binder) -> Step:
+    """One register has the barrier's number in its low bits and a count of threads above them.
+
+    What RED gives goes to where B2R.RESULT reads it.
+    """
+    how, is_sync = line.parts.get("how"), line.parts["what"] != "ARV"
+    operands = line.operands[:-1] if how else line.operands
+    if not 1 <= len(operands) <= 2:
         raise line.refuse()
-    (inside_slot,), (slot,) = line.results(line.operands[:2], ["pred", "b32"])
-    value, amount, limits = (line.read(operand, "b32") for operand in line.operands[2:])
-    mode = line.parts["mode"].lower()
+    flag = line.read(line.operands[-1], "pred") if how else None
+    numbers = [line.read(operand, "b32") for operand in operands]
+    is_packed = len(operands) == 2 and operands[0].kind == "R"
+    if is_packed and operands[1].kind == "R" and operands[0].number != operands[1].number:
+        raise line.refuse()
+    is_packed = is_packed and operands[1].kind == "R"
+    line.is_plain = is_sync and len(operands) == 1 and operands[0].kind == "number" and not how
 
-    def make(place: Place) -> Step:
-        def run(registers: Registers) -> None:
-            frame: Frame = registers[0]
-            values = frame.by_warp(value(registers))
-            lanes, inside = source_lanes(
-                mode, frame.by_warp(amount(registers)), frame.by_warp(limits(registers))
-            )
-            taken = np.take_along_axis(values, np.broadcast_to(lanes, values.shape), axis=2)
-            everyone = np.full((1, 1), 0xFFFF_FFFF, np.uint32)
-            taken = defined(frame, taken, lanes, everyone, place)
-            frame.write(slot, taken.reshape(frame.shape))
-            frame.write(inside_slot, spread(frame, inside))
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        barriers = frame.batch.barriers
+        number = numbers[0](registers)
+        count = numbers[1](registers) if len(numbers) > 1 else None
+        if is_packed:
+            number, count = number & np.uint32(15), number >> np.uint32(16)
+        if is_sync and flag is None and barriers.is_trivial(frame, count):
+            if frame.batch.watch is not None:
+                frame.batch.watch.meet()
+            return
+        own = None if flag is None else flag(registers)
+        for name, here, phase in barriers.arrive(frame, number, count, own):
+            if is_sync:
+                then = partial(after, frame, name) if how else None
+                hold_at(frame, name, here, phase, then)
 
-        return Step(run, (slot, inside_slot))
+    def after(frame: Frame, name: int) -> None:
+        results = frame.batch.barriers.results
+        votes, voters = results[:, name, 0], results[:, name, 1]
+        answers = {"POPC": votes, "OR": votes > 0, "AND": votes == voters}
+        frame.write(BARRIER_RESULT, answers[str(how)].astype(np.uint32)[:, None])
 
-    return make
+    return Step(run, (BARRIER_RESULT,) if how else (), reads_old=True)
+
+
+@opcode("B2R.RESULT", evidence="PTX ISA: bar.red, of which ptxas 13.5.37 makes it")
+def _barrier_result(line: Binder) -> Step:
+    line.reads.add(BARRIER_RESULT)
+    form = "b32 pred? ="
+
+    def function(result: Array) -> tuple[Array, Array]:
+        return result, result != 0
+
+    return bound(line, form, function, (lambda registers: registers[BARRIER_RESULT],))
+
+
+@opcode(
+    "MEMBAR.{order:SC|ALL}.{scope:CTA|SM|GPU|SYS}", is_plain=False,
+    evidence="PTX ISA: fence, membar, of which ptxas 13.5.37 makes it",
+)  # fmt: skip
+def _fence(line: Binder) -> Step:
+    """Memory here is coherent at once; the race check takes releases and acquires from it."""
+    if line.operands:
+        raise line.refuse()
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        if frame.batch.watch is not None:
+            frame.batch.watch.thread_fence(frame, frame.active())
+
+    return Step(run)
+
+
+@opcode(
+    "ERRBAR", "CGAERRBAR", "CCTL.IVALL", "CCTL.E.{level:PF1|PF2|PF1.5}", "NANOSLEEP",
+    evidence=f"{_BINARIES}; PTX ISA: prefetch, nanosleep; changes no value",
+)  # fmt: skip
+def _no_value(line: Binder) -> Step:
+    del line
+    return _NOTHING
+
+
+@opcode("BPT.TRAP", evidence="PTX ISA: trap, of which ptxas 13.5.37 makes it")
+def _trap(line: Binder) -> Step:
+    del line
+    return Step(reach_trap)
+
+
+@opcode("BMOV.32?{clear:CLEAR}", evidence=f"{_BINARIES}; seen where ptxas saves a barrier register")
+def _move_barrier(line: Binder) -> Step:
+    """Between a barrier register and one of a thread; `.CLEAR` empties the barrier register."""
+    if len(line.operands) != 2 or "B" not in (line.operands[0].kind, line.operands[1].kind):
+        raise line.refuse()
+    ((slot,),) = line.results(line.operands[:1], ["b32"])
+    read = line.read(line.operands[1], "b32")
+    if line.operands[0].kind == "B":
+        if line.parts["clear"]:
+            raise line.refuse()
+
+        def to_barrier(registers: Registers) -> None:
+            write_for_warps(registers, slot, first_lanes(registers, read(registers)))
+
+        return Step(to_barrier, (slot,), reads_old=True)
+    cleared = line.results(line.operands[1:], ["b32"])[0][0] if line.parts["clear"] else None
+
+    def from_barrier(registers: Registers) -> None:
+        registers[0].write(slot, read(registers))
+        if cleared is not None:
+            write_for_warps(registers, cleared, np.zeros((1, 1), np.uint32))
+
+    return Step(from_barrier, (slot,) if cleared is None else (slot, cleared), reads_old=True)
