@@ -133,11 +133,11 @@ def taken_by_ptxas(ptxas: str, found: list[Form]) -> dict[Form, str]:
     taken: dict[Form, str] = {}
     for target in TARGETS:
         left = [each for each in found if each not in taken]
-        taken.update(dict.fromkeys(_accepted(ptxas, left, target), target))
+        taken.update(dict.fromkeys(accepted(ptxas, left, target), target))
     return taken
 
 
-def _accepted(ptxas: str, found: list[Form], target: str) -> list[Form]:
+def accepted(ptxas: str, found: list[Form], target: str) -> list[Form]:
     """Of many forms those that ptxas takes: halves of what it refuses are tried again."""
     if not found:
         return []
@@ -146,11 +146,11 @@ def _accepted(ptxas: str, found: list[Form], target: str) -> list[Form]:
         return found
     good = [each for number, each in enumerate(found) if number not in errors]
     if errors and good:
-        return _accepted(ptxas, good, target)
+        return accepted(ptxas, good, target)
     if len(found) == 1 or (errors and not good):
         return []
     half = len(found) // 2
-    return _accepted(ptxas, found[:half], target) + _accepted(ptxas, found[half:], target)
+    return accepted(ptxas, found[:half], target) + accepted(ptxas, found[half:], target)
 
 
 def _errors(ptxas: str, found: list[Form], target: str) -> set[int] | None:

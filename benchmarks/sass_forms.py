@@ -1,0 +1,339 @@
+"""What ptxas makes of each form of PTX, executed: do the PTX and its cubins give the same bytes?
+
+    python benchmarks/sass_forms.py [--ptxas 13.5.37] [--target sm_90a] [--sample N] [OPCODE ...]
+
+Every form of `isa_forms.txt` whose operands are registers becomes an entry that loads them, edge
+values and random ones, and stores the result. ptxas assembles it at -O0 and at -O3, nvdisasm lists
+the cubins, and the emulator executes all three. An approximate instruction may differ by the band
+of `emulator/tests/bands.py`, twice. Exit code 1: a cubin gives something else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from isa_coverage import Form, accepted, forms
+
+sys.path.append(str(Path(__file__).parents[1] / "emulator" / "tests"))
+from bands import BANDS
+
+from gpu_emulator.api import Allocation, Cubin, Launch, Outcome, Pointer, run
+from gpu_emulator.numbers.formats import FORMATS, to_float64
+from gpu_emulator.steps import Array
+from harness.io.toolchains.install import install_nvdisasm, install_ptxas
+
+LANES, SLOT, BATCH = 128, 16, 150
+LEVELS = ("-O0", "-O3")
+WORDS = ("equal", "differs", "open", "PTX")
+WIDTHS = {"p": 1, "h": 16, "r": 32, "rd": 64, "q": 128}
+REGISTER = re.compile(r"%(p|h|rd|r|q)(\d+)\b")
+HEAD = ".version 9.3\n.target {target}\n.address_size 64\n"
+ENTRY = """.visible .entry k{number}(.param .u64 in, .param .u64 out)
+{{
+.reg .pred %p<24>; .reg .b16 %h<24>; .reg .b32 %r<24>; .reg .b64 %rd<24>; .reg .b128 %q<24>;
+.reg .b64 from, to; .reg .b32 lane, word;
+ld.param.u64 from, [in]; ld.param.u64 to, [out]; mov.u32 lane, %tid.x;
+mad.wide.u32 from, lane, {row}, from; mad.wide.u32 to, lane, {row}, to;
+{loads}{text}
+{stores}ret;
+}}
+"""
+ROW = 8 * SLOT
+
+
+# Where ptxas 13.5.37 gives something else than the manual, at -O0 as well.
+OPEN = {
+    r"cvt\.(rm|rp)\.ftz(\.sat)?\.f16\.f32": "ptxas drops .ftz, which shows away from the nearest",
+    r"cvt\.rna\.satfinite\.tf32\.f32": "which NaN",
+    r"cvt\.(f32\.f32|f64\.f64)": "a signalling NaN: ptxas moves it at -O3",
+}
+
+
+@dataclass(slots=True)
+class Result:
+    """What became of a form at each level: `equal`, `differs: ...` or the reason of a refusal."""
+
+    form: Form
+    levels: dict[str, str] = field(default_factory=dict)
+
+
+def is_of_registers(form: Form) -> bool:
+    """Whether all that a form reads and writes are registers."""
+    rest = REGISTER.sub("", form.text.partition(" ")[2])
+    return not form.reason and bool(re.fullmatch(r"[\s,;|{}!_\d.xa-f]*", rest)) and "%" in form.text
+
+
+def split(form: Form) -> tuple[list[str], list[str]]:
+    """The registers that a form writes, and those that it reads."""
+    operands = form.text.partition(" ")[2]
+    first = re.match(r"\{[^}]*\}|[^,]*", operands)
+    assert first is not None
+    names = [found[0] for found in REGISTER.finditer(first[0])]
+    others = [found[0] for found in REGISTER.finditer(operands[first.end() :])]
+    return names, others
+
+
+def _letter(register: str) -> str:
+    return register.strip("%0123456789")
+
+
+def entry(form: Form, number: int, constants: dict[str, str]) -> str:
+    """An entry that loads the operands of a form and stores its results."""
+    written, read = split(form)
+    loads, stores, text = "", "", form.text
+    for place, register in enumerate(read):
+        if register in constants:
+            text = re.sub(re.escape(register) + r"\b", constants[register], text)
+            continue
+        letter, at = _letter(register), place * SLOT
+        if letter == "p":
+            loads += f"ld.global.u8 word, [from+{at}]; and.b32 word, word, 1;\n"
+            loads += f"setp.ne.u32 {register}, word, 0;\n"
+        else:
+            loads += f"ld.global.b{WIDTHS[letter]} {register}, [from+{at}];\n"
+    for place, register in enumerate(written):
+        letter, at = _letter(register), place * SLOT
+        if letter == "p":
+            stores += f"selp.u32 word, 1, 0, {register}; st.global.u32 [to+{at}], word;\n"
+        else:
+            stores += f"st.global.b{WIDTHS[letter]} [to+{at}], {register};\n"
+    return ENTRY.format(number=number, row=ROW, loads=loads, text=text, stores=stores)
+
+
+_F32 = "0 80000000 3f800000 bf800000 7f800000 ff800000 7fc00000 7f800001 ffffffff 1 807fffff 800000"
+_F32 += " 7f7fffff 4b000001 3effffff 3f000000 3fc00000 40200000 4f000000 cf000000 5f000000 41480000"
+_F16 = "0 8000 3c00 bc00 7c00 fc00 7e00 7c01 ffff 1 83ff 400 7bff 3f80 bf80 7f80 ff80 7f81 80 3555"
+_F64 = "0 8000000000000000 3ff0000000000000 bff8000000000000 7ff0000000000000 fff0000000000000"
+_F64 += " 7ff8000000000000 7ff0000000000001 fff8000000000123 1 800fffffffffffff 7fefffffffffffff"
+_F64 += " 41dfffffffe00000 43e0000000000000 c1e0000000000000 3fefffffffffffff 380fffffe0000000"
+
+
+def inputs(form: Form) -> Array:
+    """(lanes, slots of 16 bytes): edge values, and random bits whose floats are near one or not."""
+    rng = np.random.default_rng(zlib.crc32(form.text.encode()))
+    raw = rng.integers(0, 256, (LANES, 8, SLOT), dtype=np.uint8)
+    edges = {
+        kind: np.array([int(word, 16) for word in words.split()], kind)
+        for kind, words in (("u4", _F32), ("u2", _F16), ("u8", _F64))
+    }
+    wide = "f64" in form.text
+    halves = re.search(r"f16|16x2|bf16|[us]16|b16|e\d?m\d", form.text) is not None
+    kinds = ["u8"] if wide and "f32" not in form.text else ["u2", "u4"] if halves else ["u4"]
+    if wide and "f32" in form.text:
+        kinds = ["u4", "u8"]
+    for slot in range(8):
+        for kind in kinds:
+            view = raw[:, slot].view(kind)
+            lanes = rng.random(LANES) < 0.55 / len(kinds)
+            view[lanes] = rng.choice(edges[kind], (int(lanes.sum()), view.shape[1]))
+        lanes = rng.random(LANES) < 0.15
+        dtype = {"u8": np.float64, "u2": np.float16}.get(kinds[-1], np.float32)
+        values = rng.normal(0, 4, (int(lanes.sum()), 16 // np.dtype(dtype).itemsize))
+        raw[lanes, slot] = values.astype(dtype).view(np.uint8)
+        lanes = rng.random(LANES) < 0.08
+        raw[lanes, slot] = rng.integers(0, 70, (int(lanes.sum()), 2), np.uint64).view(np.uint8)
+    return raw
+
+
+def assembled(
+    ptx: str, ptxas: Path, nvdisasm: Path, target: str, level: str
+) -> tuple[Cubin | None, str]:
+    """A cubin of a module and its listing; or what ptxas says."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, cubin = Path(folder, "f.ptx"), Path(folder, "f.cubin")
+        path.write_text(ptx)
+        done = subprocess.run(
+            [ptxas, f"-arch={target}", level, path, "-o", cubin],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            return None, done.stdout + done.stderr
+        listing = subprocess.run(
+            [nvdisasm, "-c", "-hex", cubin], capture_output=True, text=True, check=True
+        ).stdout
+        return Cubin(elf=cubin.read_bytes(), listing=listing), ""
+
+
+def launch(data: Array, ptx: str = "", cubin: Cubin | None = None, entry: str = "k0") -> Outcome:
+    """Execute an entry on all lanes."""
+    return run(
+        Launch(
+            grid=(1, 1, 1), block=(LANES, 1, 1),
+            allocations=(
+                Allocation(name="in", data=data.reshape(-1)),
+                Allocation(name="out", data=np.full(LANES * ROW, 0xA5, np.uint8)),
+            ),
+            arguments=(Pointer(allocation=0), Pointer(allocation=1)),
+            ptx=ptx,
+            cubin=cubin,
+            entry=entry,
+        )
+    )  # fmt: skip
+
+
+def open_type(form: Form) -> str | None:
+    """The format of a result that PTX leaves open: approximate, or the NaN of a sign operation."""
+    opcode = form.text.partition(" ")[0]
+    if re.search(r"\.(approx|full)\b", opcode) or re.match(r"(abs|neg)\..*f\d", opcode):
+        return re.split(r"[.\s]", opcode)[-1].removesuffix("x2")
+    return None
+
+
+def is_near(form: Form, kind: str, operand: Array, expected: Array, got: Array) -> Array:
+    """Where two results are as good as equal: both NaN, or within the bands of both."""
+    one, two = (to_float64(x, kind) for x in (expected, got))
+    same = (one == two) | (np.isnan(one) & np.isnan(two))
+    band = BANDS.get((form.opcode, kind))
+    if band is None:
+        return np.asarray(same)
+    with np.errstate(all="ignore"):
+        mantissa, tiny = FORMATS[kind].mantissa, 2.0 ** FORMATS[kind].exponent_min
+        unit = np.maximum(np.abs(one), tiny) * 2.0**-mantissa
+        room = 2 * np.maximum(band.ulp * unit, band.relative * np.abs(one)) + 2 * unit
+        same |= np.abs(one - two) <= np.maximum(room, 2 * band.absolute)
+        if form.opcode in ("sin", "cos"):
+            same |= np.abs(to_float64(operand, kind)) > 2 * np.pi
+    return np.asarray(same)
+
+
+def difference(form: Form, data: Array, expected: Array, got: Array) -> str | None:
+    """How two results differ, with the operands of the first lane that shows it."""
+    bad = (expected != got).reshape(LANES, 8, SLOT)
+    kind = open_type(form)
+    if kind and bad.any():
+        width, size = WIDTHS[_letter(split(form)[0][0])] // 8, FORMATS[kind].width // 8
+        values = [
+            np.ascontiguousarray(x.reshape(LANES, 8, SLOT)[:, 0, :width]).view(f"u{size}")
+            for x in (data, expected, got)
+        ]
+        bad = ~is_near(form, kind, *values)[:, None, :]
+    lanes = np.flatnonzero(bad.any(axis=(1, 2)))
+    if not lanes.size:
+        return None
+    lane = int(lanes[0])
+    _, read = split(form)
+    words = []
+    for place, register in enumerate(read):
+        size = max(WIDTHS[_letter(register)] // 8, 1)
+        words.append(data[lane, place, :size][::-1].tobytes().hex())
+    first = [x.reshape(LANES, ROW)[lane] for x in (expected, got)]
+    size = max(WIDTHS[_letter(split(form)[0][0])] // 8, 4)
+    shown = [x[:size][::-1].tobytes().hex() for x in first]
+    return f"{lanes.size} lanes; ({', '.join(words)}) -> {shown[1]}, PTX {shown[0]}"
+
+
+def verdict(form: Form, other: str | None) -> str:
+    """`equal`, `open: ...` where it is known why not, or `differs: ...`."""
+    if other is None:
+        return "equal"
+    why = (words for known, words in OPEN.items() if re.match(known + r"\b", form.text))
+    reason = next(why, None)
+    return f"open: {reason}" if reason else f"differs: {other}"
+
+
+def check(
+    some: Sequence[Form], ptxas: Path, nvdisasm: Path, target: str, *, constants: bool = False
+) -> Iterator[Result]:
+    """Execute forms, which ptxas takes, on PTX and on the cubins of both levels."""
+    for start in range(0, len(some), BATCH):
+        batch = some[start : start + BATCH]
+        texts = [entry(form, number, _constants(form) if constants else {})
+                 for number, form in enumerate(batch)]  # fmt: skip
+        head = HEAD.format(target=target)
+        cubins = {}
+        for level in LEVELS:
+            cubin, message = assembled(head + "\n".join(texts), ptxas, nvdisasm, target, level)
+            if cubin is None:
+                raise SystemExit(f"ptxas refuses what it takes without operands: {message[:800]}")
+            cubins[level] = cubin
+        for number, form in enumerate(batch):
+            result, data = Result(form), inputs(form)
+            reference = launch(data, ptx=head + texts[number], entry=f"k{number}")
+            for level, cubin in cubins.items():
+                if reference.not_run or reference.faults:
+                    result.levels[level] = f"PTX: {reference.not_run or reference.faults[0].what}"
+                    continue
+                outcome = launch(data, cubin=cubin, entry=f"k{number}")
+                if outcome.not_run:
+                    result.levels[level] = outcome.not_run
+                elif outcome.faults:
+                    result.levels[level] = f"differs: {outcome.faults[0].what}"
+                else:
+                    buffers = (x.allocations[1].data for x in (reference, outcome))
+                    result.levels[level] = verdict(form, difference(form, data, *buffers))
+            yield result
+
+
+def _constants(form: Form) -> dict[str, str]:
+    """A constant in place of the last operand that may be one."""
+    _, read = split(form)
+    rng = random.Random(form.text)
+    for register in reversed(read):
+        letter = _letter(register)
+        if letter == "r" and "f32" in form.text and "x2" not in form.text:
+            return {register: f"0f{rng.choice(_F32.split()).zfill(8)}"}
+        if letter == "r":
+            return {register: str(rng.choice([0, 1, 5, 0x3C003C00, 0x7FFFFFFF]))}
+    return {}
+
+
+def chosen(
+    ptxas: Path,
+    target: str,
+    sample: int | None = None,
+    opcodes: tuple[str, ...] = (),
+    chapter: str = "",
+) -> list[Form]:
+    """The forms whose operands are registers and that ptxas takes for a target, or some of them."""
+    found = [f for f in forms(opcodes) if is_of_registers(f) and chapter in f.chapter]
+    if sample is not None:
+        found = random.Random(0).sample(found, min(sample, len(found)))
+    return accepted(str(ptxas), found, target)
+
+
+def main() -> int:
+    """Check forms and print what became of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ptxas", default="13.5.37")
+    parser.add_argument("--target", default="sm_90a")
+    parser.add_argument("--sample", type=int)
+    parser.add_argument("--chapter", default="", help="part of the name of a chapter")
+    parser.add_argument("--constants", action="store_true", help="an operand is a constant")
+    parser.add_argument("opcodes", nargs="*", metavar="OPCODE")
+    options = parser.parse_args()
+    ptxas, nvdisasm = install_ptxas(options.ptxas).path, install_nvdisasm().path
+    found = chosen(ptxas, options.target, options.sample, tuple(options.opcodes), options.chapter)
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    examples: dict[str, str] = {}
+    for result in check(found, ptxas, nvdisasm, options.target, constants=options.constants):
+        for level, answer in result.levels.items():
+            word = answer.split(":")[0]
+            counts[f"{level} {word if word in WORDS else 'refused'}"] += 1
+            if word == "differs":
+                print(f"{level} {result.form.text}  {answer}", flush=True)
+            elif word != "equal":
+                named = re.sub(r"^(unknown instructions|not known): ", "", answer).split(", in ")[0]
+                for name in [answer] if word in WORDS else named.split(", "):
+                    reasons[name] += 1
+                    examples.setdefault(name, f"{level} {result.form.text} {answer[-60:]}")
+    for name, number in reasons.most_common():
+        print(f"{number:5d}  {name:40s} {examples[name]}")
+    print(f"{options.target}, ptxas {options.ptxas}: {len(found)} forms;",
+          ", ".join(f"{key} {counts[key]}" for key in sorted(counts)))  # fmt: skip
+    return 1 if any(key.endswith("differs") for key in counts) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""What ptxas makes of single instructions gives what the instructions give, at -O0 and at -O3."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.io.toolchains.install import install_nvdisasm, install_ptxas
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import sass_forms
+
+pytestmark = [pytest.mark.tools, pytest.mark.long]
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("chapter", ["Floating-Point", "Comparison", "Conversion"])
+def test_cubins_of_single_instructions_give_what_the_ptx_gives(target: str, chapter: str) -> None:
+    ptxas, nvdisasm = install_ptxas("13.5.37").path, install_nvdisasm().path
+    some = sass_forms.chosen(ptxas, target, 300, chapter=chapter)
+    assert len(some) > 50
+    results = list(sass_forms.check(some, ptxas, nvdisasm, target))
+    answers = [
+        (result.form.text, level, answer)
+        for result in results
+        for level, answer in result.levels.items()
+    ]
+    assert [answer for answer in answers if answer[2].startswith("differs")] == []
+    equal = sum(answer[2] == "equal" for answer in answers)
+    assert equal > 0.95 * len(answers)
