@@ -26,7 +26,7 @@ from harness.store.schema import ResultRecord
 from harness.store.store import Store
 from harness.values.errors import CaptureError, TriageError
 from harness.values.kernel import Config
-from harness.values.row import Row
+from harness.values.row import Row, RowSummary
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 
     capturing: Callable[[str], None] = lambda words: None  # noqa: ARG005
     planned: Callable[[int], None] = lambda cells: None  # noqa: ARG005
-    done: Callable[[Row], None] = lambda row: None  # noqa: ARG005
+    done: Callable[[Row | RowSummary], None] = lambda row: None  # noqa: ARG005
     work: Callable[[int, int], None] = lambda lowerings, assemblies: None  # noqa: ARG005
 
 
@@ -294,7 +294,7 @@ async def _one(run: Run, plan: PlannedCell) -> Row | None:
         return None
     record = record_of(result)
     if treatment.evidence:
-        record = replace(record, evidence={**result.evidence, **treatment.evidence})
+        record = structs.replace(record, evidence={**result.evidence, **treatment.evidence})
     run.bench.store.put_result(run.run, record)
     run.steering.finished(plan)
     run.progress.done(result.row)

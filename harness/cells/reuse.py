@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import structs
 
 from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import content_key
@@ -20,7 +21,7 @@ from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.answers import LIMITS_OF_OURS
 from harness.store.schema import ResultRecord
-from harness.values.row import Row
+from harness.values.row import Row, RowSummary
 from harness.values.verdict import VerdictKind
 
 CELL = "cell"
@@ -46,7 +47,7 @@ _judging_sha256 = functools.cache(functools.partial(code_sha256, *_JUDGING))
 _LIMITED = {kind.value for kind in LIMITS_OF_OURS}
 _SIGKILL = 9
 
-_decode = msgspec.json.Decoder(Row).decode
+_decode = msgspec.json.Decoder(RowSummary).decode
 
 
 @dataclass(slots=True)
@@ -82,8 +83,10 @@ def limits_label(limits: ResourceLimits) -> str:
     return f"{limits.timeout:g} s, {limits.memory} B"
 
 
-def carried(last: ResultRecord | None, identity: str, limits: str) -> tuple[Row, bytes] | None:
-    """The last row of a cell as one of this run; None where the cell has to be looked at again.
+def carried(
+    last: ResultRecord | None, identity: str, limits: str
+) -> tuple[RowSummary, ResultRecord] | None:
+    """The last result of a cell as one of this run; None where it has to be looked at again.
 
     That is what did not say anything (`infra`, somebody else's SIGKILL), and what our limits ended,
     where they were others.
@@ -95,12 +98,13 @@ def carried(last: ResultRecord | None, identity: str, limits: str) -> tuple[Row,
     if last.verdict in _LIMITED and last.evidence.get(LIMITS) != limits:
         return None
     try:
-        row = _decode(last.row)
+        summary = _decode(last.row)
+        if summary.signal == _SIGKILL and last.verdict not in _LIMITED:
+            return None
+        if summary.cached:
+            return summary, last
+        row = replace(msgspec.json.decode(last.row, type=Row), cached=True)
     except msgspec.MsgspecError:
         return None  # written by another version of this program
-    if row.signal == _SIGKILL and last.verdict not in _LIMITED:
-        return None
-    if row.cached:
-        return row, last.row
-    row = replace(row, cached=True)
-    return row, msgspec.json.encode(row)
+    again = structs.replace(last, row=msgspec.json.encode(row), created=None)
+    return structs.replace(summary, cached=True), again

@@ -21,9 +21,10 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec.structs import astuple
 
 from harness.store.artifacts import disk_failure
 from harness.store.schema import (

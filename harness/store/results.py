@@ -12,14 +12,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.store.bug_identity import bug_key
 from harness.store.bugs import move_keys, put_signatures, read_signatures
-from harness.store.schema import RESULT_COLUMNS, ResultRecord, from_row, intact, is_intact, to_row
+from harness.store.schema import RESULT_COLUMNS, ResultRecord, from_row, intact, to_row
 from harness.values.bug import KeptWorkaround
 from harness.values.execution import RunRow
 from harness.values.row import Row
@@ -33,8 +33,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_PAGE = 1000
+
 # All that is put into the text of a statement is a constant.
 SELECT_RESULTS = f"SELECT {', '.join(RESULT_COLUMNS)}, id FROM results"  # noqa: S608
+_SELECT_BODIES = f"""
+    SELECT cell, created, row FROM results WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT {_PAGE}
+"""  # noqa: S608
 _SELECT_LAST = (
     f"{SELECT_RESULTS} WHERE cell = ? AND created < ? AND run_id <> ?"  # noqa: S608
     " AND verdict NOT IN (SELECT value FROM json_each(?)) ORDER BY created DESC, id DESC LIMIT 1"
@@ -57,7 +62,6 @@ _SELECT_KERNELS = """
 """One step in the index a kernel, where DISTINCT would walk over every result."""
 _FOR_EVER = float("inf")
 _NO_RUN = -1
-_PAGE = 1000
 _CELL, _CREATED, _ROW = (RESULT_COLUMNS.index(name) for name in ("cell", "created", "row"))
 
 
@@ -120,24 +124,31 @@ class PastResults:
         Those that are `known` by now, byte for byte, are not checked again.
         """
         last = ""
-        while page := self._after(run, last, check=False):
-            for row in page:
-                if row[_ROW] not in known and not is_intact(row[:-1]):
-                    # A damaged database is replaced: what is left of the page is in the new one.
-                    page = self._after(run, last, check=True)
-                    yield from map(_stored, page)
-                    last = page[-1][_CELL] if page else last
+        while True:
+            bodies = self._database.select(_SELECT_BODIES, run, last) if known else []
+            for cell, created, row in bodies:
+                if row not in known:
                     break
-                last = row[_CELL]
-                yield _stored(row)
+                yield StoredRow(run, created, row)
+                last = cell
+            else:
+                if bodies:
+                    continue
+            page = self._checked(run, last)
+            if not page:
+                return
+            for record in page:
+                yield StoredRow(run, record[_CREATED], record[_ROW])
+            last = page[-1][_CELL]
 
-    def _after(self, run: int, cell: str, *, check: bool) -> list[Sequence[Any]]:
+    def _checked(self, run: int, cell: str) -> list[Sequence[Any]]:
+        """A page of the results of a run behind this cell. A damaged database is replaced."""
         sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT {_PAGE}"
 
         def work(db: sqlite3.Connection) -> list[Sequence[Any]]:
             page = db.execute(sql, (run, cell)).fetchall()
-            for row in page if check else ():
-                intact(row[:-1])
+            for row in page:
+                intact(row)
             return page
 
         return self._database.run(work)
@@ -225,10 +236,6 @@ class PastResults:
             return Moved(results=len(verdicts), bugs=bugs, merged=merged)
 
         return self._database.write(work)
-
-
-def _stored(row: Sequence[Any]) -> StoredRow:
-    return StoredRow(row[0], row[_CREATED], row[_ROW])
 
 
 def _bodies(rows: Iterable[tuple[bytes, int]], kind: type[T]) -> list[T]:

@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -255,6 +254,8 @@ _MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "CREATE INDEX executions_cell ON executions (cell, created)",
         ),
     ),
+    # Nothing asks for it. And who stops here cannot read `run_checksum`.
+    ("0005-checksums-of-content", ("DROP INDEX IF EXISTS results_config",)),
 )
 """Ordered, append only. `checksum` columns guard what SQLite cannot: a changed byte inside a row,
 which it would serve as if nothing had happened (it checks the structure of pages only)."""
@@ -379,15 +380,13 @@ def _checksum(body: bytes, artifacts: Mapping[str, str]) -> int:
 Config: TypeAlias = Mapping[str, str | int | float | bool | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultRecord:
+class ResultRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One cell of one run, as it is kept for history.
 
     `row` is the JSON object that `--json` prints; the other fields are what history is searched
     by. `evidence` maps a kind to the key of the evidence that the row was judged from.
     `created` is in seconds since the epoch; it and `run` are set by the store. `signature` has the
     parts of the key; the store keeps them once for all results, and does not return them here.
-    `columns` are what it was read from.
     """
 
     cell: str
@@ -405,11 +404,9 @@ class ResultRecord:
     created: float | None = None
     run: int | None = None
     signature: Signature | None = None
-    columns: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRecord:
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One invocation that recorded results.
 
     Times are in seconds since the epoch; `finished` is None while it works, or when it was
@@ -425,10 +422,9 @@ class RunRecord:
 
 
 # Fields of `ResultRecord` that are columns of the same name, in the order of the checksum.
-_FIELDS = tuple(ResultRecord.__annotations__)[: -len(("run", "signature", "columns"))]
+_FIELDS = tuple(ResultRecord.__annotations__)[: -len(("run", "signature"))]
 RESULT_COLUMNS = ("run_id", *_FIELDS, "checksum")
 """What `to_row` makes and `from_row` reads."""
-_ROW, _CREATED = RESULT_COLUMNS.index("row"), RESULT_COLUMNS.index("created")
 RUN_COLUMNS = tuple(RunRecord.__annotations__)
 
 
@@ -447,24 +443,17 @@ def to_row(run: int, record: ResultRecord, now: float) -> tuple[object, ...]:
     return (*values, _row_checksum(values))
 
 
-def to_row_again(run: int, record: ResultRecord, row: bytes, now: float) -> tuple[object, ...]:
-    """As `to_row`, of a record that was read from the store, with another body."""
-    columns = record.columns
-    values = (run, *columns[1:_ROW], row, *columns[_ROW + 1 : _CREATED], now)
-    return (*values, _row_checksum(values))
-
-
 def from_row(row: Sequence[Any]) -> ResultRecord:
     """Make a record from its `RESULT_COLUMNS`.
 
     Raises:
         DamagedRowError: it is not what was written.
     """
-    columns = tuple(intact(row[: len(RESULT_COLUMNS)]))
-    stored = dict(zip(_FIELDS, columns[1:-1], strict=True))
+    run, *columns = intact(row)[: len(RESULT_COLUMNS) - 1]
+    stored = dict(zip(_FIELDS, columns, strict=True))
     stored["config"] = _parsed(stored["config"])
     stored["evidence"] = msgspec.json.decode(stored["evidence"])
-    return ResultRecord(run=columns[0], columns=columns, **stored)
+    return ResultRecord(run=run, **stored)
 
 
 @lru_cache(maxsize=4096)
@@ -475,12 +464,12 @@ def _parsed(config: str) -> Config:
 
 
 def intact(row: Sequence[Any]) -> Sequence[Any]:
-    """The same `RESULT_COLUMNS`, checked.
+    """The same row, its `RESULT_COLUMNS` checked.
 
     Raises:
         DamagedRowError: they are not what was written.
     """
-    if not is_intact(row):
+    if not is_intact(row[: len(RESULT_COLUMNS)]):
         run, cell, *_ = row
         raise DamagedRowError(f"the result of {cell} in run {run} was changed")
     return row
@@ -488,9 +477,31 @@ def intact(row: Sequence[Any]) -> Sequence[Any]:
 
 def is_intact(row: Sequence[object]) -> bool:
     """Whether these `RESULT_COLUMNS` are what was written."""
-    return bool(row[-1] == _row_checksum(tuple(row[:-1])))
+    *values, checksum = row
+    if not isinstance(checksum, int):
+        return False
+    if checksum < OF_CONTENT:
+        # Of all columns together, as they were written before. ascii() and not repr(): what repr()
+        # escapes depends on Python's Unicode tables.
+        return checksum == zlib.crc32(ascii(tuple(values)).encode())
+    return checksum == _row_checksum(values)
 
 
-def _row_checksum(values: tuple[object, ...]) -> int:
-    # ascii() and not repr(): what repr() escapes depends on Python's Unicode tables.
-    return zlib.crc32(ascii(values).encode())
+# One number of two: a result that is the same as one of an earlier run is copied by SQLite, which
+# changes what guards its run and time, and keeps what guards the rest.
+OF_CONTENT = 1 << 62
+_RUN_BITS = 30
+SAME_CONTENT = -1 << _RUN_BITS
+"""The bits of a checksum that two results have in common where they differ in run and time alone;
+the others are `run_checksum`."""
+
+
+def _row_checksum(values: Sequence[object]) -> int:
+    run, *content, created = values
+    guarded = zlib.crc32(msgspec.msgpack.encode(content)) << _RUN_BITS
+    return OF_CONTENT | guarded | run_checksum(run, created)
+
+
+def run_checksum(run: object, created: object) -> int:
+    """What guards the run of a result, and when it was made (seconds since the epoch)."""
+    return zlib.crc32(msgspec.msgpack.encode((run, created))) & ~SAME_CONTENT

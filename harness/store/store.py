@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from harness import __version__
 from harness.store.artifacts import DATABASE, ArtifactStore, database_copy, is_writable
@@ -29,8 +30,10 @@ from harness.store.database import Database, restore_runs
 from harness.store.merge import Merging
 from harness.store.results import SELECT_RESULTS, NightPart, PastResults, begin_part, finish_part
 from harness.store.schema import (
+    OF_CONTENT,
     RESULT_COLUMNS,
     RUN_COLUMNS,
+    SAME_CONTENT,
     SELECT_EVIDENCE,
     Evidence,
     ResultRecord,
@@ -38,13 +41,12 @@ from harness.store.schema import (
     from_row,
     put_row,
     read_row,
+    run_checksum,
     to_row,
-    to_row_again,
     when_made,
 )
 from harness.store.trim import Trimming
 from harness.values.errors import StorageError
-from harness.values.verdict import Signature
 
 if TYPE_CHECKING:
     import sqlite3
@@ -59,6 +61,13 @@ _SELECT_RUNS = f"SELECT {', '.join(RUN_COLUMNS)} FROM runs ORDER BY id DESC LIMI
 _PUT_RESULT = f"""
     INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
     VALUES ({", ".join("?" for _ in RESULT_COLUMNS)})
+"""  # noqa: S608
+# Those that older versions wrote have another checksum, and are not among them.
+_COPY_RESULTS = f"""
+    INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
+    SELECT ?, {", ".join(RESULT_COLUMNS[1:-2])}, ?, checksum & {SAME_CONTENT} | ?
+    FROM results
+    WHERE run_id = ? AND cell IN (SELECT value FROM json_each(?)) AND checksum >= {OF_CONTENT}
 """  # noqa: S608
 _CELLS_MEANT = (
     "SELECT cell FROM results WHERE cell = :text LIMIT 1",
@@ -236,30 +245,45 @@ class Store(PastResults, BugRecords, Merging, Trimming):
         now = self._clock()
         records = list(records)
         rows = [to_row(run, record, now) for record in records]
-        self._put(run, rows, [record.signature for record in records if record.signature])
+        signatures = [record.signature for record in records if record.signature]
 
-    def put_again(self, run: int, records: Iterable[tuple[ResultRecord, bytes]]) -> None:
-        """Keep results that were read from here as those of another run, each with its row.
-
-        Raises:
-            StorageError: there is no such run, or the database cannot be written.
-        """
-        now = self._clock()
-        self._put(run, [to_row_again(run, record, row, now) for record, row in records])
-
-    def _put(
-        self, run: int, rows: Sequence[tuple[object, ...]], signatures: Sequence[Signature] = ()
-    ) -> None:
         def work(db: sqlite3.Connection) -> None:
-            if not db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
-                raise StorageError(
-                    f"run {run} is not in {self._database.path}: begin it before recording results"
-                )
+            self._check_run(db, run)
             db.executemany(_PUT_RESULT, rows)
             if signatures:
                 put_signatures(db, signatures)
 
         self._database.write(work)
+
+    def put_again(self, run: int, records: Iterable[ResultRecord]) -> None:
+        """Keep results as they were read from here as those of another run, too.
+
+        Raises:
+            StorageError: there is no such run, or the database cannot be written.
+        """
+        now = self._clock()
+        by_run: dict[int | None, list[ResultRecord]] = {}
+        for record in records:
+            by_run.setdefault(record.run, []).append(record)
+
+        def work(db: sqlite3.Connection) -> None:
+            self._check_run(db, run)
+            for number, same in by_run.items():
+                cells = json.dumps([record.cell for record in same])
+                copied = db.execute(
+                    _COPY_RESULTS, (run, now, run_checksum(run, now), number, cells)
+                )
+                if copied.rowcount < len(same):
+                    rows = [to_row(run, replace(record, created=None), now) for record in same]
+                    db.executemany(_PUT_RESULT, rows)
+
+        self._database.write(work)
+
+    def _check_run(self, db: sqlite3.Connection, run: int) -> None:
+        if not db.execute("SELECT 1 FROM runs WHERE id = ?", (run,)).fetchone():
+            raise StorageError(
+                f"run {run} is not in {self._database.path}: begin it before recording results"
+            )
 
     def finish_run(self, run: int) -> None:
         """Record that a run has come to its end."""

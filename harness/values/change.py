@@ -39,12 +39,7 @@ class ChangeKind(StrEnum):
     @property
     def is_quiet(self) -> bool:
         """Nothing that a reader of the nightly diff needs to see."""
-        return self in (
-            ChangeKind.SAME_OK,
-            ChangeKind.SAME_FAIL,
-            ChangeKind.SAME_UNTOLD,
-            ChangeKind.EXPECTED,
-        )
+        return self in _QUIET
 
     @property
     def is_bad(self) -> bool:
@@ -60,6 +55,11 @@ class ChangeKind(StrEnum):
     def is_gap(self) -> bool:
         """What was known before cannot be determined now."""
         return self in (ChangeKind.UNTESTABLE, ChangeKind.INFRA, ChangeKind.MISSING)
+
+
+_QUIET = frozenset(
+    {ChangeKind.SAME_OK, ChangeKind.SAME_FAIL, ChangeKind.SAME_UNTOLD, ChangeKind.EXPECTED}
+)
 
 
 class Severity(IntEnum):

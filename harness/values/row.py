@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from harness.values.kernel import Scalar
 from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
@@ -47,6 +49,16 @@ class HasToolchain:
         if self.spill_stores is None or self.spill_loads is None:
             return None
         return self.spill_stores + self.spill_loads
+
+
+class RowSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a `Row` that is taken over from an earlier run."""
+
+    verdict: VerdictKind
+    reason: str
+    signature: str | None = None
+    signal: int | None = None
+    cached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

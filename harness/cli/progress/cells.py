@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.cells.places import RunProgress
 from harness.cli.progress.steps import doing
-from harness.values.row import Row
+from harness.values.row import Row, RowSummary
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -57,7 +57,7 @@ class _State:
     def plan(self, cells: int) -> None:
         self.planned += cells
 
-    def finish(self, row: Row) -> None:
+    def finish(self, row: Row | RowSummary) -> None:
         self.finished += 1
         self.worked += not row.cached
         self.verdicts[row.verdict] += 1

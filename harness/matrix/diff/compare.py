@@ -279,7 +279,13 @@ class _Comparison:
     def add(self, older: Sequence[Facts], newer: Sequence[Facts]) -> None:
         before = {facts.cell: facts for facts in older}
         after = {facts.cell: facts for facts in newer}
-        changes = [self._judge(before.get(cell), facts) for cell, facts in after.items()]
+        changes = []
+        for cell, facts in after.items():
+            change = self._judge(before.get(cell), facts)
+            if change.kind.is_quiet and not change.steps:
+                self.counts[change.kind] += 1
+            else:
+                changes.append(change)
         changes += [self._gone(facts) for cell, facts in before.items() if cell not in after]
         unknown = [change.facts.cell for change in changes if _asks_history(change)]
         past = self.earlier(unknown) if unknown else {}

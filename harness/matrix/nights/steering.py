@@ -20,7 +20,7 @@ from harness.matrix.nights.plan import MatrixPlan
 from harness.matrix.rules import Rules, by_information
 from harness.store.schema import ResultRecord
 from harness.values.matrix import Coordinates, MatrixPlace, Override
-from harness.values.row import Row
+from harness.values.row import RowSummary
 from harness.values.verdict import VerdictKind
 
 K = TypeVar("K")
@@ -63,7 +63,8 @@ class MatrixSteering(Steering):
     at_once: int = field(init=False)
     _owners: dict[str, int] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
-    _again: list[tuple[ResultRecord, bytes]] = field(default_factory=list)
+    _same: list[ResultRecord] = field(default_factory=list)
+    _again: list[ResultRecord] = field(default_factory=list)
     _failed: set[str] = field(default_factory=set)
     _identities: Identities = field(default_factory=Identities)
     _extras: set[int] = field(init=False)
@@ -147,7 +148,7 @@ class MatrixSteering(Steering):
             last = {name: self.past[name] for name in names if name in self.past}
         self.last.update(last)
         to_do: list[tuple[PlannedCell, Coordinates]] = []
-        rows: list[Row] = []
+        rows: list[RowSummary] = []
         for cell, at in cells:
             record = last.get(at.cell)
             how = self.rules.treatment(at)
@@ -157,9 +158,10 @@ class MatrixSteering(Steering):
                 to_do.append((cell, at))
                 continue
             self.settled.add(at.cell)
-            rows.append(result[0])
-            self._again.append((record, result[1]))
-        if len(self._again) > _MOST_HELD:
+            summary, taken = result
+            rows.append(summary)
+            (self._same if taken is record else self._again).append(taken)
+        if len(self._same) + len(self._again) > _MOST_HELD:
             self.put_again()
         self.carried += len(rows)
         self.progress.planned(len(rows))
@@ -169,8 +171,11 @@ class MatrixSteering(Steering):
 
     def put_again(self) -> None:
         """Store what was taken over: many at a time, since each time touches all of an index."""
+        if self.run is not None and self._same:
+            self.bench.store.put_again(self.run, self._same)
         if self.run is not None and self._again:
-            self.bench.store.put_again(self.run, self._again)
+            self.bench.store.put_results(self.run, self._again)
+        self._same.clear()
         self._again.clear()
 
     def treatment(self, cell: PlannedCell) -> Treatment:

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import textwrap
 from contextlib import closing
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from harness.store.schema import ResultRecord
 from harness.store.store import Store

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from store_cases import raw, record
 
 from harness.store.store import Store
