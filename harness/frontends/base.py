@@ -499,18 +499,20 @@ class FrontEnd(ABC):
             nth = launches[record.kernel, config.label]
             if not selection.config.matches(config):
                 continue
+            # A file, or a pattern, of several kernels names each; a repro is one by definition.
+            several = f"{repro.name.partition('::')[0]}::{record.kernel}"
+            launch = place.launch.label
+            compiler = captured.compiler.label
             for chosen in selection.ptxas:
                 assembler = chosen or bundled
                 assert assembler is not None, "the selection names one where none is bundled"
                 frozen = selection.freeze_ptx and chosen is not None and chosen.kind == PTXAS
-                # A file, or a pattern, of several kernels names each; a repro is one by definition.
-                several = f"{repro.name.partition('::')[0]}::{record.kernel}"
                 cell = CellId(
                     kernel=several if repro.is_several else repro.name,
-                    launch=f"{place.launch.label}#{nth}" if nth > 1 else place.launch.label,
+                    launch=f"{launch}#{nth}" if nth > 1 else launch,
                     config=config,
                     target=target,
-                    compiler=captured.compiler.label,
+                    compiler=compiler,
                     ptxas=f"{assembler.label}-frozen" if frozen else assembler.label,
                     assembler=assembler.kind,
                 )

@@ -28,6 +28,7 @@ from msgspec.structs import astuple
 
 from harness.store.artifacts import disk_failure
 from harness.store.schema import (
+    NAME_CELLS,
     RESULT_COLUMNS,
     RUN_COLUMNS,
     RunRecord,
@@ -151,6 +152,7 @@ def _rescue(damaged: Path, building: Path) -> None:
                             # A damaged index no longer keeps doubles out.
                             with suppress(sqlite3.IntegrityError):
                                 target.execute(insert, row)
+                target.execute(NAME_CELLS)
                 target.execute(_INVENT_LOST_RUNS)
 
 

@@ -32,6 +32,7 @@ from harness.store.artifacts import DATABASE, ArtifactStore, DamagedArtifactErro
 from harness.store.bugs import BUG_COLUMNS, SIGNATURE_COLUMNS, join, put_signatures, read_numbers
 from harness.store.results import settle
 from harness.store.schema import (
+    NAME_CELLS,
     RESULT_COLUMNS,
     RUN_COLUMNS,
     SELECT_EVIDENCE,
@@ -462,6 +463,7 @@ class Merging:
                 streams = [source.results(run.id) for source, run in same]
                 together = heapq.merge(*streams, key=lambda record: record.cell)
                 db.executemany(_PUT_RESULT, (to_row(number, record, 0.0) for record in together))
+                db.execute(f"{NAME_CELLS} WHERE run_id = ?", (number,))
                 settle(db, number)
             bugs = _take_bugs(db, sources)
             workarounds = sum(take_workarounds(db, source) for source in sources)

@@ -50,16 +50,7 @@ _SELECT_LATEST = f"""
         SELECT id FROM results WHERE cell = wanted.value ORDER BY created DESC, id DESC LIMIT 1
     )
 """  # noqa: S608
-_SELECT_KERNELS = """
-    WITH RECURSIVE kernels (name) AS (
-        SELECT min(kernel) FROM results
-        UNION ALL
-        SELECT (SELECT min(kernel) FROM results WHERE kernel > name) FROM kernels
-        WHERE name IS NOT NULL
-    )
-    SELECT name FROM kernels WHERE name IS NOT NULL
-"""
-"""One step in the index a kernel, where DISTINCT would walk over every result."""
+_SELECT_KERNELS = "SELECT DISTINCT kernel FROM cells ORDER BY kernel"
 _FOR_EVER = float("inf")
 _NO_RUN = -1
 _CELL, _CREATED, _ROW = (RESULT_COLUMNS.index(name) for name in ("cell", "created", "row"))
@@ -85,12 +76,12 @@ class PastResults:
 
     def latest_results(self, kernel: str) -> Iterator[ResultRecord]:
         """Yield the last result of each cell of a kernel."""
-        sql = "SELECT DISTINCT cell FROM results WHERE kernel = ? ORDER BY cell"
+        sql = "SELECT cell FROM cells WHERE kernel = ? ORDER BY cell"
         return self.last_results(cell for (cell,) in self._database.select(sql, kernel))
 
     def cells_from(self, start: str) -> list[str]:
         """Return the ids of all cells that begin so."""
-        sql = "SELECT DISTINCT cell FROM results WHERE cell >= ?1 AND cell < ?1 || char(0x10ffff)"
+        sql = "SELECT cell FROM cells WHERE cell >= ?1 AND cell < ?1 || char(0x10ffff)"
         return [cell for (cell,) in self._database.select(sql, start)]
 
     def last_results(

@@ -62,6 +62,7 @@ _PUT_RESULT = f"""
     INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
     VALUES ({", ".join("?" for _ in RESULT_COLUMNS)})
 """  # noqa: S608
+_PUT_CELL = "INSERT OR IGNORE INTO cells VALUES (?, ?, ?)"
 # Those that older versions wrote have another checksum, and are not among them.
 _COPY_RESULTS = f"""
     INSERT OR REPLACE INTO results ({", ".join(RESULT_COLUMNS)})
@@ -70,10 +71,10 @@ _COPY_RESULTS = f"""
     WHERE run_id = ? AND cell IN (SELECT value FROM json_each(?)) AND checksum >= {OF_CONTENT}
 """  # noqa: S608
 _CELLS_MEANT = (
-    "SELECT cell FROM results WHERE cell = :text LIMIT 1",
-    """SELECT DISTINCT cell FROM results WHERE short >= :text AND short < :text || char(0x10ffff)
-    LIMIT :limit""",
-    "SELECT DISTINCT cell FROM results WHERE instr(cell, :text) > 0 ORDER BY cell LIMIT :limit",
+    "SELECT cell FROM cells WHERE cell = :text",
+    """SELECT cell FROM cells WHERE short >= :text AND short < :text || char(0x10ffff)
+    ORDER BY short, cell LIMIT :limit""",
+    "SELECT cell FROM cells WHERE instr(cell, :text) > 0 ORDER BY cell LIMIT :limit",
 )
 """Each is asked only if those before it find nothing."""
 
@@ -245,11 +246,13 @@ class Store(PastResults, BugRecords, Merging, Trimming):
         now = self._clock()
         records = list(records)
         rows = [to_row(run, record, now) for record in records]
+        cells = [(record.cell, record.short, record.kernel) for record in records]
         signatures = [record.signature for record in records if record.signature]
 
         def work(db: sqlite3.Connection) -> None:
             self._check_run(db, run)
             db.executemany(_PUT_RESULT, rows)
+            db.executemany(_PUT_CELL, cells)
             if signatures:
                 put_signatures(db, signatures)
 

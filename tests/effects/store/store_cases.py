@@ -38,7 +38,7 @@ def record(cell: str = "k/l/num_warps=4@sm_90a", **changes: object) -> ResultRec
         row=b'{"cell": "..."}',
         evidence={"lower": "aa", "assemble": "bb"},
     )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 def raw(home: Path) -> closing[sqlite3.Connection]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 from nights import record as record_of
 from nights import row
 from store_cases import drop_evidence
@@ -44,7 +45,7 @@ def keep(store: Store, run: int, message: str, key: str, **words: Any) -> None:
     if store.get_evidence("lower", message) is None:
         store.put_evidence("lower", message, msgspec.json.encode(lowering(message)), {})
     record = record_of(replace(found, **changes))
-    store.put_result(run, replace(record, evidence={"lower": message}))
+    store.put_result(run, structs.replace(record, evidence={"lower": message}))
 
 
 def keys(store: Store) -> list[str | None]:
@@ -144,7 +145,7 @@ def test_a_row_that_was_tampered_with_is_not_what_its_evidence_gives(store: Stor
     run = store.begin_run("x")
     found = row("ok", None, spill_stores=12)
     store.put_evidence("lower", "kept", msgspec.json.encode(lowering("pass P failed")), {})
-    store.put_result(run, replace(record_of(found), evidence={"lower": "kept"}))
+    store.put_result(run, structs.replace(record_of(found), evidence={"lower": "kept"}))
     judged = row_of_evidence(store, found.cell)
     assert judged
     assert (judged.verdict, judged.signature) == ("pass_failure", key_of("pass P failed"))
@@ -174,7 +175,7 @@ def test_evidence_that_was_made_again_and_left_the_same_bytes_counts(store: Stor
 
     made(1.0, program)
     found = replace(row("pass_failure", OLD), program_sha256=program)
-    store.put_result(run, replace(record_of(found), evidence={"lower": "shared"}))
+    store.put_result(run, structs.replace(record_of(found), evidence={"lower": "shared"}))
     made(2.0, program)
     assert rekey(store).judged == 1
     made(3.0, other)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from nights import record, row
 
 from harness.matrix.nights.merge import MergeReport, merge_stores
@@ -30,7 +31,7 @@ def shard(home: Path, cell: Row = CELL, *, now: float = 1000.0) -> str:
         sha256 = store.artifacts.put(PTX)
         store.put_evidence("lower", "key", b"{}", {"ptx": sha256})
         run = store.begin_run("triage matrix run")
-        store.put_result(run, replace(record(cell), evidence={"lower": "key"}))
+        store.put_result(run, structs.replace(record(cell), evidence={"lower": "key"}))
         store.finish_run(run)
     return sha256
 
