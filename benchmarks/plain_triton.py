@@ -1,6 +1,6 @@
 """What plain Triton gives for each config that a script launches: its PTX, or why there is none.
 
-    python benchmarks/plain_triton.py SCRIPT CAPABILITY MULTIPROCESSORS
+    python benchmarks/plain_triton.py SCRIPT CAPABILITY MULTIPROCESSORS SHARED_BYTES
 
 Nothing of triage is in here. Triton binds, specialises, prunes and compiles as on a GPU; a driver
 that launches nothing stands in for its own, and tensors lie on torch's meta device. A tuner forgets
@@ -71,8 +71,8 @@ def _on_meta(value: Any) -> Any:
     return torch.device("meta") if is_gpu else value
 
 
-def main(script: str, capability: int, multiprocessors: int) -> None:
-    """Run the script, and print what its launches come to."""
+def main(script: str, capability: int, multiprocessors: int, shared: int) -> None:
+    """Run the script, and print what its launches come to; `shared` is what a block may have."""
     properties = types.SimpleNamespace(
         name="", multi_processor_count=multiprocessors, major=capability // 10, warp_size=32
     )
@@ -83,7 +83,7 @@ def main(script: str, capability: int, multiprocessors: int) -> None:
     torch.cuda.Stream = torch.cuda.stream = torch.cuda.set_stream = Anything("stream")
     torch.testing.assert_close = lambda *_, **__: None
     limits = {
-        "max_shared_mem": 1 << 30,
+        "max_shared_mem": shared,
         "max_num_regs": 65536,
         "multiprocessor_count": multiprocessors,
         "warpSize": 32,
@@ -183,4 +183,4 @@ def main(script: str, capability: int, multiprocessors: int) -> None:
 
 
 if __name__ == "__main__":
-    main(str(Path(sys.argv[1]).absolute()), int(sys.argv[2]), int(sys.argv[3]))
+    main(str(Path(sys.argv[1]).absolute()), *map(int, sys.argv[2:]))

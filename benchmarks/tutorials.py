@@ -64,9 +64,11 @@ def compare(script: Path, sm: str, work: Path) -> Comparison:
     limits = limits_of(target.capability)
     assert limits is not None
     assert limits.multiprocessors is not None
-    numbers = [str(target.capability), str(limits.multiprocessors)]
+    facts = target.capability, limits.multiprocessors, limits.max_shared_per_block
     beside = Path(__file__).with_name("plain_triton.py")
-    plain = _answer([str(beside), str(script), *numbers], {"TRITON_CACHE_DIR": f"{work}/triton"})
+    plain = _answer(
+        [str(beside), str(script), *map(str, facts)], {"TRITON_CACHE_DIR": f"{work}/triton"}
+    )
     words = ["compile", "--kernel", str(script), "--sm", sm, "--triton", "installed", "--json"]
     began = time.perf_counter()
     document = _answer(["-m", "harness", *words], {"TRIAGE_HOME": f"{work}/triage"})
@@ -152,7 +154,7 @@ def main() -> None:
             ):
                 for config in sorted(configs, key=str)[:5]:
                     print(f"  only {title}: {config}", flush=True)
-    options.page.write_text(page(rows))
+            options.page.write_text(page(rows))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -35,49 +35,93 @@ from harness.workaround.rank.order import KeptRank
 # Numbers over toolchains, and predicted ranks, as points of a drawing.
 
 
-_FRAME = Frame(width=420, height=230, left=52, right=22, top=14, bottom=96)
+_FRAME = Frame(width=420, height=236, left=52, right=22, top=14, bottom=102)
 """Of a chart with its axes: about as wide as a phone, so that its words are not scaled down."""
+
+
+_NAMED = 120
+"""Room for names at its right."""
+_MOST_LETTERS = 16
+_LETTER_HEIGHT = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelChart:
-    """A chart of a launch; `compare` is where the two sides of its worst step are compared."""
+    """A chart of a launch; `compare` is where the two sides of its worst step are compared.
+
+    `ends` are names beside the ends of lines: words, y, and whether it has the worst step.
+    """
 
     chart: Chart
     labels: tuple[tuple[str, float], ...]
     compare: str
+    ends: tuple[tuple[str, float, bool], ...]
 
 
 def charts_of(
     cells: Sequence[BugFacts], limits: Limits | None, pair: Callable[[BugFacts, BugFacts], str]
 ) -> list[KernelChart]:
-    """A chart for each number that is known of any cell and is not always 0.
+    """A chart for each number that is known of any cell and is not always 0; none of one toolchain.
 
     `pair` gives the page that compares two cells, "" for none.
     """
     columns = squares.toolchains_in_order(map(squares.toolchain_of_cell, cells))
     # A chart is over versions: what other options do is no step between two of them.
     columns = [column for column in columns if not column.flags] or columns
+    if len(columns) < 2:
+        return []
     labels = [column.label.replace("\n", ", ") for column in columns]
     configs: dict[str, dict[str, BugFacts]] = defaultdict(dict)
     for facts in cells:
         if facts.verdict.compiles:
             label = squares.toolchain_of_cell(facts).label.replace("\n", ", ")
             configs[Config.of(dict(facts.config)).label][label] = facts
+    names = _names_of_lines({name: next(iter(of.values())) for name, of in configs.items()})
+    frame = _FRAME._replace(right=_NAMED) if names else _FRAME
     # Where there are many toolchains, not each is named below the axis.
     every = len(columns) // 16 + 1
     axis = tuple(
-        (f"{column.version or '-'} / {column.ptxas or '-'}", _FRAME.x(index, len(columns)))
+        (f"{column.version or '-'} / {column.ptxas or '-'}", frame.x(index, len(columns)))
         for index, column in enumerate(columns)
     )[::every]
     charts = []
-    for chart in charts_over(labels, configs, limits, _FRAME):
+    for chart in charts_over(labels, configs, limits, frame):
         compare = ""
         if chart.worst:
             of_config = configs[chart.worst.line.names[0]]
             compare = pair(of_config[chart.worst.before.label], of_config[chart.worst.after.label])
-        charts.append(KernelChart(chart=chart, labels=axis, compare=compare))
+        ends = tuple(_ends(chart, names)) if names else ()
+        charts.append(KernelChart(chart=chart, labels=axis, compare=compare, ends=ends))
     return charts
+
+
+def _names_of_lines(configs: Mapping[str, BugFacts]) -> dict[str, str]:
+    """What tells each config from the others, by its label; empty where a chart has no room."""
+    values = {label: dict(facts.config) for label, facts in configs.items()}
+    varies = {
+        name
+        for config in values.values()
+        for name in config
+        if len({repr(other.get(name)) for other in values.values()}) > 1
+    }
+    names = {
+        label: ",".join(f"{n.removeprefix('num_')}={v}" for n, v in config.items() if n in varies)
+        for label, config in values.items()
+    }
+    return names if all(0 < len(name) <= _MOST_LETTERS for name in names.values()) else {}
+
+
+def _ends(chart: Chart, names: Mapping[str, str]) -> Iterator[tuple[str, float, bool]]:
+    """Names beside the ends of lines, as far as there is room; that of the worst step first."""
+    taken: list[float] = []
+    for line in reversed(chart.lines):
+        last = line.points[-1]
+        is_free = all(abs(last.y - y) >= _LETTER_HEIGHT for y in taken)
+        if last.index == len(chart.labels) - 1 and is_free:
+            taken.append(last.y)
+            more = f" +{len(line.names) - 1}" if len(line.names) > 1 else ""
+            is_worst = chart.worst is not None and line is chart.worst.line
+            yield f"{names[line.names[0]]}{more}", last.y, is_worst
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

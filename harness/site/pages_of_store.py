@@ -48,7 +48,7 @@ from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.tables.templates import render_template
 from harness.values.bug import Bug, BugFacts
-from harness.values.change import Changes
+from harness.values.change import ChangeKind, Changes
 from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.row import Row
@@ -385,6 +385,8 @@ class _Writer:
         change = group.changes[0]
         kind = group.kind
         tone = "bad" if kind.is_bad else "faint" if kind.is_gap else "relief"
+        if kind is ChangeKind.NEW and change.newer:
+            tone = squares.tone_of(change.newer.verdict).value.replace("good", "relief")
         compare = ""
         if change.older and change.newer and self._place_of(change.newer.cell):
             cells = (change.older.cell, change.newer.cell)

@@ -70,7 +70,7 @@ _FACTS: tuple[tuple[str, Callable[[BugFacts], str]], ...] = (
     ("shared memory, bytes", lambda cell: figure(cell.shared)),
     ("tensor memory, columns", lambda cell: figure(cell.tmem_size)),
     ("occupancy", lambda cell: "-" if cell.occupancy is None else f"{cell.occupancy:.1%}"),
-    ("program", lambda cell: (cell.ptx_body_sha256 or "-")[:8]),
+    ("PTX, by its hash", lambda cell: (cell.ptx_body_sha256 or "-")[:8]),
 )
 
 
@@ -119,7 +119,10 @@ def _stage_diff(title: str, left: bytes | None, right: bytes | None) -> StageDif
     lines = list(_lines(codes, before, after))
     if len(lines) > _MOST_SHOWN:
         notes.append(f"{len(lines) - _MOST_SHOWN:,} lines of the comparison are left out")
-    words = f"{gone:,} of {len(texts[0]):,} lines became {new:,} of {len(texts[1]):,}."
+    words = (
+        f"{gone:,} of {len(texts[0]):,} lines are only in the first cell, "
+        f"{new:,} of {len(texts[1]):,} only in the second."
+    )
     if not gone and not new:
         words = "The same but for the names of registers and labels, comments and debug lines."
     return StageDiff(

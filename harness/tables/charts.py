@@ -121,10 +121,10 @@ def charts_over(
     shared = limits.max_shared_per_block if limits else None
     tmem = limits.tensor_memory_columns or None if limits else None
     curves: tuple[tuple[str, str, Callable[[Measured], float | None], float | None], ...] = (
-        ("registers", "", lambda row: row.n_regs, registers),
+        ("registers", "per thread", lambda row: row.n_regs, registers),
         ("spills", "bytes per thread, stores and loads", lambda row: row.spills, None),
-        ("shared memory", "bytes a block", lambda row: row.shared, shared),
-        ("tensor memory", "columns a block", lambda row: row.tmem_size, tmem),
+        ("shared memory", "bytes per block", lambda row: row.shared, shared),
+        ("tensor memory", "columns per block", lambda row: row.tmem_size, tmem),
         ("occupancy", "%", _percent, 100),
     )
     charts = []

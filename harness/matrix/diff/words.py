@@ -38,13 +38,19 @@ class ChangeGroup:
 
 
 def group_changes(changes: Iterable[Change]) -> list[ChangeGroup]:
-    """The groups by kind, in the order of `Kind`, the largest first."""
+    """The groups by kind, in the order of `Kind`; new failures before what works; large first."""
     by_key: dict[tuple[object, ...], list[Change]] = {}
     for change in changes:
         by_key.setdefault(_key(change), []).append(change)
     groups = [_group(members) for members in by_key.values()]
     order = list(ChangeKind)
-    return sorted(groups, key=lambda group: (order.index(group.kind), -len(group.changes)))
+
+    def place(group: ChangeGroup) -> tuple[int, bool, int]:
+        newer = group.changes[0].newer
+        is_well = group.kind is ChangeKind.NEW and newer is not None and newer.verdict.compiles
+        return order.index(group.kind), is_well, -len(group.changes)
+
+    return sorted(groups, key=place)
 
 
 def _key(change: Change) -> tuple[object, ...]:

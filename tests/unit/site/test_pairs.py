@@ -30,7 +30,7 @@ def test_code_is_compared_without_the_numbers_of_registers_and_addresses() -> No
     ptx, code = stage_diffs(
         {"ptx": before.encode(), "sass": sass}, {"ptx": "\n".join(renamed).encode(), "sass": moved}
     )
-    assert ptx.words == "1 of 20 lines became 1 of 20."
+    assert ptx.words == "1 of 20 lines are only in the first cell, 1 of 20 only in the second."
     assert [line.kind for line in ptx.lines].count("changed") == 1
     assert [line.left for line in ptx.lines if line.kind == "skip"] == [
         "7 equal lines",
