@@ -56,7 +56,8 @@ def test_the_picture_says_in_words_what_it_draws() -> None:
     root = ET.fromstring(dossier.attachments[-1].data)
     said = root.findtext(f"{SVG}desc") or ""
     assert said == (
-        "Registers (per thread; limit 255): 128 with 12.9.41 - 13.0.88, 255 with 13.3.33 - 13.4.59. "
+        "Registers (per thread; limit 255): 128 with 12.9.41 - 13.0.88, "
+        "255 with 13.3.33 - 13.4.59. "
         "Spills (bytes per thread, stores and loads): "
         "3,072 with 12.9.41 - 13.0.88, 0 with 13.3.33, "
         "16 with 13.4.59. This failure: 13.1.80. First bad 13.1.80, first fixed 13.3.33."

@@ -109,6 +109,14 @@ def test_the_one_config_that_got_worse_is_named_and_compared() -> None:
         ("num_warps=4,maxnreg=128",),
     )
     assert registers.compare == "12.9 4 13.1"
+    # Named by what tells the configs apart, the worst first; one that comes too near is not.
+    assert [(words, is_worst) for words, _, is_worst in registers.ends] == [
+        ("warps=4", True),
+        ("warps=8", False),
+    ]
+    # All configs have one line, and of one toolchain nothing is drawn.
+    assert [words for words, _, _ in occupancy.ends] == ["warps=1 +3"]
+    assert charts_of(cells[::2], limits_of(90), pair) == []
     assert (occupancy.chart.worst, occupancy.compare) == (None, "")
 
 

@@ -54,6 +54,12 @@ def test_metrics_are_grouped_by_the_step_that_decides() -> None:
     ]
 
 
+def test_what_is_new_and_fails_comes_before_what_is_new_and_works() -> None:
+    newer = [facts(warps=1), facts(warps=2), facts("ptxas_ice", "s1", warps=4)]
+    works = [group.changes[0].facts.verdict for group in group_changes(compared([], newer).changes)]
+    assert works == [VerdictKind.PTXAS_ICE, VerdictKind.OK]
+
+
 def test_a_launch_with_the_name_of_a_verdict_is_grouped_like_any_other() -> None:
     changes = compared([], [facts("trap_stub", "s1", launch="trap_stub")]).changes
     (group,) = group_changes(changes)
