@@ -171,13 +171,18 @@ _SERVERS: WeakKeyDictionary[Hub, asyncio.Task[Peer]] = WeakKeyDictionary()
 """The process of each hub that has the emulator loaded."""
 
 
-async def execute_job(hub: Hub, folder: Path, limits: ResourceLimits) -> ProcessEnd:
+async def execute_job(
+    hub: Hub, folder: Path, limits: ResourceLimits, module: str | None = None
+) -> ProcessEnd:
     """Have the job in a folder done by a fork of the emulator's process.
+
+    The `module` of ours that has the function `work` is that of launches, if none is named.
 
     Raises:
         InfrastructureError: it cannot be started.
     """
     message = {"op": EMULATE, "folder": str(folder), "limits": limits.message()}
+    message |= {"module": module} if module else {}
     for _ in range(2):
         task = _SERVERS.get(hub)
         if task is None or is_lost(task):

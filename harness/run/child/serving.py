@@ -5,13 +5,14 @@ The emulator takes a second to be loaded, and most launches take less to be exec
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
 
 from harness.io.children.jobs import JobLimits
 from harness.io.children.supervisor import Message, Supervisor, connect, redirect
-from harness.run.child.worker import work
+from harness.run.child import worker
 from harness.run.jobs import EMULATE
 
 
@@ -26,7 +27,7 @@ def main() -> None:
         def body() -> None:
             redirect(*streams)
             os.chdir(folder)
-            work(folder)
+            importlib.import_module(message.get("module", worker.__name__)).work(folder)
 
         supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 

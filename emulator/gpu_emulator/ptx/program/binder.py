@@ -16,9 +16,10 @@ types among each other, and state spaces, keep theirs (seen with 13.5.37). So do
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from operator import itemgetter
 
 import numpy as np
@@ -364,6 +365,16 @@ class OpcodeRow:
     make: Maker
     waits: bool
     meets: bool
+
+    def spellings(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Every opcode of this row, and what it has for each named element."""
+        ways = [
+            [*([(name, "")] if is_optional else []), *((name, ".".join(one)) for one in choices)]
+            for is_optional, name, choices in _elements(self.template)
+        ]
+        for chosen in product(*ways):
+            parts = {name: word for name, word in chosen if name}
+            yield ".".join(word for _, word in chosen if word), parts
 
     def spelled(self, words: Sequence[str]) -> str | None:
         """An opcode in the template's order; None if its words are not those of the template."""

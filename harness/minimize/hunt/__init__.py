@@ -1,0 +1,1 @@
+"""`triage hunt`: programs are made, put to oracles, reduced and named by their cause."""

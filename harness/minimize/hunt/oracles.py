@@ -1,0 +1,287 @@
+"""Asks one ptxas and the emulator about programs, many in one module; no answer is kept.
+
+Many entries in one file assemble to the same code as each alone, and ptxas and nvdisasm take longer
+to start than for one program. Where ptxas refuses a module, the entries that it names go; where it
+fails, the module is halved until one program is left that fails alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from harness.frontends.back_end import PTXAS_BACK_END
+from harness.frontends.bench.assemble import CODE
+from harness.io.files.writing import scratch_disk
+from harness.io.processes.hub import Hub, ResourceLimits
+from harness.judging.judge import judge_assembly
+from harness.judging.ptxas.log import parse_ptxas_log
+from harness.minimize.hunt import voting
+from harness.minimize.hunt.generator import OpcodeForm, listing, opcode_forms
+from harness.minimize.hunt.voting import Answer, Vote, Voter
+from harness.run.emulating import execute_job
+from harness.values.errors import InfrastructureError, UsageError
+from harness.values.outcome import Assembly
+from harness.values.target import Target
+from harness.values.toolchain import Assembler, Tool
+from harness.values.verdict import VerdictKind
+
+LEVELS = (0, 3)
+"""The levels of ptxas that vote."""
+
+_ENTRY = re.compile(r"\.entry\s+k\b")
+_FAILURES = frozenset(
+    {
+        VerdictKind.PTXAS_ICE,
+        VerdictKind.COMPILER_CRASH,
+        VerdictKind.TIMEOUT,
+        VerdictKind.OUT_OF_MEMORY,
+    }
+)
+# Seconds for a module, and for each of its programs: what takes longer is looked at alone.
+_MODULE_SECONDS, _PROGRAM_SECONDS = 20.0, 0.2
+_FIRST_MAJOR, _MAJORS = 7, 4
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A program, entry `k` of its module, and the seed of its inputs."""
+
+    text: str
+    seed: int
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds of CPU: of ptxas, of nvdisasm, and of the emulator."""
+
+    ptxas: float = 0.0
+    nvdisasm: float = 0.0
+    emulator: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Oracles:
+    """One ptxas for one target. Without an `nvdisasm` nothing is executed: there is no vote."""
+
+    hub: Hub
+    ptxas: Assembler
+    target: Target
+    nvdisasm: Tool | None
+    limits: ResourceLimits
+    spent: Spent = field(default_factory=Spent)
+
+    async def ask(self, programs: Sequence[Asked], *, is_thorough: bool = False) -> list[Answer]:
+        """An answer for each program; `is_thorough`: the PTX must not depend on garbage, too.
+
+        Raises:
+            InfrastructureError: a tool cannot be started, or the disk is full.
+        """
+        answers: dict[int, Answer] = {}
+        await self._ask(dict(enumerate(programs)), answers, is_thorough=is_thorough)
+        return [answers[number] for number in range(len(programs))]
+
+    async def _ask(
+        self, programs: dict[int, Asked], answers: dict[int, Answer], *, is_thorough: bool
+    ) -> None:
+        if not programs:
+            return
+        folder = self.hub.new_folder("hunt")
+        try:
+            failed = await self._assembled(folder, programs)
+            if failed is None:
+                answers |= await self._voted(folder, programs, is_thorough=is_thorough)
+                return
+        finally:
+            self.hub.drop_folder(folder)
+        answers |= failed
+        left = {number: one for number, one in programs.items() if number not in failed}
+        numbers = list(left)
+        # What nothing was said of is asked again, in halves where it is not known who failed.
+        halves = [numbers] if failed else [numbers[::2], numbers[1::2]]
+        for half in halves:
+            part = {number: left[number] for number in half}
+            await self._ask(part, answers, is_thorough=is_thorough)
+
+    async def _assembled(self, folder: Path, programs: dict[int, Asked]) -> dict[int, Answer] | None:
+        """Assemble for all levels; None where all is well, else what is known of who failed."""
+        text, starts = _module(list(programs.values()))
+        seconds = _MODULE_SECONDS + _PROGRAM_SECONDS * len(programs)
+        limits = self.limits
+        if len(programs) > 1:
+            limits = structs.replace(limits, timeout=min(limits.timeout, seconds))
+        for level in LEVELS:
+            assembly = await self.assemble(folder, text, level, limits)
+            if assembly.has_cubin:
+                (folder / CODE).rename(folder / f"level-{level}.cubin")
+                continue
+            log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
+            verdict = judge_assembly(assembly, log=log, entry="k0", target=self.target)
+            if verdict.kind is VerdictKind.INFRA:
+                raise InfrastructureError(f"ptxas {self.ptxas.version}: {verdict.reason}")
+            if verdict.kind not in _FAILURES:
+                lines = [error.line for error in log.errors if error.line]
+                places = {_place(starts, line): line for line in lines}
+                numbers = list(programs)
+                refused = {numbers[place] for place in places} if places else set(numbers[:1])
+                if not places and len(numbers) > 1:
+                    return {}
+                answer = Answer(vote=Vote.REFUSED, words=verdict.reason)
+                return dict.fromkeys(refused, answer)
+            if len(programs) > 1:
+                return {}
+            [number] = programs
+            key = verdict.signature.key if verdict.signature else None
+            words = verdict.reason
+            return {number: Answer(vote=Vote.FAILS, levels=(level,), words=words, signature=key)}
+        return None
+
+    async def assemble(
+        self, folder: Path, text: str, level: int, limits: ResourceLimits
+    ) -> Assembly:
+        """Assemble a module; its code is `CODE` in the folder."""
+        flags = (f"-O{level}", f"--gpu-name={self.target}")
+        run = PTXAS_BACK_END.run(self.ptxas, text.encode, flags, None)
+        assembly = await run.execute(self.hub, folder, limits)
+        self.spent.ptxas += assembly.end.cpu
+        if not assembly.has_cubin:
+            run.check()
+        return assembly
+
+    async def _voted(
+        self, folder: Path, programs: dict[int, Asked], *, is_thorough: bool
+    ) -> dict[int, Answer]:
+        if self.nvdisasm is None:
+            return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words="nothing executes SASS"))
+        for level in LEVELS:
+            argv = (self.nvdisasm.path, "-c", "-ndf", "-hex", f"level-{level}.cubin")
+            end = await self.hub.execute(argv, folder=folder, limits=self.limits)
+            self.spent.nvdisasm += end.cpu
+            if not end.ok:
+                words = f"{self.nvdisasm.label} {end.words}"
+                return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=words))
+            (folder / "stdout").rename(folder / f"level-{level}.sass")
+        waiting = [
+            (number, Voter(text=asked.text, seed=asked.seed, entry=f"k{place}"))
+            for place, (number, asked) in enumerate(programs.items())
+        ]
+        answers: dict[int, Answer] = {}
+        while waiting:
+            job = voting.VoteJob(
+                programs=tuple(voter for _, voter in waiting),
+                levels=LEVELS,
+                is_thorough=is_thorough,
+            )
+            with scratch_disk():
+                (folder / voting.JOB).write_bytes(msgspec.json.encode(job))
+                (folder / voting.ANSWERS).write_bytes(b"")
+            end = await execute_job(self.hub, folder, self.limits, voting.__name__)
+            self.spent.emulator += end.cpu
+            lines = (folder / voting.ANSWERS).read_bytes().splitlines()
+            given = [msgspec.json.decode(line, type=Answer) for line in lines]
+            answers |= {n: answer for (n, _), answer in zip(waiting, given, strict=False)}
+            waiting = waiting[len(given) :]
+            if waiting and not end.ok:
+                (number, _), *waiting = waiting
+                words = f"the emulator's process: {end.words}"
+                answers[number] = Answer(vote=Vote.UNTOLD, words=words)
+        return answers
+
+    async def head(self) -> str:
+        """The first lines of a module of the oldest `.version` that knows the target.
+
+        So that as many other versions of ptxas as possible take it.
+
+        Raises:
+            UsageError: this ptxas does not know the target.
+        """
+        folder = self.hub.new_folder("hunt")
+        versions = (
+            f"{_FIRST_MAJOR + major}.{minor}" for major in range(_MAJORS) for minor in range(10)
+        )
+        for version in versions:
+            head = f".version {version}\n.target {self.target}\n.address_size 64\n"
+            text = head + ".visible .entry k()\n{\nret;\n}\n"
+            if (await self.assemble(folder, text, LEVELS[-1], self.limits)).has_cubin:
+                return head
+        raise UsageError(f"ptxas {self.ptxas.version} assembles nothing for {self.target}")
+
+    async def accepted(self, head: str) -> list[OpcodeForm]:
+        """The opcodes that this ptxas takes for the target, with the `.version` of `head`."""
+        forms, folder = opcode_forms(), self.hub.new_folder("hunt")
+        text, places = listing(head, forms)
+        assembly = await self.assemble(folder, text, LEVELS[0], self.limits)
+        log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
+        refused = {error.line for error in log.errors}
+        taken = [form for line, form in places.items() if line not in refused]
+        if not taken or len(taken) == len(places) != bool(assembly.has_cubin) * len(places):
+            raise InfrastructureError(f"ptxas {self.ptxas.version} does not say what it refuses")
+        return taken
+
+
+def _module(programs: Sequence[Asked]) -> tuple[str, list[int]]:
+    """One module with an entry `k0`, `k1`, ... for each, and the line (from 1) where each begins."""
+    head = programs[0].text[: _start_of_entry(programs[0].text)]
+    parts, starts, line = [head], [], head.count("\n") + 1
+    for number, program in enumerate(programs):
+        body = program.text[_start_of_entry(program.text) :].rstrip() + "\n"
+        body = _ENTRY.sub(f".entry k{number}", body, count=1)
+        parts.append(body)
+        starts.append(line)
+        line += body.count("\n")
+    return "".join(parts), starts
+
+
+def _start_of_entry(text: str) -> int:
+    match = _ENTRY.search(text)
+    return text.rfind("\n", 0, match.start()) + 1 if match else len(text)
+
+
+def _place(starts: Sequence[int], line: int) -> int:
+    return max((place for place, start in enumerate(starts) if start <= line), default=0)
+
+
+class Together:
+    """Puts questions that are asked at the same time into one module.
+
+    A reduction asks about several candidates before it needs the first answer.
+    """
+
+    def __init__(self, oracles: Oracles) -> None:
+        self.oracles = oracles
+        self._waiting: dict[int, tuple[Asked, asyncio.Future[Answer]]] = {}
+        self._numbers = count()
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, asked: Asked) -> asyncio.Future[Answer]:
+        """A started question."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[next(self._numbers)] = (asked, future)
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._work())
+        return future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            # Whoever is about to ask does so first.
+            for _ in range(3):
+                await asyncio.sleep(0)
+            together = list(self._waiting.values())
+            self._waiting.clear()
+            wanted = [(asked, future) for asked, future in together if not future.cancelled()]
+            try:
+                answers = await self.oracles.ask([one for one, _ in wanted], is_thorough=True)
+            except BaseException as error:
+                for _, future in wanted:
+                    if not future.done():
+                        future.set_exception(error)
+                raise
+            for (_, future), answer in zip(wanted, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)

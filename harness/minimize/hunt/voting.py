@@ -1,0 +1,151 @@
+"""The vote on what a program computes: its PTX, and the SASS of each level, all emulated.
+
+Runs in a fork of the emulator's process (`harness.run.child.serving`), under limits. Answers are
+written one by one: what ends the process costs one program, not a batch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from gpu_emulator.api import run
+from gpu_emulator.steps import Array
+from gpu_emulator.values import Budget, Checks, Cubin, Launch, Outcome, Schedule
+from harness.minimize.hunt.generator import RESULTS, comparable, launch_of
+
+JOB, ANSWERS = "job.json", "answers.jsonl"
+
+
+class Vote(StrEnum):
+    """What came of one program.
+
+    `REFUSED`: ptxas says that it is not valid. `FAILS`: ptxas ends without code and without reason.
+    `LEFT_OUT`: the PTX leaves open what it computes. `UNTOLD`: it could not be executed, or no two
+    of three agree.
+    """
+
+    RIGHT = "right"
+    WRONG = "wrong"
+    FAILS = "fails"
+    REFUSED = "refused"
+    LEFT_OUT = "left_out"
+    UNTOLD = "untold"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A vote, the levels of ptxas that lost it, and why; `signature` is of a failure of ptxas."""
+
+    vote: Vote
+    levels: tuple[int, ...] = ()
+    words: str = ""
+    signature: str | None = None
+
+    @property
+    def is_hit(self) -> bool:
+        """Whether ptxas is accused."""
+        return self.vote in (Vote.WRONG, Vote.FAILS)
+
+
+class Voter(msgspec.Struct, frozen=True, kw_only=True):
+    """One program: its PTX, the seed of its inputs, and the entry that it has in the cubins."""
+
+    text: str
+    seed: int
+    entry: str
+
+
+class VoteJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The programs of one module; `level-N.cubin` and `level-N.sass` lie beside it.
+
+    `is_thorough`: the PTX is executed with other garbage, too.
+    """
+
+    programs: tuple[Voter, ...]
+    levels: tuple[int, ...]
+    is_thorough: bool = False
+
+
+_BUDGET = Budget(max_instructions=4_000_000, max_memory=1 << 28)
+_SECTION = re.compile(r"^\s*\.section\s+\.text\.([\w$]+),", re.MULTILINE)
+
+
+def work(folder: Path) -> None:
+    """Answer for every program of the job in a folder."""
+    job = msgspec.json.decode((folder / JOB).read_bytes(), type=VoteJob)
+    cubins = {level: _cubins(folder, level) for level in job.levels}
+    with (folder / ANSWERS).open("ab", buffering=0) as answers:
+        for program in job.programs:
+            of_levels = {level: parts.get(program.entry) for level, parts in cubins.items()}
+            answer = _vote(program, of_levels, is_thorough=job.is_thorough)
+            answers.write(msgspec.json.encode(answer) + b"\n")
+
+
+def _cubins(folder: Path, level: int) -> dict[str, Cubin]:
+    """A cubin with the part of its listing that each entry has."""
+    elf = (folder / f"level-{level}.cubin").read_bytes()
+    listing = (folder / f"level-{level}.sass").read_text()
+    sections = [*_SECTION.finditer(listing)]
+    head = listing[: sections[0].start()] if sections else ""
+    ends = [*(section.start() for section in sections[1:]), len(listing)]
+    return {
+        section[1]: Cubin(elf=elf, listing=head + listing[section.start() : end])
+        for section, end in zip(sections, ends, strict=True)
+    }
+
+
+def _vote(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> Answer:
+    launch = launch_of(program.seed, program.text)
+    expected = _executed(launch, Checks(races=True, validity=True))
+    if expected.not_run:
+        return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
+    if open_words := _left_open(expected):
+        return Answer(vote=Vote.LEFT_OUT, words=open_words)
+    right = comparable(expected.allocations[1].data)
+    if is_thorough:
+        other = _executed(launch, Checks(), Schedule(garbage=1))
+        if other.faults or (comparable(other.allocations[1].data) != right).any():
+            return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
+    results: dict[int, Array] = {}
+    for level, cubin in cubins.items():
+        if cubin is None:
+            return Answer(vote=Vote.UNTOLD, words=f"-O{level}: nvdisasm lists no such entry")
+        outcome = _executed(replace(launch, ptx="", cubin=cubin, entry=program.entry), Checks())
+        if outcome.not_run:
+            return Answer(vote=Vote.UNTOLD, words=f"SASS: {outcome.not_run}")
+        # A fault leaves what cannot be right.
+        is_faulty = bool(outcome.faults) or not outcome.allocations
+        results[level] = right ^ 0xFF if is_faulty else comparable(outcome.allocations[1].data)
+    return _counted(right, results)
+
+
+def _executed(launch: Launch, checks: Checks, schedule: Schedule | None = None) -> Outcome:
+    return run(launch, schedule, _BUDGET, checks)
+
+
+def _left_open(outcome: Outcome) -> str:
+    """Why the PTX does not say what is computed; empty if it does."""
+    for problems in (outcome.faults, outcome.races, outcome.uninitialised):
+        for problem in problems:
+            return problem.what
+    return ""
+
+
+def _counted(right: Array, results: Mapping[int, Array]) -> Answer:
+    wrong = tuple(level for level, result in results.items() if (result != right).any())
+    if not wrong:
+        return Answer(vote=Vote.RIGHT)
+    losing = [results[level] for level in wrong]
+    if len(wrong) == len(results) and any((one != losing[0]).any() for one in losing):
+        return Answer(vote=Vote.UNTOLD, levels=wrong, words="no two of three agree")
+    thread, offset = (int(n) for n in np.argwhere(losing[0] != right)[0])
+    first = offset & ~3
+    values = [int(rows[thread, first : first + 4].view(np.uint32)[0]) for rows in (right, losing[0])]
+    words = f"thread {thread}, bytes {first}-{first + 3} of {RESULTS}: {{1:#010x}}, PTX {{0:#010x}}"
+    return Answer(vote=Vote.WRONG, levels=wrong, words=words.format(*values))
