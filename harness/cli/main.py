@@ -34,6 +34,7 @@ matrix nights.matrix Run a whole matrix, and say what changed.
 show kernels.kernels Print an artifact of a cell: IR, PTX, SASS, logs.
 diff nights.diff Say what changed between two runs.
 history nights.history One row for each version: verdict, registers, spills.
+hunt nights.hunt Look for unknown bugs of a compiler, unattended.
 bugs nights.bugs Failures by signature: versions, states, and who knows of them.
 site nights.site Write what is stored as static pages, to look at.
 watch nights.watch Send what a night changed, one message each.

@@ -27,7 +27,7 @@ from gpu_emulator.values import Allocation, Launch, Place, Pointer, Scalar
 
 # Which opcodes there are, and of which types their operands.
 
-_FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "tf32")
+_FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2", "tf32")
 _LEFT_OUT = frozenset(
     "approx full rs xorsign oob copysign cvta isspacep mov activemask elect fns movmatrix mapa"
     " getctarank stacksave stackrestore alloca bar barrier clusterlaunchcontrol addc subc madc ld st ldu"
@@ -159,7 +159,7 @@ THREADS, WORDS, RESULTS = 64, 16, 64
 
 _PREFIXES = {
     "pred": "p", "b16": "h", "b32": "r", "b64": "d", "f16": "x", "bf16": "y", "f32": "f",
-    "f64": "g", "f16x2": "w", "bf16x2": "v",
+    "f64": "g", "f16x2": "w", "bf16x2": "v", "f32x2": "s",
 }  # fmt: skip
 _WIDTHS = {"pred": ".pred", 16: ".b16", 32: ".b32", 64: ".b64"}
 _DOMAINS = {
@@ -206,6 +206,12 @@ class HuntProgram:
         """The entry under a name, as one of several in a module."""
         parameters = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
         return f".visible .entry {name}({parameters})\n{{\n" + "\n".join(self.lines) + "\n}\n"
+
+    @property
+    def opcodes(self) -> set[str]:
+        """All that it has, with their modifiers."""
+        words = (line.strip().rstrip(";").split(" ") for line in self.lines)
+        return {line[1] if line[0].startswith("@") else line[0] for line in words}
 
     @property
     def text(self) -> str:
@@ -511,7 +517,7 @@ class _Writer:
 # What a program may work on besides words of 32 bits, and how often.
 _CHANCES = {
     "pred": 0.9, "b64": 0.35, "b16": 0.35, "f32": 0.25, "f64": 0.08, "f16": 0.1, "bf16": 0.08,
-    "f16x2": 0.1, "bf16x2": 0.08,
+    "f16x2": 0.1, "bf16x2": 0.08, "f32x2": 0.08,
 }  # fmt: skip
 _VIDEO = 0.07
 
@@ -612,6 +618,10 @@ def _results(writer: _Writer, draw: random.Random) -> list[str]:
             lines.append(f"\tmov.b32 {{%y8, %y9}}, {name};")
             store(part, "%y8")
             store(part, "%y9")
+    for name in list(dict.fromkeys(reversed(writer.recent.get("f32x2", ()))))[:1]:
+        lines.append(f"\tmov.b64 {{%f8, %f9}}, {name};")
+        store("f32", "%f8")
+        store("f32", "%f9")
     return lines
 
 
@@ -623,7 +633,7 @@ def _declared(writer: _Writer) -> Iterator[str]:
         yield f"\t.reg .b32 %k{number}, %b{number};"
         yield f"\t.reg .pred %q{number};"
     yield "\t.reg .b64 %in, %out, %to, %la, %lo;"
-    yield "\t.reg .b32 %t, %li, %sa, %si, %z0;"
+    yield "\t.reg .b32 %t, %li, %sa, %si, %z0, %f8, %f9;"
     yield "\t.reg .b16 %y8, %y9;"
     if "local" in writer.declared:
         yield "\t.local .align 16 .b8 buffer[16];"
@@ -654,8 +664,9 @@ def _first_value(draw: random.Random, domain: str, name: str, writer: _Writer) -
     if domain == "pred":
         yield f"\tld.global.u32 %z0, {word};"
         yield f"\tsetp.{draw.choice(_ORDERS)}.s32 {name}, %z0, {writer.constant('s32')};"
-    elif domain == "b64":
-        yield f"\tld.global.u64 {name}, [%in+{8 * draw.randrange(WORDS // 4)}];"
+    elif domain in ("b64", "f32x2"):
+        first = half if domain == "f32x2" else 0
+        yield f"\tld.global.u64 {name}, [%in+{first + 8 * draw.randrange(WORDS // 4)}];"
     elif domain == "f64":
         yield f"\tld.global.f32 %z0, [%in+{half + 4 * draw.randrange(WORDS // 2)}];"
         yield f"\tcvt.f64.f32 {name}, %z0;"

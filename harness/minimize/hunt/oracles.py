@@ -68,13 +68,17 @@ class Spent:
 
 @dataclass(slots=True, kw_only=True)
 class Oracles:
-    """One ptxas for one target. Without an `nvdisasm` nothing is executed: there is no vote."""
+    """One ptxas for one target; `slots` are how many processes may run at once.
+
+    Without an `nvdisasm` nothing is executed: there is no vote.
+    """
 
     hub: Hub
     ptxas: Assembler
     target: Target
     nvdisasm: Tool | None
     limits: ResourceLimits
+    slots: asyncio.Semaphore
     spent: Spent = field(default_factory=Spent)
 
     async def ask(self, programs: Sequence[Asked], *, is_thorough: bool = False) -> list[Answer]:
@@ -109,64 +113,80 @@ class Oracles:
             part = {number: left[number] for number in half}
             await self._ask(part, answers, is_thorough=is_thorough)
 
-    async def _assembled(self, folder: Path, programs: dict[int, Asked]) -> dict[int, Answer] | None:
+    async def _assembled(
+        self, folder: Path, programs: dict[int, Asked]
+    ) -> dict[int, Answer] | None:
         """Assemble for all levels; None where all is well, else what is known of who failed."""
         text, starts = _module(list(programs.values()))
         seconds = _MODULE_SECONDS + _PROGRAM_SECONDS * len(programs)
         limits = self.limits
         if len(programs) > 1:
             limits = structs.replace(limits, timeout=min(limits.timeout, seconds))
-        for level in LEVELS:
-            assembly = await self.assemble(folder, text, level, limits)
+        of_levels = await asyncio.gather(
+            *(self.assemble(folder, text, level, limits) for level in LEVELS)
+        )
+        for level, assembly in zip(LEVELS, of_levels, strict=True):
             if assembly.has_cubin:
-                (folder / CODE).rename(folder / f"level-{level}.cubin")
                 continue
             log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
             verdict = judge_assembly(assembly, log=log, entry="k0", target=self.target)
             if verdict.kind is VerdictKind.INFRA:
                 raise InfrastructureError(f"ptxas {self.ptxas.version}: {verdict.reason}")
-            if verdict.kind not in _FAILURES:
-                lines = [error.line for error in log.errors if error.line]
-                places = {_place(starts, line): line for line in lines}
-                numbers = list(programs)
-                refused = {numbers[place] for place in places} if places else set(numbers[:1])
-                if not places and len(numbers) > 1:
-                    return {}
-                answer = Answer(vote=Vote.REFUSED, words=verdict.reason)
-                return dict.fromkeys(refused, answer)
-            if len(programs) > 1:
+            numbers = list(programs)
+            if verdict.kind in _FAILURES:
+                key = verdict.signature.key if verdict.signature else None
+                losing = tuple(
+                    n for n, end in zip(LEVELS, of_levels, strict=True) if not end.has_cubin
+                )
+                answer = Answer(
+                    vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key
+                )
+                return {numbers[0]: answer} if len(numbers) == 1 else {}
+            places = {_place(starts, error.line) for error in log.errors if error.line}
+            if not places and len(numbers) > 1:
                 return {}
-            [number] = programs
-            key = verdict.signature.key if verdict.signature else None
-            words = verdict.reason
-            return {number: Answer(vote=Vote.FAILS, levels=(level,), words=words, signature=key)}
+            answer = Answer(vote=Vote.REFUSED, words=verdict.reason)
+            return {numbers[place]: answer for place in places or {0}}
         return None
 
     async def assemble(
         self, folder: Path, text: str, level: int, limits: ResourceLimits
     ) -> Assembly:
-        """Assemble a module; its code is `CODE` in the folder."""
+        """Assemble a module; its code is `level-N.cubin` in the folder."""
         flags = (f"-O{level}", f"--gpu-name={self.target}")
         run = PTXAS_BACK_END.run(self.ptxas, text.encode, flags, None)
-        assembly = await run.execute(self.hub, folder, limits)
+        inner = self.hub.new_folder(f"level-{level}", inside=folder)
+        async with self.slots:
+            assembly = await run.execute(self.hub, inner, limits)
         self.spent.ptxas += assembly.end.cpu
-        if not assembly.has_cubin:
+        if assembly.has_cubin:
+            (inner / CODE).rename(folder / f"level-{level}.cubin")
+        else:
             run.check()
         return assembly
+
+    async def _disassembled(self, folder: Path, level: int) -> str:
+        """Write `level-N.sass`; why that failed, or nothing."""
+        assert self.nvdisasm is not None
+        inner = self.hub.new_folder(f"sass-{level}", inside=folder)
+        argv = (self.nvdisasm.path, "-c", "-ndf", "-hex", folder / f"level-{level}.cubin")
+        async with self.slots:
+            end = await self.hub.execute(argv, folder=inner, limits=self.limits)
+        self.spent.nvdisasm += end.cpu
+        if not end.ok:
+            return f"{self.nvdisasm.label} {end.words}"
+        (inner / "stdout").rename(folder / f"level-{level}.sass")
+        return ""
 
     async def _voted(
         self, folder: Path, programs: dict[int, Asked], *, is_thorough: bool
     ) -> dict[int, Answer]:
         if self.nvdisasm is None:
             return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words="nothing executes SASS"))
-        for level in LEVELS:
-            argv = (self.nvdisasm.path, "-c", "-ndf", "-hex", f"level-{level}.cubin")
-            end = await self.hub.execute(argv, folder=folder, limits=self.limits)
-            self.spent.nvdisasm += end.cpu
-            if not end.ok:
-                words = f"{self.nvdisasm.label} {end.words}"
-                return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=words))
-            (folder / "stdout").rename(folder / f"level-{level}.sass")
+        problems = await asyncio.gather(*(self._disassembled(folder, n) for n in LEVELS))
+        if any(problems):
+            words = next(filter(None, problems))
+            return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=words))
         waiting = [
             (number, Voter(text=asked.text, seed=asked.seed, entry=f"k{place}"))
             for place, (number, asked) in enumerate(programs.items())
@@ -181,7 +201,8 @@ class Oracles:
             with scratch_disk():
                 (folder / voting.JOB).write_bytes(msgspec.json.encode(job))
                 (folder / voting.ANSWERS).write_bytes(b"")
-            end = await execute_job(self.hub, folder, self.limits, voting.__name__)
+            async with self.slots:
+                end = await execute_job(self.hub, folder, self.limits, voting.__name__)
             self.spent.emulator += end.cpu
             lines = (folder / voting.ANSWERS).read_bytes().splitlines()
             given = [msgspec.json.decode(line, type=Answer) for line in lines]
@@ -230,12 +251,17 @@ def _module(programs: Sequence[Asked]) -> tuple[str, list[int]]:
     head = programs[0].text[: _start_of_entry(programs[0].text)]
     parts, starts, line = [head], [], head.count("\n") + 1
     for number, program in enumerate(programs):
-        body = program.text[_start_of_entry(program.text) :].rstrip() + "\n"
+        body = body_of(program.text).rstrip() + "\n"
         body = _ENTRY.sub(f".entry k{number}", body, count=1)
         parts.append(body)
         starts.append(line)
         line += body.count("\n")
     return "".join(parts), starts
+
+
+def body_of(text: str) -> str:
+    """The entry of a module, without the lines before it."""
+    return text[_start_of_entry(text) :]
 
 
 def _start_of_entry(text: str) -> int:

@@ -1,0 +1,106 @@
+"""`triage hunt`."""
+
+from __future__ import annotations
+
+import click
+
+from harness.cells.places import CompileOptions
+from harness.cli.amounts import Seconds
+from harness.cli.main import CONTEXT
+from harness.cli.options import SilentOption, Verb, json_option
+from harness.cli.output import print_json, print_remarks, print_said, status_console
+from harness.cli.progress.steps import working
+from harness.cli.results import open_results
+from harness.cli.running import execution_options, run_to_the_end
+from harness.frontends.back_end import PTXAS_BACK_END
+from harness.io.files.locations import home_dir
+from harness.io.packages.versions import LATEST
+from harness.minimize.hunt.hunting import SASS, HuntPlan, hunt, write_programs
+from harness.minimize.hunt.words import first_line, hunt_document, hunt_said
+from harness.values.errors import UsageError
+from harness.values.target import Target
+from harness.values.toolchain import EMULATOR
+
+_EPILOG = """\b
+Example:
+  triage hunt ptxas --for 30m
+  triage hunt ptxas --for 2m --ptxas 13.0.88 --seed 7 --jobs 2
+
+Exit code 0: nothing was found. 1: something was. 4: this machine or a toolchain failed; what was
+found until then is kept. Ctrl-C ends a hunt early and says what was found; the same command goes on
+from there."""
+
+
+@click.group("hunt", context_settings=CONTEXT)
+def command() -> None:
+    """Look for unknown bugs of a compiler, unattended, and report each cause once."""
+
+
+@command.command("ptxas", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
+@click.option("--sm", default="90", show_default=True, metavar="SM", help="GPU target.")
+@click.option(
+    "--ptxas", "version", default=LATEST, show_default=True, metavar="X", help="The ptxas to hunt in."
+)
+@click.option(
+    "--on",
+    type=click.Choice([SASS, EMULATOR]),
+    default=SASS,
+    show_default=True,
+    help="What votes beside the PTX: the SASS of -O0 and -O3, emulated; or nothing, and only what "
+    "ptxas fails on is found.",
+)
+@click.option(
+    "--for",
+    "seconds",
+    cls=SilentOption,
+    type=Seconds(),
+    default="30m",
+    show_default=True,
+    metavar="TIME",
+    help="How long to hunt: 30m, 90s.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@execution_options
+@json_option
+def _ptxas(
+    *,
+    sm: str,
+    version: str,
+    on: str,
+    seconds: float,
+    seed: int,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Make PTX that is well defined, and look for what ptxas does wrong with it.
+
+    Each program is assembled at -O0 and -O3, and three vote on what it computes: its PTX and the
+    SASS of both levels, all emulated. Who loses against two that agree is accused; internal errors,
+    crashes and hangs are found, too. What is found is reduced, named and counted once for each
+    cause. What it says is *emulated*: a GPU was not asked.
+    """
+    versions = PTXAS_BACK_END.select(version)
+    if len(versions) != 1:
+        raise UsageError(f"--ptxas {version}: {len(versions)} versions are meant; name one")
+    plan = HuntPlan(
+        ptxas=PTXAS_BACK_END.install(versions[0]),
+        target=Target.parse(sm),
+        seed=seed,
+        seconds=seconds,
+        on=on,
+    )
+    console = status_console()
+    print_remarks([first_line(plan, how.workers, how.limits.memory)])
+    with open_results() as store, working(console, "starting") as show:
+
+        def tell(words: str) -> None:
+            console.print(f"triage: new: {words}", soft_wrap=True)
+
+        report = run_to_the_end(hunt(plan, store, how, tell, show))
+    files = write_programs(report, home_dir())
+    print_remarks(report.notes)
+    if as_json:
+        print_json(hunt_document(report, files))
+    else:
+        print_said(hunt_said(report, str(home_dir() / "hunt")))
+    raise click.exceptions.Exit(1 if report.state.causes else 0)

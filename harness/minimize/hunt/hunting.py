@@ -1,0 +1,386 @@
+"""`triage hunt ptxas`: programs are made and put to the oracles until the time is up.
+
+What was found is in the store the moment it is found: each hit as evidence of its own, and behind
+every batch where the hunt is and which causes it knows. So the same hunt goes on where it was, and
+what kills it costs the batches in flight. A hunt is named by its ptxas, target, seed and the code
+that makes its programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+from msgspec import structs
+
+from harness.cells.places import CompileOptions, in_parallel
+from harness.frontends.bench.bench import content_key
+from harness.io.files.own_code import code_sha256
+from harness.io.processes.hub import Hub
+from harness.io.toolchains.install import find_nvdisasm, install_ptxas
+from harness.io.toolchains.installed import installed_versions
+from harness.minimize.hunt.causes import Cause, Causes, said_of
+from harness.minimize.hunt.generator import Generator, HuntProgram
+from harness.minimize.hunt.oracles import Asked, Oracles, Spent, Together, body_of
+from harness.minimize.hunt.voting import Answer, Vote
+from harness.judging.signature import template
+from harness.store.store import Store
+from harness.values.errors import StorageError
+from harness.values.limits import KNOWN_CAPABILITIES
+from harness.values.target import Target
+from harness.values.toolchain import PTXAS, Assembler
+
+SASS = "sass"
+# Seconds for one program: ptxas that takes longer hangs.
+_LONGEST = 60.0
+
+KIND = "hunt"
+"""The kind of evidence that a hunt keeps in the store."""
+
+BATCH = 128
+"""So many programs make one module."""
+
+# Hits that wait for the reducer: beyond, no more programs are made until it has caught up.
+_MOST_WAITING = 48
+# A reduction that is under way when the time is up may take this share of the time more.
+_GRACE = 0.25
+_MOST_REASONS = 200
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that ptxas is accused of, as it was generated."""
+
+    asked: Asked
+    answer: Answer
+
+
+class HuntState(msgspec.Struct, kw_only=True):
+    """How far a hunt is, over all times that it was run.
+
+    Batches below `batch` are done, and those of `beyond`. `reasons` count why programs were refused,
+    left out or not voted on. `curve` has the seconds, programs and causes each time that one came
+    up. `waiting` are hits that were not reduced yet.
+    """
+
+    batch: int = 0
+    beyond: list[int] = []
+    tried: int = 0
+    seconds: float = 0.0
+    votes: Counter[str] = msgspec.field(default_factory=Counter)
+    reasons: Counter[str] = msgspec.field(default_factory=Counter)
+    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    causes: list[Cause] = []
+    curve: list[tuple[float, int, int]] = []
+    waiting: list[Hit] = []
+
+
+class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is hunted, and for how long (seconds); `on` executes SASS, or only the PTX is."""
+
+    ptxas: Assembler
+    target: Target
+    seed: int
+    seconds: float
+    on: str
+
+    @property
+    def key(self) -> str:
+        """By what the hunt is kept: what its programs and answers follow from."""
+        return content_key(
+            ptxas=self.ptxas.sha256,
+            target=str(self.target),
+            seed=self.seed,
+            on=self.on,
+            code=code_sha256("minimize/hunt", "gpu_emulator/ptx"),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class HuntReport:
+    """What a hunt came to; `spent` is CPU of this time, `own` of it this process'."""
+
+    plan: HuntPlan
+    state: HuntState
+    spent: Spent
+    own: float = 0.0
+    seconds: float = 0.0
+    tried: int = 0
+    is_stopped: bool = False
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Hunt:
+    """One hunt at work."""
+
+    plan: HuntPlan
+    store: Store
+    oracles: Oracles
+    generator: Generator
+    state: HuntState
+    tell: Callable[[str], None]
+    causes: Causes = field(init=False)
+    started: float = field(default_factory=time.monotonic)
+    before: float = 0.0
+    tried_before: int = 0
+    in_flight: set[int] = field(default_factory=set)
+    hits: asyncio.Event = field(default_factory=asyncio.Event)
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        state = self.state
+        self.causes = Causes(Together(self.oracles), state.causes, state.seen)
+        self.before, self.tried_before = state.seconds, state.tried
+
+    @property
+    def passed(self) -> float:
+        return time.monotonic() - self.started
+
+    def is_over(self, share: float = 0.0) -> bool:
+        return self.passed > self.plan.seconds * (1 + share)
+
+    async def work(self, jobs: int) -> None:
+        """Make programs and reduce what they hit, until the time is up.
+
+        Raises:
+            InfrastructureError: a tool cannot be started, or the disk is full.
+        """
+        if self.state.waiting:
+            self.hits.set()
+        makers = asyncio.ensure_future(in_parallel(self._make() for _ in range(jobs)))
+        await in_parallel([self._reduce(makers), self._narrate(makers), self._made(makers)])
+
+    async def _made(self, makers: asyncio.Future[list[None]]) -> None:
+        """Wait for those who make programs; what fails there ends all."""
+        try:
+            await asyncio.shield(makers)
+        finally:
+            makers.cancel()
+            self.hits.set()
+
+    async def _make(self) -> None:
+        state = self.state
+        while not self.is_over():
+            if len(state.waiting) > _MOST_WAITING:
+                self.room.clear()
+                await self.room.wait()
+                continue
+            taken = {*state.beyond, *self.in_flight}
+            number = next(n for n in range(state.batch, state.batch + len(taken) + 1) if n not in taken)
+            self.in_flight.add(number)
+            first = self.plan.seed * 1_000_000_000 + number * BATCH
+            programs = [self.generator.program(first + n) for n in range(BATCH)]
+            answers = await self.oracles.ask([Asked(one.text, one.seed) for one in programs])
+            self._note(number, programs, answers)
+
+    def _note(
+        self, number: int, programs: Sequence[HuntProgram], answers: Sequence[Answer]
+    ) -> None:
+        state = self.state
+        for program, answer in zip(programs, answers, strict=True):
+            state.votes[answer.vote.value] += 1
+            if answer.is_hit:
+                hit = Hit(asked=Asked(program.text, program.seed), answer=answer)
+                state.waiting.append(hit)
+                self._keep_hit(hit)
+            elif answer.vote is not Vote.RIGHT and len(state.reasons) < _MOST_REASONS:
+                state.reasons[f"{answer.vote.value}: {_folded(answer.words)}"] += 1
+            state.seen.update(program.opcodes)
+        state.tried += len(programs)
+        self.in_flight.discard(number)
+        state.beyond.append(number)
+        while state.batch in state.beyond:
+            state.beyond.remove(state.batch)
+            state.batch += 1
+        if state.waiting:
+            self.hits.set()
+        self.save()
+
+    def _keep_hit(self, hit: Hit) -> None:
+        body = msgspec.json.encode(hit)
+        self.store.put_evidence(KIND, content_key(hunt=self.plan.key, seed=hit.asked.seed), body, {})
+
+    def save(self) -> None:
+        """Put into the store where the hunt is, and what it knows."""
+        self.state.seconds = self.before + self.passed
+        self.store.put_evidence(KIND, self.plan.key, msgspec.json.encode(self.state), {})
+
+    async def _reduce(self, makers: asyncio.Future[list[None]]) -> None:
+        state = self.state
+        while not self.is_over(_GRACE):
+            if not state.waiting:
+                if makers.done():
+                    return
+                self.hits.clear()
+                await self.hits.wait()
+                continue
+            hit = state.waiting[0]
+            await self._look_at(hit)
+            state.waiting.remove(hit)
+            self.room.set()
+            self.save()
+        self.room.set()
+
+    async def _look_at(self, hit: Hit) -> None:
+        left = await self.causes.walk_around(hit.asked, hit.answer)
+        if left is None:
+            return
+        program = await self.causes.reduce(*left, is_time_up=lambda: self.is_over(_GRACE))
+        if program is None:
+            self.state.reasons["untold: a hit that did not come back"] += 1
+            return
+        cause, is_new = self.causes.join(
+            program, seconds=self.before + self.passed, tried=self.state.tried
+        )
+        if is_new:
+            state = self.state
+            state.curve.append((cause.seconds, cause.tried, len(state.causes)))
+            self.tell(f"{cause.name}: {program.answer.words}")
+
+    async def _narrate(self, makers: asyncio.Future[list[None]]) -> None:
+        while not makers.done():
+            self.tell("")
+            await asyncio.wait([makers], timeout=1.0)
+
+    def words(self) -> str:
+        """Where it is, in one line."""
+        state = self.state
+        tried = state.tried - self.tried_before
+        hits = sum(cause.hits for cause in state.causes)
+        return (
+            f"{tried:,} tried, {tried / max(self.passed, 1e-3):.0f} a second, "
+            f"{state.votes[Vote.REFUSED.value]:,} refused, "
+            f"{hits - len(state.causes):,} known, {len(state.causes)} new"
+            + (f", {len(state.waiting)} waiting" if state.waiting else "")
+        )
+
+
+def _folded(words: str) -> str:
+    """A reason without its numbers, so that equal ones can be counted."""
+    return template(words)[:160]
+
+
+async def hunt(
+    plan: HuntPlan,
+    store: Store,
+    how: CompileOptions,
+    tell: Callable[[str], None],
+    show: Callable[[str], None],
+) -> HuntReport:
+    """Hunt for the time of the plan, from where this hunt was; a stop ends it early.
+
+    `tell` hears what is found, `show` where it is.
+
+    Raises:
+        UsageError: the ptxas does not know the target.
+        InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
+    """
+    evidence = store.get_evidence(KIND, plan.key)
+    state = msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
+    async with Hub() as hub:
+        oracles = _oracles(hub, plan, how)
+        head = await oracles.head()
+        generator = Generator(head, await oracles.accepted(head))
+        one = _Hunt(
+            plan=plan,
+            store=store,
+            oracles=oracles,
+            generator=generator,
+            state=state,
+            tell=lambda words: tell(words) if words else show(one.words()),
+        )
+        report = HuntReport(plan=plan, state=state, spent=oracles.spent)
+        own = time.process_time()
+        try:
+            await one.work(how.workers)
+        except asyncio.CancelledError:
+            _go_on()
+            report.is_stopped = True
+        one.save()
+        report.seconds, report.own = one.passed, time.process_time() - own
+        report.tried = state.tried - one.tried_before
+        if state.causes and not report.is_stopped:
+            try:
+                await _spread(report, oracles, show)
+            except asyncio.CancelledError:
+                _go_on()
+                report.is_stopped = True
+            one.save()
+        return report
+
+
+def _go_on() -> None:
+    """A stop ends what was done, and not the command: it says what was found."""
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+
+
+def _oracles(hub: Hub, plan: HuntPlan, how: CompileOptions) -> Oracles:
+    return Oracles(
+        hub=hub,
+        ptxas=plan.ptxas,
+        target=plan.target,
+        nvdisasm=find_nvdisasm() if plan.on == SASS else None,
+        limits=structs.replace(how.limits, timeout=min(how.timeout, _LONGEST)),
+        slots=asyncio.Semaphore(how.workers),
+    )
+
+
+async def _spread(report: HuntReport, oracles: Oracles, show: Callable[[str], None]) -> None:
+    """Ask every ptxas that is installed, and other targets, about all least programs.
+
+    Programs of one name that do not fail on the same versions are of two causes.
+    """
+    state, plan = report.state, report.plan
+    programs = [program for cause in state.causes for program in cause.programs]
+    for version in installed_versions(PTXAS):
+        waiting = [one for one in programs if str(version) not in one.versions]
+        if waiting:
+            show(f"asking ptxas {version} about {len(waiting)} programs")
+            asked = [one.asked for one in waiting]
+            answers = await replace(oracles, ptxas=install_ptxas(version)).ask(asked)
+            for one, answer in zip(waiting, answers, strict=True):
+                one.versions[str(version)] = said_of(answer)
+    for target in _others(plan.target):
+        waiting = [one for one in programs if str(target) not in one.targets]
+        if waiting:
+            show(f"asking for {target} about {len(waiting)} programs")
+            there = replace(oracles, target=target)
+            head = await there.head()
+            asked = [Asked(head + body_of(one.text), one.seed) for one in waiting]
+            for one, answer in zip(waiting, await there.ask(asked), strict=True):
+                one.targets[str(target)] = said_of(answer)
+    state.causes[:] = [part for cause in state.causes for part in cause.parted(plan.ptxas.version)]
+
+
+def _others(target: Target) -> list[Target]:
+    """A target of each other generation that is known."""
+    known = [Target(capability=number) for number in KNOWN_CAPABILITIES]
+    majors = {one.capability // 10: one for one in reversed(known)}
+    return [one for major, one in sorted(majors.items()) if major != target.capability // 10]
+
+
+def write_programs(report: HuntReport, home: Path) -> list[str]:
+    """Write the least program of each cause as `NAME.ptx`, in the order in which they came up.
+
+    Raises:
+        StorageError: the folder cannot be written.
+    """
+    folder = home / "hunt" / f"ptxas-{report.plan.ptxas.version}-{report.plan.target}"
+    paths = []
+    for cause in sorted(report.state.causes, key=lambda cause: cause.seconds):
+        path = folder / f"{re.sub(r'[^a-z0-9]+', '-', cause.name.lower()).strip('-')[:60]}.ptx"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            path.write_text(cause.least.text)
+        except OSError as error:
+            raise StorageError(f"{path}: {error.strerror or error}") from error
+        paths.append(str(path))
+    return paths

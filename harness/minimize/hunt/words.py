@@ -1,0 +1,173 @@
+"""What a hunt says: its first line, the table of causes, a cause in full, the document. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from packaging.version import Version
+
+from harness.minimize.hunt.causes import Cause, LeastProgram, said_of
+from harness.minimize.hunt.hunting import HuntPlan, HuntReport
+from harness.minimize.hunt.voting import Vote
+from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
+from harness.values.row import SCHEMA
+
+_REASONS = 5
+_COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets", "hits")
+
+
+def first_line(plan: HuntPlan, jobs: int, memory: int) -> str:
+    """What is hunted, and what of this machine it takes."""
+    processes = "process" if jobs == 1 else "processes"
+    return (
+        f"ptxas {plan.ptxas.version} for {plan.target}, seed {plan.seed}, {plan.seconds:.0f} s: "
+        f"{jobs} {processes} at a time, at most {memory >> 20:,} MiB each; nothing leaves this "
+        "machine"
+    )
+
+
+def hunt_said(report: HuntReport, folder: str) -> list[Block]:
+    """The causes, the smallest program of each, and what was tried."""
+    state, blocks = report.state, list[Block]()
+    causes = sorted(state.causes, key=lambda cause: cause.seconds)
+    for number, cause in enumerate(causes, 1):
+        blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least), BLANK]
+    if causes:
+        columns = tuple(
+            GridColumn(title=title, is_number=title in ("instructions", "hits"), wraps=True)
+            for title in _COLUMNS
+        )
+        rows = tuple(_row(report, cause) for cause in causes)
+        blocks += [SaidGrid(columns=columns, rows=rows), BLANK]
+        blocks.append(say(f"Programs and their inputs: {folder}"))
+    blocks += _tried(report)
+    return blocks
+
+
+def _cause(program: LeastProgram) -> list[SaidLine]:
+    words = {
+        (3,): "-O3 computes another value than the PTX and -O0",
+        (0,): "-O0 computes another value than the PTX and -O3",
+        (0, 3): "both levels agree on another value than the PTX: read the SASS before you accuse",
+    }
+    answer = program.answer
+    meaning = answer.words
+    if answer.vote is Vote.WRONG:
+        meaning = f"{words.get(answer.levels, '')} (emulated): {answer.words}"
+    lines = [line for line in program.text.splitlines() if line.strip()]
+    return [say(f"   {meaning}"), *(say(f"     {line.expandtabs(2)}", Tone.FAINT) for line in lines)]
+
+
+def _row(report: HuntReport, cause: Cause) -> tuple[SaidLine, ...]:
+    least = cause.least
+    first, newest = spread(least, report.plan.ptxas.version)
+    wrong = said_of(least.answer)
+    targets = [str(report.plan.target)]
+    targets += [target for target, words in least.targets.items() if words == wrong]
+    cells = (
+        cause.name,
+        " ".join(f"-O{level}" for level in least.answer.levels),
+        str(least.instructions),
+        first,
+        newest,
+        " ".join(targets),
+        f"{cause.hits:,}",
+    )
+    return tuple(say(cell) for cell in cells)
+
+
+def spread(program: LeastProgram, hunted: str) -> tuple[str, str]:
+    """Where a failure began, and whether the newest ptxas that was asked has it."""
+    wrong = program.versions.get(hunted)
+    versions = sorted(program.versions, key=Version)
+    if wrong is None:
+        return "not asked", "not asked"
+    at = versions.index(hunted)
+    before = [version for version in versions[:at]]
+    first = hunted
+    for version in reversed(before):
+        if program.versions[version] != wrong:
+            break
+        first = version
+    is_oldest = first == versions[0]
+    after = versions[at:]
+    fixed = next((version for version in after if program.versions[version] != wrong), None)
+    newest = f"fixed in {fixed}" if fixed else "still wrong"
+    if program.versions[versions[-1]] not in (wrong, "right"):
+        newest = program.versions[versions[-1]]
+    return (f"{first} or before" if is_oldest else first), newest
+
+
+def _tried(report: HuntReport) -> list[SaidLine]:
+    state, spent = report.state, report.spent
+    compilers = spent.ptxas + spent.nvdisasm
+    rate = report.tried / report.seconds if report.seconds else 0.0
+    votes = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in state.votes.most_common())
+    lines = [
+        say(
+            f"{report.tried:,} programs in {report.seconds:.0f} s ({rate:.0f} a second); of all "
+            f"{state.tried:,} of this hunt: {votes}"
+        ),
+        say(
+            f"CPU: ptxas {spent.ptxas:.0f} s, nvdisasm {spent.nvdisasm:.0f} s, emulator "
+            f"{spent.emulator:.0f} s, triage itself {report.own:.0f} s"
+            + (f" ({report.own / compilers:.0%} of the compilers')" if compilers else ""),
+            Tone.FAINT,
+        ),
+    ]
+    lines += [say(f"  {count:,} {why}", Tone.FAINT) for why, count in state.reasons.most_common(_REASONS)]
+    if state.waiting:
+        lines.append(say(f"{len(state.waiting)} hits are not reduced yet: the same command goes on"))
+    if not state.causes:
+        lines.append(say("nothing was found", Tone.GOOD))
+    return lines
+
+
+def hunt_document(report: HuntReport, files: Sequence[str]) -> dict[str, Any]:
+    """What `--json` prints; `files` are those of the least programs, in the order of the causes."""
+    state, plan = report.state, report.plan
+    causes = sorted(state.causes, key=lambda cause: cause.seconds)
+    return {
+        "schema": SCHEMA,
+        "hunt": {
+            "ptxas": plan.ptxas.version,
+            "target": str(plan.target),
+            "seed": plan.seed,
+            "on": plan.on,
+            "seconds": report.seconds,
+            "tried": report.tried,
+            "tried_in_all": state.tried,
+            "votes": dict(state.votes),
+            "waiting": len(state.waiting),
+            "stopped": report.is_stopped,
+            "cpu": {
+                "ptxas": report.spent.ptxas,
+                "nvdisasm": report.spent.nvdisasm,
+                "emulator": report.spent.emulator,
+                "triage": report.own,
+            },
+            "curve": state.curve,
+        },
+        "causes": [
+            {
+                "name": cause.name,
+                "vote": cause.least.answer.vote.value,
+                "levels": list(cause.least.answer.levels),
+                "reason": cause.least.answer.words,
+                "signature": cause.least.answer.signature,
+                "opcodes": list(cause.least.opcodes),
+                "instructions": cause.least.instructions,
+                "ptx": cause.least.text,
+                "inputs_seed": cause.least.seed,
+                "hits": cause.hits,
+                "variants": len(cause.programs),
+                "seconds": cause.seconds,
+                "tried": cause.tried,
+                "versions": cause.least.versions,
+                "targets": cause.least.targets,
+                "path": path,
+            }
+            for cause, path in zip(causes, files, strict=True)
+        ],
+    }
