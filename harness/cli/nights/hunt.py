@@ -39,7 +39,12 @@ def command() -> None:
 @command.command("ptxas", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @click.option("--sm", default="90", show_default=True, metavar="SM", help="GPU target.")
 @click.option(
-    "--ptxas", "version", default=LATEST, show_default=True, metavar="X", help="The ptxas to hunt in."
+    "--ptxas",
+    "version",
+    default=LATEST,
+    show_default=True,
+    metavar="X",
+    help="The ptxas to hunt in.",
 )
 @click.option(
     "--on",
@@ -63,14 +68,7 @@ def command() -> None:
 @execution_options
 @json_option
 def _ptxas(
-    *,
-    sm: str,
-    version: str,
-    on: str,
-    seconds: float,
-    seed: int,
-    how: CompileOptions,
-    as_json: bool,
+    *, sm: str, version: str, on: str, seconds: float, seed: int, how: CompileOptions, as_json: bool
 ) -> None:
     """Make PTX that is well defined, and look for what ptxas does wrong with it.
 

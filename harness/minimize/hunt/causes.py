@@ -27,15 +27,15 @@ from harness.minimize.reduction.driver import Effort
 _AT_ONCE, _MOST_TESTS = 24, 1500
 _PARAMETERS = {"in", "out", "n", "m"}
 # What may stand in a program beside the opcodes of the emulator's table that are closed.
-_OTHERS = frozenset("ld st mov bra ret bar addc subc madc".split())
+_OTHERS = ("ld", "st", "mov", "bra", "ret", "bar")
 # What every program has: it loads, stores, and leaves.
-_COMMON = frozenset("ld st ret mov".split())
+_COMMON = ("ld", "st", "ret", "mov")
 
 
 class LeastProgram(msgspec.Struct, kw_only=True):
     """A reduced program: a text, the seed of its inputs, and the answer that it gets.
 
-    `versions` and `targets` say what others than the hunted ptxas and target make of it (`said_of`).
+    `versions` and `targets` say what other ptxas and targets make of it (`said_of`).
     """
 
     text: str
@@ -80,7 +80,6 @@ class Cause(msgspec.Struct, kw_only=True):
     def name(self) -> str:
         """What it is joined by, as a person reads it."""
         return name_of(self.least)
-
 
     def parted(self, version: str) -> list[Cause]:
         """One cause for each set of versions on which the programs fail; hits stay with the first.
@@ -172,7 +171,7 @@ class Causes:
         return min(opcodes, key=lambda opcode: (self.seen[opcode], opcode), default=None)
 
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
-        """The hit without what is known; None where nothing is left of it, and the cause is counted.
+        """The hit without what is known; None where nothing is left of it: that cause is counted.
 
         Raises:
             InfrastructureError: a tool cannot be started.
@@ -184,7 +183,7 @@ class Causes:
                 if key is None or not set(program.opcodes) <= there:
                     continue
                 less = Asked(without(asked.text, key), asked.seed)
-                after = await self.together.ask(less)
+                after = await self._ask(less, answer)
                 if not is_same_kind(after, answer):
                     cause.hits += 1
                     return None
@@ -199,7 +198,7 @@ class Causes:
         Raises:
             InfrastructureError: a tool cannot be started.
         """
-        first = await self.together.ask(asked)
+        first = await self._ask(asked, answer)
         if not is_same_kind(first, answer):
             return None
         most = count_unwritten(asked.text)
@@ -207,7 +206,7 @@ class Causes:
         async def is_interesting(text: str) -> bool:
             if not is_closed(text) or count_unwritten(text) > most:
                 return False
-            return is_same_kind(await self.together.ask(Asked(text, asked.seed)), answer)
+            return is_same_kind(await self._ask(Asked(text, asked.seed), answer), answer)
 
         result = await reduce_ptx(
             asked.text,
@@ -215,8 +214,14 @@ class Causes:
             always=True,
             effort=Effort(jobs=_AT_ONCE, max_tests=_MOST_TESTS, is_time_up=is_time_up),
         )
-        last = await self.together.ask(Asked(result.document, asked.seed))
+        last = await self._ask(Asked(result.document, asked.seed), answer)
         return LeastProgram(text=result.document, seed=asked.seed, answer=last)
+
+    async def _ask(self, asked: Asked, like: Answer) -> Answer:
+        """The answer to a variant of a hit: alone where ptxas fails, since a module would."""
+        if like.vote is Vote.FAILS:
+            return (await self.together.oracles.ask([asked], votes=False))[0]
+        return await self.together.ask(asked)
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""

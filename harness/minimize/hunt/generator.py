@@ -15,7 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 
 import numpy as np
 
@@ -29,12 +29,53 @@ from gpu_emulator.values import Allocation, Launch, Place, Pointer, Scalar
 
 _FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2", "f32x2", "tf32")
 _LEFT_OUT = frozenset(
-    "approx full rs xorsign oob copysign cvta isspacep mov activemask elect fns movmatrix mapa"
-    " getctarank stacksave stackrestore alloca bar barrier clusterlaunchcontrol addc subc madc ld st ldu"
-    " atom red cp mma wgmma wmma tcgen05 mbarrier multimem tensormap prefetch createpolicy ldmatrix"
-    " stmatrix applypriority discard".split()
+    [
+        "approx",
+        "full",
+        "rs",
+        "xorsign",
+        "oob",
+        "copysign",
+        "cvta",
+        "isspacep",
+        "mov",
+        "activemask",
+        "elect",
+        "fns",
+        "movmatrix",
+        "mapa",
+        "getctarank",
+        "stacksave",
+        "stackrestore",
+        "alloca",
+        "bar",
+        "barrier",
+        "clusterlaunchcontrol",
+        "addc",
+        "subc",
+        "madc",
+        "ld",
+        "st",
+        "ldu",
+        "atom",
+        "red",
+        "cp",
+        "mma",
+        "wgmma",
+        "wmma",
+        "tcgen05",
+        "mbarrier",
+        "multimem",
+        "tensormap",
+        "prefetch",
+        "createpolicy",
+        "ldmatrix",
+        "stmatrix",
+        "applypriority",
+        "discard",
+    ]
 )
-"""Words of opcodes that are open, tell of the machine, or are written by a statement of their own."""
+"""Words of opcodes that are open, tell of the machine, or have a statement of their own."""
 _ARITIES = [(operands, two) for operands in range(1, 5) for two in (False, True)]
 _TABLE, _TABLE_AT = "0x1b", 3
 
@@ -104,7 +145,11 @@ def opcode_forms() -> tuple[OpcodeForm, ...]:
 
 
 def _form(
-    row: OpcodeRow, opcode: str, parts: dict[str, str], operands: int, has_two: bool  # noqa: FBT001
+    row: OpcodeRow,
+    opcode: str,
+    parts: dict[str, str],
+    operands: int,
+    has_two: bool,  # noqa: FBT001
 ) -> OpcodeForm | None:
     """What a row takes for so many operands, and one result or two; None if it takes no such."""
     names = [f"%o{number}" for number in range(operands)]
@@ -185,7 +230,7 @@ _FLOAT_EDGES = (
     0x7FC0_0000, 0x0080_0000, 0x0000_0001, 0x807F_FFFF, 0x7F7F_FFFF, 0x4B80_0000, 0x4F00_0000,
     0xCF00_0000, 0x4780_0000, 0x437F_0000, 0x3EAA_AAAB, 0x4B7F_FFFF,
 )  # fmt: skip
-_SHIFTING = frozenset("shl shr shf bfe bfi szext bmsk".split())
+_SHIFTING = ("shl", "shr", "shf", "bfe", "bfi", "szext", "bmsk")
 _CARRY_CHAINS = (
     ("add.cc.u32", "addc.cc.u32", "addc.u32", "u32"), ("sub.cc.u32", "subc.cc.u32", "subc.u32",
     "u32"), ("mad.lo.cc.u32", "madc.hi.cc.u32", "madc.lo.u32", "u32"), ("add.cc.u64", "addc.cc.u64",
@@ -317,8 +362,8 @@ class _Writer:
         if form.base == "shfl" and number:
             values = (1, 2, 4, 16, 31) if number == 1 else (0x1F, 0x1F, 0, 0x1C1F, 0x1807)
             return str(self.draw.choice(values))
-        if kind == "pred" and self.draw.random() < 0.2 and form.base != "vote":
-            return f"!{self.register('pred')}" if form.base in ("setp", "set") else self.register(kind)
+        if kind == "pred" and form.base in ("setp", "set") and self.draw.random() < 0.2:
+            return f"!{self.register('pred')}"
         has_none = kind in ("pred", "f16", "bf16", "u8", "s8") or kind.endswith("x2")
         share = 0.0 if has_none else 0.3
         if form.base in _SHIFTING and number and kind == "u32":
@@ -346,9 +391,9 @@ class _Writer:
         if kind == "f32":
             return f"0f{draw.choice(_FLOAT_EDGES):08X}"
         if kind == "f64":
-            value = np.array([draw.choice(_FLOAT_EDGES)], np.uint32).view(np.float32)
-            return f"0d{int(value.astype(np.float64).view(np.uint64)[0]):016X}"
-        edges = _EDGES + _WIDE_EDGES if bits == 64 else _EDGES
+            single = np.array([draw.choice(_FLOAT_EDGES)], np.uint32).view(np.float32)
+            return f"0d{int(single.astype(np.float64).view(np.uint64)[0]):016X}"
+        edges = [*_EDGES, *(_WIDE_EDGES if bits == 64 else ())]
         value = draw.choice(edges) if draw.random() < 0.8 else draw.getrandbits(bits)
         value = -value if draw.random() < 0.15 else value
         value %= 1 << bits
@@ -384,7 +429,8 @@ class _Writer:
             count = 3 if opcode.startswith("mad") else 2
             form = OpcodeForm(opcode, (kind,), (kind,) * count)
             operands = [self.operand(form, number) for number in range(count)]
-            self.put(f"{opcode} {self.register(_DOMAINS[kind], is_written=True)}, {', '.join(operands)};")
+            result = self.register(_DOMAINS[kind], is_written=True)
+            self.put(f"{opcode} {result}, {', '.join(operands)};")
 
     def parts(self) -> None:
         """Halves of a register, or a register of halves."""
@@ -402,13 +448,15 @@ class _Writer:
 
     def give(self) -> None:
         """A constant, or what a thread is: its number, its lane."""
-        domain = self.draw.choice([d for d in ("b32", "b32", "b64", "b16") if d in self.used] or ["b32"])
+        domains = [name for name in ("b32", "b32", "b64", "b16") if name in self.used]
+        domain = self.draw.choice(domains or ["b32"])
         value = self.constant(domain)
         if domain == "b32" and self.draw.random() < 0.4:
             value = self.draw.choice(("%tid.x", "%laneid", "%ntid.x", "%ctaid.x"))
         if domain == "b16" and value.startswith("0x"):
             value = str(int(value, 0))
-        self.put(f"mov.{domain.replace('b', 'u')} {self.register(domain, is_written=True)}, {value};")
+        opcode = f"mov.{domain.replace('b', 'u')}"
+        self.put(f"{opcode} {self.register(domain, is_written=True)}, {value};")
 
     def condition(self) -> str:
         if self.draw.random() < 0.4 and self.used.get("pred"):
@@ -452,8 +500,10 @@ class _Writer:
         self.block(budget)
         if self.draw.random() < 0.4:
             register = self.register("b32")
-            self.put(f"{self.draw.choice(('add.u32', 'xor.b32', 'sub.u32', 'mul.lo.u32'))} "
-                     f"{self.register('b32', is_written=True)}, {register}, {counter};")
+            self.put(
+                f"{self.draw.choice(('add.u32', 'xor.b32', 'sub.u32', 'mul.lo.u32'))} "
+                f"{self.register('b32', is_written=True)}, {register}, {counter};"
+            )
         if is_down:
             self.put(f"sub.u32 {counter}, {counter}, 1;")
             self.put(f"setp.gt.s32 {flag}, {counter}, 0;")
@@ -642,7 +692,7 @@ def _declared(writer: _Writer) -> Iterator[str]:
 
 
 def _beginning(writer: _Writer) -> Iterator[str]:
-    """Addresses, and a value for every register: an input of the thread's, a parameter, a constant."""
+    """Addresses, and a value for every register: an input, a parameter, a constant."""
     draw = writer.draw
     yield "\tld.param.u64 %in, [in];"
     yield "\tld.param.u64 %out, [out];"

@@ -9,6 +9,7 @@ that makes its programs.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import time
 from collections import Counter
@@ -25,13 +26,13 @@ from harness.io.files.own_code import code_sha256
 from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
+from harness.judging.signature import template
 from harness.minimize.hunt.causes import Cause, Causes, said_of
 from harness.minimize.hunt.generator import Generator, HuntProgram
 from harness.minimize.hunt.oracles import Asked, Oracles, Spent, Together, body_of
 from harness.minimize.hunt.voting import Answer, Vote
-from harness.judging.signature import template
 from harness.store.store import Store
-from harness.values.errors import StorageError
+from harness.values.errors import StorageError, UsageError
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
 from harness.values.toolchain import PTXAS, Assembler
@@ -46,8 +47,6 @@ KIND = "hunt"
 BATCH = 128
 """So many programs make one module."""
 
-# Hits that wait for the reducer: beyond, no more programs are made until it has caught up.
-_MOST_WAITING = 48
 # A reduction that is under way when the time is up may take this share of the time more.
 _GRACE = 0.25
 _MOST_REASONS = 200
@@ -63,9 +62,9 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 class HuntState(msgspec.Struct, kw_only=True):
     """How far a hunt is, over all times that it was run.
 
-    Batches below `batch` are done, and those of `beyond`. `reasons` count why programs were refused,
-    left out or not voted on. `curve` has the seconds, programs and causes each time that one came
-    up. `waiting` are hits that were not reduced yet.
+    Batches below `batch` are done, and those of `beyond`. `reasons` count why programs were
+    refused, left out or not voted on. `curve` has the seconds, programs and causes each time that
+    one came up. `waiting` are hits that were not reduced yet.
     """
 
     batch: int = 0
@@ -132,10 +131,13 @@ class _Hunt:
     in_flight: set[int] = field(default_factory=set)
     hits: asyncio.Event = field(default_factory=asyncio.Event)
     room: asyncio.Event = field(default_factory=asyncio.Event)
+    is_made: bool = False
 
     def __post_init__(self) -> None:
         state = self.state
-        self.causes = Causes(Together(self.oracles), state.causes, state.seen)
+        # A reduction does not wait for a turn behind whole modules; these wait for it.
+        beside = replace(self.oracles, slots=asyncio.Semaphore(self.oracles.jobs))
+        self.causes = Causes(Together(beside), state.causes, state.seen)
         self.before, self.tried_before = state.seconds, state.tried
 
     @property
@@ -153,26 +155,25 @@ class _Hunt:
         """
         if self.state.waiting:
             self.hits.set()
-        makers = asyncio.ensure_future(in_parallel(self._make() for _ in range(jobs)))
-        await in_parallel([self._reduce(makers), self._narrate(makers), self._made(makers)])
 
-    async def _made(self, makers: asyncio.Future[list[None]]) -> None:
-        """Wait for those who make programs; what fails there ends all."""
-        try:
-            await asyncio.shield(makers)
-        finally:
-            makers.cancel()
-            self.hits.set()
+        async def make() -> None:
+            try:
+                await in_parallel(self._make() for _ in range(jobs))
+            finally:
+                self.is_made = True
+                self.hits.set()
+
+        await in_parallel([make(), self._reduce(), self._narrate()])
 
     async def _make(self) -> None:
         state = self.state
         while not self.is_over():
-            if len(state.waiting) > _MOST_WAITING:
+            if len(state.waiting) > self.oracles.jobs // 4:
                 self.room.clear()
                 await self.room.wait()
                 continue
             taken = {*state.beyond, *self.in_flight}
-            number = next(n for n in range(state.batch, state.batch + len(taken) + 1) if n not in taken)
+            number = next(n for n in itertools.count(state.batch) if n not in taken)
             self.in_flight.add(number)
             first = self.plan.seed * 1_000_000_000 + number * BATCH
             programs = [self.generator.program(first + n) for n in range(BATCH)]
@@ -203,35 +204,42 @@ class _Hunt:
         self.save()
 
     def _keep_hit(self, hit: Hit) -> None:
-        body = msgspec.json.encode(hit)
-        self.store.put_evidence(KIND, content_key(hunt=self.plan.key, seed=hit.asked.seed), body, {})
+        key = content_key(hunt=self.plan.key, seed=hit.asked.seed)
+        self.store.put_evidence(KIND, key, msgspec.json.encode(hit), {})
 
     def save(self) -> None:
         """Put into the store where the hunt is, and what it knows."""
         self.state.seconds = self.before + self.passed
         self.store.put_evidence(KIND, self.plan.key, msgspec.json.encode(self.state), {})
 
-    async def _reduce(self, makers: asyncio.Future[list[None]]) -> None:
+    async def _reduce(self) -> None:
         state = self.state
         while not self.is_over(_GRACE):
             if not state.waiting:
-                if makers.done():
+                if self.is_made:
                     return
                 self.hits.clear()
                 await self.hits.wait()
                 continue
-            hit = state.waiting[0]
-            await self._look_at(hit)
-            state.waiting.remove(hit)
-            self.room.set()
+            # Most are known: one module shows it of all of them.
+            hits = list(state.waiting)
+            walks = [self.causes.walk_around(hit.asked, hit.answer) for hit in hits]
+            new = []
+            for hit, left in zip(hits, await in_parallel(walks), strict=True):
+                if left is None:
+                    state.waiting.remove(hit)
+                else:
+                    new.append((hit, left))
+            for hit, left in new[:1]:
+                await self._look_at(*left)
+                state.waiting.remove(hit)
             self.save()
+            if not state.waiting:
+                self.room.set()
         self.room.set()
 
-    async def _look_at(self, hit: Hit) -> None:
-        left = await self.causes.walk_around(hit.asked, hit.answer)
-        if left is None:
-            return
-        program = await self.causes.reduce(*left, is_time_up=lambda: self.is_over(_GRACE))
+    async def _look_at(self, asked: Asked, answer: Answer) -> None:
+        program = await self.causes.reduce(asked, answer, is_time_up=lambda: self.is_over(_GRACE))
         if program is None:
             self.state.reasons["untold: a hit that did not come back"] += 1
             return
@@ -243,10 +251,10 @@ class _Hunt:
             state.curve.append((cause.seconds, cause.tried, len(state.causes)))
             self.tell(f"{cause.name}: {program.answer.words}")
 
-    async def _narrate(self, makers: asyncio.Future[list[None]]) -> None:
-        while not makers.done():
+    async def _narrate(self) -> None:
+        while not self.is_made:
             self.tell("")
-            await asyncio.wait([makers], timeout=1.0)
+            await asyncio.sleep(1.0)
 
     def words(self) -> str:
         """Where it is, in one line."""
@@ -329,6 +337,7 @@ def _oracles(hub: Hub, plan: HuntPlan, how: CompileOptions) -> Oracles:
         target=plan.target,
         nvdisasm=find_nvdisasm() if plan.on == SASS else None,
         limits=structs.replace(how.limits, timeout=min(how.timeout, _LONGEST)),
+        jobs=how.workers,
         slots=asyncio.Semaphore(how.workers),
     )
 
@@ -353,7 +362,10 @@ async def _spread(report: HuntReport, oracles: Oracles, show: Callable[[str], No
         if waiting:
             show(f"asking for {target} about {len(waiting)} programs")
             there = replace(oracles, target=target)
-            head = await there.head()
+            try:
+                head = await there.head()
+            except UsageError:
+                continue  # this ptxas does not know it
             asked = [Asked(head + body_of(one.text), one.seed) for one in waiting]
             for one, answer in zip(waiting, await there.ask(asked), strict=True):
                 one.targets[str(target)] = said_of(answer)

@@ -66,9 +66,15 @@ class Spent:
     emulator: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _How:
+    is_thorough: bool
+    votes: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Oracles:
-    """One ptxas for one target; `slots` are how many processes may run at once.
+    """One ptxas for one target; `jobs` processes run at once, by turns in `slots`.
 
     Without an `nvdisasm` nothing is executed: there is no vote.
     """
@@ -78,29 +84,33 @@ class Oracles:
     target: Target
     nvdisasm: Tool | None
     limits: ResourceLimits
+    jobs: int
     slots: asyncio.Semaphore
     spent: Spent = field(default_factory=Spent)
 
-    async def ask(self, programs: Sequence[Asked], *, is_thorough: bool = False) -> list[Answer]:
+    async def ask(
+        self, programs: Sequence[Asked], *, is_thorough: bool = False, votes: bool = True
+    ) -> list[Answer]:
         """An answer for each program; `is_thorough`: the PTX must not depend on garbage, too.
+
+        Without `votes` nothing is executed.
 
         Raises:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
         answers: dict[int, Answer] = {}
-        await self._ask(dict(enumerate(programs)), answers, is_thorough=is_thorough)
+        how = _How(is_thorough=is_thorough, votes=votes and self.nvdisasm is not None)
+        await self._ask(dict(enumerate(programs)), answers, how)
         return [answers[number] for number in range(len(programs))]
 
-    async def _ask(
-        self, programs: dict[int, Asked], answers: dict[int, Answer], *, is_thorough: bool
-    ) -> None:
+    async def _ask(self, programs: dict[int, Asked], answers: dict[int, Answer], how: _How) -> None:
         if not programs:
             return
         folder = self.hub.new_folder("hunt")
         try:
             failed = await self._assembled(folder, programs)
             if failed is None:
-                answers |= await self._voted(folder, programs, is_thorough=is_thorough)
+                answers |= await self._voted(folder, programs, how)
                 return
         finally:
             self.hub.drop_folder(folder)
@@ -111,7 +121,7 @@ class Oracles:
         halves = [numbers] if failed else [numbers[::2], numbers[1::2]]
         for half in halves:
             part = {number: left[number] for number in half}
-            await self._ask(part, answers, is_thorough=is_thorough)
+            await self._ask(part, answers, how)
 
     async def _assembled(
         self, folder: Path, programs: dict[int, Asked]
@@ -125,7 +135,7 @@ class Oracles:
         of_levels = await asyncio.gather(
             *(self.assemble(folder, text, level, limits) for level in LEVELS)
         )
-        for level, assembly in zip(LEVELS, of_levels, strict=True):
+        for assembly in of_levels:
             if assembly.has_cubin:
                 continue
             log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
@@ -138,9 +148,7 @@ class Oracles:
                 losing = tuple(
                     n for n, end in zip(LEVELS, of_levels, strict=True) if not end.has_cubin
                 )
-                answer = Answer(
-                    vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key
-                )
+                answer = Answer(vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key)
                 return {numbers[0]: answer} if len(numbers) == 1 else {}
             places = {_place(starts, error.line) for error in log.errors if error.line}
             if not places and len(numbers) > 1:
@@ -179,10 +187,10 @@ class Oracles:
         return ""
 
     async def _voted(
-        self, folder: Path, programs: dict[int, Asked], *, is_thorough: bool
+        self, folder: Path, programs: dict[int, Asked], how: _How
     ) -> dict[int, Answer]:
-        if self.nvdisasm is None:
-            return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words="nothing executes SASS"))
+        if not how.votes:
+            return dict.fromkeys(programs, Answer(vote=Vote.ASSEMBLED))
         problems = await asyncio.gather(*(self._disassembled(folder, n) for n in LEVELS))
         if any(problems):
             words = next(filter(None, problems))
@@ -196,7 +204,7 @@ class Oracles:
             job = voting.VoteJob(
                 programs=tuple(voter for _, voter in waiting),
                 levels=LEVELS,
-                is_thorough=is_thorough,
+                is_thorough=how.is_thorough,
             )
             with scratch_disk():
                 (folder / voting.JOB).write_bytes(msgspec.json.encode(job))
@@ -247,7 +255,7 @@ class Oracles:
 
 
 def _module(programs: Sequence[Asked]) -> tuple[str, list[int]]:
-    """One module with an entry `k0`, `k1`, ... for each, and the line (from 1) where each begins."""
+    """One module with an entry `k0`, `k1`, ... for each, and the line where each begins."""
     head = programs[0].text[: _start_of_entry(programs[0].text)]
     parts, starts, line = [head], [], head.count("\n") + 1
     for number, program in enumerate(programs):

@@ -26,12 +26,14 @@ JOB, ANSWERS = "job.json", "answers.jsonl"
 class Vote(StrEnum):
     """What came of one program.
 
-    `REFUSED`: ptxas says that it is not valid. `FAILS`: ptxas ends without code and without reason.
+    `ASSEMBLED`: by all levels; nothing was executed. `REFUSED`: ptxas says that it is not valid.
+    `FAILS`: ptxas ends without code and without reason.
     `LEFT_OUT`: the PTX leaves open what it computes. `UNTOLD`: it could not be executed, or no two
     of three agree.
     """
 
     RIGHT = "right"
+    ASSEMBLED = "assembled"
     WRONG = "wrong"
     FAILS = "fails"
     REFUSED = "refused"
@@ -146,6 +148,7 @@ def _counted(right: Array, results: Mapping[int, Array]) -> Answer:
         return Answer(vote=Vote.UNTOLD, levels=wrong, words="no two of three agree")
     thread, offset = (int(n) for n in np.argwhere(losing[0] != right)[0])
     first = offset & ~3
-    values = [int(rows[thread, first : first + 4].view(np.uint32)[0]) for rows in (right, losing[0])]
+    both = (right, losing[0])
+    values = [int(rows[thread, first : first + 4].view(np.uint32)[0]) for rows in both]
     words = f"thread {thread}, bytes {first}-{first + 3} of {RESULTS}: {{1:#010x}}, PTX {{0:#010x}}"
     return Answer(vote=Vote.WRONG, levels=wrong, words=words.format(*values))

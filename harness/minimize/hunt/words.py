@@ -56,7 +56,10 @@ def _cause(program: LeastProgram) -> list[SaidLine]:
     if answer.vote is Vote.WRONG:
         meaning = f"{words.get(answer.levels, '')} (emulated): {answer.words}"
     lines = [line for line in program.text.splitlines() if line.strip()]
-    return [say(f"   {meaning}"), *(say(f"     {line.expandtabs(2)}", Tone.FAINT) for line in lines)]
+    return [
+        say(f"   {meaning}"),
+        *(say(f"     {line.expandtabs(2)}", Tone.FAINT) for line in lines),
+    ]
 
 
 def _row(report: HuntReport, cause: Cause) -> tuple[SaidLine, ...]:
@@ -79,14 +82,13 @@ def _row(report: HuntReport, cause: Cause) -> tuple[SaidLine, ...]:
 
 def spread(program: LeastProgram, hunted: str) -> tuple[str, str]:
     """Where a failure began, and whether the newest ptxas that was asked has it."""
-    wrong = program.versions.get(hunted)
+    wrong = said_of(program.answer)
     versions = sorted(program.versions, key=Version)
-    if wrong is None:
+    if program.versions.get(hunted) != wrong:
         return "not asked", "not asked"
     at = versions.index(hunted)
-    before = [version for version in versions[:at]]
     first = hunted
-    for version in reversed(before):
+    for version in reversed(versions[:at]):
         if program.versions[version] != wrong:
             break
         first = version
@@ -94,7 +96,7 @@ def spread(program: LeastProgram, hunted: str) -> tuple[str, str]:
     after = versions[at:]
     fixed = next((version for version in after if program.versions[version] != wrong), None)
     newest = f"fixed in {fixed}" if fixed else "still wrong"
-    if program.versions[versions[-1]] not in (wrong, "right"):
+    if program.versions[versions[-1]] not in (wrong, "right", "assembled"):
         newest = program.versions[versions[-1]]
     return (f"{first} or before" if is_oldest else first), newest
 
@@ -103,7 +105,9 @@ def _tried(report: HuntReport) -> list[SaidLine]:
     state, spent = report.state, report.spent
     compilers = spent.ptxas + spent.nvdisasm
     rate = report.tried / report.seconds if report.seconds else 0.0
-    votes = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in state.votes.most_common())
+    votes = ", ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in state.votes.most_common()
+    )
     lines = [
         say(
             f"{report.tried:,} programs in {report.seconds:.0f} s ({rate:.0f} a second); of all "
@@ -116,9 +120,13 @@ def _tried(report: HuntReport) -> list[SaidLine]:
             Tone.FAINT,
         ),
     ]
-    lines += [say(f"  {count:,} {why}", Tone.FAINT) for why, count in state.reasons.most_common(_REASONS)]
+    lines += [
+        say(f"  {count:,} {why}", Tone.FAINT) for why, count in state.reasons.most_common(_REASONS)
+    ]
     if state.waiting:
-        lines.append(say(f"{len(state.waiting)} hits are not reduced yet: the same command goes on"))
+        lines.append(
+            say(f"{len(state.waiting)} hits are not reduced yet: the same command goes on")
+        )
     if not state.causes:
         lines.append(say("nothing was found", Tone.GOOD))
     return lines
