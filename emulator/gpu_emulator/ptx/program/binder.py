@@ -370,7 +370,7 @@ class OpcodeRow:
         """Every opcode of this row, and what it has for each named element."""
         ways = [
             [*([(name, "")] if is_optional else []), *((name, ".".join(one)) for one in choices)]
-            for is_optional, name, choices in _elements(self.template)
+            for is_optional, name, choices in elements(self.template)
         ]
         for chosen in product(*ways):
             parts = {name: word for name, word in chosen if name}
