@@ -95,12 +95,16 @@ def decode_cubin(cubin: Cubin, entry: str | None) -> Program:
     return _program(header, lines, labels | header.functions)
 
 
+def is_known(opcode: str) -> bool:
+    """Whether an instruction of this name, with its modifiers, can be executed."""
+    assert CHAPTERS
+    return opcode.split(".", maxsplit=1)[0] in _BRANCHES or find_row(opcode) is not None
+
+
 def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) -> Program:
     lines = _until_padding(lines)
     opcodes = {read_instruction(line.text).opcode for line in lines}
-    unknown = sorted(
-        name for name in opcodes if name.split(".")[0] not in _BRANCHES and not find_row(name)
-    )
+    unknown = sorted(name for name in opcodes if not is_known(name))
     if unknown:
         raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
     blocks, starts = _blocks(header, lines, labels)

@@ -76,6 +76,8 @@ _LEFT_OUT = frozenset(
     ]
 )
 """Words of opcodes that are open, tell of the machine, or have a statement of their own."""
+_MANY, _FEW = 160, 16
+"""Opcodes of one first word in a hunt; of video instructions, which no GPU has any more."""
 _ARITIES = [(operands, two) for operands in range(1, 5) for two in (False, True)]
 _TABLE, _TABLE_AT = "0x1b", 3
 
@@ -142,6 +144,18 @@ def opcode_forms() -> tuple[OpcodeForm, ...]:
                     if _is_closed(form):
                         forms.setdefault((opcode, *way), form)
     return tuple(forms.values())
+
+
+def some_forms(seed: int) -> list[OpcodeForm]:
+    """Of each first word so many opcodes: a hunt with another seed has others of the largest."""
+    draw, bases = random.Random(seed), dict[str, list[OpcodeForm]]()  # noqa: S311 - to repeat
+    for form in opcode_forms():
+        bases.setdefault(form.base, []).append(form)
+    return [
+        form
+        for base, forms in sorted(bases.items())
+        for form in draw.sample(forms, min(len(forms), _FEW if _is_video(base) else _MANY))
+    ]
 
 
 def _form(
@@ -573,7 +587,7 @@ _VIDEO = 0.07
 
 
 class Generator:
-    """Makes programs for a target, of the opcodes that a ptxas takes for it."""
+    """Makes programs that begin with the lines of `head`, of some opcodes."""
 
     def __init__(self, head: str, forms: Sequence[OpcodeForm]) -> None:
         self.head = head
@@ -613,23 +627,33 @@ class Generator:
 
 
 def listing(head: str, forms: Sequence[OpcodeForm]) -> tuple[str, dict[int, OpcodeForm]]:
-    """A module with each opcode once, and on which line (from 1): what a ptxas refuses of it."""
-    lines = [*head.splitlines(), ".visible .entry k()", "{"]
+    """A module with each opcode once, and on which line (from 1), for ptxas and in its line table.
+
+    The result of each is stored: ptxas takes away what nothing uses, at every level.
+    """
+    lines = [*head.splitlines(), '.file 1 "k"', ".visible .entry k(.param .u64 out)", "{"]
     lines += [
         f".reg {_WIDTHS['pred' if domain == 'pred' else BITS[domain]]} %{prefix}<6>;"
         for domain, prefix in _PREFIXES.items()
     ]
+    lines += [".reg .b64 %out;", ".reg .b32 %z;", "ld.param.u64 %out, [out];"]
     places = {}
     for form in forms:
-        kinds = enumerate(form.results + form.operands)
-        names = [f"%{_PREFIXES[_DOMAINS.get(kind, kind)]}{number}" for number, kind in kinds]
+        kinds = [_DOMAINS.get(kind, kind) for kind in form.results + form.operands]
+        names = [f"%{_PREFIXES[kind]}{number}" for number, kind in enumerate(kinds)]
         results, operands = names[: len(form.results)], names[len(form.results) :]
         if form.table is not None:
             operands.insert(form.table, _TABLE)
         if form.meets:
             operands[-1] = "0xffffffff"
+        lines.append(f".loc 1 {len(lines) + 2} 0")
         lines.append(f"{form.opcode} {'|'.join(results)}, {', '.join(operands)};")
         places[len(lines)] = form
+        for name, kind in zip(results, kinds, strict=False):
+            if kind == "pred":
+                lines += [f"selp.u32 %z, 1, 0, {name};", "st.global.u32 [%out], %z;"]
+            else:
+                lines.append(f"st.global.b{BITS[kind]} [%out], {name};")
     return "\n".join([*lines, "ret;", "}", ""]), places
 
 

@@ -28,7 +28,7 @@ from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.signature import template
 from harness.minimize.hunt.causes import Cause, Causes, said_of
-from harness.minimize.hunt.generator import Generator, HuntProgram
+from harness.minimize.hunt.generator import Generator, HuntProgram, some_forms
 from harness.minimize.hunt.oracles import Asked, Oracles, Spent, Together, body_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.store.store import Store
@@ -294,7 +294,8 @@ async def hunt(
     async with Hub() as hub:
         oracles = _oracles(hub, plan, how)
         head = await oracles.head()
-        generator = Generator(head, await oracles.accepted(head))
+        show("asking ptxas which opcodes it takes")
+        generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
         one = _Hunt(
             plan=plan,
             store=store,

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 from msgspec import structs
 
+from gpu_emulator.sass.decoding import is_known
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.bench.assemble import CODE
 from harness.io.files.writing import scratch_disk
@@ -24,7 +25,7 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.judge import judge_assembly
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.minimize.hunt import voting
-from harness.minimize.hunt.generator import OpcodeForm, listing, opcode_forms
+from harness.minimize.hunt.generator import OpcodeForm, listing
 from harness.minimize.hunt.voting import Answer, Vote, Voter
 from harness.run.emulating import execute_job
 from harness.values.errors import InfrastructureError, UsageError
@@ -36,6 +37,8 @@ from harness.values.verdict import VerdictKind
 LEVELS = (0, 3)
 """The levels of ptxas that vote."""
 
+_SASS_LINE = re.compile(r'//## File "k", line ([0-9]+)')
+_SASS = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 _ENTRY = re.compile(r"\.entry\s+k\b")
 _FAILURES = frozenset(
     {
@@ -158,10 +161,10 @@ class Oracles:
         return None
 
     async def assemble(
-        self, folder: Path, text: str, level: int, limits: ResourceLimits
+        self, folder: Path, text: str, level: int, limits: ResourceLimits, *more: str
     ) -> Assembly:
-        """Assemble a module; its code is `level-N.cubin` in the folder."""
-        flags = (f"-O{level}", f"--gpu-name={self.target}")
+        """Assemble a module, with `more` options; its code is `level-N.cubin` in the folder."""
+        flags = (f"-O{level}", f"--gpu-name={self.target}", *more)
         run = PTXAS_BACK_END.run(self.ptxas, text.encode, flags, None)
         inner = self.hub.new_folder(f"level-{level}", inside=folder)
         async with self.slots:
@@ -173,11 +176,11 @@ class Oracles:
             run.check()
         return assembly
 
-    async def _disassembled(self, folder: Path, level: int) -> str:
+    async def _disassembled(self, folder: Path, level: int, *more: str) -> str:
         """Write `level-N.sass`; why that failed, or nothing."""
         assert self.nvdisasm is not None
         inner = self.hub.new_folder(f"sass-{level}", inside=folder)
-        argv = (self.nvdisasm.path, "-c", "-ndf", "-hex", folder / f"level-{level}.cubin")
+        argv = (self.nvdisasm.path, "-c", "-ndf", "-hex", *more, folder / f"level-{level}.cubin")
         async with self.slots:
             end = await self.hub.execute(argv, folder=inner, limits=self.limits)
         self.spent.nvdisasm += end.cpu
@@ -241,17 +244,39 @@ class Oracles:
                 return head
         raise UsageError(f"ptxas {self.ptxas.version} assembles nothing for {self.target}")
 
-    async def accepted(self, head: str) -> list[OpcodeForm]:
-        """The opcodes that this ptxas takes for the target, with the `.version` of `head`."""
-        forms, folder = opcode_forms(), self.hub.new_folder("hunt")
+    async def usable(self, head: str, forms: Sequence[OpcodeForm]) -> list[OpcodeForm]:
+        """The opcodes that this ptxas takes, with this head, and whose SASS can be executed.
+
+        Which SASS an opcode becomes is read off the line table of one module that has them all, at
+        the level that keeps each apart.
+
+        Raises:
+            InfrastructureError: ptxas does not say what it refuses, or nvdisasm cannot be run.
+        """
+        folder = self.hub.new_folder("hunt")
         text, places = listing(head, forms)
-        assembly = await self.assemble(folder, text, LEVELS[0], self.limits)
-        log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
-        refused = {error.line for error in log.errors}
-        taken = [form for line, form in places.items() if line not in refused]
-        if not taken or len(taken) == len(places) != bool(assembly.has_cubin) * len(places):
-            raise InfrastructureError(f"ptxas {self.ptxas.version} does not say what it refuses")
-        return taken
+        first = await self.assemble(folder, text, LEVELS[0], self.limits)
+        if not first.has_cubin:
+            log = parse_ptxas_log(f"{first.stdout}\n{first.stderr}")
+            refused = {error.line for error in log.errors}
+            taken = [form for line, form in places.items() if line not in refused]
+            text, places = listing(head, taken)
+            again = await self.assemble(folder, text, LEVELS[0], self.limits, "-lineinfo")
+            if not again.has_cubin:
+                raise InfrastructureError(
+                    f"ptxas {self.ptxas.version} does not say what it refuses"
+                )
+        if self.nvdisasm is None:
+            return list(places.values())
+        if problem := await self._disassembled(folder, LEVELS[0], "-g"):
+            raise InfrastructureError(problem)
+        unknown, line = set(), 0
+        for row in (folder / f"level-{LEVELS[0]}.sass").read_text().splitlines():
+            if place := _SASS_LINE.search(row):
+                line = int(place[1])
+            elif (code := _SASS.match(row)) and not is_known(code[1]):
+                unknown.add(line)
+        return [form for line, form in places.items() if line not in unknown]
 
 
 def _module(programs: Sequence[Asked]) -> tuple[str, list[int]]:
