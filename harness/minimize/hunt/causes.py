@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -24,7 +24,7 @@ from harness.minimize.ptx.reduce import count_instructions, count_unwritten, red
 from harness.minimize.reduction.driver import Effort
 
 # A reduction asks about so many candidates at a time, and about so many in all.
-_AT_ONCE, _MOST_TESTS = 24, 1500
+_AT_ONCE, _MOST_TESTS = 32, 1500
 _PARAMETERS = {"in", "out", "n", "m"}
 # What may stand in a program beside the opcodes of the emulator's table that are closed.
 _OTHERS = ("ld", "st", "mov", "bra", "ret", "bar")
@@ -134,6 +134,34 @@ def without(text: str, opcode: str) -> str:
     return str(document.without(dropped))
 
 
+def slices(text: str) -> list[str]:
+    """For each store, the program with what this one needs alone: most hits need one value."""
+    document = parse(text)
+    stores = [place for place, op in document.instructions if op.opcode.startswith("st.global")]
+    return [str(_slice(document, [store])) for store in stores if len(stores) > 1]
+
+
+def _slice(document: Document, stores: Sequence[int]) -> Document:
+    """Without the other stores, and without what writes registers that nothing reads."""
+    needed: set[str] = set()
+    kept: set[int] = set()
+    while True:
+        more = {
+            place
+            for place, op in document.instructions
+            if place in stores
+            or (
+                not op.opcode.startswith("st.global") and (not op.writes or needed & set(op.writes))
+            )
+        }
+        if more == kept:
+            return document.without(
+                [place for place, _ in document.instructions if place not in kept]
+            )
+        kept = more
+        needed = {name for place, op in document.instructions if place in kept for name in op.reads}
+
+
 def _is_of_carry(opcode: str) -> bool:
     words = opcode.split(".")
     return "cc" in words or words[0] in ("addc", "subc", "madc")
@@ -201,6 +229,8 @@ class Causes:
         first = await self._ask(asked, answer)
         if not is_same_kind(first, answer):
             return None
+        if answer.vote is Vote.WRONG:
+            asked = await self._sliced(asked, answer)
         most = count_unwritten(asked.text)
 
         async def is_interesting(text: str) -> bool:
@@ -214,14 +244,27 @@ class Causes:
             always=True,
             effort=Effort(jobs=_AT_ONCE, max_tests=_MOST_TESTS, is_time_up=is_time_up),
         )
-        last = await self._ask(Asked(result.document, asked.seed), answer)
-        return LeastProgram(text=result.document, seed=asked.seed, answer=last)
+        alone = [Asked(result.document, asked.seed)]
+        votes = answer.vote is Vote.WRONG
+        [last] = await self.together.oracles.ask(alone, is_thorough=True, votes=votes)
+        least = LeastProgram(text=result.document, seed=asked.seed, answer=last)
+        return least if last.is_hit else None
+
+    async def _sliced(self, asked: Asked, answer: Answer) -> Asked:
+        """The smallest slice that gets such an answer; the whole program where none does."""
+        parts = sorted((Asked(text, asked.seed) for text in slices(asked.text)), key=_length)
+        answers = await asyncio.gather(*(self._ask(part, answer) for part in parts))
+        fitting = (
+            part for part, one in zip(parts, answers, strict=True) if is_same_kind(one, answer)
+        )
+        return next(fitting, asked)
 
     async def _ask(self, asked: Asked, like: Answer) -> Answer:
         """The answer to a variant of a hit: alone where ptxas fails, since a module would."""
         if like.vote is Vote.FAILS:
             return (await self.together.oracles.ask([asked], votes=False))[0]
-        return await self.together.ask(asked)
+        # One level is enough until the end: nvdisasm takes longest.
+        return await self.together.ask(asked, like.levels[-1:])
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
@@ -239,10 +282,11 @@ class Causes:
         return cause, True
 
 
-def is_same_kind(answer: Answer, other: Answer) -> bool:
-    """Whether two answers accuse ptxas of the same: the levels, and what it says where it fails."""
-    return answer.is_hit and (answer.vote, answer.levels, answer.signature) == (
-        other.vote,
-        other.levels,
-        other.signature,
-    )
+def _length(asked: Asked) -> int:
+    return count_instructions(asked.text)
+
+
+def is_same_kind(answer: Answer, like: Answer) -> bool:
+    """Whether an answer accuses ptxas as another one does: for a failure, in the same words."""
+    is_level = answer.levels[-1:] == like.levels[-1:]
+    return answer.vote is like.vote and is_level and answer.signature == like.signature

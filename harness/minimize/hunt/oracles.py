@@ -11,7 +11,6 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -73,6 +72,7 @@ class Spent:
 class _How:
     is_thorough: bool
     votes: bool
+    levels: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,17 +92,23 @@ class Oracles:
     spent: Spent = field(default_factory=Spent)
 
     async def ask(
-        self, programs: Sequence[Asked], *, is_thorough: bool = False, votes: bool = True
+        self,
+        programs: Sequence[Asked],
+        *,
+        is_thorough: bool = False,
+        votes: bool = True,
+        levels: tuple[int, ...] = LEVELS,
     ) -> list[Answer]:
         """An answer for each program; `is_thorough`: the PTX must not depend on garbage, too.
 
-        Without `votes` nothing is executed.
+        Without `votes` nothing is executed. Of fewer `levels` each is held to the PTX alone.
 
         Raises:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
         answers: dict[int, Answer] = {}
-        how = _How(is_thorough=is_thorough, votes=votes and self.nvdisasm is not None)
+        votes = votes and self.nvdisasm is not None
+        how = _How(is_thorough=is_thorough, votes=votes, levels=levels)
         await self._ask(dict(enumerate(programs)), answers, how)
         return [answers[number] for number in range(len(programs))]
 
@@ -111,7 +117,7 @@ class Oracles:
             return
         folder = self.hub.new_folder("hunt")
         try:
-            failed = await self._assembled(folder, programs)
+            failed = await self._assembled(folder, programs, how.levels)
             if failed is None:
                 answers |= await self._voted(folder, programs, how)
                 return
@@ -127,7 +133,7 @@ class Oracles:
             await self._ask(part, answers, how)
 
     async def _assembled(
-        self, folder: Path, programs: dict[int, Asked]
+        self, folder: Path, programs: dict[int, Asked], levels: tuple[int, ...]
     ) -> dict[int, Answer] | None:
         """Assemble for all levels; None where all is well, else what is known of who failed."""
         text, starts = _module(list(programs.values()))
@@ -136,7 +142,7 @@ class Oracles:
         if len(programs) > 1:
             limits = structs.replace(limits, timeout=min(limits.timeout, seconds))
         of_levels = await asyncio.gather(
-            *(self.assemble(folder, text, level, limits) for level in LEVELS)
+            *(self.assemble(folder, text, level, limits) for level in levels)
         )
         for assembly in of_levels:
             if assembly.has_cubin:
@@ -149,7 +155,7 @@ class Oracles:
             if verdict.kind in _FAILURES:
                 key = verdict.signature.key if verdict.signature else None
                 losing = tuple(
-                    n for n, end in zip(LEVELS, of_levels, strict=True) if not end.has_cubin
+                    n for n, end in zip(levels, of_levels, strict=True) if not end.has_cubin
                 )
                 answer = Answer(vote=Vote.FAILS, levels=losing, words=verdict.reason, signature=key)
                 return {numbers[0]: answer} if len(numbers) == 1 else {}
@@ -194,7 +200,7 @@ class Oracles:
     ) -> dict[int, Answer]:
         if not how.votes:
             return dict.fromkeys(programs, Answer(vote=Vote.ASSEMBLED))
-        problems = await asyncio.gather(*(self._disassembled(folder, n) for n in LEVELS))
+        problems = await asyncio.gather(*(self._disassembled(folder, n) for n in how.levels))
         if any(problems):
             words = next(filter(None, problems))
             return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=words))
@@ -206,7 +212,7 @@ class Oracles:
         while waiting:
             job = voting.VoteJob(
                 programs=tuple(voter for _, voter in waiting),
-                levels=LEVELS,
+                levels=how.levels,
                 is_thorough=how.is_thorough,
             )
             with scratch_disk():
@@ -314,14 +320,13 @@ class Together:
 
     def __init__(self, oracles: Oracles) -> None:
         self.oracles = oracles
-        self._waiting: dict[int, tuple[Asked, asyncio.Future[Answer]]] = {}
-        self._numbers = count()
+        self._waiting: dict[tuple[int, ...], list[tuple[Asked, asyncio.Future[Answer]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, asked: Asked) -> asyncio.Future[Answer]:
-        """A started question."""
+    def ask(self, asked: Asked, levels: tuple[int, ...]) -> asyncio.Future[Answer]:
+        """A started question; `levels` as in `Oracles.ask`."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting[next(self._numbers)] = (asked, future)
+        self._waiting.setdefault(levels, []).append((asked, future))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._work())
         return future
@@ -331,11 +336,12 @@ class Together:
             # Whoever is about to ask does so first.
             for _ in range(3):
                 await asyncio.sleep(0)
-            together = list(self._waiting.values())
-            self._waiting.clear()
+            levels = next(iter(self._waiting))
+            together = self._waiting.pop(levels)
             wanted = [(asked, future) for asked, future in together if not future.cancelled()]
             try:
-                answers = await self.oracles.ask([one for one, _ in wanted], is_thorough=True)
+                asked_now = [one for one, _ in wanted]
+                answers = await self.oracles.ask(asked_now, is_thorough=True, levels=levels)
             except BaseException as error:
                 for _, future in wanted:
                     if not future.done():
