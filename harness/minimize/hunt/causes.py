@@ -10,8 +10,10 @@ what is left: the first words of its opcodes, the levels that lose the vote, or 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 
 import msgspec
 
@@ -20,14 +22,21 @@ from gpu_emulator.ptx.text.facts import Instruction
 from harness.minimize.hunt.generator import opcode_forms
 from harness.minimize.hunt.oracles import Asked, Together
 from harness.minimize.hunt.voting import Answer, Vote
-from harness.minimize.ptx.reduce import count_instructions, count_unwritten, reduce_ptx
+from harness.minimize.ptx.reduce import (
+    count_instructions,
+    count_unwritten,
+    reduce_ptx,
+    single_steps,
+)
 from harness.minimize.reduction.driver import Effort
 
 # A reduction asks about so many candidates at a time, and about so many in all.
 _AT_ONCE, _MOST_TESTS = 32, 1500
+_MOST_AT_ONCE = 160
 _PARAMETERS = {"in", "out", "n", "m"}
 # What may stand in a program beside the opcodes of the emulator's table that are closed.
 _OTHERS = ("ld", "st", "mov", "bra", "ret", "bar")
+_REGISTERS = re.compile(r"(\s*\.reg \.\w+ )([^<>]*);")
 # What every program has: it loads, stores, and leaves.
 _COMMON = ("ld", "st", "ret", "mov")
 
@@ -137,29 +146,50 @@ def without(text: str, opcode: str) -> str:
 def slices(text: str) -> list[str]:
     """For each store, the program with what this one needs alone: most hits need one value."""
     document = parse(text)
-    stores = [place for place, op in document.instructions if op.opcode.startswith("st.global")]
-    return [str(_slice(document, [store])) for store in stores if len(stores) > 1]
+    stores = [place for place, op in document.instructions if _is_result(op)]
+    return [
+        str(pruned(document.without([other for other in stores if other != store])))
+        for store in stores
+    ]
 
 
-def _slice(document: Document, stores: Sequence[int]) -> Document:
-    """Without the other stores, and without what writes registers that nothing reads."""
-    needed: set[str] = set()
-    kept: set[int] = set()
+def _is_result(op: Instruction) -> bool:
+    return op.opcode.startswith("st.global")
+
+
+def pruned(document: Document) -> Document:
+    """Without what writes registers that nothing reads, and labels that nothing names."""
+    kept = dict(document.instructions)
     while True:
-        more = {
-            place
-            for place, op in document.instructions
-            if place in stores
-            or (
-                not op.opcode.startswith("st.global") and (not op.writes or needed & set(op.writes))
-            )
-        }
-        if more == kept:
-            return document.without(
-                [place for place, _ in document.instructions if place not in kept]
-            )
-        kept = more
-        needed = {name for place, op in document.instructions if place in kept for name in op.reads}
+        read = {name for op in kept.values() for name in op.reads}
+        less = {n: op for n, op in kept.items() if not op.writes or read & set(op.writes)}
+        if len(less) == len(kept):
+            break
+        kept = less
+    dropped = {place for place, _ in document.instructions if place not in kept}
+    labels = {
+        n for n, line in enumerate(document.statements) if line.label and line.label not in read
+    }
+    return document.without(dropped | labels)
+
+
+def combined(text: str, variants: Sequence[str]) -> str:
+    """The text with the changes of several variants, as far as they are of different lines."""
+    lines = text.splitlines()
+    changes: dict[int, list[str]] = {}
+    for variant in variants:
+        matcher = SequenceMatcher(None, lines, variant.splitlines(), autojunk=False)
+        hunks = [hunk for hunk in matcher.get_opcodes() if hunk[0] != "equal"]
+        touched = {n for _, low, high, _, _ in hunks for n in range(low, max(high, low + 1))}
+        if touched & changes.keys():
+            continue
+        for _, low, high, first, last in hunks:
+            new = variant.splitlines()[first:last]
+            if low == high:
+                new = [*new, lines[low]] if low < len(lines) else new
+            changes.update({n: [] for n in range(low, max(high, low + 1))})
+            changes[low] = new
+    return "\n".join(line for n, old in enumerate(lines) for line in changes.get(n, [old])) + "\n"
 
 
 def _is_of_carry(opcode: str) -> bool:
@@ -229,35 +259,59 @@ class Causes:
         first = await self._ask(asked, answer)
         if not is_same_kind(first, answer):
             return None
+        text = asked.text
         if answer.vote is Vote.WRONG:
-            asked = await self._sliced(asked, answer)
-        most = count_unwritten(asked.text)
+            text = await self._narrowed(asked, answer, is_time_up)
+        else:
+            most = count_unwritten(text)
 
-        async def is_interesting(text: str) -> bool:
-            if not is_closed(text) or count_unwritten(text) > most:
-                return False
-            return is_same_kind(await self._ask(Asked(text, asked.seed), answer), answer)
+            async def is_interesting(candidate: str) -> bool:
+                if not is_closed(candidate) or count_unwritten(candidate) > most:
+                    return False
+                return is_same_kind(await self._ask(Asked(candidate, asked.seed), answer), answer)
 
-        result = await reduce_ptx(
-            asked.text,
-            lambda text: asyncio.ensure_future(is_interesting(text)),
-            always=True,
-            effort=Effort(jobs=_AT_ONCE, max_tests=_MOST_TESTS, is_time_up=is_time_up),
-        )
-        alone = [Asked(result.document, asked.seed)]
+            result = await reduce_ptx(
+                text,
+                lambda candidate: asyncio.ensure_future(is_interesting(candidate)),
+                always=True,
+                effort=Effort(jobs=_AT_ONCE, max_tests=_MOST_TESTS, is_time_up=is_time_up),
+            )
+            text = result.document
         votes = answer.vote is Vote.WRONG
+        alone = [Asked(text, asked.seed)]
         [last] = await self.together.oracles.ask(alone, is_thorough=True, votes=votes)
-        least = LeastProgram(text=result.document, seed=asked.seed, answer=last)
-        return least if last.is_hit else None
+        return LeastProgram(text=text, seed=asked.seed, answer=last) if last.is_hit else None
 
-    async def _sliced(self, asked: Asked, answer: Answer) -> Asked:
-        """The smallest slice that gets such an answer; the whole program where none does."""
-        parts = sorted((Asked(text, asked.seed) for text in slices(asked.text)), key=_length)
-        answers = await asyncio.gather(*(self._ask(part, answer) for part in parts))
-        fitting = (
-            part for part, one in zip(parts, answers, strict=True) if is_same_kind(one, answer)
-        )
-        return next(fitting, asked)
+    async def _narrowed(self, asked: Asked, answer: Answer, is_time_up: Callable[[], bool]) -> str:
+        """Wrong code, step by step: all single steps are asked about at once, in one module.
+
+        nvdisasm takes as long to start as to read a hundred small programs, so what counts is how
+        often it is started, and not how many candidates there are.
+        """
+        best, is_new = asked.text, True
+
+        async def smallest(candidates: Iterable[str]) -> list[str]:
+            """Those of them that are as wrong, the smallest first."""
+            texts = sorted({*candidates} - {best}, key=_size)[:_MOST_AT_ONCE]
+            possible = [text for text in texts if is_closed(text) and not count_unwritten(text)]
+            answers = await asyncio.gather(
+                *(self._ask(Asked(text, asked.seed), answer) for text in possible)
+            )
+            pairs = zip(possible, answers, strict=True)
+            return [text for text, one in pairs if is_same_kind(one, answer)]
+
+        best = next(iter(await smallest(slices(best))), best)
+        while is_new and not is_time_up():
+            document = parse(best)
+            steps = [str(pruned(step)) for step in single_steps(document)]
+            good = await smallest(text for text in steps if _size(text) < _size(best))
+            half = len(good) // 2
+            groups = [good, good[:half], good[half:], good[::2], good[1::2], good[: half // 2]]
+            joint = [combined(best, group) for group in groups if len(group) > 1]
+            good += await smallest(str(pruned(parse(text))) for text in joint)
+            is_new = bool(good)
+            best = min([best, *good], key=_size)
+        return tidy(best)
 
     async def _ask(self, asked: Asked, like: Answer) -> Answer:
         """The answer to a variant of a hit: alone where ptxas fails, since a module would."""
@@ -282,8 +336,21 @@ class Causes:
         return cause, True
 
 
-def _length(asked: Asked) -> int:
-    return count_instructions(asked.text)
+def tidy(text: str) -> str:
+    """Without declarations of registers that nothing names; the entry and its parameters stay."""
+    named = {name for _, op in parse(text).instructions for name in (*op.reads, *op.writes)}
+    lines = []
+    for line in text.splitlines():
+        if match := _REGISTERS.fullmatch(line):
+            names = [name for name in match[2].split(", ") if name in named]
+            line = f"{match[1]}{', '.join(names)};" if names else ""  # noqa: PLW2901
+        if line:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _size(text: str) -> tuple[int, int]:
+    return count_instructions(text), len(text)
 
 
 def is_same_kind(answer: Answer, like: Answer) -> bool:

@@ -186,7 +186,14 @@ class Oracles:
         """Write `level-N.sass`; why that failed, or nothing."""
         assert self.nvdisasm is not None
         inner = self.hub.new_folder(f"sass-{level}", inside=folder)
-        argv = (self.nvdisasm.path, "-c", "-ndf", "-hex", *more, folder / f"level-{level}.cubin")
+        argv: tuple[str | Path, ...] = (
+            self.nvdisasm.path,
+            "-c",
+            "-ndf",
+            "-hex",
+            *more,
+            folder / f"level-{level}.cubin",
+        )
         async with self.slots:
             end = await self.hub.execute(argv, folder=inner, limits=self.limits)
         self.spent.nvdisasm += end.cpu

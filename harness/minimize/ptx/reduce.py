@@ -738,6 +738,15 @@ def _size(document: Document) -> int:
     return _PER_INSTRUCTION * len(document.instructions) + length
 
 
+def single_steps(document: Document) -> Iterator[Document]:
+    """The document after each single step of the passes on instructions."""
+    for transformation in (COLLAPSE, _DELETE, *_PLAIN, *_FINE):
+        for edit in transformation.opportunities(document):
+            changed = transformation.apply(document, [edit])
+            if changed is not None:
+                yield changed
+
+
 def single_deletions(text: str) -> Iterator[tuple[str, str]]:
     """Each instruction as it is written, and the text without it."""
     document = parse(text)
