@@ -64,11 +64,27 @@ def command() -> None:
     metavar="TIME",
     help="How long to hunt: 30m, 90s.",
 )
+@click.option(
+    "--max-tries",
+    "most",
+    cls=SilentOption,
+    type=click.IntRange(1),
+    metavar="N",
+    help="After how many programs to stop, to the next module full.",
+)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @execution_options
 @json_option
 def _ptxas(
-    *, sm: str, version: str, on: str, seconds: float, seed: int, how: CompileOptions, as_json: bool
+    *,
+    sm: str,
+    version: str,
+    on: str,
+    seconds: float,
+    most: int | None,
+    seed: int,
+    how: CompileOptions,
+    as_json: bool,
 ) -> None:
     """Make PTX that is well defined, and look for what ptxas does wrong with it.
 
@@ -86,6 +102,7 @@ def _ptxas(
         seed=seed,
         seconds=seconds,
         on=on,
+        most=most,
     )
     console = status_console()
     print_remarks([first_line(plan, how.workers, how.limits.memory)])

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 
 import msgspec
@@ -218,7 +217,7 @@ def is_closed(text: str) -> bool:
 class Causes:
     """All that a hunt has found. `seen` counts in how many programs each opcode is."""
 
-    def __init__(self, together: Together, causes: list[Cause], seen: Counter[str]) -> None:
+    def __init__(self, together: Together, causes: list[Cause], seen: Mapping[str, int]) -> None:
         self.together = together
         self.causes = causes
         self.seen = seen
@@ -226,7 +225,7 @@ class Causes:
     def key(self, program: LeastProgram) -> str | None:
         """The rarest opcode of a cause: without it there is none of this cause."""
         opcodes = [opcode for opcode in program.opcodes if opcode.partition(".")[0] != "bra"]
-        return min(opcodes, key=lambda opcode: (self.seen[opcode], opcode), default=None)
+        return min(opcodes, key=lambda opcode: (self.seen.get(opcode, 0), opcode), default=None)
 
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
         """The hit without what is known; None where nothing is left of it: that cause is counted.

@@ -12,7 +12,6 @@ import asyncio
 import itertools
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,22 +70,26 @@ class HuntState(msgspec.Struct, kw_only=True):
     beyond: list[int] = []
     tried: int = 0
     seconds: float = 0.0
-    votes: Counter[str] = msgspec.field(default_factory=Counter)
-    reasons: Counter[str] = msgspec.field(default_factory=Counter)
-    seen: Counter[str] = msgspec.field(default_factory=Counter)
+    votes: dict[str, int] = {}
+    reasons: dict[str, int] = {}
+    seen: dict[str, int] = {}
     causes: list[Cause] = []
     curve: list[tuple[float, int, int]] = []
     waiting: list[Hit] = []
 
 
 class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is hunted, and for how long (seconds); `on` executes SASS, or only the PTX is."""
+    """What is hunted, and for how long: `seconds`, or `most` programs; `on` executes SASS.
+
+    Where `on` is the emulator of PTX, nothing is executed, and what ptxas fails on is found.
+    """
 
     ptxas: Assembler
     target: Target
     seed: int
     seconds: float
     on: str
+    most: int | None = None
 
     @property
     def key(self) -> str:
@@ -144,8 +147,13 @@ class _Hunt:
     def passed(self) -> float:
         return time.monotonic() - self.started
 
-    def is_over(self, share: float = 0.0) -> bool:
-        return self.passed > self.plan.seconds * (1 + share)
+    def is_late(self) -> bool:
+        return self.passed > self.plan.seconds * (1 + _GRACE)
+
+    def is_over(self) -> bool:
+        begun = self.state.tried - self.tried_before + BATCH * len(self.in_flight)
+        is_enough = self.plan.most is not None and begun >= self.plan.most
+        return is_enough or self.passed > self.plan.seconds
 
     async def work(self, jobs: int) -> None:
         """Make programs and reduce what they hit, until the time is up.
@@ -185,14 +193,15 @@ class _Hunt:
     ) -> None:
         state = self.state
         for program, answer in zip(programs, answers, strict=True):
-            state.votes[answer.vote.value] += 1
+            _count(state.votes, answer.vote.value)
             if answer.is_hit:
                 hit = Hit(asked=Asked(program.text, program.seed), answer=answer)
                 state.waiting.append(hit)
                 self._keep_hit(hit)
             elif answer.vote is not Vote.RIGHT and len(state.reasons) < _MOST_REASONS:
-                state.reasons[f"{answer.vote.value}: {_folded(answer.words)}"] += 1
-            state.seen.update(program.opcodes)
+                _count(state.reasons, f"{answer.vote.value}: {_folded(answer.words)}")
+            for opcode in program.opcodes:
+                _count(state.seen, opcode)
         state.tried += len(programs)
         self.in_flight.discard(number)
         state.beyond.append(number)
@@ -214,7 +223,7 @@ class _Hunt:
 
     async def _reduce(self) -> None:
         state = self.state
-        while not self.is_over(_GRACE):
+        while not self.is_late():
             if not state.waiting:
                 if self.is_made:
                     return
@@ -239,9 +248,9 @@ class _Hunt:
         self.room.set()
 
     async def _look_at(self, asked: Asked, answer: Answer) -> None:
-        program = await self.causes.reduce(asked, answer, is_time_up=lambda: self.is_over(_GRACE))
+        program = await self.causes.reduce(asked, answer, is_time_up=self.is_late)
         if program is None:
-            self.state.reasons["untold: a hit that did not come back"] += 1
+            _count(self.state.reasons, "untold: a hit that did not come back")
             return
         cause, is_new = self.causes.join(
             program, seconds=self.before + self.passed, tried=self.state.tried
@@ -263,10 +272,14 @@ class _Hunt:
         hits = sum(cause.hits for cause in state.causes)
         return (
             f"{tried:,} tried, {tried / max(self.passed, 1e-3):.0f} a second, "
-            f"{state.votes[Vote.REFUSED.value]:,} refused, "
+            f"{state.votes.get(Vote.REFUSED.value, 0):,} refused, "
             f"{hits - len(state.causes):,} known, {len(state.causes)} new"
             + (f", {len(state.waiting)} waiting" if state.waiting else "")
         )
+
+
+def _count(counts: dict[str, int], name: str) -> None:
+    counts[name] = counts.get(name, 0) + 1
 
 
 def _folded(words: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from packaging.version import Version
@@ -106,7 +106,7 @@ def _tried(report: HuntReport) -> list[SaidLine]:
     compilers = spent.ptxas + spent.nvdisasm
     rate = report.tried / report.seconds if report.seconds else 0.0
     votes = ", ".join(
-        f"{count:,} {name.replace('_', ' ')}" for name, count in state.votes.most_common()
+        f"{count:,} {name.replace('_', ' ')}" for name, count in _most_common(state.votes)
     )
     lines = [
         say(
@@ -120,9 +120,8 @@ def _tried(report: HuntReport) -> list[SaidLine]:
             Tone.FAINT,
         ),
     ]
-    lines += [
-        say(f"  {count:,} {why}", Tone.FAINT) for why, count in state.reasons.most_common(_REASONS)
-    ]
+    reasons = _most_common(state.reasons)[:_REASONS]
+    lines += [say(f"  {count:,} {why}", Tone.FAINT) for why, count in reasons]
     if state.waiting:
         lines.append(
             say(f"{len(state.waiting)} hits are not reduced yet: the same command goes on")
@@ -130,6 +129,10 @@ def _tried(report: HuntReport) -> list[SaidLine]:
     if not state.causes:
         lines.append(say("nothing was found", Tone.GOOD))
     return lines
+
+
+def _most_common(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def hunt_document(report: HuntReport, files: Sequence[str]) -> dict[str, Any]:

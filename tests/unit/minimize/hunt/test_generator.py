@@ -62,7 +62,14 @@ def test_the_table_of_the_emulator_decides_what_there_is() -> None:
     assert forms["cvt.rzi.s32.f64"].results == ("s32",)
     assert forms["fma.rn.f16x2"].operands == ("f16x2",) * 3
     assert forms["shfl.sync.idx.b32"].meets
-    left_open = ("add.f32", "ex2.approx.f32", "copysign.f32", "div.u32", "addc.u32", "activemask.b32")
+    left_open = (
+        "add.f32",
+        "ex2.approx.f32",
+        "copysign.f32",
+        "div.u32",
+        "addc.u32",
+        "activemask.b32",
+    )
     assert not forms.keys() & set(left_open)
 
 
@@ -90,8 +97,7 @@ def test_a_program_without_an_opcode_is_still_defined() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["add.f32 %f1, %f1, %f1;", "addc.u32 %r1, %r1, %r1;", "ex2.approx.f32 %f1, %f1;"],
+    "line", ["add.f32 %f1, %f1, %f1;", "addc.u32 %r1, %r1, %r1;", "ex2.approx.f32 %f1, %f1;"]
 )
 def test_a_candidate_that_is_open_is_refused(line: str) -> None:
     body = ".visible .entry k(.param .u64 in)\n{\n.reg .b32 %f<2>, %r<2>;\nmov.u32 %r1, 1;\n"

@@ -1,0 +1,132 @@
+"""A hunt with a ptxas that fails on two opcodes of one program: found, reduced, joined, resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.cells.places import CompileOptions
+from harness.io.toolchains.installed import digest_of
+from harness.minimize.hunt.hunting import (
+    KIND,
+    HuntPlan,
+    HuntReport,
+    HuntState,
+    hunt,
+    write_programs,
+)
+from harness.minimize.hunt.voting import Vote
+from harness.minimize.hunt.words import hunt_document, hunt_said
+from harness.store.store import Store
+from harness.values.target import Target
+from harness.values.toolchain import EMULATOR, Assembler
+
+CUBIN = next((Path(__file__).parents[2] / "data/cubins/12.9.86").glob("*.cubin"))
+# One entry that has both opcodes is an internal error at -O3; modules are as good as their entries.
+FAKE = f"""#!/bin/sh
+for word; do
+  case "$word" in *.ptx) file=$word;; esac
+  last=$word
+done
+case "$*" in *-O3*)
+  awk '/[.]entry/ {{a=0; b=0}} /sad[.]u32/ {{a=1}} /brev[.]b32/ {{b=1}} a && b {{bad=1}}
+    END {{exit !bad}}' "$file" &&
+    {{ echo "ptxas fatal   : (C7907) Internal compiler error." >&2; exit 255; }}
+esac
+cp {CUBIN} "$last"
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HuntPlan:
+    monkeypatch.setenv("TRIAGE_CACHE_DIR", str(tmp_path / "cache"))
+    path = tmp_path / "ptxas"
+    path.write_text(FAKE)
+    path.chmod(0o755)
+    digest = digest_of(path)
+    fake = Assembler(version="13.0.88", origin="bundled", path=path, sha256=digest)
+    return HuntPlan(
+        ptxas=fake, target=Target.parse("90"), seed=3, seconds=300.0, on=EMULATOR, most=384
+    )
+
+
+def hunted(plan: HuntPlan, home: Path, said: list[str]) -> HuntReport:
+    with Store.open(home) as store:
+        job = hunt(plan, store, CompileOptions(jobs=2), said.append, lambda words: None)
+        return asyncio.run(job)
+
+
+def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
+    plan: HuntPlan, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    report = hunted(plan, tmp_path / "home", said)
+    [cause] = report.state.causes
+    assert {"brev.b32", "sad.u32"} <= set(cause.least.opcodes)
+    assert cause.least.instructions <= 10
+    assert cause.least.answer.vote is Vote.FAILS
+    assert cause.least.answer.levels == (3,)
+    assert "C7907" in said[0]
+    assert len(said) == 1
+    [file] = write_programs(report, tmp_path)
+    assert Path(file).read_text() == cause.least.text
+    document = hunt_document(report, [file])
+    assert document["causes"][0]["opcodes"] == list(cause.least.opcodes)
+    assert document["hunt"]["tried"] == report.state.tried
+    assert any("C7907" in getattr(block, "text", "") for block in hunt_said(report, file))
+
+    again = hunted(plan, tmp_path / "home", said)
+    assert again.state.tried > report.state.tried
+    assert again.state.batch > 0
+    assert len(again.state.causes) == 1
+    assert again.state.causes[0].hits >= cause.hits
+    assert len(said) == 1
+
+
+def test_a_kill_loses_nothing_that_was_found(plan: HuntPlan, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    program = (
+        "import asyncio, pickle, sys\n"
+        "from pathlib import Path\n"
+        "from harness.cells.places import CompileOptions\n"
+        "from harness.minimize.hunt.hunting import hunt\n"
+        "from harness.store.store import Store\n"
+        "plan = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
+        "with Store.open(Path(sys.argv[2])) as store:\n"
+        "    asyncio.run(hunt(plan, store, CompileOptions(jobs=2), print, lambda words: None))\n"
+    )
+    body = pickle.dumps(msgspec.structs.replace(plan, most=100_000)).hex()
+    child = subprocess.Popen([sys.executable, "-c", program, body, str(home)])
+    try:
+        state, deadline = HuntState(), time.monotonic() + 120
+        while not state.causes and not state.waiting and time.monotonic() < deadline:
+            time.sleep(0.3)
+            state = kept(plan, home)
+        assert child.poll() is None
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+    assert state.causes or state.waiting
+    after = kept(plan, home)
+    assert after.tried >= state.tried
+    report = hunted(plan, home, [])
+    [cause] = report.state.causes
+    assert {"brev.b32", "sad.u32"} <= set(cause.least.opcodes)
+    assert report.state.tried >= after.tried
+
+
+def kept(plan: HuntPlan, home: Path) -> HuntState:
+    if not home.is_dir():
+        return HuntState()
+    with Store.for_reading(home) as store:
+        evidence = store.get_evidence(KIND, plan.key)
+    return msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
