@@ -31,7 +31,7 @@ found until then is kept. Ctrl-C ends a hunt early and says what was found; the 
 from there."""
 
 
-@click.group("hunt", context_settings=CONTEXT)
+@click.group("hunt", context_settings=CONTEXT, epilog=_EPILOG)
 def command() -> None:
     """Look for unknown bugs of a compiler, unattended, and report each cause once."""
 
@@ -39,12 +39,7 @@ def command() -> None:
 @command.command("ptxas", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @click.option("--sm", default="90", show_default=True, metavar="SM", help="GPU target.")
 @click.option(
-    "--ptxas",
-    "version",
-    default=LATEST,
-    show_default=True,
-    metavar="X",
-    help="The ptxas to hunt in.",
+    "--ptxas", default=LATEST, show_default=True, metavar="X", help="The ptxas to hunt in."
 )
 @click.option(
     "--on",
@@ -78,7 +73,7 @@ def command() -> None:
 def _ptxas(
     *,
     sm: str,
-    version: str,
+    ptxas: str,
     on: str,
     seconds: float,
     most: int | None,
@@ -93,9 +88,9 @@ def _ptxas(
     crashes and hangs are found, too. What is found is reduced, named and counted once for each
     cause. What it says is *emulated*: a GPU was not asked.
     """
-    versions = PTXAS_BACK_END.select(version)
+    versions = PTXAS_BACK_END.select(ptxas)
     if len(versions) != 1:
-        raise UsageError(f"--ptxas {version}: {len(versions)} versions are meant; name one")
+        raise UsageError(f"--ptxas {ptxas}: {len(versions)} versions are meant; name one")
     plan = HuntPlan(
         ptxas=PTXAS_BACK_END.install(versions[0]),
         target=Target.parse(sm),

@@ -340,7 +340,7 @@ class Together:
 
     async def _work(self) -> None:
         while self._waiting:
-            # Whoever is about to ask does so first.
+            # Others that are about to ask do so first.
             for _ in range(3):
                 await asyncio.sleep(0)
             levels = next(iter(self._waiting))

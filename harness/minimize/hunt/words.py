@@ -1,4 +1,4 @@
-"""What a hunt says: its first line, the table of causes, a cause in full, the document. Pure."""
+"""What a hunt says: its first line, the table of causes, a cause in full, the document."""
 
 from __future__ import annotations
 
