@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.report.gate import without_folders
+from harness.values.toolchain import without_evidence
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "wrong-code.md"
@@ -294,7 +295,7 @@ def history(case: Case) -> list[str]:
     for part in found["segments"]:
         first, last = part["first"], part["last"]
         name = first if first == last else f"{first} - {last}"
-        reason = part["reasons"][0].removeprefix("emulated: ").replace("|", "\\|")
+        reason = without_evidence(part["reasons"][0]).replace("|", "\\|")
         said = f"**{part['verdict']}**: {reason}"
         if part["outcome"] != "same":
             is_fine = part["verdict"] in ("right", "consistent", "ran")

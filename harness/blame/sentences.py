@@ -429,7 +429,8 @@ _GROUNDS: dict[Ground, Callable[[Grid], Iterator[str]]] = {
 # All of it is *emulated*: true of the PTX under the PTX ISA's rules, on the inputs that were given.
 
 _BEGIN = (
-    "ptxas is not involved: the PTX itself, executed under the PTX ISA's rules, does it (emulated)."
+    "ptxas is not involved: the PTX itself, executed under the PTX ISA's rules, does it "
+    "(emulated PTX)."
 )
 _WITH = {Varied.OPTION: "With {what} in place of the config's own", Varied.TARGET: "On {what}"}
 

@@ -114,8 +114,9 @@ def test_folds_are_accused_by_the_vote_and_right_code_is_not(triage: Triage, pat
 
 @pytest.mark.long
 def test_bisect_follows_it_along_ptxas_without_a_gpu(triage: Triage) -> None:
-    words = ["--run", "--on", "sass", "--kernel", "fold_sat_undone", "--bad", "13.0.88"]
-    done = triage("bisect", *words, "--max-tries", "9", "--json", timeout=1500)
+    words = ["--run", "--on", "sass", "--kernel", "fold_sat_undone", "--bad", "13.3.73"]
+    words += ["--good", "13.4.59", "--max-tries", "6", "--repeat", "1"]
+    done = triage("bisect", *words, "--json", timeout=1500)
     assert done.returncode == 0, done.stderr[-3000:]
     document = msgspec.json.decode(done.stdout)
     assert document["first_fixed"] == "13.4.59"
