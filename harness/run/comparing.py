@@ -224,7 +224,8 @@ def near(actual: Array, expected: Array, allowed: float) -> npt.NDArray[np.bool_
     if allowed:
         # A unit in the last place of the larger one.
         info: Any = ml_dtypes.finfo(actual.dtype)  # type: ignore[no-untyped-call]
-        larger = np.fmax(np.abs(actual), np.abs(expected)).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # A NaN of ml_dtypes' own types.
+            larger = np.fmax(np.abs(actual), np.abs(expected)).astype(np.float64)
         larger = np.fmax(np.where(np.isfinite(larger), larger, 0), float(info.smallest_normal))
         error = error - np.ldexp(float(info.eps), np.frexp(larger)[1] - 1)
     return np.asarray(error <= allowed * scale)

@@ -69,6 +69,15 @@ def test_what_is_not_finite_agrees_with_itself_alone(value: float) -> None:
     assert (found.differing, found.max_abs) == (1, INF)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["bfloat16", "float16", "float32"])
+def test_a_value_that_is_not_a_number_is_no_warning(name: str) -> None:
+    values = np.array([1.0, np.nan], ELEMENTS[name])
+    other = np.array([1.0, 2.0], ELEMENTS[name])
+    assert list(near(values, values, 0.1)) == [True, True]
+    assert list(near(values, other, 0.1)) == [True, False]
+
+
 def test_integers_have_to_be_equal() -> None:
     found = compare(of(1, 2, 2**31 - 1, kind="int32"), of(1, 3, -1, kind="int32"), 0.25)
     assert (found.differing, found.max_abs, found.first) == (2, 2.0**31, (1,))
