@@ -166,8 +166,12 @@ class RecordedLaunch(LaunchSource):
             NotRunError: the launch code does not come to it.
             TriageError: the launch code cannot be run with values.
         """
-        if record.grid is None and not record.arguments:
-            raise NotRunError("it is compiled and never launched: there are no inputs")
+        if record.grid is None and not record.views:
+            raise NotRunError(
+                "the launch code has it compiled (so does a file of Inductor's) and never launches "
+                "it: there are no inputs. Executed is what launch code launches: give `triage run` "
+                "a file that calls kernel[grid](...)"
+            )
         first = target if target and self.is_voted else self.selection.targets[0]
         inputs = await self.inputs(PLAIN_TARGET, first)
         variant = find_variant(inputs, record)

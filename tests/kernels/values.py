@@ -80,6 +80,16 @@ def launch_index():
     double[(1,)](picked, picked, 20, BLOCK=64)
 
 
+def launch_default():
+    class Graph(torch.cuda.CUDAGraph):
+        pass
+
+    torch.set_default_device("cuda")
+    x = torch.zeros(4)
+    x[0] += x[1:].tolist()[0]
+    double[(1,)](x, x, 4, BLOCK=16)
+
+
 def launch_plain():
     x = torch.ones(50, device="cuda")
     double[(1,)](x, torch.empty_like(x), 50, BLOCK=128)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from conftest import Triage
 
@@ -29,6 +30,15 @@ def test_helion_is_compiled_for_each_of_its_configs(module_triage: Triage) -> No
     assert [row["kernel"] for row in document["cells"]].count("helion_matmul") == 2
     assert {64, 128} <= configs
     assert {row["verdict"] for row in document["cells"]} == {"ok"}
+
+
+@pytest.mark.long
+def test_helion_is_executed_on_the_tensors_that_it_is_called_with(module_triage: Triage) -> None:
+    done = module_triage("run", "--kernel", "helion_softmax", "--sm", "80", "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    assert row["run"] in ("right", "consistent", "ran")
+    assert row["ctas_run"] == row["ctas"] > 1
 
 
 def test_a_refusal_of_upstream_is_told_in_its_words(module_triage: Triage) -> None:

@@ -107,6 +107,10 @@ def test_a_kernel_of_the_cache_compiles_with_the_configs_of_its_heuristics(triag
     file.write_text(OF_CACHE)
     document = triage.compile("--kernel", str(file), "--sm", "90a", "--triton", TRITON, code=0)
     assert {cell["config"]["XBLOCK"] for cell in document["cells"]} == {512, 1024}
+    done = triage("run", str(file), "--sm", "90a", "--triton", TRITON)
+    assert done.returncode == 4, done.stderr
+    words = "2 not_run: the launch code has it compiled (so does a file of Inductor's) and never"
+    assert words in done.stdout
 
 
 def test_a_config_that_inductor_does_not_come_to_compile_is_named(triage: Triage) -> None:

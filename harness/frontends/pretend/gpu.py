@@ -438,7 +438,8 @@ def _value(tensor: torch.Tensor, name: str) -> bool:
 def _numbers(tensor: torch.Tensor, name: str) -> Any:
     if tensor.numel() > _MOST_SHOWN:
         raise NeedsValuesError.of(f".{name}()", _needs(tensor))
-    numbers = torch.zeros(() if name == "item" else tensor.shape).tolist()
+    # The default device may be that of the GPU.
+    numbers = torch.zeros(() if name == "item" else tensor.shape, device=_CPU).tolist()
     return tree_map(lambda _: UnknownNumber(f".{name}()", _needs(tensor)), numbers)
 
 

@@ -131,6 +131,12 @@ class UnknownNumber:
 class Anything:
     """Whatever a package has that decides no launch: takes every call, and decorates nothing."""
 
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __mro_entries__(self, _: Any) -> tuple[type]:
+        # `class Graph(torch.cuda.CUDAGraph)`
+        return (Anything,)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         is_decorator = len(args) == 1 and not kwargs and callable(args[0])
         return args[0] if is_decorator else self

@@ -26,11 +26,12 @@ from harness.frontends.pretend import gpu
 from harness.frontends.triton.child.answers import NotCompiledError, RecordedKernel
 
 if TYPE_CHECKING:
+    from harness.frontends.triton.child.launching import HandedLaunches
     from harness.frontends.triton.child.recording import LaunchRecorder
 
 
-def stand_by(recorder: LaunchRecorder) -> None:
-    """Adapt the generators when launch code imports them; `recorder` keeps what they launch."""
+def stand_by(recorder: LaunchRecorder | HandedLaunches) -> None:
+    """Adapt the generators when launch code imports them; `recorder` takes what they launch."""
     # Else a pool of processes compiles, which knows nothing of the capture.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     # Generated code imports it from a torch that was built with CUDA.
@@ -89,7 +90,7 @@ def _adapt_inductor(heuristics: ModuleType) -> None:
     benchmark.compiled_module_main = lambda *_, **__: None  # type: ignore[attr-defined]
 
 
-def _adapt_helion(kernels: ModuleType, recorder: LaunchRecorder) -> None:
+def _adapt_helion(kernels: ModuleType, recorder: LaunchRecorder | HandedLaunches) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - slow, and rare
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ Every interpretation happens in a fork: one that reads outside its tensors takes
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import linecache
@@ -24,7 +25,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from json import dumps, loads
@@ -40,6 +41,7 @@ from triton.runtime.jit import JITFunction
 
 from harness.frontends.pretend.passed_over import assert_lines
 from harness.frontends.pretend.recorded import Replaced, replacing
+from harness.frontends.triton.child import generators
 from harness.frontends.triton.child.interpreting import (
     ended_badly,
     in_a_line,
@@ -128,6 +130,8 @@ class HandedLaunches:
         # While a tuner lists its configs: the one at work, and what was noted of them.
         self._listing: dict[str, Any] | None = None
         self._noted: list[dict[str, Any]] = []
+        # The config of a tuner of its own: see `tuned_to`.
+        self._tuned_to: dict[str, Any] | None = None
         # The launch that a tuner makes after it has listed them.
         self._follow: _Launch | None = None
         self._interpret: Callable[..., Any] = GridExecutor.__call__
@@ -153,6 +157,15 @@ class HandedLaunches:
             (GridExecutor, "__call__", launched),
             (JITFunction, "run", ran),
         ]
+
+    @contextlib.contextmanager
+    def tuned_to(self, config: dict[str, Any]) -> Iterator[None]:
+        """Launches in the `with` block are those of this config of a tuner of its own."""
+        self._tuned_to = config
+        try:
+            yield
+        finally:
+            self._tuned_to = None
 
     def _tuned(self, tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note what every config would be launched with; then launch the one that is asked for."""
@@ -187,10 +200,14 @@ class HandedLaunches:
         launch = self._follow
         if launch is None:
             name = call.kernel.fn.__name__
-            configs = [
-                plain_config(call.kernel, call.args, {**call.kwargs, **options})
-                for options in ({}, *injected_options(name, self.injected))
-            ]
+            configs = (
+                [self._tuned_to]
+                if self._tuned_to
+                else [
+                    plain_config(call.kernel, call.args, {**call.kwargs, **options})
+                    for options in ({}, *injected_options(name, self.injected))
+                ]
+            )
             variant = self._variant(call, configs[0])
             variants = [{**variant, "config": config} for config in configs]
             launch = self._hand_over(name, variants)
@@ -367,6 +384,7 @@ def main(place: str) -> None:
         following=Following(ask["file"]),
         injected=ask["injected"],
     )
+    generators.stand_by(handing)
     if ask["confined"]:
         settle(str(folder))
     stand_aside(ask)

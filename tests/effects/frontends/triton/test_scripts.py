@@ -86,6 +86,7 @@ INTERPRETED = (
     ("function", "blocks", "last", "words"),
     [
         ("launch_lengths", [64, 32], "computed", COMPUTED),
+        ("launch_default", [16], "computed", COMPUTED),
         ("launch_results", [32, 64, 128], "interpreted", INTERPRETED),
         ("launch_mask", [64, 32], "interpreted", INTERPRETED),
         ("launch_index", [32, 64], "interpreted", INTERPRETED),
