@@ -18,20 +18,19 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from harness.frontends.pretend import gpu
 from harness.frontends.triton.child.answers import NotCompiledError, RecordedKernel
 
-if TYPE_CHECKING:
-    from harness.frontends.triton.child.launching import HandedLaunches
-    from harness.frontends.triton.child.recording import LaunchRecorder
+TunedTo = Callable[[dict[str, Any]], contextlib.AbstractContextManager[None]]
+"""What is launched in the context is of this config."""
 
 
-def stand_by(recorder: LaunchRecorder | HandedLaunches) -> None:
-    """Adapt the generators when launch code imports them; `recorder` takes what they launch."""
+def stand_by(tuned_to: TunedTo) -> None:
+    """Adapt the generators when launch code imports them; each config is launched in `tuned_to`."""
     # Else a pool of processes compiles, which knows nothing of the capture.
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     # Generated code imports it from a torch that was built with CUDA.
@@ -39,7 +38,7 @@ def stand_by(recorder: LaunchRecorder | HandedLaunches) -> None:
         torch._C._cuda_getCurrentRawStream = lambda device: 0  # noqa: ARG005, SLF001
     adapted = {
         "torch._inductor.runtime.triton_heuristics": _adapt_inductor,
-        "helion.runtime.kernel": lambda module: _adapt_helion(module, recorder),
+        "helion.runtime.kernel": lambda module: _adapt_helion(module, tuned_to),
     }
     sys.meta_path.insert(0, _Finder(adapted))
 
@@ -90,7 +89,7 @@ def _adapt_inductor(heuristics: ModuleType) -> None:
     benchmark.compiled_module_main = lambda *_, **__: None  # type: ignore[attr-defined]
 
 
-def _adapt_helion(kernels: ModuleType, recorder: LaunchRecorder | HandedLaunches) -> None:
+def _adapt_helion(kernels: ModuleType, tuned_to: TunedTo) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: PLC0415 - slow, and rare
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,7 +99,7 @@ def _adapt_helion(kernels: ModuleType, recorder: LaunchRecorder | HandedLaunches
             bound = self.bind(tuple(map(_fake, values)))
         result = None
         for config in self.configs or [bound.config_spec.default_config()]:
-            with recorder.tuned_to(_flat(config.config)):
+            with tuned_to(_flat(config.config)):
                 result = bound.compile_config(config)(*values)
         return result
 

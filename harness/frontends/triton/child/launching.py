@@ -384,7 +384,7 @@ def main(place: str) -> None:
         following=Following(ask["file"]),
         injected=ask["injected"],
     )
-    generators.stand_by(handing)
+    generators.stand_by(handing.tuned_to)
     if ask["confined"]:
         settle(str(folder))
     stand_aside(ask)

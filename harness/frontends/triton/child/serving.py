@@ -90,7 +90,7 @@ class _Session(recorded.RecordedSession):
 
         recorder = LaunchRecorder(ask["injected"], execute if is_executed else None)
         recorder.values = "computed" if self.values else ""
-        generators.stand_by(recorder)
+        generators.stand_by(recorder.tuned_to)
         return recorder
 
     def run(self, ask: Message, log: Path) -> tuple[recorded.Recorder, Any]:
