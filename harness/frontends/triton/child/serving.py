@@ -57,7 +57,7 @@ _IMPORTED_LATE = (
 
 
 # Of all launches of a capture together, and of one of them.
-_MOST_SECONDS = 60
+_MOST_SECONDS = 30
 _MOST_PROGRAMS = 1024
 
 
