@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from isa_coverage import Form, accepted, forms
+from isa_coverage import Form, accepted, forms, spelled
 
 sys.path.append(str(Path(__file__).parents[1] / "emulator" / "tests"))
 from bands import BANDS
@@ -33,7 +33,7 @@ from gpu_emulator.numbers.formats import FORMATS, to_float64
 from gpu_emulator.steps import Array
 from harness.io.toolchains.install import install_nvdisasm, install_ptxas
 
-LANES, SLOT, BATCH = 128, 16, 150
+LANES, SLOTS, SLOT, BATCH = 128, 12, 16, 150
 LEVELS = ("-O0", "-O3")
 WORDS = ("equal", "differs", "open", "PTX")
 WIDTHS = {"p": 1, "h": 16, "r": 32, "rd": 64, "q": 128}
@@ -49,7 +49,7 @@ mad.wide.u32 from, lane, {row}, from; mad.wide.u32 to, lane, {row}, to;
 {stores}ret;
 }}
 """
-ROW = 8 * SLOT
+ROW = SLOTS * SLOT
 
 
 # Where ptxas 13.5.37 gives something else than the manual, at -O0 as well.
@@ -57,7 +57,28 @@ OPEN = {
     r"cvt\.(rm|rp)\.ftz(\.sat)?\.f16\.f32": "ptxas drops .ftz, which shows away from the nearest",
     r"cvt\.rna\.satfinite\.tf32\.f32": "which NaN",
     r"cvt\.(f32\.f32|f64\.f64)": "a signalling NaN: ptxas moves it at -O3",
+    r"mma\.sync\.aligned\.m16n8k32\S*\.e[45]m": "before sm_100 it is two products of f16",
 }
+
+
+# Products of a warp, spelled as `isa_forms.txt` has it; registers of D, A, B and C behind them.
+PRODUCTS = """
+m16n8k8.row.col.f32.f16.f16.f32 4 2 1 4
+m16n8k16.row.col.f32.f16.f16.f32 4 4 2 4
+m16n8k8.row.col.f16.f16.f16.f16 2 2 1 2
+m16n8k16.row.col.f16.f16.f16.f16 2 4 2 2
+m16n8k8.row.col.f32.bf16.bf16.f32 4 2 1 4
+m16n8k16.row.col.f32.bf16.bf16.f32 4 4 2 4
+m16n8k4.row.col.f32.tf32.tf32.f32 4 2 1 4
+m16n8k8.row.col.f32.tf32.tf32.f32 4 4 2 4
+m16n8k16.row.col?{sat:satfinite}.s32.{t:u8|s8}.{u:u8|s8}.s32 4 2 1 4
+m16n8k32.row.col?{sat:satfinite}.s32.{t:u8|s8}.{u:u8|s8}.s32 4 4 2 4
+m8n8k16.row.col?{sat:satfinite}.s32.{t:u8|s8}.{u:u8|s8}.s32 2 1 1 2
+m16n8k32.row.col.f32.{t:e4m3|e5m2}.{u:e4m3|e5m2}.f32 4 4 2 4
+m16n8k32.row.col.f16.{t:e4m3|e5m2}.{u:e4m3|e5m2}.f16 2 4 2 2
+m8n8k4.row.col.f64.f64.f64.f64 2 1 1 2
+m16n8k8.row.col.f64.f64.f64.f64 4 4 2 4
+"""
 
 
 @dataclass(slots=True)
@@ -66,6 +87,19 @@ class Result:
 
     form: Form
     levels: dict[str, str] = field(default_factory=dict)
+
+
+def products(only: tuple[str, ...] = ()) -> Iterator[Form]:
+    """The forms of `PRODUCTS`, and `movmatrix`."""
+    moved = Form("movmatrix.sync.aligned.m8n8.trans.b16 %r1, %r2;", "Matrix", "movmatrix", "")
+    made: list[Form] = []
+    for line in PRODUCTS.split("\n")[1:-1]:
+        shape, *counts = line.split()
+        kind = "$b64" if "f64" in shape else "$b32"
+        groups = ("{" + ", ".join([kind] * int(count)) + "}" for count in counts)
+        texts = spelled(f"mma.sync.aligned.{shape} {', '.join(groups)}")
+        made.extend(Form(text, "Matrix", "mma", "") for text in texts)
+    yield from (form for form in (moved, *made) if not only or form.opcode in only)
 
 
 def is_of_registers(form: Form) -> bool:
@@ -122,7 +156,7 @@ _F64 += " 41dfffffffe00000 43e0000000000000 c1e0000000000000 3fefffffffffffff 38
 def inputs(form: Form) -> Array:
     """(lanes, slots of 16 bytes): edge values, and random bits whose floats are near one or not."""
     rng = np.random.default_rng(zlib.crc32(form.text.encode()))
-    raw = rng.integers(0, 256, (LANES, 8, SLOT), dtype=np.uint8)
+    raw = rng.integers(0, 256, (LANES, SLOTS, SLOT), dtype=np.uint8)
     edges = {
         kind: np.array([int(word, 16) for word in words.split()], kind)
         for kind, words in (("u4", _F32), ("u2", _F16), ("u8", _F64))
@@ -132,7 +166,7 @@ def inputs(form: Form) -> Array:
     kinds = ["u8"] if wide and "f32" not in form.text else ["u2", "u4"] if halves else ["u4"]
     if wide and "f32" in form.text:
         kinds = ["u4", "u8"]
-    for slot in range(8):
+    for slot in range(SLOTS):
         for kind in kinds:
             view = raw[:, slot].view(kind)
             lanes = rng.random(LANES) < 0.55 / len(kinds)
@@ -209,12 +243,12 @@ def is_near(form: Form, kind: str, operand: Array, expected: Array, got: Array) 
 
 def difference(form: Form, data: Array, expected: Array, got: Array) -> str | None:
     """How two results differ, with the operands of the first lane that shows it."""
-    bad = (expected != got).reshape(LANES, 8, SLOT)
+    bad = (expected != got).reshape(LANES, SLOTS, SLOT)
     kind = open_type(form)
     if kind and bad.any():
         width, size = WIDTHS[_letter(split(form)[0][0])] // 8, FORMATS[kind].width // 8
         values = [
-            np.ascontiguousarray(x.reshape(LANES, 8, SLOT)[:, 0, :width]).view(f"u{size}")
+            np.ascontiguousarray(x.reshape(LANES, SLOTS, SLOT)[:, 0, :width]).view(f"u{size}")
             for x in (data, expected, got)
         ]
         bad = ~is_near(form, kind, *values)[:, None, :]
@@ -296,7 +330,8 @@ def chosen(
     chapter: str = "",
 ) -> list[Form]:
     """The forms whose operands are registers and that ptxas takes for a target, or some of them."""
-    found = [f for f in forms(opcodes) if is_of_registers(f) and chapter in f.chapter]
+    every = [*forms(opcodes), *products(opcodes)]
+    found = [f for f in every if is_of_registers(f) and chapter in f.chapter]
     if sample is not None:
         found = random.Random(0).sample(found, min(sample, len(found)))
     return accepted(str(ptxas), found, target)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -214,6 +214,22 @@ class Binder:
                 numbers = range(operand.number, operand.number + count)
                 slots.append(tuple(slot_of(operand.kind, number) for number in numbers))
         return slots
+
+    def vector(self, operand: Operand, count: int, suffixes: tuple[str, ...] = ()) -> list[Reader]:
+        """Readers of so many registers of 32 bits from an operand on; RZ is as many zeros."""
+        if operand.kind != "R" or operand.sign or operand.suffixes != suffixes:
+            raise self.refuse(operand)
+        first = operand.number
+        return [
+            self._bits(replace(operand, number=None if first is None else first + more), 32)
+            for more in range(count)
+        ]
+
+    def vector_results(self, operand: Operand, count: int) -> list[int]:
+        """The slots of so many registers from an operand on."""
+        numbers = [None if operand.number is None else operand.number + n for n in range(count)]
+        own = [replace(operand, number=number) for number in numbers]
+        return [slot for (slot,) in self.results(own, ["b32"] * count)]
 
     def is_of_warps(self, operands: Sequence[Operand]) -> bool:
         """Whether results belong to warps; one that is thrown away belongs to nobody."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gpu_emulator.state.frame import Frame
-from gpu_emulator.steps import MASK, WARP, Array
+from gpu_emulator.state.frame import Frame, Trouble
+from gpu_emulator.steps import MASK, WARP, Array, Registers
 from gpu_emulator.values import Place
 
 _LANES = np.arange(WARP, dtype=np.int64)
@@ -70,3 +70,38 @@ def reduced(how: str, values: Array, chosen: Array) -> Array:
     neutral = {"min": info.max, "max": info.min, "and": info.max}.get(how, 0)
     filled = np.where(chosen, values, values.dtype.type(neutral))
     return function.reduce(filled, axis=3, dtype=values.dtype)
+
+
+def whole_warps(registers: Registers) -> None:
+    """Trouble where only part of a warp is here: `.aligned` asks for all of it."""
+    if registers[MASK] is None:
+        return
+    frame: Frame = registers[0]
+    here = frame.by_warp(frame.active())
+    alive = frame.by_warp(frame.alive())
+    if (here.any(axis=2) & (alive & ~here).any(axis=2)).any():
+        raise Trouble("part of a warp executes an instruction of the whole warp")
+
+
+def side_by_side(frame: Frame, values: list[Array]) -> Array:
+    """Registers of every thread as (CTAs, warps, 32, registers)."""
+    joined = np.empty((*frame.shape, len(values)), dtype=values[0].dtype)
+    for number, value in enumerate(values):
+        joined[..., number] = value
+    return joined.reshape(frame.ctas, -1, WARP, len(values))
+
+
+def write_all(frame: Frame, slots: list[int], result: Array) -> None:
+    """(CTAs, warps, 32, registers) to the registers of every thread."""
+    flat = result.reshape(*frame.shape, len(slots))
+    for number, slot in enumerate(slots):
+        frame.write(slot, np.ascontiguousarray(flat[..., number]))
+
+
+def first_lanes(frame: Frame, rows: int) -> Array | None:
+    """The mask of active threads in the first lanes of each warp."""
+    outer: Array | None = frame.registers[MASK]
+    if rows >= WARP:
+        return outer
+    lanes: Array = frame.threads % WARP < rows
+    return lanes if outer is None else outer & lanes

@@ -19,13 +19,13 @@ from gpu_emulator.ptx.instructions.barriers import complete_bytes, signal
 from gpu_emulator.ptx.instructions.loads import vector_size
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.atomics import apply_to_memory
+from gpu_emulator.state.copies import COPIES, begin_copy
 from gpu_emulator.state.frame import (
     CLUSTER_SHIFT,
     Frame,
     Memory,
     MemoryOperand,
     Trouble,
-    gather,
     issuers,
     scatter,
     semantics_of,
@@ -34,7 +34,6 @@ from gpu_emulator.steps import BITS, WARP, Array, Registers, Step
 from gpu_emulator.values import Place
 
 _HINTS = "?{hint:L2::cache_hint}?{prefetch:L2::64B|L2::128B|L2::256B}"
-KIND = "cp.async"
 _SIGNALS = "shared::cluster.mbarrier::complete_tx::bytes"
 _TYPES = "b32|b64|u32|u64|s32|s64|f32|f64"
 _RED = f"red.async.relaxed.cluster.{_SIGNALS}"
@@ -66,39 +65,9 @@ def _copy(line: Binder) -> Step:
         if limit is not None:
             count = np.where(limit(registers), 0, size) if is_ignored else limit(registers)
 
-        def effect(_: Array | None) -> None:
-            # From where nothing is read, nothing is checked.
-            if count is None or (count == size).all():
-                values = gather(registers, read, source)
-            else:
-                values = _in_part(registers, read, source, count)
-            scatter(registers, write, target, values)
-
-        frame.batch.asynchrony.groups(frame, KIND).issue(effect, place)
+        begin_copy(frame, read, write, target, source, count)
 
     return Step(run)
-
-
-def _in_part(registers: Registers, read: MemoryOperand, source: Array, count: Array) -> Array:
-    """`count` bytes and zeros up to the size."""
-    frame: Frame = registers[0]
-    size, active, octet = read.size, frame.active(), replace(read, size=1)
-    full = frame.full(count == size)
-    with frame.only(full & active):
-        loaded = gather(registers, read, source)
-    values = np.where(full, loaded, loaded.dtype.type(0))
-    partial = (count > 0) & (count < size) & active
-    if partial.any():
-        whole = np.ascontiguousarray(np.broadcast_to(values, partial.shape))
-        octets = whole[..., None].view(np.uint8).copy()
-        for number in range(size):
-            chosen = partial & (count > number)
-            if chosen.any():
-                with frame.only(chosen):
-                    loaded = gather(registers, octet, source + number)
-                octets[..., number] = np.where(chosen, loaded, octets[..., number])
-        values = octets.view("c16" if size == 16 else f"u{size}")[..., 0]
-    return values
 
 
 def commits(template: str, *kinds: str) -> None:
@@ -132,8 +101,8 @@ def waits(template: str, *kinds: str) -> None:
         return Step(run)
 
 
-commits("cp.async.commit_group", KIND)
-waits("cp.async.{what:wait_group|wait_all}", KIND)
+commits("cp.async.commit_group", COPIES)
+waits("cp.async.{what:wait_group|wait_all}", COPIES)
 
 
 @opcode(f"st.async?{{weak:weak}}.{_SIGNALS}?{{vec:v2|v4}}.{{type:{_TYPES}}}")

@@ -21,51 +21,17 @@ from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, wgmma_descri
 from gpu_emulator.ptx.instructions.copies import commits, waits
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import Frame, MemoryOperand, Trouble, by_operands, gather, scatter
-from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
+from gpu_emulator.state.lanes import first_lanes, side_by_side, whole_warps, write_all
+from gpu_emulator.steps import WARP, Array, Registers, Step
 from gpu_emulator.values import Place
 
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
 
 
-def whole_warps(registers: Registers) -> None:
-    """Trouble where only part of a warp is here: `.aligned` asks for all of it."""
-    if registers[MASK] is None:
-        return
-    frame: Frame = registers[0]
-    here = frame.by_warp(frame.active())
-    alive = frame.by_warp(frame.alive())
-    if (here.any(axis=2) & (alive & ~here).any(axis=2)).any():
-        raise Trouble("part of a warp executes an instruction of the whole warp")
-
-
-def side_by_side(frame: Frame, values: list[Array]) -> Array:
-    """Registers of every thread as (CTAs, warps, 32, registers)."""
-    joined = np.empty((*frame.shape, len(values)), dtype=values[0].dtype)
-    for number, value in enumerate(values):
-        joined[..., number] = value
-    return joined.reshape(frame.ctas, -1, WARP, len(values))
-
-
-def write_all(frame: Frame, slots: list[int], result: Array) -> None:
-    """(CTAs, warps, 32, registers) to the registers of every thread."""
-    flat = result.reshape(*frame.shape, len(slots))
-    for number, slot in enumerate(slots):
-        frame.write(slot, np.ascontiguousarray(flat[..., number]))
-
-
 def result_slots(line: Binder, kind: str) -> list[int]:
     """The slots of the vector that operand 0 is."""
     return [slot for slot, _ in line.targets(0, kind)]
-
-
-def first_lanes(frame: Frame, rows: int) -> Array | None:
-    """The mask of active threads in the first lanes of each warp."""
-    outer: Array | None = frame.registers[MASK]
-    if rows >= WARP:
-        return outer
-    lanes: Array = frame.threads % WARP < rows
-    return lanes if outer is None else outer & lanes
 
 
 @opcode(

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from gpu_emulator.sass.instructions import floats, integers, memory, moves, synchronisation, warps
+from gpu_emulator.sass.instructions import (
+    copies,
+    floats,
+    integers,
+    matrices,
+    memory,
+    moves,
+    synchronisation,
+    warps,
+)
 
-CHAPTERS: tuple[ModuleType, ...] = (moves, integers, floats, memory, synchronisation, warps)
+CHAPTERS: tuple[ModuleType, ...] = (
+    moves, integers, floats, memory, synchronisation, warps, copies, matrices,
+)  # fmt: skip

@@ -1,0 +1,83 @@
+"""Copies from global to shared memory that are begun, and waited for later.
+
+`gpu_emulator.state.copies` has them, as PTX's `cp.async`: they take effect early or late, as the
+schedule says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gpu_emulator.sass.binder import Binder, Made, immediate, opcode
+from gpu_emulator.sass.instructions.memory import address_of
+from gpu_emulator.state.copies import COPIES, begin_copy
+from gpu_emulator.state.frame import Frame, MemoryOperand
+from gpu_emulator.steps import Registers, Step
+from gpu_emulator.values import Place
+
+_SIZES = {"": 4, "64": 8, "128": 16}
+
+
+@opcode(
+    "LDGSTS.E?{way:BYPASS}?{ltc:LTC64B|LTC128B|LTC256B}?{size:64|128}?{fill:ZFILL}",
+    evidence="PTX ISA: cp.async, of which ptxas 13.5.37 makes it; .ZFILL is inferred from that",
+)
+def _copy(line: Binder) -> Made:
+    """Where its predicate is false, zeros are copied.
+
+    With `.ZFILL` the low bits of the global address are not of it, but say how many bytes fewer are
+    copied, and zeros behind them: ptxas adds them up of the size that `cp.async` is given, and the
+    predicate says whether that is zero.
+    """
+    size = _SIZES[line.parts["size"]]
+    if len(line.operands) not in (2, 3) or (line.parts["fill"] and len(line.operands) != 3):
+        raise line.refuse()
+    to = address_of(line, line.operands[0], is_wide=False)
+    origin = address_of(line, line.operands[1], is_wide=True)
+    flag = line.read(line.operands[2], "pred") if len(line.operands) == 3 else None
+    is_filled = bool(line.parts["fill"])
+    line.accesses |= {("shared", size), ("global", size)}
+
+    def make(place: Place) -> Step:
+        read, write = (MemoryOperand(space, size, place) for space in ("global", "shared"))
+
+        def run(registers: Registers) -> None:
+            frame: Frame = registers[0]
+            source, count = origin(registers), None
+            if is_filled:
+                fewer = source & (size - 1)
+                source, count = source - fewer, size - fewer
+            if flag is not None:
+                count = np.where(flag(registers), size if count is None else count, 0)
+            begin_copy(frame, read, write, to(registers), source, count)
+
+        return Step(run)
+
+    return make
+
+
+@opcode("LDGDEPBAR", evidence="PTX ISA: cp.async.commit_group, of which ptxas 13.5.37 makes it")
+def _commit(line: Binder) -> Step:
+    if line.operands:
+        raise line.refuse()
+
+    def run(registers: Registers) -> None:
+        registers[0].batch.asynchrony.groups(registers[0], COPIES).commit()
+
+    return Step(run)
+
+
+@opcode("DEPBAR.LE", evidence="PTX ISA: cp.async.wait_group, of which ptxas 13.5.37 makes it")
+def _wait(line: Binder) -> Step:
+    """Until at most so many groups are under way."""
+    if len(line.operands) != 2 or line.operands[0].text != "SB0":
+        raise line.refuse()
+    pending = immediate(line.operands[1].text, "b32") if line.operands[1].kind == "number" else None
+    if pending is None:
+        raise line.refuse(line.operands[1])
+    count = int(pending[0, 0])
+
+    def run(registers: Registers) -> None:
+        registers[0].batch.asynchrony.groups(registers[0], COPIES).wait(count)
+
+    return Step(run)
