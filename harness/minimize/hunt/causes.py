@@ -104,6 +104,36 @@ class Cause(msgspec.Struct, kw_only=True):
         return parts + [msgspec.structs.replace(self, programs=list(p), hits=1) for p in others]
 
 
+def joined(causes: Sequence[Cause]) -> list[Cause]:
+    """Causes whose programs have all that another one needs, and fail where that does, are one.
+
+    Of programs that are reduced at the same time neither is known to the other.
+    """
+    kept: list[Cause] = []
+    for cause in sorted(causes, key=lambda one: (one.least.instructions, one.seconds)):
+        least = cause.least
+        bases = {opcode.partition(".")[0] for opcode in least.opcodes}
+        same = next(
+            (
+                other
+                for other in kept
+                if is_same_kind(least.answer, other.least.answer)
+                and least.answer.levels == other.least.answer.levels
+                and least.versions == other.least.versions
+                and bases >= {opcode.partition(".")[0] for opcode in other.least.opcodes}
+            ),
+            None,
+        )
+        if same is None:
+            kept.append(cause)
+            continue
+        same.hits += cause.hits
+        same.programs += cause.programs
+        same.seconds = min(same.seconds, cause.seconds)
+        same.tried = min(same.tried, cause.tried)
+    return kept
+
+
 def said_of(answer: Answer) -> str:
     """An answer in a word or two: `right`, `wrong -O3`, `fails -O0 -O3`."""
     return " ".join([answer.vote.value, *(f"-O{level}" for level in answer.levels)])
@@ -122,7 +152,7 @@ def name_of(program: LeastProgram) -> str:
 def computing(document: Document) -> Iterator[Instruction]:
     """The instructions that are not about addresses, loads and stores."""
     for _, op in document.instructions:
-        is_address = {"%in", "%out", "%t"} & set(op.writes)
+        is_address = op.opcode == "mad.wide.u32" and {"%in", "%out"} & set(op.writes)
         if op.base not in _COMMON and not is_address:
             yield op
 
@@ -250,7 +280,10 @@ class Causes:
     async def reduce(
         self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
     ) -> LeastProgram | None:
-        """The least program that gets such an answer; None if it does not get it a second time.
+        """The least program that gets such an answer.
+
+        None if it does not get it a second time, or the time is up before it is as small as it can
+        be.
 
         Raises:
             InfrastructureError: a tool cannot be started.
@@ -278,6 +311,8 @@ class Causes:
             text = result.document
         votes = answer.vote is Vote.WRONG
         alone = [Asked(text, asked.seed)]
+        if is_time_up():
+            return None  # what is half reduced has no name yet
         [last] = await self.together.oracles.ask(alone, is_thorough=True, votes=votes)
         return LeastProgram(text=text, seed=asked.seed, answer=last) if last.is_hit else None
 

@@ -26,7 +26,7 @@ from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.signature import template
-from harness.minimize.hunt.causes import Cause, Causes, said_of
+from harness.minimize.hunt.causes import Cause, Causes, joined, said_of
 from harness.minimize.hunt.generator import Generator, HuntProgram, some_forms
 from harness.minimize.hunt.oracles import Asked, Oracles, Spent, Together, body_of
 from harness.minimize.hunt.voting import Answer, Vote
@@ -241,7 +241,8 @@ class _Hunt:
                     new.append((hit, left))
             for hit, left in new[:1]:
                 await self._look_at(*left)
-                state.waiting.remove(hit)
+                if not self.is_late():
+                    state.waiting.remove(hit)
             self.save()
             if not state.waiting:
                 self.room.set()
@@ -249,6 +250,8 @@ class _Hunt:
 
     async def _look_at(self, asked: Asked, answer: Answer) -> None:
         program = await self.causes.reduce(asked, answer, is_time_up=self.is_late)
+        if program is None and self.is_late():
+            return
         if program is None:
             _count(self.state.reasons, "untold: a hit that did not come back")
             return
@@ -383,7 +386,8 @@ async def _spread(report: HuntReport, oracles: Oracles, show: Callable[[str], No
             asked = [Asked(head + body_of(one.text), one.seed) for one in waiting]
             for one, answer in zip(waiting, await there.ask(asked), strict=True):
                 one.targets[str(target)] = said_of(answer)
-    state.causes[:] = [part for cause in state.causes for part in cause.parted(plan.ptxas.version)]
+    parts = [part for cause in state.causes for part in cause.parted(plan.ptxas.version)]
+    state.causes[:] = joined(parts)
 
 
 def _others(target: Target) -> list[Target]:

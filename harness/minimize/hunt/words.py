@@ -92,7 +92,9 @@ def spread(program: LeastProgram, hunted: str) -> tuple[str, str]:
         if program.versions[version] != wrong:
             break
         first = version
-    is_oldest = first == versions[0]
+    is_oldest = all(
+        program.versions[version] == Vote.REFUSED for version in versions[: versions.index(first)]
+    )
     after = versions[at:]
     fixed = next((version for version in after if program.versions[version] != wrong), None)
     newest = f"fixed in {fixed}" if fixed else "still wrong"
