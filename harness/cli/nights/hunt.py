@@ -15,7 +15,7 @@ from harness.cli.running import execution_options, run_to_the_end
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.io.files.locations import home_dir
 from harness.io.packages.versions import LATEST
-from harness.minimize.hunt.hunting import SASS, HuntPlan, hunt, write_programs
+from harness.minimize.hunt.hunting import SASS, HuntPlan, hunt, write_repros
 from harness.minimize.hunt.words import first_line, hunt_document, hunt_said
 from harness.values.errors import UsageError
 from harness.values.target import Target
@@ -107,10 +107,10 @@ def _ptxas(
             console.print(f"triage: new: {words}", soft_wrap=True)
 
         report = run_to_the_end(hunt(plan, store, how, tell, show))
-    files = write_programs(report, home_dir())
+    folders = write_repros(report, home_dir())
     print_remarks(report.notes)
     if as_json:
-        print_json(hunt_document(report, files))
+        print_json(hunt_document(report, folders))
     else:
-        print_said(hunt_said(report, str(home_dir() / "hunt")))
+        print_said(hunt_said(report, folders))
     raise click.exceptions.Exit(1 if report.state.causes else 0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -17,8 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from msgspec import structs
 
+from gpu_emulator.values import Scalar
 from harness.cells.places import CompileOptions, in_parallel
 from harness.frontends.bench.bench import content_key
 from harness.io.files.own_code import code_sha256
@@ -27,7 +30,15 @@ from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.signature import template
 from harness.minimize.hunt.causes import Cause, Causes, joined, said_of
-from harness.minimize.hunt.generator import Generator, HuntProgram, some_forms
+from harness.minimize.hunt.generator import (
+    RESULTS,
+    THREADS,
+    WORDS,
+    Generator,
+    HuntProgram,
+    launch_of,
+    some_forms,
+)
 from harness.minimize.hunt.oracles import Asked, Oracles, Spent, Together, body_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.store.store import Store
@@ -128,6 +139,7 @@ class _Hunt:
     state: HuntState
     tell: Callable[[str], None]
     causes: Causes = field(init=False)
+    key: str = ""
     started: float = field(default_factory=time.monotonic)
     before: float = 0.0
     tried_before: int = 0
@@ -213,13 +225,13 @@ class _Hunt:
         self.save()
 
     def _keep_hit(self, hit: Hit) -> None:
-        key = content_key(hunt=self.plan.key, seed=hit.asked.seed)
+        key = content_key(hunt=self.key, seed=hit.asked.seed)
         self.store.put_evidence(KIND, key, msgspec.json.encode(hit), {})
 
     def save(self) -> None:
         """Put into the store where the hunt is, and what it knows."""
         self.state.seconds = self.before + self.passed
-        self.store.put_evidence(KIND, self.plan.key, msgspec.json.encode(self.state), {})
+        self.store.put_evidence(KIND, self.key, msgspec.json.encode(self.state), {})
 
     async def _reduce(self) -> None:
         state = self.state
@@ -305,7 +317,8 @@ async def hunt(
         UsageError: the ptxas does not know the target.
         InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
     """
-    evidence = store.get_evidence(KIND, plan.key)
+    key = plan.key
+    evidence = store.get_evidence(KIND, key)
     state = msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
     async with Hub() as hub:
         oracles = _oracles(hub, plan, how)
@@ -314,6 +327,7 @@ async def hunt(
         generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
         one = _Hunt(
             plan=plan,
+            key=key,
             store=store,
             oracles=oracles,
             generator=generator,
@@ -397,20 +411,48 @@ def _others(target: Target) -> list[Target]:
     return [one for major, one in sorted(majors.items()) if major != target.capability // 10]
 
 
-def write_programs(report: HuntReport, home: Path) -> list[str]:
-    """Write the least program of each cause as `NAME.ptx`, in the order in which they came up.
+def write_repros(report: HuntReport, home: Path) -> list[str]:
+    """Write the least program of each cause as a repro, with its inputs; their folders.
+
+    They lie in a folder `repros`: where that is, `--kernel NAME` knows them. In the order in which
+    the causes came up.
 
     Raises:
-        StorageError: the folder cannot be written.
+        StorageError: a folder cannot be written.
     """
-    folder = home / "hunt" / f"ptxas-{report.plan.ptxas.version}-{report.plan.target}"
-    paths = []
+    plan = report.plan
+    repros = home / "hunt" / f"ptxas-{plan.ptxas.version}-{plan.target}" / "repros"
+    folders: list[str] = []
     for cause in sorted(report.state.causes, key=lambda cause: cause.seconds):
-        path = folder / f"{re.sub(r'[^a-z0-9]+', '-', cause.name.lower()).strip('-')[:60]}.ptx"
+        least = cause.least
+        name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
+        # Two causes may have one name: they fail on different versions.
+        number = sum(Path(other).name.startswith(name) for other in folders)
+        folder = repros / (f"{name}_{number + 1}" if number else name)
+        launch = launch_of(least.seed, least.text)
+        scalars = [argument for argument in launch.arguments if isinstance(argument, Scalar)]
+        values = [int.from_bytes(scalar.raw, "little") for scalar in scalars]
+        read = f"u32[{THREADS * WORDS}]:in.npy"
+        written = f"u32[{THREADS * RESULTS // 4}]:0xa5a5a5a5"
+        words = f"{cause.name} (ptxas {plan.ptxas.version}); {least.answer.words}"
+        lines = [
+            f"kernel: {folder.name}",
+            "files: [case.ptx]",
+            f"summary: {json.dumps(words)}",
+            f"targets: [{plan.target}]",
+            "inputs:",
+            f"  buffers: {{in: '{read}', out: '{written}'}}",
+            f"  scalars: {{n: {values[0]}, m: {values[1]}}}",
+            "  grid: 1",
+            f"  block: {THREADS}",
+        ]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(cause.least.text)
+            (folder / "case.ptx").write_text(least.text)
+            (folder / "repro.yaml").write_text("\n".join(lines) + "\n")
+            data = launch.allocations[0].data.view(np.uint32)
+            np.save(folder / "in.npy", data, allow_pickle=False)
         except OSError as error:
-            raise StorageError(f"{path}: {error.strerror or error}") from error
-        paths.append(str(path))
-    return paths
+            raise StorageError(f"{folder}: {error.strerror or error}") from error
+        folders.append(str(folder))
+    return folders

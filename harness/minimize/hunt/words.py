@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
 from harness.minimize.hunt.causes import Cause, LeastProgram, said_of
-from harness.minimize.hunt.hunting import HuntPlan, HuntReport
+from harness.minimize.hunt.hunting import SASS, HuntPlan, HuntReport
 from harness.minimize.hunt.voting import Vote
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.row import SCHEMA
@@ -27,12 +29,15 @@ def first_line(plan: HuntPlan, jobs: int, memory: int) -> str:
     )
 
 
-def hunt_said(report: HuntReport, folder: str) -> list[Block]:
-    """The causes, the smallest program of each, and what was tried."""
+def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
+    """The causes, the smallest program of each (as repros in `folders`), and what was tried."""
     state, blocks = report.state, list[Block]()
     causes = sorted(state.causes, key=lambda cause: cause.seconds)
-    for number, cause in enumerate(causes, 1):
-        blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least), BLANK]
+    for number, (cause, path) in enumerate(zip(causes, folders, strict=True), 1):
+        blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least)]
+        if cause.least.answer.vote is Vote.WRONG:
+            blocks.append(say(f"   Reproduce: {_command(report.plan, path)}"))
+        blocks.append(BLANK)
     if causes:
         columns = tuple(
             GridColumn(title=title, is_number=title in ("instructions", "hits"), wraps=True)
@@ -40,9 +45,19 @@ def hunt_said(report: HuntReport, folder: str) -> list[Block]:
         )
         rows = tuple(_row(report, cause) for cause in causes)
         blocks += [SaidGrid(columns=columns, rows=rows), BLANK]
-        blocks.append(say(f"Programs and their inputs: {folder}"))
+        curve = ", ".join(f"{count} at {seconds:.0f} s" for seconds, _, count in state.curve)
+        blocks.append(say(f"Causes over time: {curve}"))
     blocks += _tried(report)
     return blocks
+
+
+def _command(plan: HuntPlan, folder: str) -> str:
+    """What executes a least program as the hunt did, in the folder where its repro is known."""
+    name, place = Path(folder).name, Path(folder).parents[1]
+    return (
+        f"cd {shlex.quote(str(place))} && triage run --kernel {name} --on {SASS} --sm {plan.target}"
+        f" --ptxas {plan.ptxas.version} -O 0,3"
+    )
 
 
 def _cause(program: LeastProgram) -> list[SaidLine]:
@@ -137,8 +152,8 @@ def _most_common(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def hunt_document(report: HuntReport, files: Sequence[str]) -> dict[str, Any]:
-    """What `--json` prints; `files` are those of the least programs, in the order of the causes."""
+def hunt_document(report: HuntReport, folders: Sequence[str]) -> dict[str, Any]:
+    """What `--json` prints; `folders` are those of the least programs, in the causes' order."""
     state, plan = report.state, report.plan
     causes = sorted(state.causes, key=lambda cause: cause.seconds)
     return {
@@ -181,6 +196,6 @@ def hunt_document(report: HuntReport, files: Sequence[str]) -> dict[str, Any]:
                 "targets": cause.least.targets,
                 "path": path,
             }
-            for cause, path in zip(causes, files, strict=True)
+            for cause, path in zip(causes, folders, strict=True)
         ],
     }

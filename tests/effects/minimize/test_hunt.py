@@ -16,14 +16,7 @@ import pytest
 
 from harness.cells.places import CompileOptions
 from harness.io.toolchains.installed import digest_of
-from harness.minimize.hunt.hunting import (
-    KIND,
-    HuntPlan,
-    HuntReport,
-    HuntState,
-    hunt,
-    write_programs,
-)
+from harness.minimize.hunt.hunting import KIND, HuntPlan, HuntReport, HuntState, hunt, write_repros
 from harness.minimize.hunt.voting import Vote
 from harness.minimize.hunt.words import hunt_document, hunt_said
 from harness.store.store import Store
@@ -77,12 +70,12 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     assert cause.least.answer.levels == (3,)
     assert "C7907" in said[0]
     assert len(said) == 1
-    [file] = write_programs(report, tmp_path)
-    assert Path(file).read_text() == cause.least.text
-    document = hunt_document(report, [file])
+    [folder] = write_repros(report, tmp_path)
+    assert (Path(folder) / "case.ptx").read_text() == cause.least.text
+    document = hunt_document(report, [folder])
     assert document["causes"][0]["opcodes"] == list(cause.least.opcodes)
     assert document["hunt"]["tried"] == report.state.tried
-    assert any("C7907" in getattr(block, "text", "") for block in hunt_said(report, file))
+    assert any("C7907" in getattr(block, "text", "") for block in hunt_said(report, [folder]))
 
     again = hunted(plan, tmp_path / "home", said)
     assert again.state.tried > report.state.tried

@@ -1,0 +1,126 @@
+"""What is left of a hit, which causes are one, and what a program becomes on its way there."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpu_emulator.ptx.text.document import parse
+from harness.minimize.hunt.causes import (
+    Cause,
+    LeastProgram,
+    combined,
+    is_same_kind,
+    joined,
+    name_of,
+    pruned,
+    said_of,
+    slices,
+    tidy,
+)
+from harness.minimize.hunt.voting import Answer, Vote
+from harness.minimize.hunt.words import spread
+
+BODY = """.version 7.8
+.target sm_90
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m)
+{{
+.reg .b32 %r0, %r1, %r2;
+.reg .b64 %out;
+ld.param.u64 %out, [out];
+mov.u32 %r0, %tid.x;
+{lines}
+ret;
+}}
+"""
+WRONG = Answer(vote=Vote.WRONG, levels=(3,), words="thread 0")
+
+
+def least(*lines: str, answer: Answer = WRONG, **versions: str) -> LeastProgram:
+    text = BODY.format(lines="\n".join(lines))
+    named = {name.replace("v", "").replace("_", "."): words for name, words in versions.items()}
+    return LeastProgram(text=text, seed=1, answer=answer, versions=named)
+
+
+def test_a_slice_has_what_one_store_needs_and_nothing_else() -> None:
+    lines = ("add.u32 %r1, %r0, 1;", "xor.b32 %r2, %r0, 7;")
+    stores = ("st.global.u32 [%out], %r1;", "st.global.u32 [%out+4], %r2;")
+    first, second = slices(least(*lines, *stores).text)
+    assert "xor" not in first
+    assert "add" in first
+    assert "add" not in second
+    assert "[%out+4]" in second
+
+
+def test_a_value_that_a_branch_needs_stays() -> None:
+    lines = (
+        ".reg .pred %p0;",
+        "setp.eq.u32 %p0, %r0, 3;",
+        "@%p0 bra L1;",
+        "add.u32 %r1, %r0, 1;",
+        "L1:",
+        "L2:",
+        "st.global.u32 [%out], %r0;",
+    )
+    text = str(pruned(parse(least(*lines).text)))
+    assert "setp" in text
+    assert "L1:" in text
+    assert "L2:" not in text
+    assert "add" not in text
+
+
+def test_changes_of_different_lines_are_made_together() -> None:
+    text = "a\nb\nc\nd\n"
+    assert combined(text, ["a\nc\nd\n", "a\nb\nc\nx\n"]) == "a\nc\nx\n"
+    # The second one changes a line that is changed already.
+    assert combined(text, ["a\nc\nd\n", "a\ny\nc\nd\n"]) == "a\nc\nd\n"
+    assert combined(text, ["a\nb\nz\nc\nd\n"]) == "a\nb\nz\nc\nd\n"
+
+
+def test_what_nothing_names_is_not_declared() -> None:
+    assert ".reg .b32 %r0;" in tidy(least("st.global.u32 [%out], %r0;").text)
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (WRONG, "bfe shl at -O3"),
+        (Answer(vote=Vote.WRONG, levels=(0, 3)), "bfe shl at -O0 and -O3"),
+        (
+            Answer(vote=Vote.FAILS, levels=(3,), words="ptxas (C7907) died"),
+            "ptxas (C7907) died (bfe shl)",
+        ),
+    ],
+)
+def test_a_cause_is_named_by_what_is_left(answer: Answer, name: str) -> None:
+    program = least("bfe.u32 %r1, %r0, 3, 4;", "shl.b32 %r1, %r1, 2;", answer=answer)
+    assert name_of(program) == name
+
+
+def test_a_failure_is_the_same_by_its_signature_and_wrong_code_by_its_level() -> None:
+    fails = Answer(vote=Vote.FAILS, levels=(3,), signature="a")
+    assert not is_same_kind(fails, Answer(vote=Vote.FAILS, levels=(3,), signature="b"))
+    assert is_same_kind(fails, fails)
+    assert not is_same_kind(Answer(vote=Vote.RIGHT), WRONG)
+    assert not is_same_kind(Answer(vote=Vote.WRONG, levels=(0,)), WRONG)
+    assert said_of(WRONG) == "wrong -O3"
+
+
+def test_programs_of_one_name_that_fail_on_other_versions_are_two_causes() -> None:
+    old = least("bfe.u32 %r1, %r0, 3, 4;", v12_9="wrong -O3", v13_0="wrong -O3", v13_5="right")
+    new = least("bfe.s32 %r1, %r0, 3, 4;", v12_9="right", v13_0="wrong -O3", v13_5="wrong -O3")
+    one, two = Cause(programs=[old, new], hits=9).parted("13.0")
+    assert (one.hits, two.hits) == (9, 1)
+    assert spread(old, "13.0") == ("12.9 or before", "fixed in 13.5")
+    assert spread(new, "13.0") == ("13.0", "still wrong")
+
+
+def test_a_program_that_holds_another_one_is_of_its_cause() -> None:
+    small = Cause(programs=[least("bfe.u32 %r1, %r0, 3, 4;", v13_0="wrong -O3")], seconds=9.0)
+    large = Cause(
+        programs=[least("bfe.s32 %r1, %r0, 3, 4;", "max.u32 %r2, %r1, %r0;", v13_0="wrong -O3")],
+        seconds=5.0,
+    )
+    other = Cause(programs=[least("sad.u32 %r1, %r0, 3, 4;", v13_0="wrong -O3")])
+    first, second = sorted(joined([large, other, small]), key=lambda cause: cause.name)
+    assert (first.name, first.hits, first.seconds) == ("bfe at -O3", 2, 5.0)
+    assert second.name == "sad at -O3"
