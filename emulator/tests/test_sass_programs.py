@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sass_programs import EPILOGUE, PROLOGUE, results, run_sass
@@ -45,7 +47,7 @@ def test_integer_instructions(code: str, left: int, right: int) -> None:
     "text",
     [
         "VIADD.8x4 R7, R6, 0x1", "IADD3 R7, |R6|, R6, RZ", "MOV R7, R6.H0_H0", "FOO.BAR R7, R6",
-        "IMAD.WIDE R8, R6, 0x4, 0x10", "LDG.E R7, desc[UR4][R2.64+UR6]", "MOV R7, c[0x0][0x100]",
+        "IMAD.WIDE R8, R6, 0x4, -0x10", "LDG.E R7, desc[UR4][R2.64+UR6]", "MOV R7, c[0x0][0x100]",
         "LOP3.LUT R7, R6, 0xf, RZ, 0x3c, P0", "S2R R7, SR_CLOCKLO", "BRA `(.L_nowhere)",
     ],
 )  # fmt: skip
@@ -200,3 +202,112 @@ def test_values_of_a_pair_are_joined() -> None:
     code = "IMAD.WIDE.U32 R8, R6, R6, RZ\nMOV R7, R9"
     assert results(code, [0xFFFFFFFF]) == [0xFFFFFFFE]
     assert np.uint64(0xFFFFFFFF) ** 2 >> np.uint64(32) == 0xFFFFFFFE
+
+
+BALLOT = """
+    ISETP.GE.AND P0, PT, R6, 0x1e, PT
+    VOTE.ANY R7, P1, P0
+    VOTE.ALL P2, P0
+    @!P1 MOV R7, 0xbad
+    @P2 MOV R7, 0xbad
+"""
+
+
+def test_votes_are_of_active_lanes() -> None:
+    assert results(BALLOT, LANES) == [0xC0000000] * 32
+    some = BALLOT.replace("VOTE.ANY R7, P1", "MOV R7, R0\nMOV R8, RZ\n@P0 VOTE.ALL R8, P2")
+    assert results(some.split("VOTE.ALL P2")[0] + "\nMOV R7, R8", LANES)[29:] == [
+        0,
+        3 << 30,
+        3 << 30,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [
+        ("REDUX.SUM UR6, R6\nMOV R7, UR6", [496] * 32),
+        ("REDUX.MAX.S32 UR6, R6\nMOV R7, UR6", [31] * 32),
+        ("REDUX UR6, R6\nMOV R7, UR6", [0] * 32),
+        ("LOP3.LUT R8, R6, 0x1, RZ, 0xc0, !PT\nMATCH.ANY R7, R8", [0x55555555, 0xAAAAAAAA] * 16),
+        ("MATCH.ALL P0, R7, R6\nSEL R7, R7, 0x5, P0", [5] * 32),
+        ("VOTEU.ANY UR6, UPT, PT\nUPOPC UR7, UR6\nMOV R7, UR7", [32] * 32),
+        ("SHFL.UP PT, R7, R6, 0x1, RZ", [0, *range(31)]),
+        ("SHFL.BFLY P0, R7, R6, 0x1, 0x1f", [lane ^ 1 for lane in LANES]),
+    ],
+)
+def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
+    assert results(code, LANES) == right
+
+
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [
+        ("MOV R8, RZ\nIADD.64 R8, R6, 0x7fffffff\nMOV R7, R8", 0x80000004),
+        ("VIADD.S32.ISAT R7, -R6, 0x80000000", 0x80000000),
+        ("IADD RZ, P0, R6, -0x1\nIADD.X R7, RZ, RZ, P0", 1),
+        ("VIMNMX.S32 R7, R6, -0x1, PT", 0xFFFFFFFF),
+        ("VIMNMX.S16x2 R7, R6, 0xffff0009, !PT", 9),
+        ("VIADD.16x2 R7, R6, 0xffff", 4),
+        ("I2IP.S8.S32.SAT R7, R6, 0x100, 0x3", 0x3057F),
+        ("ISETP.NE.AND P3, PT, R6, RZ, PT\nP2R R7, PR, R6, 0x8", 0xD),
+        ("R2P PR, R6, 0x3\nSEL R7, RZ, 0x1, P1\n@P0 IADD3 R7, R7, 0x2, RZ", 3),
+        ("PLOP3.LUT P0, P1, R6.SIGN, PT, PT, 0x8, 0x80\nSEL R7, 0x1, RZ, P0", 1),
+        ("BSSY B3, `(.L_on)\nBMOV.32.CLEAR R7, B3\nBMOV.32 B3, R7\nBSYNC B3\n.L_on:\nNOP", 1),
+    ],
+)
+def test_moves_and_newer_forms(code: str, right: int) -> None:
+    assert results(f"MOV R7, RZ\n{code}", [5]) == [right]
+
+
+def test_atomic_operations_give_what_was_there() -> None:
+    code = "ATOMS.ADD.S32 R7, [UR6+0x400], R6"
+    before = results("UMOV UR6, RZ\nSTS [UR6+0x400], RZ\n" + code, LANES, shared=4)
+    assert before == [sum(range(lane)) for lane in LANES]
+    swapped = "ATOMG.E.CAS.STRONG.GPU PT, R7, [R4], RZ, R6\nLDG.E R7, desc[UR4][R4.64]"
+    assert results(swapped, LANES) == LANES
+    added = "REDG.E.ADD.STRONG.GPU desc[UR4][R4.64], R6\nLDG.E R7, desc[UR4][R4.64]"
+    assert results(added, LANES) == LANES
+
+
+EXCHANGE = """
+    UMOV UR6, 0x400
+    LEA R8, R0, UR6, 0x2
+    STS [R8], R6
+    BAR.SYNC.DEFER_BLOCKING 0x0
+    LOP3.LUT R9, R0, 0x20, RZ, 0x3c, !PT
+    LEA R9, R9, UR6, 0x2
+    LDS R7, [R9]
+"""
+
+
+def test_warps_wait_at_a_barrier_and_a_missing_one_is_a_race() -> None:
+    from gpu_emulator.api import Checks
+
+    numbers = list(range(64))
+    right = [number ^ 32 for number in numbers]
+    for warps in ("lockstep", "first", "last"):
+        options: dict[str, Any] = {"schedule": Schedule(warps=warps), "check": Checks(races=True)}
+        outcome = run_sass(EXCHANGE, numbers, shared=256, **options)
+        assert outcome.allocations[1].data.view(np.uint32).tolist() == right
+        assert outcome.races == ()
+        without = EXCHANGE.replace("BAR.SYNC.DEFER_BLOCKING 0x0", "NOP")
+        races = run_sass(without, numbers, shared=256, **options).races
+        assert {race.kind for race in races} <= {"write-read", "read-write"}
+        assert races
+
+
+def test_a_reduction_at_a_barrier_is_read_afterwards() -> None:
+    code = """
+        ISETP.GE.AND P0, PT, R6, 0xa, PT
+        BAR.RED.POPC.DEFER_BLOCKING 0x0, P0
+        B2R.RESULT R7, P1
+        @!P1 MOV R7, 0xbad
+    """
+    assert results(code, list(range(64))) == [54] * 64
+
+
+def test_a_trap_is_a_fault() -> None:
+    outcome = run_sass("ISETP.EQ.AND P0, PT, R0, 0x3, PT\n@P0 BPT.TRAP 0x1\nMOV R7, R6", LANES)
+    assert outcome.faults[0].kind == "trap"
+    assert "thread 3 " in outcome.faults[0].what

@@ -301,7 +301,7 @@ def immediate(text: str, kind: str) -> Array | None:
         value = int(text, 0)
     except ValueError:
         return None
-    if dtype.itemsize == 8:
+    if dtype.itemsize == 8 and not 0 <= value < 1 << 31:
         # 32 bits are encoded, and the listing does not say how they are extended.
         return None
     return np.array([[value % (1 << 8 * dtype.itemsize)]], dtype=f"u{dtype.itemsize}").view(dtype)

@@ -107,6 +107,18 @@ class _Symbol:
     is_entry: bool
 
 
+def entry_names(elf: bytes) -> list[str]:
+    """The names of the entries of a cubin; NotExecutable if it cannot be read."""
+    try:
+        return [symbol.name for symbol in _entries(_symbols(_sections(elf)))]
+    except (struct.error, LookupError, ValueError) as error:
+        raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
+
+
+def _entries(symbols: list[_Symbol]) -> list[_Symbol]:
+    return [symbol for symbol in symbols if symbol.kind == _FUNCTION and symbol.is_entry]
+
+
 def read_entry(elf: bytes, name: str | None) -> CubinEntry:
     """An entry of a cubin; None: the only one. NotExecutable where there is none."""
     try:
@@ -157,7 +169,7 @@ def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _entry(sections: list[_Section], symbols: list[_Symbol], name: str | None) -> CubinEntry:
-    entries = [symbol for symbol in symbols if symbol.kind == _FUNCTION and symbol.is_entry]
+    entries = _entries(symbols)
     if name is None and len(entries) != 1:
         raise NotExecutable(f"the cubin has {len(entries)} entries; name one of them")
     chosen = next((symbol for symbol in entries if name in (None, symbol.name)), None)

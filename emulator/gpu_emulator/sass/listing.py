@@ -26,7 +26,7 @@ _NUMBER = r"[-+]?(?:0x[0-9a-f]+|(?:[0-9.]+(?:e[-+]?[0-9]+)?|INF|QNAN|SNAN)(?:\.N
 _OPERAND = re.compile(
     r"(?P<sign>[-~!]?)(?P<bar>\|)?(?:"
     r"(?P<register>UR|R|UP|P|B|SB|UB)(?P<number>[0-9]+|Z|T)"
-    r"|(?P<bank>c|cx)\[(?P<where>[^\]]*)\]\[(?P<offset>[^\]]*)\]"
+    r"|(?P<bank>c|cx)\[(?P<where>[^\]]*)\] ?\[(?P<offset>[^\]]*)\]"
     r"|(?P<special>SR_\w+(?:\.\w+)?)"
     r")(?P<inner>(?:\.\w+)*)(?(bar)\|)(?P<outer>(?:\.\w+)*)\Z"
 )

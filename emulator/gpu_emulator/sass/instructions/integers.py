@@ -51,26 +51,50 @@ def _has_carries(line: Binder) -> bool:
     )
 
 
-@opcode("IADD3|UIADD3?{x:X}", evidence=f"PTX ISA: add, addc; {_NAK}: IAdd3, IAdd3X; {_TRUTH}")
-def _add_three(line: Binder) -> Step:
+@opcode(
+    "IADD3|UIADD3|IADD|UIADD?{x:X}", evidence=f"PTX ISA: add, addc; {_NAK}: IAdd3, IAdd3X; {_TRUTH}"
+)
+def _add(line: Binder) -> Step:
     """A minus is a complement and one more, which may carry; carries are those of the whole sum."""
-    form = "b32 pred? pred? = -~b32 -~b32 -~b32" + (" pred? pred?" if line.parts["x"] else "")
+    terms = " ".join(["-~b32"] * (3 if line.base.endswith("3") else 2))
+    form = f"b32 pred? pred? = {terms}{' pred? pred?' if line.parts['x'] else ''}"
+    count = len(terms.split())
     if not _has_carries(line):
-        return bound(line, form, lambda a, b, c, *_: (a + b + c, _FALSE, _FALSE))
+
+        def plain(*values: Array) -> tuple[Array, Array, Array]:
+            return sum(values[1:count], values[0]), _FALSE, _FALSE
+
+        return bound(line, form, plain)
     more = np.uint64(_literally(line, range(1, len(line.operands))))
 
-    def function(a: Array, b: Array, c: Array, *carries: Array) -> tuple[Array, Array, Array]:
-        total = a.astype(np.uint64) + b + c + more
-        for carry in carries:
-            total = total + carry
+    def function(*values: Array) -> tuple[Array, Array, Array]:
+        total: Array = values[0].astype(np.uint64) + more
+        for value in values[1:]:
+            total = total + value
         over = total >> _WORD
         return total.astype(np.uint32), over > 0, over > 1
 
     return bound(line, form, function)
 
 
-@computed("VIADD|IADD", signature="b32 = -b32 -b32", evidence=f"PTX ISA: add; {_TRUTH}")
-def _add(a: Array, b: Array) -> Array:
+@computed("VIADD", signature="b32 = -b32 -b32", evidence=f"PTX ISA: add; {_TRUTH}")
+def _add_two(a: Array, b: Array) -> Array:
+    return a + b
+
+
+@opcode("VIADD.S32.ISAT", evidence=f"PTX ISA: add.sat, sub.sat; {_TRUTH} on sm_120a")
+def _add_saturated(line: Binder) -> Step:
+    more = _literally(line, range(1, len(line.operands)))
+
+    def function(a: Array, b: Array) -> Array:
+        total = a.astype(np.int64) + b + more
+        return np.clip(total, -(1 << 31), (1 << 31) - 1).astype(np.int32)
+
+    return bound(line, "b32 = ~s32 ~s32", function)
+
+
+@computed("IADD|UIADD.64", signature="b64 = b64 b64", evidence=f"PTX ISA: add.u64; {_TRUTH}")
+def _add_wide(a: Array, b: Array) -> Array:
     return a + b
 
 
@@ -240,7 +264,7 @@ def _extremum(a: Array, b: Array, is_least: Array) -> Array:
 
 
 def _kind(line: Binder) -> str:
-    return "u32" if line.parts.get("type") else "s32"
+    return "u32" if line.parts.get("type") == "U32" else "s32"
 
 
 def _relu(line: Binder, value: Array) -> Array:
@@ -248,7 +272,7 @@ def _relu(line: Binder, value: Array) -> Array:
 
 
 @opcode(
-    "VIMNMX|IMNMX|UVIMNMX?{type:U32}", "VIMNMX|UVIMNMX.{relu:RELU}",
+    "VIMNMX|IMNMX|UVIMNMX?{type:U32|S32}", "VIMNMX|UVIMNMX?{type:S32}.{relu:RELU}",
     evidence=f"PTX ISA: min, max; {_TRUTH}",
 )  # fmt: skip
 def _least_or_greatest(line: Binder) -> Step:
@@ -274,7 +298,7 @@ def _of_halves(line: Binder) -> Step:
     )  # fmt: skip
 
 
-@opcode("VIMNMX3?{type:U32}", evidence=f"PTX ISA: min, max with three operands; {_TRUTH}")
+@opcode("VIMNMX3?{type:U32|S32}", evidence=f"PTX ISA: min, max with three operands; {_TRUTH}")
 def _least_of_three(line: Binder) -> Step:
     kind = _kind(line)
     form = f"b32 PT? PT? = {kind} {kind} {kind} pred"
@@ -282,7 +306,7 @@ def _least_of_three(line: Binder) -> Step:
 
 
 @opcode(
-    "VIADDMNMX?{type:U32}", "VIADDMNMX.{relu:RELU}",
+    "VIADDMNMX?{type:U32|S32}", "VIADDMNMX?{type:S32}.{relu:RELU}",
     evidence=f"CUDA Math API: __viaddmax_s32 and others; {_TRUTH}",
 )  # fmt: skip
 def _sum_then_extremum(line: Binder) -> Step:

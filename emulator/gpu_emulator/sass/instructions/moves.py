@@ -16,6 +16,7 @@ from gpu_emulator.steps import Array, Reader, Registers, Step
 _BINARIES = "CUDA Binary Utilities"
 
 computed("MOV|UMOV", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
+computed("MOV|UMOV.64", signature="b64 = b64", evidence=_BINARIES)(lambda a: a)
 computed(
     "SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp; H200: truth programs"
 )(lambda a, b, p: np.where(p, a, b))
@@ -175,7 +176,7 @@ def _predicate_logic(line: Binder) -> Step:
 
 
 def _truth(line: Binder, operand: Operand) -> Reader:
-    if operand.suffixes != ("SIGN",) or operand.kind not in ("R", "UR"):
+    if operand.suffixes != ("SIGN",):
         return line.read(operand, "pred")
     read = line.read(replace(operand, suffixes=()), "b32")
     return lambda registers: read(registers) >= 1 << 31

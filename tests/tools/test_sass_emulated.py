@@ -1,0 +1,127 @@
+"""Cubins of the real ptxas, at -O0 and at -O3, leave what their PTX leaves: both are emulated.
+
+`benchmarks/sass_truth.py` holds random programs against what a GPU gave.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Triage
+
+from gpu_emulator.api import Allocation, Cubin, Launch, Pointer, Scalar, Schedule, run
+
+pytestmark = pytest.mark.tools
+
+HEAD = ".version 8.7\n.target sm_{target}\n.address_size 64\n"
+THREADS, WORDS = 64, 8
+OPERATIONS = (
+    "add.u32 {d}, {a}, {b}", "sub.u32 {d}, {a}, {b}", "mul.lo.u32 {d}, {a}, {b}",
+    "mul.hi.s32 {d}, {a}, {b}", "mad.lo.s32 {d}, {a}, {b}, {c}", "lop3.b32 {d}, {a}, {b}, {c}, 0x6a",
+    "shf.l.wrap.b32 {d}, {a}, {b}, {c}", "shr.s32 {d}, {a}, {b}", "shl.b32 {d}, {a}, {b}",
+    "prmt.b32 {d}, {a}, {b}, 0x4162", "bfe.s32 {d}, {a}, 5, 9", "bfi.b32 {d}, {a}, {b}, 7, 11",
+    "popc.b32 {d}, {a}", "clz.b32 {d}, {a}", "brev.b32 {d}, {a}", "bfind.s32 {d}, {a}",
+    "min.s32 {d}, {a}, {b}", "max.u32 {d}, {a}, {b}", "abs.s32 {d}, {a}", "sad.s32 {d}, {a}, {b}, {c}",
+    "dp4a.s32.u32 {d}, {a}, {b}, {c}", "cvt.s32.s8 {d}, {a}", "xor.b32 {d}, {a}, {b}",
+    "setp.lt.s32 %p1, {a}, {b}; selp.b32 {d}, {a}, {c}, %p1",
+    "add.cc.u32 {d}, {a}, {b}; addc.u32 {d}, {d}, {c}", "mul.wide.s32 %d1, {a}, {b}; "
+    "add.u64 %d1, %d1, 77; shr.u64 %d1, %d1, 13; cvt.u32.u64 {d}, %d1",
+    "shfl.sync.bfly.b32 {d}, {a}, 5, 31, -1", "vote.sync.ballot.b32 {d}, %p1, -1",
+    "match.any.sync.b32 {d}, {a}, -1", "redux.sync.add.u32 {d}, {a}, -1",
+    "st.local.u32 [mine+8], {a}; ld.local.u32 {d}, [mine+8]",
+    "atom.shared.add.u32 %r9, [own+256], {a}; mov.b32 {d}, {b}",
+)  # fmt: skip
+
+
+def program(number: int, target: str) -> str:
+    """Random operations, some in a loop or in the arms of a branch, a barrier, and a table."""
+    rng = random.Random(f"sass {number}")
+
+    def some(count: int, *, together: bool = True) -> list[str]:
+        lines = []
+        for _ in range(count):
+            form = rng.choice(OPERATIONS if together else OPERATIONS[:24])
+            names = {name: f"%r{rng.randrange(6)}" for name in "abcd"}
+            lines.append(form.format(**names) + ";")
+        return lines
+
+    lines = [
+        "setp.ne.u32 %p1, %r0, 7; mov.u32 %r6, 0;", "st.shared.u32 [%t], %r0; bar.sync 0;",
+        *some(6), "LOOP:", *some(4), f"and.b32 %r7, %r{rng.randrange(6)}, 3;",
+        "setp.eq.u32 %p2, %r7, 1; @%p2 bra ODD;", *some(3, together=False), "bra MET;",
+        "ODD:", *some(3, together=False), "MET: bar.warp.sync -1;",
+        f"add.u32 %r6, %r6, 1; setp.lt.u32 %p3, %r6, {rng.randint(1, 4)}; @%p3 bra LOOP;",
+        "and.b32 %r7, %r1, 3; T: .branchtargets A0, A1, A2, A3; brx.idx %r7, T;",
+        "A0: add.u32 %r2, %r2, 5; bra END; A1: mul.lo.u32 %r2, %r2, 7; bra END;",
+        "A2: xor.b32 %r2, %r2, 55; bra END; A3: shl.b32 %r2, %r2, 3;",
+        "END: bar.sync 0; xor.b32 %r7, %tid, 33; shl.b32 %r7, %r7, 2; add.u32 %r7, %r7, %base;",
+        "ld.shared.u32 %r8, [%r7]; add.u32 %r3, %r3, %r8; mov.u32 %r7, %ntid.x;",
+        "mad.lo.u32 %r4, %r7, %n, %r4;",
+    ]  # fmt: skip
+    loads = [f"ld.global.u32 %r{n}, [%in+{4 * n}];" for n in range(6)]
+    stores = [f"st.global.u32 [%out+{4 * n}], %r{n};" for n in range(6)]
+    return (
+        HEAD.format(target=target)
+        + f"""
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)
+{{ .reg .b32 %r<12>; .reg .b32 %n, %t, %tid, %base; .reg .pred %p<4>; .reg .b64 %in, %out, %x, %d<4>;
+.local .align 4 .b8 mine[32]; .shared .align 4 .b8 own[264];
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.param.u32 %n, [n]; mov.u32 %tid, %tid.x;
+mov.u32 %base, own; shl.b32 %t, %tid, 2; add.u32 %t, %t, %base; mul.wide.u32 %x, %tid, {4 * WORDS};
+add.u64 %in, %in, %x; add.u64 %out, %out, %x;
+{chr(10).join([*loads, *lines, *stores])}
+ret; }}"""
+    )
+
+
+@pytest.mark.parametrize("target", ["80", "90a", "100a", "120a"])
+def test_a_cubin_leaves_what_its_ptx_leaves(
+    triage: Triage, toolchain_cache: Path, tmp_path: Path, target: str
+) -> None:
+    for tool in ("ptxas-13.5.37", "nvdisasm-13.5.37"):
+        installed = triage("toolchain", "install", tool)
+        assert installed.returncode == 0, installed.stderr
+    tools = toolchain_cache / "toolchains"
+    ptxas = tools / "ptxas-13.5.37" / "bin" / "ptxas"
+    nvdisasm = tools / "nvdisasm-13.5.37" / "bin" / "nvdisasm"
+    source, file = tmp_path / "k.ptx", tmp_path / "k.cubin"
+    for number in range(4):
+        text = program(number, target)
+        source.write_text(text)
+        expected = left(Launch(ptx=text, **launched(number)))
+        for level in "03":
+            words = [str(ptxas), f"-O{level}", f"--gpu-name=sm_{target}", str(source), "-o"]
+            subprocess.run([*words, str(file)], check=True)
+            listing = subprocess.run(
+                [str(nvdisasm), "-c", "-hex", str(file)], check=True, capture_output=True, text=True
+            ).stdout
+            cubin = Cubin(elf=file.read_bytes(), listing=listing)
+            for warps in ("lockstep", "first", "last"):
+                found = left(Launch(cubin=cubin, **launched(number)), Schedule(warps=warps))
+                assert found == expected, f"program {number}, -O{level}, {warps}\n{text}"
+
+
+def launched(number: int) -> dict[str, Any]:
+    words = np.random.default_rng(number).integers(0, 1 << 32, THREADS * WORDS, np.uint32)
+    words[::5] &= 15
+    return {
+        "grid": (2, 1, 1), "block": (THREADS, 1, 1),
+        "allocations": (
+            Allocation(name="in", data=words.view(np.uint8)),
+            Allocation(name="out", data=np.zeros(4 * len(words), np.uint8)),
+        ),
+        "arguments": (Pointer(allocation=0), Pointer(allocation=1), Scalar(raw=bytes([3, 0, 0, 0]))),
+    }  # fmt: skip
+
+
+def left(launch: Launch, schedule: Schedule | None = None) -> bytes:
+    """What is in the output afterwards; nothing is refused."""
+    outcome = run(launch, schedule)
+    assert outcome.not_run is None, outcome.not_run
+    assert outcome.faults == ()
+    return outcome.allocations[1].data.tobytes()
