@@ -22,15 +22,17 @@ HEAD = ".version 8.7\n.target sm_{target}\n.address_size 64\n"
 THREADS, WORDS = 64, 8
 OPERATIONS = (
     "add.u32 {d}, {a}, {b}", "sub.u32 {d}, {a}, {b}", "mul.lo.u32 {d}, {a}, {b}",
-    "mul.hi.s32 {d}, {a}, {b}", "mad.lo.s32 {d}, {a}, {b}, {c}", "lop3.b32 {d}, {a}, {b}, {c}, 0x6a",
+    "mul.hi.s32 {d}, {a}, {b}", "mad.lo.s32 {d}, {a}, {b}, {c}",
+    "lop3.b32 {d}, {a}, {b}, {c}, 0x6a",
     "shf.l.wrap.b32 {d}, {a}, {b}, {c}", "shr.s32 {d}, {a}, {b}", "shl.b32 {d}, {a}, {b}",
     "prmt.b32 {d}, {a}, {b}, 0x4162", "bfe.s32 {d}, {a}, 5, 9", "bfi.b32 {d}, {a}, {b}, 7, 11",
     "popc.b32 {d}, {a}", "clz.b32 {d}, {a}", "brev.b32 {d}, {a}", "bfind.s32 {d}, {a}",
-    "min.s32 {d}, {a}, {b}", "max.u32 {d}, {a}, {b}", "abs.s32 {d}, {a}", "sad.s32 {d}, {a}, {b}, {c}",
+    "min.s32 {d}, {a}, {b}", "max.u32 {d}, {a}, {b}", "abs.s32 {d}, {a}",
+    "sad.s32 {d}, {a}, {b}, {c}",
     "dp4a.s32.u32 {d}, {a}, {b}, {c}", "cvt.s32.s8 {d}, {a}", "xor.b32 {d}, {a}, {b}",
     "setp.lt.s32 %p1, {a}, {b}; selp.b32 {d}, {a}, {c}, %p1",
-    "add.cc.u32 {d}, {a}, {b}; addc.u32 {d}, {d}, {c}", "mul.wide.s32 %d1, {a}, {b}; "
-    "add.u64 %d1, %d1, 77; shr.u64 %d1, %d1, 13; cvt.u32.u64 {d}, %d1",
+    "add.cc.u32 {d}, {a}, {b}; addc.u32 {d}, {d}, {c}",
+    "mul.wide.s32 %d1, {a}, {b}; add.u64 %d1, %d1, 77; shr.u64 %d1, %d1, 13; cvt.u32.u64 {d}, %d1",
     "shfl.sync.bfly.b32 {d}, {a}, 5, 31, -1", "vote.sync.ballot.b32 {d}, %p1, -1",
     "match.any.sync.b32 {d}, {a}, -1", "redux.sync.add.u32 {d}, {a}, -1",
     "st.local.u32 [mine+8], {a}; ld.local.u32 {d}, [mine+8]",
@@ -59,7 +61,7 @@ def program(number: int, target: str) -> str:
         "and.b32 %r7, %r1, 3; T: .branchtargets A0, A1, A2, A3; brx.idx %r7, T;",
         "A0: add.u32 %r2, %r2, 5; bra END; A1: mul.lo.u32 %r2, %r2, 7; bra END;",
         "A2: xor.b32 %r2, %r2, 55; bra END; A3: shl.b32 %r2, %r2, 3;",
-        "END: bar.sync 0; xor.b32 %r7, %tid, 33; shl.b32 %r7, %r7, 2; add.u32 %r7, %r7, %base;",
+        "END: bar.sync 0; xor.b32 %r7, %thread, 33; shl.b32 %r7, %r7, 2; add.u32 %r7, %r7, %base;",
         "ld.shared.u32 %r8, [%r7]; add.u32 %r3, %r3, %r8; mov.u32 %r7, %ntid.x;",
         "mad.lo.u32 %r4, %r7, %n, %r4;",
     ]  # fmt: skip
@@ -69,10 +71,12 @@ def program(number: int, target: str) -> str:
         HEAD.format(target=target)
         + f"""
 .visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n)
-{{ .reg .b32 %r<12>; .reg .b32 %n, %t, %tid, %base; .reg .pred %p<4>; .reg .b64 %in, %out, %x, %d<4>;
+{{ .reg .b32 %r<12>; .reg .b32 %n, %t, %thread, %base; .reg .pred %p<4>;
+.reg .b64 %in, %out, %x; .reg .b64 %d<4>;
 .local .align 4 .b8 mine[32]; .shared .align 4 .b8 own[264];
-ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.param.u32 %n, [n]; mov.u32 %tid, %tid.x;
-mov.u32 %base, own; shl.b32 %t, %tid, 2; add.u32 %t, %t, %base; mul.wide.u32 %x, %tid, {4 * WORDS};
+ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; ld.param.u32 %n, [n]; mov.u32 %thread, %tid.x;
+mov.u32 %base, own; shl.b32 %t, %thread, 2; add.u32 %t, %t, %base;
+mul.wide.u32 %x, %thread, {4 * WORDS};
 add.u64 %in, %in, %x; add.u64 %out, %out, %x;
 {chr(10).join([*loads, *lines, *stores])}
 ret; }}"""
@@ -115,7 +119,7 @@ def launched(number: int) -> dict[str, Any]:
             Allocation(name="in", data=words.view(np.uint8)),
             Allocation(name="out", data=np.zeros(4 * len(words), np.uint8)),
         ),
-        "arguments": (Pointer(allocation=0), Pointer(allocation=1), Scalar(raw=bytes([3, 0, 0, 0]))),
+        "arguments": (*(Pointer(allocation=n) for n in (0, 1)), Scalar(raw=bytes([3, 0, 0, 0]))),
     }  # fmt: skip
 
 
