@@ -3,27 +3,24 @@
 PTX ISA, "Warp Level Matrix Multiply-Accumulate Instructions". Layouts and arithmetic are in
 `gpu_emulator.engines`; here are registers and shared memory.
 
-`wgmma`: products of four warps, from shared memory, under way until they are waited for. PTX ISA,
-"Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions". Each warp owns 16 of the 64
-rows of A and D, and runs for itself.
+`wgmma` is in `gpu_emulator.state.warpgroups`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from gpu_emulator.engines import matrices, products
-from gpu_emulator.engines.matrices import MatrixDescriptor, pieces, wgmma_descriptor
 from gpu_emulator.ptx.instructions.copies import commits, waits
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.frame import Frame, MemoryOperand, Trouble, by_operands, gather, scatter
+from gpu_emulator.state.frame import Frame, MemoryOperand, gather, scatter
 from gpu_emulator.state.lanes import first_lanes, side_by_side, whole_warps, write_all
-from gpu_emulator.steps import WARP, Array, Registers, Step
-from gpu_emulator.values import Place
+from gpu_emulator.state.warpgroups import PRODUCTS, Product
+from gpu_emulator.steps import WARP, Registers, Step
 
 _FLOATS = "f16|bf16|tf32|f64|e4m3|e5m2|e3m2|e2m3|e2m1"
 _SHARED = "shared|shared::cta"
@@ -176,34 +173,6 @@ def _scales(line: Binder) -> Callable[[Registers], dict[str, Any]]:
     return read
 
 
-def note_matrix(
-    frame: Frame,
-    ctas: Array,
-    warps: Array,
-    matrix: MatrixDescriptor,
-    name: str,
-    rows: int,
-    place: Place,
-    *,
-    mn_major: bool,
-) -> None:
-    """Tell the checks which 16 bytes of the shared memory of some CTAs a product reads."""
-    batch, memory = frame.batch, frame.batch.memories["shared"]
-    if batch.watch is None and memory.written is None:
-        return
-    width = products.shared_width(name)
-    where = pieces(matrix, rows=rows, k_bytes=32, width=width, mn_major=mn_major)
-    spots = (ctas.reshape(-1, 1) * memory.stride + where.reshape(1, -1)).reshape(-1)
-    batch.note_unwritten(memory, spots, 16, None, place)
-    for warp in warps.tolist() if batch.watch is not None else ():
-        owners = spots // memory.stride
-        batch.watch.engine("shared", warp, owners, spots, 16, place, writes=False)
-
-
-KIND = "wgmma"
-_GROUP = 4
-
-
 def _shapes(k: int) -> str:
     return "|".join(f"m64n{n}k{k}" for n in range(8, 257, 8))
 
@@ -233,117 +202,19 @@ def _warpgroups_multiply(line: Binder) -> Step:
     signs = flags[:2] if len(flags) >= 2 else [1, 1]
     turns = [bool(flag) for flag in ([0] if from_registers else []) + flags[2:]]
     turns += [False] * (2 - len(turns))
-    product = _Product(line, slots, turns, [sign == -1 for sign in signs])
+    old = [itemgetter(slot) for slot in slots]
+    product = Product(line.parts, line.place, slots, old, turns, [sign == -1 for sign in signs])
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
         whole_warps(registers)
         values = [reader(registers) for reader in a]
         descriptor = b(registers)
         adds = np.ones((1, 1), np.bool_) if scale is None else scale(registers)
-
-        def effect(_: Array | None) -> None:
-            product.apply(registers, values, descriptor, adds, from_registers=from_registers)
-
-        frame.batch.asynchrony.groups(frame, KIND).issue(effect, line.place)
+        product.begin(registers, values, descriptor, adds, from_registers=from_registers)
 
     return Step(run, tuple(slots), reads_old=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Warpgroup:
-    """Warps `start` to `start + 3` of CTAs in some rows; `members` are those in the frame."""
-
-    frame: Frame
-    rows: Array
-    members: Array
-    start: int
-
-    def taken(self, registers: Array) -> Array:
-        """The registers (CTAs, warps, 32, n) of its threads, (rows, 128, n)."""
-        shape = (len(self.rows), _GROUP, WARP, registers.shape[-1])
-        whole = np.zeros(shape, dtype=np.uint32)
-        whole[:, self.members - self.start] = registers[np.ix_(self.rows, self.members)]
-        return whole.reshape(len(self.rows), _GROUP * WARP, -1)
-
-
-class _Product:
-    def __init__(
-        self, line: Binder, slots: list[int], turns: list[bool], negate: list[bool]
-    ) -> None:
-        self._parts = line.parts
-        self._place = line.place
-        self._slots = slots
-        self._turns = turns
-        self._negate = negate
-        self._n = int(line.parts["shape"].split("n")[1].split("k")[0])
-
-    def apply(
-        self, registers: Registers, a: list[Array], b: Array, adds: Array, *, from_registers: bool
-    ) -> None:
-        frame: Frame = registers[0]
-        warps = frame.lanes // WARP
-        first = frame.first // WARP
-        active = frame.active().reshape(frame.ctas, warps, WARP)[:, :, 0]
-        old = side_by_side(frame, [registers[slot] for slot in self._slots])
-        new = old.copy()
-        for start in range(-(first % _GROUP), warps, _GROUP):
-            members = [warp for warp in range(start, start + _GROUP) if 0 <= warp < warps]
-            lead = members[0] * WARP
-            rows = np.nonzero(active[:, members[0]])[0]
-            if not len(rows):
-                continue
-            values = [b, adds, *([] if from_registers else a)]
-            for same, (descriptor, adding, *of_a) in by_operands(frame, lead, rows, values):
-                right = wgmma_descriptor(descriptor)
-                operand = wgmma_descriptor(of_a[0]) if of_a else a
-                group = _Warpgroup(frame, same, np.array(members), start)
-                self._multiply(group, operand, right, old, new, adds=bool(adding))
-        write_all(frame, self._slots, new)
-
-    def _multiply(
-        self,
-        group: _Warpgroup,
-        left: MatrixDescriptor | list[Array],
-        right: MatrixDescriptor,
-        old: Array,
-        new: Array,
-        *,
-        adds: bool,
-    ) -> None:
-        memory, parts = group.frame.batch.memories["shared"], self._parts
-        shared = memory.data.reshape(-1, memory.stride)[group.rows]
-
-        def from_shared(matrix: MatrixDescriptor, name: str, rows: int, *, mn_major: bool) -> Array:
-            try:
-                codes = products.shared_operand(
-                    shared, matrix, parts[name], rows=rows, mn_major=mn_major
-                )
-            except IndexError:
-                raise Trouble("a matrix descriptor reaches beyond shared memory") from None
-            first = group.frame.first // WARP
-            note_matrix(
-                group.frame, group.rows, group.members + first, matrix, parts[name], rows,
-                self._place, mn_major=mn_major,
-            )  # fmt: skip
-            return codes
-
-        b = from_shared(right, "b", self._n, mn_major=self._turns[1])
-        if isinstance(left, MatrixDescriptor):
-            a = from_shared(left, "a", 64, mn_major=self._turns[0])
-        else:
-            a = products.register_operand(group.taken(side_by_side(group.frame, left)), parts["a"])
-        result = products.wgmma(
-            a, b, group.taken(old), a_type=parts["a"], b_type=parts["b"], d_type=parts["d"],
-            accumulate=np.full(len(group.rows), adds), negate_a=self._negate[0],
-            negate_b=self._negate[1], saturate=bool(parts.get("sat")),
-        )  # fmt: skip
-        grouped = result.reshape(len(group.rows), _GROUP, WARP, -1)
-        new[np.ix_(group.rows, group.members)] = grouped[:, group.members - group.start]
-
-
 without_effect("wgmma.fence.sync.aligned")
-
-
-commits("wgmma.commit_group.sync.aligned", KIND)
-waits("wgmma.wait_group.sync.aligned", KIND)
+commits("wgmma.commit_group.sync.aligned", PRODUCTS)
+waits("wgmma.wait_group.sync.aligned", PRODUCTS)

@@ -19,7 +19,7 @@ from gpu_emulator.engines.matrices import MatrixDescriptor, tcgen05_descriptor
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
 from gpu_emulator.ptx.instructions.barriers import signal
 from gpu_emulator.ptx.instructions.copies import at_rank
-from gpu_emulator.ptx.instructions.matrix import note_matrix, result_slots
+from gpu_emulator.ptx.instructions.matrix import result_slots
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
 from gpu_emulator.state.frame import (
     TENSOR_MEMORY,
@@ -32,6 +32,7 @@ from gpu_emulator.state.frame import (
     scatter,
 )
 from gpu_emulator.state.lanes import side_by_side, whole_warps, write_all
+from gpu_emulator.state.warpgroups import note_matrix
 from gpu_emulator.steps import WARP, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 

@@ -12,9 +12,10 @@ from gpu_emulator.sass.instructions import (
     memory,
     moves,
     synchronisation,
+    warpgroups,
     warps,
 )
 
 CHAPTERS: tuple[ModuleType, ...] = (
-    moves, integers, floats, memory, synchronisation, warps, copies, matrices,
+    moves, integers, floats, memory, synchronisation, warps, copies, matrices, warpgroups,
 )  # fmt: skip
