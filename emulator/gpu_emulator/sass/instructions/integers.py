@@ -103,6 +103,14 @@ def _add_halves(a: Array, b: Array) -> Array:
     return packed(np.add, 16, a, b)
 
 
+@computed(
+    "UIADD3.64", signature="b64 = b64 b64 b64",
+    evidence="PTX ISA: add.u64, of which ptxas 13.5.37 makes it",
+)  # fmt: skip
+def _add_three_wide(a: Array, b: Array, c: Array) -> Array:
+    return a + b + c
+
+
 @opcode(
     "IMAD|UIMAD?{how:MOV|IADD|SHL}?{type:U32}", "IMAD|UIMAD.{how:X}",
     evidence=f"PTX ISA: mad.lo, addc; {_TRUTH}",
