@@ -44,7 +44,7 @@ PACKAGES = {
     "triton-sigmoid": ("0.1.2", "67ad4b8b42b5970a20a056ac99666c28b8207928e8afaec404921248987769d9"),
 }
 """Version and sha256 of each source, by name."""
-WHEELS: list[tuple[str, str, str]] = []
+WHEELS = [("einops", "0.8.1", "919387eb55330f5757c6bea9165c5ff5cfe63a642682ea788a6d472576d81737")]
 """What the tests import besides."""
 CONCH = [
     ("bev_pool", "forward and 0-grid_dims0-4-8-1"),
