@@ -19,7 +19,6 @@ from pathlib import Path
 from harness.io.packages.archives import fetch_sdist, fetch_wheel
 
 PACKAGES = {
-    "bm3d-triton": ("0.1.1", "c1cb8ccdd50ecd770a480c7949f33de0d6950a33f397fe67b0821f2fba165829"),
     "conch-triton-kernels": (
         "1.3",
         "75c7b1342687b30d6b725edbce9e0deb24b55398a9f383af10e15b3cf667269c",
@@ -27,10 +26,6 @@ PACKAGES = {
     "cut-cross-entropy": (
         "25.1.1",
         "5fe5924509248b1aea5c890f8887c6a7759f7c8b1ebc0490e42c247c4f7c1e34",
-    ),
-    "flash-attention-triton": (
-        "0.1.1",
-        "ed8186050e6537e7bab20f2ee40e3dfeb32fdd6ccc50103355334c194e36de0c",
     ),
     "flash-sinkhorn": ("0.4.1", "ae6bc06fc3a8dc9accb5328e5453324a91895011a0769c97e5197ae01626956d"),
     "late-interaction-kernels": (
@@ -56,7 +51,7 @@ CONCH = [
     ("int8_quant_kernels", "0-67-7"),
     ("mixed_precision_gemm", "128-256-128"),
     ("nms", "edge or no_overlap or 0-0.5-10"),
-    ("paged_attention", "16-True-auto-dtype0"),
+    ("paged_attention", "dtype0-240-4-1-64-16-4"),
     ("quantize_blockwise", "2.5-64"),
     ("reshape_and_cache", "auto-dtype0-1000-32-64-1-20"),
     ("rms_norm", "80-855-dtype0 and 1e-06"),
@@ -81,10 +76,8 @@ TESTS = [
     ("triton-sigmoid", "src", "tests/test_sigmoid_dense.py", "test_dense_causal_correctness"),
     *(("conch-triton-kernels", "", f"tests/{name}_test.py", words) for name, words in CONCH),
     ("liger-kernel", "src", "test/ops/test_geglu.py", "triton"),
-    ("bm3d-triton", "src", "tests/test_numerics.py", "denoising"),
     ("cut-cross-entropy", "", "tests/test_cce_lse.py", "shape2 and None and dtype1"),
     ("cut-cross-entropy", "", "tests/test_cce_indexed_dot.py", "shape2 and None and dtype1"),
-    ("flash-attention-triton", "src", "tests/test_flash_attention_2.py", "compare_vanilla"),
     ("flash-sinkhorn", "torch-ext", "torch-ext/flash_sinkhorn/testing/test_c_transform.py", "tie"),
     *(("late-interaction-kernels", "", f"tests/test_{name}.py", words) for name, words in LATE),
     ("siglip-kernel", "", "tests/test_correctness.py", "kernel_loss and 32"),
