@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -217,12 +218,14 @@ class LaunchSessions(Sessions):
 
     async def _with_values(self, server: Peer, request: CaptureRequest) -> _Session:
         """A session without values; with those that launch code needs, where that leads further."""
+        began = time.monotonic()
         session = await self._open_on(server, request)
         values, needs = "", session.capture.needs
         while _VALUES.index(needs) > _VALUES.index(values):
             values = needs
             try:
-                other = await self._open_on(server, request, values)
+                spent = time.monotonic() - began
+                other = await self._open_on(server, request, values, spent=spent)
             except CaptureError as error:
                 return _noted(session, f"with values, {error}")
             needs = other.capture.needs
@@ -233,7 +236,9 @@ class LaunchSessions(Sessions):
             await self._end(other)
         return session
 
-    async def _open_on(self, server: Peer, request: CaptureRequest, values: str = "") -> _Session:
+    async def _open_on(
+        self, server: Peer, request: CaptureRequest, values: str = "", *, spent: float = 0
+    ) -> _Session:
         folder = self._hub.new_folder("capture")
         name, hello = self._hub.expect()
         limits = {
@@ -243,14 +248,16 @@ class LaunchSessions(Sessions):
         }
         message: dict[str, Any] = {"name": name, "folder": str(folder)}
         message |= {"capture": request.message()}
-        message |= {"values": values, "seconds": self._capture_timeout, "limits": limits}
+        left = max(self._capture_timeout - spent, 1)
+        message |= {"values": values, "seconds": [left, self._capture_timeout], "limits": limits}
         job, ended = server.start({"op": "open", **message})
         captured = asyncio.create_task(_captured(hello, request.file))
         futures: set[asyncio.Future[Any]] = {captured, ended}
         try:
             # It ends itself in time, unless it does not hear of that: in a call of C, say.
-            timeout = self._capture_timeout + _GOODBYE_SECONDS
-            await asyncio.wait(futures, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                futures, timeout=left + _GOODBYE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
             if captured.done() and (opened := captured.result()):
                 peer, capture = opened
                 # Its descendants are jobs from now on, each with limits of its own.

@@ -88,15 +88,18 @@ class CaptureSession:
 
 
 @contextlib.contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Have this process raise `TimeUpError` in the `with` block after so many seconds; 0: never."""
+def time_limit(left: float, seconds: float) -> Iterator[None]:
+    """Raise `TimeUpError` in the `with` block once what is `left` of its seconds is over.
+
+    0: never.
+    """
 
     def ring(*_: object) -> None:
         words = f"the launch code did not end within {seconds:.0f} s"
         raise TimeUpError(f"{words}; it may compute on real values (see --timeout)")
 
     signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, left)
     try:
         yield
     finally:
