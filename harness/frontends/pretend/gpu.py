@@ -30,7 +30,7 @@ from harness.frontends.pretend.passed_over import (
     Anything,
     NeedsValuesError,
     UnknownNumber,
-    is_asserted,
+    asserted,
     pass_over,
     stand_in_for_packages,
 )
@@ -429,10 +429,11 @@ def _get_device(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 
 def _value(tensor: torch.Tensor, name: str) -> bool:
-    if name != "__bool__" or not is_asserted():
+    truth = asserted()
+    if name != "__bool__" or truth is None:
         raise NeedsValuesError.of(_SYNTAX.get(name, f".{name}()"), _needs(tensor))
     pass_over("assert")
-    return True
+    return truth
 
 
 def _numbers(tensor: torch.Tensor, name: str) -> Any:
@@ -452,7 +453,7 @@ def _compared(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not any(_is_open(value) for value in args if isinstance(value, torch.Tensor)):
         return func(*args, **kwargs)
     pass_over(func.__name__)
-    return True
+    return asserted() is not False
 
 
 _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
@@ -474,7 +475,7 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     **dict.fromkeys(
         ("numpy", "__int__", "__float__", "__index__", "__array__"), _if(_is_unknown, _value)
     ),
-    "__bool__": _if(lambda x: _is_unknown(x) or (_is_open(x) and is_asserted()), _value),
+    "__bool__": _if(lambda x: _is_unknown(x) or (_is_open(x) and asserted() is not None), _value),
 }
 
 

@@ -63,24 +63,29 @@ def sentence() -> str:
     return f"{file}: passed over, since nothing is executed here: {', '.join(places)}"
 
 
-def is_asserted() -> bool:
-    """Whether an `assert` of launch code is at work, and no function that it calls."""
+def asserted() -> bool | None:
+    """The truth that an `assert` needs which is at work in launch code; None where none is.
+
+    What a function computes that it calls decides more than the assertion.
+    """
     frame: Any = sys._getframe(1)  # noqa: SLF001 - nothing else tells
     own = (str(Path(__file__).parent), str(Path(torch.__file__).parent))
     while frame is not None and frame.f_code.co_filename.startswith(own):
         frame = frame.f_back
-    return frame is not None and frame.f_lineno in assert_lines(frame.f_code.co_filename)
+    return frame and assert_lines(frame.f_code.co_filename).get(frame.f_lineno)
 
 
 @cache
-def assert_lines(file: str) -> frozenset[int]:
-    """The lines of a file that belong to an `assert`."""
-    lines: set[int] = set()
+def assert_lines(file: str) -> dict[int, bool]:
+    """The lines of a file that belong to an `assert`, each with the truth that it needs."""
+    lines: dict[int, bool] = {}
     with contextlib.suppress(SyntaxError, ValueError, OSError):
         for node in ast.walk(ast.parse(Path(file).read_bytes())):
             if isinstance(node, ast.Assert):
-                lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return frozenset(lines)
+                is_denied = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+                span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+                lines |= dict.fromkeys(span, not is_denied)
+    return lines
 
 
 class NeedsValuesError(RuntimeError):
@@ -112,10 +117,11 @@ class UnknownNumber:
         return self
 
     def _compare(self, _: Any) -> bool:
-        if not is_asserted():
+        truth = asserted()
+        if truth is None:
             raise NeedsValuesError.of(self.action, self.needs)
         pass_over("assert")
-        return True
+        return truth
 
     def _decide(self) -> Any:
         raise NeedsValuesError.of(self.action, self.needs)
@@ -152,6 +158,9 @@ class Anything:
 
     def __getitem__(self, key: Any) -> Any:
         return self
+
+    # In an annotation: `torch.cuda.CUDAGraph | None`.
+    __or__ = __ror__ = __getitem__
 
     def __setitem__(self, key: Any, value: Any) -> None: ...
     def __enter__(self) -> Any:

@@ -48,4 +48,6 @@ if __name__ == "__main__":
         if torch.allclose(total, expected):
             print("agrees")
         torch.testing.assert_close(total[0], expected)
+        assert not any(value.isnan().any() or value.isinf().any() for value in (x, total))
+        assert not torch.equal(total, x)
         assert (total[0] - expected).abs().item() < 1e-3 and bool((x >= 0).all())

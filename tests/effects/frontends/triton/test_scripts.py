@@ -51,7 +51,7 @@ def test_a_tuner_prunes_models_and_prepares_as_it_does_with_a_gpu(children: Chil
     # The three that the model of speed puts first; of 128 elements, none that is larger.
     assert tried == [(32, 2), (64, 4), (64, 2), (32, 2), (64, 4), (64, 2)]
     assert capture.pruned == {"scale": (3, 5)}
-    expected = "allclose (line 48), assert_close (line 50), assert (line 51)"
+    expected = "allclose (line 48), assert_close (line 50), assert (line 51), equal (line 52)"
     assert capture.passed_over.endswith(f"here: {expected}")
 
 
