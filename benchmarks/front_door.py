@@ -171,14 +171,15 @@ def page(rows: list[Row]) -> str:
     lines = [row for row in others if row.names_line and not row.names_package]
     rest = len(others) - len(packages) - len(lines)
     cpu = sorted(row.cpu for row in rows)
+    listed = len(list(_scripts("*")))
     return f"""# Public scripts, at the first command
 
-{len(rows)} scripts of {len({row.package for row in rows})} packages, unmodified, as they lie in the
-source distributions of the package index: `triage compile --kernel SCRIPT --sm {TARGET} --jobs 1`
+{len(rows)} of the {listed} scripts of `benchmarks/front_door.json`, which lists {len(_packages())}
+distributions of the package index with their sha256. Each is unmodified, as it lies in its
+distribution: `triage compile --kernel SCRIPT --sm {TARGET} --jobs 1`,
 in an empty folder, with an empty store, and with the distribution and the packages of
 `benchmarks/front_door.txt` on the module path, as if they were installed.
-`python benchmarks/front_door.py` makes this page; `benchmarks/front_door.json` lists the
-distributions with their sha256.
+`python benchmarks/front_door.py` makes this page.
 
 A script is in the list by what it is, not by what it gives:
 
@@ -197,7 +198,8 @@ code.
 {len(tables)} gave a table of configs, and the exit code of its verdicts (0: every config compiles,
 1: some do not). {len(packages)} gave one line that names a package that is not installed here, and
 the command that installs it; {len(lines)} one line with a line of a file; {rest} something else.
-The median took {cpu[len(cpu) // 2] if cpu else 0:.0f} CPU seconds.
+The median took {cpu[len(cpu) // 2] if cpu else 0:.0f} CPU seconds. Limits are of wall
+time: where one ended a script, `CPU s` is what it got until then.
 
 | script | configs, or the line | exit code | CPU s |
 |---|---|---|---|
@@ -213,8 +215,12 @@ def _line(row: Row) -> str:
     return f"| `{row.package}-{row.version}/{row.script}` | {words} | {code} | {row.cpu:.0f} |\n"
 
 
+def _packages() -> list[Distribution]:
+    return msgspec.json.decode(SCRIPTS.read_bytes(), type=list[Distribution])
+
+
 def _scripts(pattern: str) -> Iterator[tuple[Distribution, str]]:
-    for package in msgspec.json.decode(SCRIPTS.read_bytes(), type=list[Distribution]):
+    for package in _packages():
         for script in package.scripts:
             if fnmatchcase(f"{package.package}/{script}", pattern):
                 yield package, script
