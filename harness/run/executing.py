@@ -101,7 +101,8 @@ class Executor(ABC):
         return (await self.execute(bench, cell, **more)).evaluated
 
 
-_NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
+NOT_LAUNCHED = (VerdictKind.OUT_OF_RESOURCES, VerdictKind.UNSUPPORTED)
+"""What a driver refuses: no emulator launches it either."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -178,7 +179,7 @@ class OnEmulator(Executor):
         if not is_given and may_lack_registers(ptx, launch.emulation.block, cell.limits):
             # How many registers it needs, ptxas alone can say.
             row = (await evaluate(bench, cell)).row
-            if row.verdict in _NOT_LAUNCHED:
+            if row.verdict in NOT_LAUNCHED:
                 raise NotRunError(f"{row.verdict}: it {row.reason}")
         where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
         source.tell(f"{where}: {effort_words(launch.emulation, ptx)}")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import Triage
 
+from harness.minimize.ptx.reduce import count_instructions
 from harness.store.store import Store
 
 pytestmark = pytest.mark.tools
@@ -200,6 +201,40 @@ def test_what_the_emulator_does_not_know_is_not_run_by_its_name(triage: Triage) 
     for row in rows:
         assert row["run"] == "not_run"
         assert "PMTRIG" in row["run_reason"]
+
+
+def test_what_a_driver_refuses_is_not_emulated(triage: Triage) -> None:
+    words = ["--kernel", "verdict_out_of_resources_shared_memory", "--sm", "90a"]
+    rows = executed(triage, *words, "--on", "sass", code=4)
+    assert [row["run"] for row in rows] == ["not_run"]
+    assert rows[0]["run_reason"].startswith("out_of_resources: it needs")
+
+
+@pytest.mark.long
+def test_a_night_keeps_what_was_emulated(triage: Triage) -> None:
+    (triage.folder / "matrix.yaml").write_text(
+        "version: 1\nkernels: [fold_sat_undone]\ntargets: [sm_90a]\n"
+        'toolchains: {ptxas: {spec: ["==13.0.88", "==13.5.37"]}}\n'
+    )
+    done = triage("matrix", "run", "--run", "--on", "sass", "--json", timeout=900)
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert msgspec.json.decode(done.stdout)["cells"] == {"ok": 2, "wrong_result": 1, "right": 1}
+    [bug] = msgspec.json.decode(triage("bugs", "--json").stdout)["bugs"]
+    assert "/sass:ptxas-13.0.88" in bug["example"]["cell"]
+
+
+@pytest.mark.long
+def test_minimize_keeps_what_the_vote_accuses(triage: Triage) -> None:
+    words = ["--kernel", "fold_sat_undone", "--run", "--on", "sass"]
+    tools = ["--ptxas", "13.0.88", "--ptxas", "13.5.37", "--max-tries", "20"]
+    done = triage("minimize", *words, *tools, "--out", "min", "--json", timeout=1500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    original = (REPROS / "fold_sat_undone" / "case.ptx").read_text()
+    assert msgspec.json.decode(done.stdout)["instructions"] < count_instructions(original)
+    assert "sub.sat.s32" in (triage.folder / "min" / "min.ptx").read_text()
+    readme = (triage.folder / "min" / "README.md").read_text()
+    assert "goes wrong (its SASS, emulated)" in readme
+    assert "-O 0,3 --on sass" in readme
 
 
 @pytest.mark.parametrize(

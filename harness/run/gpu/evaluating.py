@@ -231,7 +231,7 @@ async def _gather(question: GpuQuestion, bench: Workbench, tell: Callable[[str],
             if selection.repro.ptx or not question.measure or len(question.selections) == 1:
                 raise
             tell(f"{selection.repro.name}: left out: {error}")
-    if not trip.carried:
+    if not (trip.carried if trip.on == GPU else trip.cases):
         why = next((case.problem for case in trip.cases if case.problem), "nothing is selected")
         raise EmptySelectionError(f"--on {trip.on}: no cubin to launch: {why}")
     return trip

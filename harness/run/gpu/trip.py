@@ -16,6 +16,7 @@ from harness.frontends.base import PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.judging.ptxas.options import level_change
 from harness.run.comparing import ELEMENTS
+from harness.run.executing import NOT_LAUNCHED
 from harness.run.jobs import Emulation, Passed
 from harness.run.launch import Launch, tensors_of
 from harness.run.launching import LaunchSource, NotRunError, launch_of
@@ -24,7 +25,7 @@ from harness.values.cell import CellId
 from harness.values.errors import TriageError
 from harness.values.execution import Argument, Buffer, LaunchVariant
 from harness.values.row import Row
-from harness.values.toolchain import GPU
+from harness.values.toolchain import GPU, SASS
 
 REPEATS = 2
 """Runs of each cubin: it is compared with another one only where it agrees with itself."""
@@ -103,6 +104,8 @@ class Trip:
             problem = launch
         elif not compiled.cubin_sha256:
             problem = f"it does not compile: {compiled.verdict}, {compiled.reason}"
+        elif self.on == SASS and compiled.verdict in NOT_LAUNCHED:
+            problem = f"{compiled.verdict}: it {compiled.reason}"
         else:
             launches = launches if launch in launches else (*launches, launch)
             number = launches.index(launch)
