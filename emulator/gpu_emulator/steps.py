@@ -147,9 +147,10 @@ class Section:
 
     `predicate` is the slot that decides about the branch (None: always), `table` the reader of the
     index into `targets` (`brx.idx`). `following` is None behind `exit`. `meeting` reads the lanes
-    that have to be here together. `meets_at` is the block, after block `number`, where threads that
-    part at its `branch` meet for certain (None: only at the end). `aligned` is an instruction that
-    wants the whole warp. `reads` and `writes` are the slots of each closure.
+    that have to be here together; `apart`: of those that meet, only lanes of one mask run at once.
+    `meets_at` is the block, after block `number`, where threads that part at its `branch` meet for
+    certain (None: only at the end). `aligned` is an instruction that wants the whole warp. `reads`
+    and `writes` are the slots of each closure.
     """
 
     whole: tuple[Run, ...]
@@ -169,6 +170,7 @@ class Section:
     meets_at: int | None
     branch: Place | None
     aligned: Place | None
+    apart: bool = False
 
 
 def merge(run: Run, writes: tuple[int, ...], registers: Registers, active: Array) -> None:

@@ -311,3 +311,15 @@ def test_a_trap_is_a_fault() -> None:
     outcome = run_sass("ISETP.EQ.AND P0, PT, R0, 0x3, PT\n@P0 BPT.TRAP 0x1\nMOV R7, R6", LANES)
     assert outcome.faults[0].kind == "trap"
     assert "thread 3 " in outcome.faults[0].what
+
+
+def test_lanes_of_two_masks_do_not_see_each_other() -> None:
+    code = """
+        ISETP.GE.AND P0, PT, R6, 0x10, PT
+        MOV R8, 0xffff
+        SEL R8, 0xffff0000, R8, P0
+        WARPSYNC.EXCLUSIVE R8
+        REDUX.SUM UR6, R6
+        MOV R7, UR6
+    """
+    assert results(code, LANES) == [120] * 16 + [376] * 16

@@ -154,7 +154,7 @@ class _Runner:
             if isinstance(frame.at, int):
                 if frame.at == frame.end:
                     return progress
-                if waiting is None:
+                if waiting is None and not self._sections[frame.at].apart:
                     self._run(self._sections[frame.at], None, self.frame.ctas * frame.lanes)
                     progress = True
                     continue
@@ -191,7 +191,11 @@ class _Runner:
                 here, alive = frame.by_warp(mask), frame.by_warp(frame.alive())
                 members = frame.by_warp(meeting(frame.registers))
                 missing = ((alive & ~here) * _BIT).sum(axis=2, dtype=np.uint32)[..., None]
-                mask = (here & ((members & missing) == 0)).reshape(frame.shape)
+                met = here & ((members & missing) == 0)
+                if self._sections[block].apart:
+                    first = np.take_along_axis(members, met.argmax(axis=2)[..., None], axis=2)
+                    met &= members == first
+                mask = met.reshape(frame.shape)
             if mask.any():
                 return block, mask
         return None

@@ -206,7 +206,9 @@ def _blocks(
             continue
         match = find_row(opcode)
         if match and (match[0].waits or match[0].meets):
-            begins |= {line.offset, line.offset + 16}
+            begins.add(line.offset)
+        if match and match[0].waits:
+            begins.add(line.offset + 16)
     blocks: list[_Block] = []
     starts = [-1] * (len(lines) + 1)
     for number, line in enumerate(lines):
@@ -345,7 +347,7 @@ def _section(number: int, block: _Block, starts: list[int], touched: set[int]) -
         predicate=branch.predicate if branch else None,
         is_negated=bool(branch and branch.is_negated), table=table,
         leaves=bool(branch and branch.leaves), meeting=meeting, number=number, meets_at=None,
-        branch=None, aligned=None,
+        branch=None, aligned=None, apart=bool(places) and "WARPSYNC" in places[0].instruction,
     )  # fmt: skip
 
 

@@ -72,9 +72,12 @@ def _break(line: Binder) -> Step:
 
 
 @opcode(
-    "WARPSYNC?{how:ALL|COLLECTIVE}", meets=True, evidence=f"{_BINARIES}; PTX ISA: bar.warp.sync"
+    "WARPSYNC?{how:ALL|COLLECTIVE|EXCLUSIVE}",
+    meets=True,
+    evidence=f"{_BINARIES}; PTX ISA: bar.warp.sync",
 )
 def _meet_by_mask(line: Binder) -> Step:
+    """Those of one mask then run together, and see only each other until the block ends."""
     if line.parts["how"] == "ALL":
         return _NOTHING
     if len(line.operands) != 1 + (line.parts["how"] == "COLLECTIVE"):
