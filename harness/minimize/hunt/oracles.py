@@ -49,6 +49,7 @@ _FAILURES = frozenset(
 )
 # Seconds for a module, and for each of its programs: what takes longer is looked at alone.
 _MODULE_SECONDS, _PROGRAM_SECONDS = 20.0, 0.2
+_VOTE_SECONDS = 2.0
 _FIRST_MAJOR, _MAJORS = 7, 4
 
 
@@ -225,8 +226,11 @@ class Oracles:
             with scratch_disk():
                 (folder / voting.JOB).write_bytes(msgspec.json.encode(job))
                 (folder / voting.ANSWERS).write_bytes(b"")
+            # One program has its budget of instructions; many of them may take longer together.
+            seconds = self.limits.timeout + _VOTE_SECONDS * len(waiting)
+            limits = structs.replace(self.limits, timeout=seconds)
             async with self.slots:
-                end = await execute_job(self.hub, folder, self.limits, voting.__name__)
+                end = await execute_job(self.hub, folder, limits, voting.__name__)
             self.spent.emulator += end.cpu
             lines = (folder / voting.ANSWERS).read_bytes().splitlines()
             given = [msgspec.json.decode(line, type=Answer) for line in lines]

@@ -1,0 +1,108 @@
+"""The real ptxas 13.0.88 loses the vote on a generated program, and on what is left of others.
+
+All least programs below were found by `triage hunt ptxas --ptxas 13.0.88`; their SASS was read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from harness.io.processes.hub import Hub, ResourceLimits
+from harness.io.toolchains.install import find_nvdisasm, install_ptxas
+from harness.minimize.hunt.causes import Causes, said_of
+from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms
+from harness.minimize.hunt.oracles import Asked, Oracles, Together
+from harness.minimize.hunt.voting import Answer
+from harness.values.target import Target
+
+pytestmark = pytest.mark.tools
+
+HEAD = ".version 7.8\n.target sm_90\n.address_size 64\n"
+BASES = frozenset(
+    ["bfe", "add", "sub", "and", "or", "xor", "not", "shl", "shr", "min", "max", "selp", "setp", "set", "slct", "prmt", "lop3", "abs", "mad", "neg", "popc", "bfind"]
+)  # fmt: skip
+SEED = 23
+PARAMETERS = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
+# pos is 32: past the end of the number, so that each bit is its sign, 0 for a thread's number.
+PAST_THE_END = """
+mov.u32 %r0, %tid.x;
+bfe.s32 %r1, %r0, 32, 1;
+add.u32 %r0, %r1, %r1;
+st.b32 [%out], %r0;
+"""
+# Where the guard does not hold, the register keeps the thread's number.
+GUARDED = """
+mov.u32 %r0, %tid.x;
+mad.wide.u32 %out, %r0, 64, %out;
+setp.gt.s32 %p0, %r0, 0;
+@!%p0 set.nan.or.f32.f32 %r0, %r0, %r0, %p0;
+st.b32 [%out], %r0;
+"""
+
+
+def is_plain(form: OpcodeForm) -> bool:
+    kinds = {*form.results, *form.operands}
+    return form.base in BASES and kinds <= {"u32", "s32", "b32", "pred"}
+
+
+def program(lines: str) -> Asked:
+    registers = ".reg .b32 %r0, %r1;\n.reg .pred %p0;\n.reg .b64 %out;\nld.param.u64 %out, [out];"
+    return Asked(f"{HEAD}.visible .entry k({PARAMETERS})\n{{\n{registers}{lines}ret;\n}}\n", 1)
+
+
+async def asked(version: str, programs: list[Asked]) -> list[Answer]:
+    async with Hub() as hub:
+        return await oracles(hub, version).ask(programs, is_thorough=True)
+
+
+def oracles(hub: Hub, version: str) -> Oracles:
+    return Oracles(
+        hub=hub,
+        ptxas=install_ptxas(version),
+        target=Target.parse("90"),
+        nvdisasm=find_nvdisasm(),
+        limits=ResourceLimits(timeout=120, memory=2 << 30),
+        jobs=2,
+        slots=asyncio.Semaphore(2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [("13.0.88", ["wrong -O3", "wrong -O0 -O3"]), ("13.5.37", ["right", "wrong -O0 -O3"])],
+)
+def test_what_a_hunt_found_is_told_by_the_vote(
+    toolchain_cache: Path, version: str, words: list[str]
+) -> None:
+    assert toolchain_cache.parent
+    answers = asyncio.run(asked(version, [program(PAST_THE_END), program(GUARDED)]))
+    assert [said_of(answer) for answer in answers] == words
+
+
+@pytest.mark.long
+def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
+    toolchain_cache: Path,
+) -> None:
+    assert toolchain_cache.parent
+
+    async def work() -> None:
+        generator = Generator(HEAD, [form for form in opcode_forms() if is_plain(form)])
+        hit = Asked(generator.program(SEED).text, SEED)
+        async with Hub() as hub:
+            causes = Causes(Together(oracles(hub, "13.0.88")), [], {})
+            [answer] = await causes.together.oracles.ask([hit])
+            assert said_of(answer) == "wrong -O3"
+            least = await causes.reduce(hit, answer, is_time_up=lambda: False)
+            assert least is not None
+            assert said_of(least.answer) == "wrong -O3"
+            assert len(least.opcodes) <= 10
+            cause, is_new = causes.join(least, seconds=0.0, tried=1)
+            assert is_new
+            assert causes.join(least, seconds=1.0, tried=2) == (cause, False)
+            # It is known from now on.
+            assert await causes.walk_around(hit, answer) is None
+
+    asyncio.run(work())
