@@ -74,7 +74,7 @@ class VoteJob(msgspec.Struct, frozen=True, kw_only=True):
     is_thorough: bool = False
 
 
-_BUDGET = Budget(max_instructions=4_000_000, max_memory=1 << 28)
+_BUDGET = Budget(max_instructions=1_000_000, max_memory=1 << 28)
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([\w$]+),", re.MULTILINE)
 
 
