@@ -21,9 +21,30 @@ from harness.values.target import Target
 pytestmark = pytest.mark.tools
 
 HEAD = ".version 7.8\n.target sm_90\n.address_size 64\n"
-BASES = """
-bfe add sub and or xor not shl shr min max selp setp set slct prmt lop3 abs mad neg popc bfind
-""".split()
+BASES = (
+    "bfe",
+    "add",
+    "sub",
+    "and",
+    "or",
+    "xor",
+    "not",
+    "shl",
+    "shr",
+    "min",
+    "max",
+    "selp",
+    "setp",
+    "set",
+    "slct",
+    "prmt",
+    "lop3",
+    "abs",
+    "mad",
+    "neg",
+    "popc",
+    "bfind",
+)
 SEED = 23
 PARAMETERS = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
 # pos is 32: past the end of the number, so that each bit is its sign, 0 for a thread's number.
