@@ -26,7 +26,10 @@ def run(triage: Triage, *words: str) -> set[tuple[str, str]]:
 )
 def test_arguments_are_passed_as_every_triton_does(triage: Triage, version: str) -> None:
     words = ["--kernel", str(RUNNABLE), "--sm", "80", "--triton", version]
-    assert run(triage, *words, "--config", "num_stages=none|1") == {("right", "")}
+    found = run(triage, *words, "--config", "num_stages=none|1")
+    # The interpreter of 3.2.0 does not take all of them.
+    others = {("consistent", "")} if version == "3.2.0" else set()
+    assert found == {("right", ""), *others}
 
 
 @pytest.mark.parametrize("version", ["3.4.0", "3.6.0", "3.7.1", "3.9.0"])
