@@ -57,6 +57,8 @@ KIND = "hunt"
 BATCH = 128
 """So many programs make one module."""
 
+# Hits for each job that may wait to be reduced: beyond, no more programs are made until fewer do.
+_MOST_WAITING = 4
 # A reduction that is under way when the time is up may take this share of the time more.
 _GRACE = 0.25
 _MOST_REASONS = 200
@@ -138,21 +140,21 @@ class _Hunt:
     generator: Generator
     state: HuntState
     tell: Callable[[str], None]
-    causes: Causes = field(init=False)
+    beside: asyncio.Semaphore | None = None
     key: str = ""
     started: float = field(default_factory=time.monotonic)
     before: float = 0.0
     tried_before: int = 0
     in_flight: set[int] = field(default_factory=set)
+    taken: set[int] = field(default_factory=set)
     hits: asyncio.Event = field(default_factory=asyncio.Event)
     room: asyncio.Event = field(default_factory=asyncio.Event)
     is_made: bool = False
 
     def __post_init__(self) -> None:
         state = self.state
-        # A reduction does not wait for a turn behind whole modules; these wait for it.
-        beside = replace(self.oracles, slots=asyncio.Semaphore(self.oracles.jobs))
-        self.causes = Causes(Together(beside), state.causes, state.seen)
+        # A reduction does not wait for a turn behind whole modules.
+        self.beside = asyncio.Semaphore(max(1, self.oracles.jobs // 2))
         self.before, self.tried_before = state.seconds, state.tried
 
     @property
@@ -183,12 +185,13 @@ class _Hunt:
                 self.is_made = True
                 self.hits.set()
 
-        await in_parallel([make(), self._reduce(), self._narrate()])
+        reducers = [self._reduce() for _ in range(max(1, jobs // 2))]
+        await in_parallel([make(), self._narrate(), *reducers])
 
     async def _make(self) -> None:
         state = self.state
         while not self.is_over():
-            if len(state.waiting) > self.oracles.jobs // 4:
+            if len(state.waiting) > _MOST_WAITING * self.oracles.jobs:
                 self.room.clear()
                 await self.room.wait()
                 continue
@@ -234,40 +237,48 @@ class _Hunt:
         self.store.put_evidence(KIND, self.key, msgspec.json.encode(self.state), {})
 
     async def _reduce(self) -> None:
-        state = self.state
+        """Take hits that wait: walk around what is known of all of them, then reduce one."""
+        state, causes = self.state, self._causes()
         while not self.is_late():
-            if not state.waiting:
+            hits = [hit for hit in state.waiting if hit.asked.seed not in self.taken]
+            if not hits:
                 if self.is_made:
                     return
                 self.hits.clear()
                 await self.hits.wait()
                 continue
+            self.taken |= {hit.asked.seed for hit in hits}
             # Most are known: one module shows it of all of them.
-            hits = list(state.waiting)
-            walks = [self.causes.walk_around(hit.asked, hit.answer) for hit in hits]
-            new = []
-            for hit, left in zip(hits, await in_parallel(walks), strict=True):
+            walks = await in_parallel(causes.walk_around(hit.asked, hit.answer) for hit in hits)
+            new = [(hit, left) for hit, left in zip(hits, walks, strict=True) if left]
+            for hit, left in zip(hits, walks, strict=True):
                 if left is None:
                     state.waiting.remove(hit)
-                else:
-                    new.append((hit, left))
+            self.taken -= {hit.asked.seed for hit, _ in new[1:]}
+            self.hits.set()
             for hit, left in new[:1]:
-                await self._look_at(*left)
+                await self._look_at(causes, *left)
                 if not self.is_late():
                     state.waiting.remove(hit)
+                self.taken.discard(hit.asked.seed)
             self.save()
-            if not state.waiting:
-                self.room.set()
+            self.room.set()
         self.room.set()
 
-    async def _look_at(self, asked: Asked, answer: Answer) -> None:
-        program = await self.causes.reduce(asked, answer, is_time_up=self.is_late)
+    def _causes(self) -> Causes:
+        """What is known, for one who reduces: who asks together waits for one answer."""
+        assert self.beside is not None
+        oracles = replace(self.oracles, slots=self.beside)
+        return Causes(Together(oracles), self.state.causes, self.state.seen)
+
+    async def _look_at(self, causes: Causes, asked: Asked, answer: Answer) -> None:
+        program = await causes.reduce(asked, answer, is_time_up=self.is_late)
         if program is None and self.is_late():
             return
         if program is None:
             _count(self.state.reasons, "untold: a hit that did not come back")
             return
-        cause, is_new = self.causes.join(
+        cause, is_new = causes.join(
             program, seconds=self.before + self.passed, tried=self.state.tried
         )
         if is_new:
