@@ -140,9 +140,16 @@ def said_of(answer: Answer) -> str:
 
 
 def name_of(program: LeastProgram) -> str:
-    """The failure that ptxas names; else the first words of what is left, and the losing levels."""
+    """The failure that ptxas names; else the first words of what is left, and the losing levels.
+
+    A guard that is left could not be taken away: where one is, it is what both levels get wrong,
+    whatever it guards.
+    """
     answer = program.answer
     bases = " ".join(sorted({opcode.partition(".")[0] for opcode in program.opcodes}) or ["mov"])
+    is_guarded = any(op.guard and op.base != "bra" for op in computing(parse(program.text)))
+    if is_guarded and len(answer.levels) > 1:
+        bases = "a guarded instruction"
     levels = " and ".join(f"-O{level}" for level in answer.levels)
     if answer.vote is Vote.FAILS:
         return f"{answer.words[:80]} ({bases})"

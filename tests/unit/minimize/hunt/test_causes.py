@@ -96,6 +96,15 @@ def test_a_cause_is_named_by_what_is_left(answer: Answer, name: str) -> None:
     assert name_of(program) == name
 
 
+def test_what_is_guarded_at_every_level_is_one_cause() -> None:
+    both = Answer(vote=Vote.WRONG, levels=(0, 3))
+    flag = ".reg .pred %p0;\nsetp.gt.s32 %p0, %r0, 3;"
+    guarded = "@%p0 set.lt.f32.s32 %r0, %r0, 7;"
+    assert name_of(least(flag, guarded, answer=both)) == "a guarded instruction at -O0 and -O3"
+    assert name_of(least(flag, guarded)) == "set setp at -O3"
+    assert "setp" in name_of(least(flag, "@%p0 bra L1;", "L1:", answer=both))
+
+
 def test_a_failure_is_the_same_by_its_signature_and_wrong_code_by_its_level() -> None:
     fails = Answer(vote=Vote.FAILS, levels=(3,), signature="a")
     assert not is_same_kind(fails, Answer(vote=Vote.FAILS, levels=(3,), signature="b"))
