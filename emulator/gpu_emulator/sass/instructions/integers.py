@@ -104,7 +104,7 @@ def _add_halves(a: Array, b: Array) -> Array:
 
 
 @computed(
-    "UIADD3.64", signature="b64 = b64 b64 b64",
+    "UIADD3.64", signature="b64 = -b64 -b64 -b64",
     evidence="PTX ISA: add.u64, of which ptxas 13.5.37 makes it",
 )  # fmt: skip
 def _add_three_wide(a: Array, b: Array, c: Array) -> Array:
