@@ -311,14 +311,16 @@ def check(
 
 def _constants(form: Form) -> dict[str, str]:
     """A constant in place of the last operand that may be one."""
-    _, read = split(form)
+    # Of sin and cos what is far out is open, and told by the operand.
+    read = [] if form.opcode in ("sin", "cos") else split(form)[1]
     rng = random.Random(form.text)
     for register in reversed(read):
         letter = _letter(register)
-        if letter == "r" and "f32" in form.text and "x2" not in form.text:
+        if letter != "r" or re.search(r"f16|f32x2|16x2|e\dm\d", form.text):
+            continue
+        if "f32" in form.text:
             return {register: f"0f{rng.choice(_F32.split()).zfill(8)}"}
-        if letter == "r":
-            return {register: str(rng.choice([0, 1, 5, 0x3C003C00, 0x7FFFFFFF]))}
+        return {register: str(rng.choice([0, 1, 5, 0x3C003C00, 0x7FFFFFFF]))}
     return {}
 
 
@@ -349,6 +351,8 @@ def main() -> int:
     options = parser.parse_args()
     ptxas, nvdisasm = install_ptxas(options.ptxas).path, install_nvdisasm().path
     found = chosen(ptxas, options.target, options.sample, tuple(options.opcodes), options.chapter)
+    if not found:
+        parser.error(f"ptxas {options.ptxas} takes no such form for {options.target} (as PTX 9.3)")
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     examples: dict[str, str] = {}

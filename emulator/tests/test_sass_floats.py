@@ -16,6 +16,7 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("FADD R7, -RZ, -R6", 0xFF800001, NAN),
         ("FADD.RP R7, R6, 1.4012984643248170709e-45", ONE, 0x3F800001),
         ("FADD.FTZ R7, R6, -RZ", 1, 0),
+        ("FADD R7, R6, +SNAN", ONE, NAN),
         ("FMUL.SAT R7, R6, 4", HALF, ONE),
         ("FFMA R7, R6, R6, -1", 0x3F800001, 0x34800000),
         ("FSEL R7, -R6, RZ, !PT", ONE, 0),
@@ -62,7 +63,7 @@ def test_what_an_instruction_gives(code: str, operand: int, expected: int) -> No
         "FSEL R7, R6, +QNAN, P0", "HFMA2 R7, R6, 1, R6", "HADD2.F32 R7, R6, R6.H0_H0",
         "FMNMX.XORSIGN R7, R6, |R6|, PT",
         "F2FP.F16.F32.MERGE_C R7, R6, R6", "I2F.U8 R7, R6.B4", "MUFU.FOO R7, R6",
-        "F2IP.U8.F32.NTZ R7, R6, R6, RZ", "DSETP.MIN.AND P0, P1, R6, R8, P2",
+        "F2IP.U8.F32.NTZ R7, R6, R6, RZ", "DSETP.MIN.AND P0, P1, R6, R8, P2", "DADD R8, R6, +QNAN",
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_its_name(text: str) -> None:

@@ -291,7 +291,7 @@ def immediate(text: str, kind: str) -> Array | None:
     dtype = DTYPES[kind]
     if dtype.kind == "f":
         word = text.removesuffix(".NEG")
-        special = {"INF": np.inf, "QNAN": np.nan}.get(word.lstrip("+-"))
+        special = {"INF": np.inf, "QNAN": np.nan, "SNAN": np.nan}.get(word.lstrip("+-"))
         if special is None and word.startswith("0x"):
             return None
         number = float(word) if special is None else special

@@ -65,6 +65,7 @@ def _double(line: Binder) -> Step:
     function, count = _ARITHMETIC[line.base[1:]]
     operation = partial(function, "f64", **_how(line.parts))
     signs = [bool(operand.sign) for operand in line.operands[1:]]
+    _without_nan(line)
 
     def run(*values: Array) -> Array:
         bits = [
@@ -74,6 +75,13 @@ def _double(line: Binder) -> Step:
         return operation(*bits)
 
     return bound(line, "b64 =" + " -|f64" * count, run)
+
+
+def _without_nan(line: Binder) -> None:
+    """The listing does not say which NaN a constant is, and here the result would be that."""
+    for operand in line.operands:
+        if operand.kind == "number" and "NAN" in operand.text:
+            raise line.refuse(operand)
 
 
 _ORDERED = "F|LT|EQ|LE|GT|NE|GE|NUM|NAN|LTU|EQU|LEU|GTU|NEU|GEU|T"
@@ -185,9 +193,7 @@ def _chosen(operation: Callable[..., Array], is_least: Array, *operands: Array) 
 
 @opcode("FSEL?{ftz:FTZ}", evidence=f"PTX ISA: selp.f32, slct.ftz; {_FORMS}")
 def _select(line: Binder) -> Step:
-    for operand in line.operands[1:3]:
-        if operand.kind == "number" and "NAN" in operand.text:
-            raise line.refuse(operand)
+    _without_nan(line)
     ftz = line.parts["ftz"]
 
     def function(a: Array, b: Array, p: Array) -> Array:
