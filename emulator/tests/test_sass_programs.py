@@ -48,7 +48,7 @@ def test_integer_instructions(code: str, left: int, right: int) -> None:
     [
         "VIADD.8x4 R7, R6, 0x1", "IADD3 R7, |R6|, R6, RZ", "MOV R7, R6.H0_H0", "FOO.BAR R7, R6",
         "IMAD.WIDE R8, R6, 0x4, -0x10", "LDG.E R7, desc[UR4][R2.64+UR6]", "MOV R7, c[0x0][0x100]",
-        "LOP3.LUT R7, R6, 0xf, RZ, 0x3c, P0", "S2R R7, SR_CLOCKLO", "BRA `(.L_nowhere)",
+        "LOP3.LUT R7, R6, 0xf, RZ, 0x3c, R8", "S2R R7, SR_CLOCKLO", "BRA `(.L_nowhere)",
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_its_name(text: str) -> None:

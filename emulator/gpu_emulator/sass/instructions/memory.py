@@ -34,10 +34,10 @@ _STRONG = ".STRONG.{scope:SM|GPU|SYS}"
 _PART = re.compile(r"(U?R)([0-9]+|Z)(?:\.(64|X4|X8|X16))?\Z")
 
 
-def address_of(line: Binder, operand: Operand, *, is_wide: bool, is_pair: bool = False) -> Reader:
-    """The address in brackets, as int64: a pair and a number (wide), or 32 bits that wrap.
+def address_of(line: Binder, operand: Operand, *, is_wide: bool) -> Reader:
+    """The address in brackets, as int64: a pair and a number (wide, `.E`), or 32 bits that wrap.
 
-    `is_pair`: a register is the lower one of a pair also where the listing does not say `.64`.
+    Where no description of memory stands, the listing leaves the `.64` of the pair out.
     """
     if operand.kind != "address" or operand.suffixes:
         raise line.refuse(operand)
@@ -57,7 +57,7 @@ def address_of(line: Binder, operand: Operand, *, is_wide: bool, is_pair: bool =
         kind, name, suffix = found.groups()
         if name == "Z":
             continue
-        if is_wide and is_pair and suffix is None:
+        if is_wide and suffix is None:
             suffix = "64"
         slots = [slot_of(kind, int(name) + more) for more in range(1 + (suffix == "64"))]
         line.reads |= set(slots)
@@ -230,7 +230,7 @@ def _atomic(line: Binder) -> Made:
     count = 2 if op in ("CAS", "CAST") else 1
     if len(operands) != 1 + count:
         raise line.refuse()
-    address = address_of(line, operands[0], is_wide=space != "shared", is_pair=op == "CAS")
+    address = address_of(line, operands[0], is_wide=space != "shared")
     readers = [line.read(operand, bits) for operand in operands[1:]]
     strength = semantics(line) if space != "shared" else Semantics(WITHIN_GPU)
     line.accesses.add((space, size))

@@ -146,8 +146,8 @@ def _logic(line: Binder) -> Step:
     function = _COMMON.get(number, looked_up(number))
     join = np.logical_and if line.parts["join"] else np.logical_or
     if operands[0].kind not in ("P", "UP"):
-        if line.operands[-1].text not in ("!PT", "!UPT"):
-            raise line.refuse(line.operands[-1])
+        # What is joined with the predicate goes to no result.
+        line.read(line.operands[-1], "pred")
         line.operands = tuple(operands)
         return bound(line, "b32 = ~b32 ~b32 ~b32", function)
 
