@@ -18,8 +18,8 @@ from gpu_emulator.values import Launch
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QQq")
-_CUDA, _NO_BITS, _RELOCATIONS, _OBJECT, _FUNCTION, _IS_ENTRY = 190, 8, 4, 1, 2, 0x10
+_RELOCATION, _PLAIN_RELOCATION = struct.Struct("<QQq"), struct.Struct("<QQ")
+_CUDA, _NO_BITS, _RELOCATIONS, _PLAIN, _OBJECT, _FUNCTION, _IS_ENTRY = 190, 8, 4, 9, 1, 2, 0x10
 _ADDRESS_64 = 2
 _FRAME, _STACK, _PARAMETER, _BANK_OF_PARAMETERS, _THREADS, _BRANCHES = (
     0x11, 0x12, 0x17, 0x0A, 0x10, 0x34,
@@ -93,7 +93,7 @@ class _Section:
     data: bytes
     size: int
     align: int
-    is_relocations: bool
+    kind: int
     target: int
 
 
@@ -139,7 +139,7 @@ def _sections(elf: bytes) -> list[_Section]:
     return [
         _Section(
             _text(names, row[0]), b"" if row[1] == _NO_BITS else elf[row[4] : row[4] + row[5]],
-            row[5], row[8], row[1] == _RELOCATIONS, row[7],
+            row[5], row[8], row[1], row[7],
         )
         for row in rows
     ]  # fmt: skip
@@ -235,6 +235,15 @@ def _parameters(entry: CubinEntry, sections: Mapping[str, _Section]) -> None:
         entry.parameters.append(Variable(f"parameter {number}", "param", "b8", size, align))
 
 
+def _relocations(table: _Section, data: bytes) -> Iterator[tuple[int, int, int]]:
+    """Offset, kind and symbol, addend: the last stands in the data where the table has it not."""
+    if table.kind == _RELOCATIONS:
+        yield from _RELOCATION.iter_unpack(table.data)
+    elif table.kind == _PLAIN:
+        for offset, info in _PLAIN_RELOCATION.iter_unpack(table.data):
+            yield offset, info, struct.unpack_from("<q", data, offset)[0]
+
+
 def _banks(entry: CubinEntry, sections: list[_Section], symbols: list[_Symbol]) -> None:
     for number in range(5):
         names = (f".nv.constant{number}", f".nv.constant{number}.{entry.name}")
@@ -243,9 +252,9 @@ def _banks(entry: CubinEntry, sections: list[_Section], symbols: list[_Symbol]) 
                 continue
             addresses: list[tuple[int, str, int]] = []
             for table in sections:
-                if not table.is_relocations or table.target != at:
+                if table.target != at:
                     continue
-                for offset, info, addend in _RELOCATION.iter_unpack(table.data):
+                for offset, info, addend in _relocations(table, section.data):
                     if info % (1 << 32) != _ADDRESS_64:
                         raise NotExecutable(f"a relocation of type {info % (1 << 32)}")
                     addresses.append((offset, symbols[info >> 32].name, addend))

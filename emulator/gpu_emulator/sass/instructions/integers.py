@@ -93,7 +93,7 @@ def _add_saturated(line: Binder) -> Step:
     return bound(line, "b32 = ~s32 ~s32", function)
 
 
-@computed("IADD|UIADD.64", signature="b64 = b64 b64", evidence=f"PTX ISA: add.u64; {_TRUTH}")
+@computed("IADD|UIADD.64", signature="b64 = -b64 -b64", evidence=f"PTX ISA: add.u64; {_TRUTH}")
 def _add_wide(a: Array, b: Array) -> Array:
     return a + b
 
@@ -247,13 +247,14 @@ JOIN: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.lo
 
 @opcode(
     "ISETP|UISETP.{compare:F|LT|EQ|LE|GT|NE|GE|T}?{type:U32}.{join:AND|OR|XOR}?{ex:EX}",
+    "ISETP|UISETP.{compare:F|LT|EQ|LE|GT|NE|GE|T}.{type:U64|S64}.{join:AND|OR|XOR}",
     evidence=f"PTX ISA: setp; {_NAK}: ISetP; {_TRUTH}",
 )
 def _compare(line: Binder) -> Step:
     """`.EX` compares the upper halves, and has the result of the lower ones."""
-    name, is_extended = line.parts["compare"], line.parts["ex"]
+    name, is_extended = line.parts["compare"], line.parts.get("ex")
     compare, join = _COMPARE[name], JOIN[line.parts["join"]]
-    kind = "u32" if line.parts["type"] else "s32"
+    kind = line.parts["type"].lower() or "s32"
 
     def function(a: Array, b: Array, third: Array, *lower: Array) -> tuple[Array, Array]:
         holds = compare(a, b)
