@@ -245,11 +245,8 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
     [
         ("MOV R8, RZ\nIADD.64 R8, R6, 0x7fffffff\nMOV R7, R8", 0x80000004),
         ("MOV R9, RZ\nMOV R8, R6\nIADD.64 R8, -R8, RZ\nMOV R7, R9", 0xFFFFFFFF),
-        (
-            "MOV R8, R6\nMOV R9, RZ\nMOV R10, RZ\nMOV R11, R6\n"
-            "ISETP.GE.U64.AND P0, PT, R10, R8, PT\nSEL.64 R10, R8, R10, P0\nMOV R7, R10",
-            5,
-        ),
+        ("MOV R9, RZ\nMOV R8, R6\nSEL.64 R8, R8, -0x1, !PT\nMOV R7, R9", 0xFFFFFFFF),
+        ("MOV R9, R6\nMOV R8, RZ\nISETP.GE.U64.AND P0, PT, R8, 0x7, PT\nSEL R7, 0x1, RZ, P0", 1),
         ("VIADD.S32.ISAT R7, -R6, 0x80000000", 0x80000000),
         ("IADD RZ, P0, R6, -0x1\nIADD.X R7, RZ, RZ, P0", 1),
         ("VIMNMX.S32 R7, R6, -0x1, PT", 0xFFFFFFFF),

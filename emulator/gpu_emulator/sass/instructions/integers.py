@@ -93,7 +93,7 @@ def _add_saturated(line: Binder) -> Step:
     return bound(line, "b32 = ~s32 ~s32", function)
 
 
-@computed("IADD|UIADD.64", signature="b64 = -b64 -b64", evidence=f"PTX ISA: add.u64; {_TRUTH}")
+@computed("IADD|UIADD.64", signature="b64 = -s64 -s64", evidence=f"PTX ISA: add.u64; {_TRUTH}")
 def _add_wide(a: Array, b: Array) -> Array:
     return a + b
 

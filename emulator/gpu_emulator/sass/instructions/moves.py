@@ -20,7 +20,7 @@ computed("MOV|UMOV.64", signature="b64 = b64", evidence=_BINARIES)(lambda a: a)
 computed(
     "SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp; H200: truth programs"
 )(lambda a, b, p: np.where(p, a, b))
-computed("SEL|USEL.64", signature="b64 = b64 b64 pred", evidence="PTX ISA: selp.b64")(
+computed("SEL|USEL.64", signature="b64 = s64 s64 pred", evidence="PTX ISA: selp.b64")(
     lambda a, b, p: np.where(p, a, b)
 )
 computed(
