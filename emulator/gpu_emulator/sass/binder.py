@@ -232,7 +232,7 @@ class Binder:
         return [slot for (slot,) in self.results(own, ["b32"] * count)]
 
     def is_of_warps(self, operands: Sequence[Operand]) -> bool:
-        """Whether results belong to warps; one that is thrown away belongs to nobody."""
+        """Whether results belong to warps; a discarded one belongs to neither."""
         kinds = {operand.kind for operand in operands if operand.number is not None}
         if kinds & {"UR", "UP", "B"} and kinds & {"R", "P"}:
             raise self.refuse(why="results of a lane and of a warp")

@@ -1,7 +1,7 @@
 """A cubin: the entries of an ELF file, their parameters, constant banks, memory and variables.
 
 The dialect is not documented. What is used here was found by assembling PTX with ptxas 13.5.37 for
-sm_80, sm_90, sm_100a and sm_120, and looking at what became of it: attributes of `.nv.info` (of
+sm_80, sm_90, sm_100a and sm_120, and reading what ptxas wrote: attributes of `.nv.info` (of
 parameters: number, offset and, from bit 18 of the last word on, size), relocations of type 2 (a
 64-bit address), and where constant bank 0 has the sizes of the launch.
 """

@@ -5,7 +5,7 @@ of them run first is open until then, and `Schedule.warps` chooses: those furthe
 `last`, those further on.
 
 A barrier register holds the lanes that BSSY found active; BREAK takes lanes out. BSYNC waits until
-all of them that live are there, and then empties the register, so that it holds back nobody else:
+all of them that live are there, and then empties the register, so that it holds back no other lane:
 what hardware does where BSSY is executed again while lanes wait is not documented, and this
 agrees with all that was seen on an H200.
 """

@@ -1,4 +1,4 @@
-"""What lanes of a warp give each other, of those that are active: whoever calls them has met."""
+"""What lanes of a warp give each other, of those that are active: the callers have met before."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _match(line: Binder) -> Step:
 
 @opcode(
     "REDUX|CREDUX?{how:OR|XOR}", "REDUX|CREDUX.{how:SUM|MIN|MAX}?{type:S32}",
-    evidence="PTX ISA: redux.sync, of which ptxas makes it; without a word it is `and`",
+    evidence="PTX ISA: redux.sync, of which ptxas makes it; without a modifier it is `and`",
 )  # fmt: skip
 def _redux(line: Binder) -> Step:
     if len(line.operands) != 2:
