@@ -115,6 +115,6 @@ def _head(entry: CubinEntry, inputs: RawInputs) -> Entry:
         for number, size in enumerate(entry.parameters)
     )
     # Of the shape of its blocks, the number of threads is known alone.
-    is_told = inputs.block is not None or entry.threads is None
-    block = None if is_told else (entry.threads or 1, 1, 1)
+    is_known = inputs.block is not None or entry.threads is None
+    block = None if is_known else (entry.threads or 1, 1, 1)
     return Entry(name=entry.name, parameters=tuple(parameters), block=block)
