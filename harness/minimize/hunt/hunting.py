@@ -459,7 +459,9 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
         ]
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "case.ptx").write_text(least.text)
+            # A repro is named as its entry.
+            text = re.sub(r"\.entry\s+k\b", f".entry {folder.name}", least.text, count=1)
+            (folder / "case.ptx").write_text(text)
             (folder / "repro.yaml").write_text("\n".join(lines) + "\n")
             data = launch.allocations[0].data.view(np.uint32)
             np.save(folder / "in.npy", data, allow_pickle=False)

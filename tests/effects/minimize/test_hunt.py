@@ -71,7 +71,8 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     assert "C7907" in said[0]
     assert len(said) == 1
     [folder] = write_repros(report, tmp_path)
-    assert (Path(folder) / "case.ptx").read_text() == cause.least.text
+    text = (Path(folder) / "case.ptx").read_text()
+    assert text == cause.least.text.replace(".entry k", f".entry {Path(folder).name}")
     document = hunt_document(report, [folder])
     assert document["causes"][0]["opcodes"] == list(cause.least.opcodes)
     assert document["hunt"]["tried"] == report.state.tried
