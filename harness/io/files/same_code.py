@@ -10,19 +10,15 @@ from __future__ import annotations
 
 PAIRS: tuple[tuple[str, str], ...] = (
     (
-        "c8ff0eae4d6f6ad4b9b8bcb61c04f99df09d3a6ef1bc37a543291f9d6290d88f",
-        "f75f1193955c9cf5273d18a86540bfa74180be08eb111684d47f66a56fa0c9fe",
-    ),
-    (
-        "0e222ab54f04bdc7c83e01d3c76998ec3370d316e4592f6ca8a7b32e8f148aee",
+        "fea01f86d47b27c37338cd99c71eedb14af571ae8dd8f81d57b0d24ae12e9e4d",
         "31d28cedc17cddf12e7556632724c14cd1792ba6619ee15c8ef7cd72a3a575d5",
     ),
     (
-        "e0c2acfe34ab7638e1f792697f8c1c60fb624b9cba8a1f1b2b41eaa154e8fe36",
+        "e8aff231a38cec78028f57746a61c3cfa72b8d50c25d1042cea49e893957569f",
         "e5fffe643d3b8b0e0ed48050f06ed3890c134a71c428eba980c71fe3debda657",
     ),
     (
-        "96b145c812c4be1851c563a865d8fa9e2c1db0b7c2144d68d0492632c226a06b",
+        "92ab69ba6b9d7cdb9c06034dab19831b7786255b91cb8c21a3f6a1972bbdef12",
         "b8caa000eb81ac3eb9c65cc2a64d5a40d339e244ca2b49fc74dfbbcace4afa8e",
     ),
     (
