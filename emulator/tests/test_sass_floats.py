@@ -26,6 +26,8 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("MUFU.RCP R7, R6", TWO, HALF),
         ("MUFU.COS R7, R6", HALF, 0xBF800000),
         ("MUFU.RCP R7, R6", 1, 0x7F800000),
+        ("MUFU.RCP64H R7, R6", 0x3FE00000, 0x40000000),
+        ("MUFU.RCP64H R7, 0.5", 0, 0x40000000),
         # Halves: the first of two numbers is the upper one.
         ("HFMA2.MMA R7, -RZ, RZ, 1, 2", 0, 0x3C004000),
         ("HADD2 R7, R6.H1_H1, -R6.H0_H0", 0x40003C00, 0x3C003C00),
@@ -35,6 +37,8 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("HSET2.BF.GT.AND R7, R6, RZ, PT", 0x3C00BC00, 0x3C000000),
         ("HSETP2.GT.AND P0, P1, R6, RZ, PT\nSEL R7, RZ, 0x1, P1", 0xBC003C00, 1),
         # Conversions.
+        ("I2F.S64.RZ R7, -0x80000000", 0, 0xDF000000),
+        ("I2F.U64 R7, 0x1", 0, 0x4F800000),
         ("F2FP.BF16.F32.PACK_AB R7, RZ, R6", ONE, 0x3F80),
         ("F2FP.F16.F32.PACK_AB R7, R6, RZ", ONE, 0x3C000000),
         ("F2FP.F16.E4M3.UNPACK_B R7, R6", 0x38B8, 0x3C00BC00),

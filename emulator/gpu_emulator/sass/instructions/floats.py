@@ -251,12 +251,16 @@ def _of_turns(line: Binder) -> Step:
 )
 def _of_upper_halves(line: Binder) -> Step:
     name = {"RCP64H": "rcp", "RSQ64H": "rsqrt"}[line.parts["name"]]
+    # The listing has a constant as the whole number of 64 bits.
+    is_constant = line.operands[-1].kind == "number"
 
     def run(a: Array) -> Array:
-        wide = a.view(np.uint32).astype(np.uint64) << np.uint64(32)
+        wide = a.view(np.uint64 if is_constant else np.uint32).astype(np.uint64)
+        if not is_constant:
+            wide = wide << np.uint64(32)
         return (approximate(name, "f64", wide) >> np.uint64(32)).astype(np.uint32)
 
-    return bound(line, "b32 = -|f32", run)
+    return bound(line, f"b32 = -|{'f64' if is_constant else 'f32'}", run)
 
 
 @opcode(
@@ -493,6 +497,13 @@ def _source(line: Binder, operand: Operand, kind: str) -> Reader:
     width = int(kind.lstrip("bfsu"))
     if width <= 16:
         return _part(line, operand, width)
+    if kind in ("s64", "u64") and operand.kind == "number":
+        # The 32 bits that are encoded are the upper ones, as those of a float of 64 bits.
+        upper = immediate(operand.text, "u32")
+        if upper is None:
+            raise line.refuse(operand)
+        whole = upper.astype(np.uint64) << np.uint64(32)
+        return lambda _: whole
     read = line.read(operand, kind, "-|" if kind == "f32" else "")
     return lambda registers: read(registers).view(f"u{width // 8}")
 
