@@ -107,6 +107,30 @@ def test_lanes_that_have_left_are_not_waited_for() -> None:
     assert results(code, LANES) == [0] + [7] * 31
 
 
+BOTH = """
+    ISETP.GT.AND P0, PT, R6, 0x1, PT
+    ISETP.LT.AND P1, PT, R6, 0x5, PT
+    MOV R7, 0x1
+    @P0 BRA !P1, `(.L_end)
+    MOV R7, 0x2
+.L_end:
+    NOP
+"""
+
+
+def test_a_branch_may_have_a_guard_and_a_condition() -> None:
+    assert results(BOTH, range(8)) == [2, 2, 2, 2, 2, 1, 1, 1]
+
+
+def test_bytes_of_a_constant_bank_are_read_at_addresses_of_lanes() -> None:
+    """The first parameter, whose words are read besides."""
+    low, high = (results(f"LDC R7, c[0x0][{at:#x}]", [0])[0] for at in (0x210, 0x214))
+    pointer = list((low | high << 32).to_bytes(8, "little"))
+    assert results("LDC.U8 R7, c[0x0][R6+0x210]", range(8)) == pointer
+    pairs = [pointer[at] | pointer[at + 1] << 8 for at in (0, 2, 4, 6)]
+    assert results("LDC.U16 R7, c[0x0][R6+0x210]", [0, 2, 4, 6]) == pairs
+
+
 UNIFORM = """
     UMOV UR6, 0x1
     ISETP.NE.AND P0, PT, R0, RZ, PT

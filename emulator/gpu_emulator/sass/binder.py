@@ -53,13 +53,15 @@ SPECIAL = {
 }  # fmt: skip
 """Special registers by what they are called in PTX, or by names of our own."""
 
-_NAMES = ["_32", "_1", *(f"P{n}" for n in range(7)), *(f"UP{n}" for n in range(7))]
+_NAMES = ["_32", "_1", "_branch", *(f"P{n}" for n in range(7)), *(f"UP{n}" for n in range(7))]
 _NAMES += [f"B{n}" for n in range(16)] + [f"c{n}" for n in range(5)] + [*SPECIAL.values()]
 _NAMES += ["result of a barrier"]
 _FIXED = {name: FIRST_SLOT + number for number, name in enumerate(_NAMES)}
 _FIRST = FIRST_SLOT + len(_NAMES)
-_PREDICATES = {slot for name, slot in _FIXED.items() if re.match(r"_1|U?P[0-9]", name)}
+_PREDICATES = {slot for name, slot in _FIXED.items() if re.match(r"_1|_branch|U?P[0-9]", name)}
 _TRUE = np.ones((1, 1), np.bool_)
+BRANCH = _FIXED["_branch"]
+"""The slot of a predicate that two others decide, of a branch with both."""
 BARRIER_RESULT = _FIXED["result of a barrier"]
 """The slot of what a reduction at a barrier of the CTA gave."""
 
@@ -168,6 +170,19 @@ class Binder:
             at = (index(registers).astype(np.int64) + offset) % (1 << 32)
             values = registers[slot].at(registers, at, words)
             return values[0] if words == 1 else joined(*values)
+
+        return read
+
+    def word_around(self, operand: Operand) -> Callable[[Registers], tuple[Array, Array]]:
+        """The word of a constant bank in which an indexed address lies, and the address."""
+        bank = operand.number or 0
+        slot, index = bank_slot(bank), self._bits(read_operand(operand.base), 32)
+        self.reads.add(slot)
+        self.constants.add((bank, -1))
+
+        def read(registers: Registers) -> tuple[Array, Array]:
+            at = (index(registers).astype(np.int64) + operand.offset) % (1 << 32)
+            return registers[slot].at(registers, at & ~3, 1)[0], at
 
         return read
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 
 from gpu_emulator.sass.binder import (
+    BRANCH,
     Bound,
     Words,
     bank_slot,
@@ -49,6 +50,7 @@ from gpu_emulator.steps import (
     Registers,
     Run,
     Section,
+    Step,
     Variable,
     merging,
 )
@@ -75,6 +77,8 @@ class _Branch:
     predicate: int | None = None
     is_negated: bool = False
     goes_on: bool = False
+    # What joins a guard and a condition, where it has both.
+    joint: Bound | None = None
 
 
 @dataclass(slots=True)
@@ -216,7 +220,9 @@ def _blocks(
             starts[number] = len(blocks)
             blocks.append(_Block())
         if line.offset in branches:
-            blocks[-1].branch = branches[line.offset]
+            branch = blocks[-1].branch = branches[line.offset]
+            if branch.joint is not None:
+                blocks[-1].lines.append((line, branch.joint))
         else:
             bound = bind(line.text)
             _check_collective(line, lines, labels)
@@ -247,9 +253,9 @@ def _read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> 
         operands = operands[1:]
         if condition[0] is not None:
             if guard is not None:
-                raise _refused(line, opcode)
-            guard, negated = condition
-            branch.is_negated = negated
+                branch.joint = _joint((guard, instruction.is_negated), condition)
+                condition = BRANCH, False
+            guard, branch.is_negated = condition
     else:
         branch.is_negated = instruction.is_negated
     branch.predicate = guard
@@ -306,6 +312,19 @@ def _condition(instruction: Instruction) -> tuple[int | None, bool] | None:
     if first.number is None:
         raise NotExecutable(f"not known: {instruction.opcode} {first.text}")
     return slot_of(first.kind, first.number), first.sign == "!"
+
+
+def _joint(*conditions: tuple[int | None, bool]) -> Bound:
+    """A step that writes whether both predicates hold: slots, and whether each is negated."""
+    slots = [slot for slot, _ in conditions if slot is not None]
+    flips = [np.bool_(is_negated) for _, is_negated in conditions]
+
+    def run(registers: Registers) -> None:
+        one, other = (registers[slot] ^ flip for slot, flip in zip(slots, flips, strict=True))
+        registers[BRANCH] = one & other
+
+    step = Step(run, (BRANCH,), is_pure=True)
+    return replace(bind("NOP"), made=step, reads=frozenset(slots))
 
 
 def _refused(line: SassLine, opcode: str) -> NotExecutable:

@@ -11,7 +11,7 @@ import numpy as np
 from gpu_emulator.numbers.integers import permuted
 from gpu_emulator.sass.binder import Binder, Made, bound, computed, immediate, opcode
 from gpu_emulator.sass.listing import Operand
-from gpu_emulator.steps import Array, Reader, Registers, Step
+from gpu_emulator.steps import Array, NotExecutable, Reader, Registers, Step
 
 _BINARIES = "CUDA Binary Utilities"
 
@@ -91,11 +91,24 @@ def _load_constant(line: Binder) -> Step:
         return bound(line, "b64 = b64", lambda a: a)
     if not size:
         return bound(line, "b32 = b32", lambda a: a)
-    if len(line.operands) != 2 or line.operands[1].kind != "bank" or line.operands[1].base:
+    if len(line.operands) != 2 or line.operands[1].kind != "bank":
         raise line.refuse()
+    kind = np.dtype(_LOADED[size])
+    if line.operands[1].base not in ("", "RZ", "URZ"):
+        around = line.word_around(line.operands[1])
+        ((slot,),) = line.results(line.operands[:1], ["b32"])
+
+        def run(registers: Registers) -> None:
+            word, at = around(registers)
+            if kind.itemsize == 2 and (at & 1).any():
+                raise NotExecutable("reads two bytes of a constant bank at an odd address")
+            shift = (8 * (at & 3)).astype(np.uint32)
+            part = (word >> shift).astype(f"u{kind.itemsize}").view(kind)
+            registers[slot] = part.astype(np.int32).view(np.uint32)
+
+        return Step(run, (slot,), is_pure=True, for_warps=line.is_of_warps(line.operands[:1]))
     word = line.operands[1].offset & ~3
     shift = np.uint32(8 * (line.operands[1].offset & 3))
-    kind = np.dtype(_LOADED[size])
     line.operands = (line.operands[0], replace(line.operands[1], offset=word))
 
     def part(a: Array) -> Array:
