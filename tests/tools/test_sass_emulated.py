@@ -83,7 +83,10 @@ ret; }}"""
     )
 
 
-@pytest.mark.parametrize("target", ["80", "90a", "100a", "120a"])
+_LONG = [pytest.param(target, marks=pytest.mark.long) for target in ("100a", "120a")]
+
+
+@pytest.mark.parametrize("target", ["80", "90a", *_LONG])
 def test_a_cubin_leaves_what_its_ptx_leaves(
     triage: Triage, toolchain_cache: Path, tmp_path: Path, target: str
 ) -> None:

@@ -15,11 +15,9 @@ from harness.cli.running import execution_options, run_to_the_end
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.io.files.locations import home_dir
 from harness.io.packages.versions import LATEST
-from harness.minimize.hunt.hunting import SASS, HuntPlan, hunt, write_repros
-from harness.minimize.hunt.words import first_line, hunt_document, hunt_said
 from harness.values.errors import UsageError
 from harness.values.target import Target
-from harness.values.toolchain import EMULATOR
+from harness.values.toolchain import EMULATOR, SASS
 
 _EPILOG = """\b
 Example:
@@ -88,6 +86,10 @@ def _ptxas(
     crashes and hangs are found, too. What is found is reduced, named and counted once for each
     cause. What it says is *emulated*: a GPU was not asked.
     """
+    # numpy comes with it.
+    from harness.minimize.hunt.hunting import HuntPlan, hunt, write_repros  # noqa: PLC0415
+    from harness.minimize.hunt.words import first_line, hunt_document, hunt_said  # noqa: PLC0415
+
     versions = PTXAS_BACK_END.select(ptxas)
     if len(versions) != 1:
         raise UsageError(f"--ptxas {ptxas}: {len(versions)} versions are meant; name one")

@@ -45,9 +45,8 @@ from harness.store.store import Store
 from harness.values.errors import StorageError, UsageError
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
-from harness.values.toolchain import PTXAS, Assembler
+from harness.values.toolchain import PTXAS, SASS, Assembler
 
-SASS = "sass"
 # Seconds for one program: ptxas that takes longer hangs.
 _LONGEST = 60.0
 

@@ -10,10 +10,11 @@ from typing import Any
 from packaging.version import Version
 
 from harness.minimize.hunt.causes import Cause, LeastProgram, said_of
-from harness.minimize.hunt.hunting import SASS, HuntPlan, HuntReport
+from harness.minimize.hunt.hunting import HuntPlan, HuntReport
 from harness.minimize.hunt.voting import Vote
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.row import SCHEMA
+from harness.values.toolchain import SASS
 
 _REASONS = 5
 _COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets", "hits")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import HERE
+from msgspec.structs import replace
 from nights import record, row
 
 from harness.cells.places import CompileOptions, open_bench
