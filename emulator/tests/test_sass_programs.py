@@ -107,6 +107,11 @@ def test_lanes_that_have_left_are_not_waited_for() -> None:
     assert results(code, LANES) == [0] + [7] * 31
 
 
+def test_a_product_takes_a_carry() -> None:
+    code = "IADD3 R8, P0, R6, R6, RZ\nIMAD.U32.X R7, R6, 0x3, RZ, P0"
+    assert results(code, [1, 0x80000000]) == [3, 0x80000001]
+
+
 BOTH = """
     ISETP.GT.AND P0, PT, R6, 0x1, PT
     ISETP.LT.AND P1, PT, R6, 0x5, PT

@@ -504,7 +504,7 @@ def _source(line: Binder, operand: Operand, kind: str) -> Reader:
             raise line.refuse(operand)
         whole = upper.astype(np.uint64) << np.uint64(32)
         return lambda _: whole
-    read = line.read(operand, kind, "-|" if kind == "f32" else "")
+    read = line.read(operand, kind, "-|" if kind in ("f32", "f64") else "")
     return lambda registers: read(registers).view(f"u{width // 8}")
 
 

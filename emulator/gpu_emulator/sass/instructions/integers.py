@@ -112,7 +112,7 @@ def _add_three_wide(a: Array, b: Array, c: Array) -> Array:
 
 
 @opcode(
-    "IMAD|UIMAD?{how:MOV|IADD|SHL}?{type:U32}", "IMAD|UIMAD.{how:X}",
+    "IMAD|UIMAD?{how:MOV|IADD|SHL}?{type:U32}", "IMAD|UIMAD?{type:U32}.{how:X}",
     evidence=f"PTX ISA: mad.lo, addc; {_TRUTH}",
 )  # fmt: skip
 def _multiply_add(line: Binder) -> Step:
