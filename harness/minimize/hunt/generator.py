@@ -13,7 +13,7 @@ own; a third of them are edge values.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -597,8 +597,8 @@ class Generator:
             domains = frozenset(_DOMAINS.get(kind, kind) for kind in kinds)
             self._bases.setdefault(form.base, {}).setdefault(domains, []).append(form)
 
-    def program(self, seed: int, without: Collection[str] = ()) -> HuntProgram:
-        """The program of a seed, `without` some opcodes; the same each time."""
+    def program(self, seed: int) -> HuntProgram:
+        """The program of a seed; the same each time."""
         draw = random.Random(seed)  # noqa: S311 - to repeat, not to hide
         domains = {"b32", *(name for name, chance in _CHANCES.items() if draw.random() < chance)}
         has_video = draw.random() < _VIDEO
@@ -610,16 +610,11 @@ class Generator:
         bases = sorted(base for base, groups in fitting.items() if groups)
         chosen = draw.sample(bases, min(len(bases), draw.randrange(3, 16)))
         forms = [
-            [
-                form
-                for group in fitting[base]
-                for form in self._bases[base][group]
-                if form.opcode not in without
-            ]
+            [form for group in fitting[base] for form in self._bases[base][group]]
             for base in chosen
         ]
         sizes = {domain: draw.randrange(2, 7 if domain == "b32" else 5) for domain in _PREFIXES}
-        writer = _Writer(draw, [group for group in forms if group] or [[_COPY]], sizes)
+        writer = _Writer(draw, forms or [[_COPY]], sizes)
         writer.block(draw.randrange(4, 34))
         results = _results(writer, draw)
         lines = [*_declared(writer), *_beginning(writer), *writer.lines, *results, "\tret;"]

@@ -46,16 +46,6 @@ def test_a_seed_makes_one_text_and_another_seed_another() -> None:
     assert len(set(texts)) == len(texts)
 
 
-def test_what_is_left_out_is_in_no_program() -> None:
-    programs = [GENERATOR.program(seed) for seed in range(60)]
-    opcode = "xor.b32"
-    assert any(opcode in program.opcodes for program in programs)
-    less = [GENERATOR.program(seed, without={opcode}) for seed in range(60)]
-    # The loops' own sum is a statement, and no opcode that was drawn.
-    drawn = [line for one in less for line in one.lines if opcode in line and "%k" not in line]
-    assert [line for line in drawn if "%si" not in line] == []
-
-
 def test_the_table_of_the_emulator_decides_what_there_is() -> None:
     forms = {form.opcode: form for form in opcode_forms()}
     assert forms["bfi.b64"].operands == ("b64", "b64", "u32", "u32")
