@@ -540,14 +540,13 @@ class Following(TorchFunctionMode):  # type: ignore[misc]
             self._reads.append(_Read(places, direct, frames, relative, len(TESTS_ENDED)))
         outputs = [args[0]] if name == "__setitem__" else [result]
         for address in map(identity, storages_of(outputs)):
-            if not places:
+            if address not in inputs:
                 # What lay at this address before is gone.
-                if address not in inputs:
-                    self._from.pop(address, None)
-                    self._direct.pop(address, None)
-                continue
-            self._from[address] = places | self._from.get(address, frozenset())
-            self._direct[address] = direct | self._direct.get(address, frozenset())
+                self._from.pop(address, None)
+                self._direct.pop(address, None)
+            if places:
+                self._from[address] = places | self._from.get(address, frozenset())
+                self._direct[address] = direct | self._direct.get(address, frozenset())
         return result
 
     def assertions(self, error: BaseException | None, test: int = 0) -> list[dict[str, Any]]:
