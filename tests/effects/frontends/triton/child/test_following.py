@@ -21,7 +21,7 @@ def test_a_tensor_at_the_address_of_a_freed_one_does_not_come_from_its_launch(
     file = tmp_path / "sums.py"
     file.write_text(_CODE)
     names: dict[str, object] = {}
-    exec(compile(_CODE, file, "exec"), names)  # noqa: S102 - launch code, as the child executes it
+    exec(compile(_CODE, file, "exec"), names)
     following = Following(str(file))
     memory = np.ones(1000)
     with following:
