@@ -134,9 +134,9 @@ class Schedule:
     """In which order warps run and when asynchronous operations take effect.
 
     `lockstep`: all warps together. `first`, `last`, `random`: each warp runs to its next wait, the
-    first, the last or a random one first. `early`: at issue; `late`: not before a wait orders it;
-    `random`: anywhere between. `seed` decides what is random, `garbage` what registers and memory
-    that nothing wrote hold.
+    first, the last or a random one first; of a cubin, lanes that parted as well (`first`, `last`).
+    `early`: at issue; `late`: not before a wait orders it; `random`: anywhere between. `seed`
+    decides what is random, `garbage` what registers and memory that nothing wrote hold.
     """
 
     warps: Literal["lockstep", "first", "last", "random"] = "lockstep"

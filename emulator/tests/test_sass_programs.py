@@ -76,6 +76,31 @@ LOOP = """
 """
 
 
+# A loop that lane 0 enters further on, with a flag of the whole warp (FuzzX m001, on an H200 1).
+ENTERED_LATE = """
+    UPLOP3.LUT UP0, UPT, UPT, UPT, UPT, 0x80, 0x0
+    BSSY B0, `(.L_out)
+    MOV R7, 0x1
+    ISETP.NE.U32.AND P0, PT, R6, RZ, PT
+    @!P0 BRA `(.L_late)
+.L_loop:
+    MOV R7, RZ
+.L_late:
+    PLOP3.LUT P0, PT, PT, PT, UP0, 0x80, 0x0
+    @UP0 UPLOP3.LUT UP0, UPT, UPT, UPT, UPT, 0x40, 0x0
+    @P0 BRA `(.L_loop)
+    BSYNC B0
+.L_out:
+    NOP
+"""
+
+
+@pytest.mark.parametrize(("warps", "right"), [("lockstep", 0), ("first", 1), ("last", 0)])
+def test_lanes_that_run_do_not_take_along_whom_they_pass(warps: Any, right: int) -> None:
+    found = results(ENTERED_LATE, LANES, schedule=Schedule(warps=warps))
+    assert found == [right, *[0] * 31]
+
+
 @pytest.mark.parametrize("warps", ["lockstep", "first", "last"])
 def test_lanes_leave_a_loop_one_after_the_other(warps: str) -> None:
     schedule = Schedule(warps=warps)  # type: ignore[arg-type]
@@ -290,6 +315,29 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
 )
 def test_moves_and_newer_forms(code: str, right: int) -> None:
     assert results(f"MOV R7, RZ\n{code}", [5]) == [right]
+
+
+@pytest.mark.parametrize(
+    ("code", "right"),
+    [
+        # Halves (9, 5) and (9, 3): the lower one is the first, the upper one is either.
+        ("VIMNMX.S16x2 R8, P0, P1, R6, 0x90003, !PT", 0x9000503),
+        ("VIMNMX.S16x2 R8, P0, P1, R6, 0x90003, PT", 0x9000302),
+        ("VIMNMX.U16x2 R8, P0, P1, R6, 0x80003, PT", 0x8000300),
+        ("VIMNMX.S16x2 R8, P0, P1, R6, 0xffff0006, PT", 0xFF000501),
+        # Both in one register: that of the lower half stays, whatever the upper one is.
+        ("VIMNMX.S16x2 R8, P0, P0, R6, 0xa0004, !PT\nPLOP3.LUT P1, PT, P0, PT, PT, 0x80, 0x0",
+         0xA000503),
+        ("VIMNMX.S16x2 R8, P0, P0, R6, 0x80006, !PT\nPLOP3.LUT P1, PT, P0, PT, PT, 0x80, 0x0",
+         0x9000600),
+        ("VIMNMX3.S16x2 R8, R6, 0x60006, RZ, !PT\nISETP.NE.AND P0, P1, RZ, RZ, PT", 0x9000602),
+        ("VIADDMNMX.U16x2 R8, R6, 0xfffffffb, RZ, !PT\nISETP.NE.AND P0, P1, RZ, RZ, PT",
+         0x8000002),
+    ],
+)  # fmt: skip
+def test_packed_halves_and_which_of_them_was_chosen(code: str, right: int) -> None:
+    bits = "SEL R7, RZ, 0x1, !P0\n@P1 IADD3 R7, R7, 0x2, RZ\nPRMT R7, R7, 0x6540, R8"
+    assert results(f"{code}\n{bits}", [0x90005]) == [right]
 
 
 def test_atomic_operations_give_what_was_there() -> None:

@@ -316,8 +316,8 @@ def run(
         program = read(launch)
         launch = as_declared(launch, program.entry.directives)
         schedule = schedule or Schedule()
-        is_backwards = program.is_free and schedule.warps == "last"
-        options = _Options(schedule, limits or Budget(), check or Checks(), is_backwards)
+        lanes = schedule.warps if program.is_free else "lockstep"
+        options = _Options(schedule, limits or Budget(), check or Checks(), lanes)
         with np.errstate(all="ignore"):
             if recording is None and (outcome := _abreast(launch, program, options, heard)):
                 return outcome
@@ -335,8 +335,8 @@ class _Options(NamedTuple):
     schedule: Schedule
     limits: Budget
     check: Checks
-    is_backwards: bool = False
-    """Of lanes that parted, those further on run first, where their order is open."""
+    lanes: str = "lockstep"
+    """In which order lanes that parted run where that is open: as `Schedule.warps` says."""
 
 
 def _abreast(
@@ -352,12 +352,12 @@ def _abreast(
     ctas = math.prod(launch.grid)
     is_worth_it = ctas <= _FEW_CTAS and launch.threads > WARP
     is_worth_it = is_worth_it and launch.cluster == (1, 1, 1)
-    schedule, limits, check, is_backwards = options
+    schedule, limits, check, lanes = options
     is_asked_for = schedule.warps != "lockstep" and schedule.completion != "random"
     if entry in _UNORDERED or not (program.is_plain and is_worth_it and is_asked_for):
         return None
     together = replace(schedule, warps="lockstep")
-    options = _Options(together, limits, replace(check, races=True), is_backwards)
+    options = _Options(together, limits, replace(check, races=True), lanes)
     try:
         machine = _Machine(launch, program, options, ends_at_race=True)
         outcome = machine.run(heard)
@@ -376,7 +376,7 @@ class _Machine:
     ) -> None:
         self._launch = launch
         self._program = program
-        self._schedule, self._limits, self._check, self._is_backwards = options
+        self._schedule, self._limits, self._check, self._order = options
         schedule, limits, check = self._schedule, self._limits, self._check
         self._lanes = -(-self._launch.threads // WARP) * WARP
         self._findings = Findings()
@@ -468,7 +468,7 @@ class _Machine:
             "local": self._own("local", rows, stack, self._program.local),
         }
         batch = Batch(self._launch, coordinates, memories, self._schedule, self._findings)
-        batch.is_backwards = self._is_backwards
+        batch.lanes = self._order
         if self._watched is not None:
             batch.watch_memory(first, self._watched, self._recording)
         outside = len(self._program.sections)

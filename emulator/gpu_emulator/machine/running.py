@@ -1,8 +1,9 @@
 """Runs the frames of a batch: which block, for which threads, until all have left.
 
 Of the threads of a frame that parted, those in the block of the smallest number run (see
-`ptx.program.decoding`). Threads that wait are skipped. If none can go on, asynchronous operations
-under way are completed; if that helps none, the batch hangs.
+`ptx.program.decoding`), but for what `Batch.lanes` says of cubins. Threads that wait are skipped.
+If none can go on, asynchronous operations under way are completed; if that helps none, the batch
+hangs.
 
 Why nothing goes on: who waits for what, in words.
 """
@@ -145,6 +146,7 @@ class _Runner:
         self._sections = sections
         self._limit = limit
         self._picks = 0
+        self._ran: Array | None = None
 
     def turn(self) -> bool:
         frame = self.frame
@@ -172,20 +174,34 @@ class _Runner:
         at = np.asarray(frame.at)
         free = at if waiting is None else np.where(waiting, frame.end, at)
         self._picks += 1
-        least = int(free.min())
+        is_turned = self._picks % _PATIENCE == 0
+        chosen = None
+        if self._ran is not None and not is_turned:
+            chosen = self._first_of(np.where(self._ran, free, frame.end), free)
+        chosen = chosen or self._first_of(free, free, is_turned=is_turned)
+        if frame.batch.lanes == "first":
+            self._ran = None if is_turned or chosen is None else chosen[1]
+        return chosen
+
+    def _first_of(
+        self, some: Array, free: Array, *, is_turned: bool = False
+    ) -> tuple[int, Array] | None:
+        """Of some of the free threads, those whose block is first; others may be met there."""
+        frame = self.frame
+        least = int(some.min())
         if least == frame.end:
             return None
         blocks = [least]
-        is_backwards = (self._picks % _PATIENCE == 0) != frame.batch.is_backwards
+        is_backwards = is_turned != (frame.batch.lanes == "last")
         if is_backwards or self._sections[least].meeting is not None:
-            blocks = [block for block in np.unique(free).tolist() if block != frame.end]
+            blocks = [block for block in np.unique(some).tolist() if block != frame.end]
             if is_backwards:
                 blocks.reverse()
         for block in blocks:
-            mask = free == block
+            meeting = self._sections[block].meeting
+            mask = (some if meeting is None else free) == block
             if mask.ndim < 2:
                 mask = mask.reshape((1, 1))
-            meeting = self._sections[block].meeting
             if meeting is not None:
                 # Those whose whole member mask is here.
                 here, alive = frame.by_warp(mask), frame.by_warp(frame.alive())
@@ -292,7 +308,9 @@ class _Runner:
             frame.at = np.where(mask, to, frame.at)
         if not isinstance(frame.at, int):
             first = int(frame.at.flat[0])
-            if (frame.at == first).all():
+            # Where lanes that ran go on, they do not take along those whom they come by.
+            may_join = frame.batch.lanes != "first" or mask is None or bool(mask.all())
+            if (frame.at == first).all() and (may_join or first == frame.end):
                 frame.at = first
             elif section.branch and (section.predicate is not None or section.table is not None):
                 self._part(section, mask)

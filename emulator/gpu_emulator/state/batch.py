@@ -76,8 +76,9 @@ class Batch:
         self.asynchrony = Asynchrony(schedule.completion, self.random)
         self.watch: RaceWatch | None = None
         self.recording: Recording | None = None
-        # Of lanes that parted, whether those in the block of the greatest number run first.
-        self.is_backwards = False
+        # Of lanes that parted those in the block of the smallest number run first; `last`: of the
+        # greatest; `first`: those that ran go on until they wait, and meet others only there.
+        self.lanes = "lockstep"
         self.executed = 0
         self.ticks = 0
         # Goes up where nothing but who only tests a barrier can go on; whether anyone does.

@@ -291,20 +291,42 @@ def _least_or_greatest(line: Binder) -> Step:
 
 
 @opcode(
-    "VIMNMX.{type:S16x2|U16x2}?{relu:RELU}",
-    evidence="PTX ISA: min, max of packed halves, of which ptxas makes it",
-)
+    "VIMNMX.{type:S16x2|U16x2}", "VIMNMX.{type:S16x2}.{relu:RELU}",
+    "VIMNMX3|VIADDMNMX.{type:S16x2|U16x2}", "VIMNMX3|VIADDMNMX.{type:S16x2}.{relu:RELU}",
+    evidence="PTX ISA: min, max, add of packed halves, of which ptxas makes it; CUDA Math API:"
+    " __vibmax_s16x2; two results in one predicate: FuzzX m058 on an H200, and what PTX implies",
+)  # fmt: skip
 def _of_halves(line: Binder) -> Step:
+    """Two predicates say of the lower and of the upper halves whether the first is the result.
+
+    ptxas has both in one register where it asks for the lower halves, whatever the upper ones are:
+    that of the lower halves stays.
+    """
     kind = np.dtype("i2" if line.parts["type"][0] == "S" else "u2")
+    has_three = line.base != "VIMNMX"
+    flags = [operand for operand in line.operands[1:3] if operand.kind == "P"]
+    if (has_three or line.parts.get("relu")) and any(x.number is not None for x in flags):
+        raise line.refuse(flags[0])
+    is_one = len(flags) == 2 and flags[0].text == flags[1].text
 
-    def least(a: Array, b: Array, p: Array) -> Array:
-        value = _extremum(a.view(kind), b.view(kind), p[..., None])
-        return _relu(line, value).view(np.uint16)
+    def halves(a: Array, b: Array, *more: Array) -> tuple[Array, Array, Array]:
+        *third, p = more
+        result = np.zeros((1, 1), np.uint32)
+        chosen: list[Array] = []
+        for shift in (np.uint32(0), np.uint32(16)):
+            x, y, *z = ((value >> shift).astype(np.uint16).view(kind) for value in (a, b, *third))
+            if z and line.base == "VIADDMNMX":
+                value = _extremum(x + y, z[0], p)
+            else:
+                value = _extremum(x, y, p)
+                chosen.append(value == x)
+                value = _extremum(value, z[0], p) if z else value
+            whole = _relu(line, value).view(np.uint16).astype(np.uint32)
+            result = result | whole << shift
+        first, second = chosen or (_FALSE, _FALSE)
+        return result, first, first if is_one else second
 
-    return bound(
-        line, "b32 PT? PT? = b32 b32 pred",
-        lambda a, b, p: packed(lambda x, y: least(x, y, p), 16, a, b),
-    )  # fmt: skip
+    return bound(line, f"b32 pred? pred? = b32 b32{' b32' if has_three else ''} pred", halves)
 
 
 @opcode("VIMNMX3?{type:U32|S32}", evidence=f"PTX ISA: min, max with three operands; {_TRUTH}")
