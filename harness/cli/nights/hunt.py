@@ -87,13 +87,13 @@ def _ptxas(
     cause. What it says is *emulated*: a GPU was not asked.
     """
     # numpy comes with it.
-    from harness.minimize.hunt.hunting import HuntPlan, hunt, write_repros  # noqa: PLC0415
+    from harness.minimize.hunt.hunting import PtxasPlan, hunt, write_repros  # noqa: PLC0415
     from harness.minimize.hunt.words import first_line, hunt_document, hunt_said  # noqa: PLC0415
 
     versions = PTXAS_BACK_END.select(ptxas)
     if len(versions) != 1:
         raise UsageError(f"--ptxas {ptxas}: {len(versions)} versions are meant; name one")
-    plan = HuntPlan(
+    plan = PtxasPlan(
         ptxas=PTXAS_BACK_END.install(versions[0]),
         target=Target.parse(sm),
         seed=seed,

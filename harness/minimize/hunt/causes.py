@@ -43,29 +43,37 @@ _COMMON = ("ld", "st", "ret", "mov")
 class LeastProgram(msgspec.Struct, kw_only=True):
     """A reduced program: a text, the seed of its inputs, and the answer that it gets.
 
+    `name` is what causes are joined by, as a person reads it. `opcodes` are those of what computes,
+    with their modifiers, each once; `instructions` counts loads and stores too, of a kernel lines.
     `versions` and `targets` say what other ptxas and targets make of it (`said_of`).
     """
 
     text: str
     seed: int
     answer: Answer
+    name: str
+    opcodes: tuple[str, ...]
+    instructions: int
     versions: dict[str, str] = {}
     targets: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, asked: Asked, answer: Answer) -> LeastProgram:
+        """A reduced program of PTX."""
+        opcodes = {op.opcode for op in computing(parse(asked.text))}
+        return cls(
+            text=asked.text,
+            seed=asked.seed,
+            answer=answer,
+            name=name_of(asked.text, answer),
+            opcodes=tuple(sorted(opcodes)),
+            instructions=count_instructions(asked.text),
+        )
 
     @property
     def asked(self) -> Asked:
         """As oracles are asked."""
         return Asked(self.text, self.seed)
-
-    @property
-    def opcodes(self) -> tuple[str, ...]:
-        """Those of the instructions that compute, with their modifiers, each once."""
-        return tuple(sorted({op.opcode for op in computing(parse(self.text))}))
-
-    @property
-    def instructions(self) -> int:
-        """How many it has, with loads, stores and `ret`."""
-        return count_instructions(self.text)
 
 
 class Cause(msgspec.Struct, kw_only=True):
@@ -87,7 +95,7 @@ class Cause(msgspec.Struct, kw_only=True):
     @property
     def name(self) -> str:
         """What it is joined by, as a person reads it."""
-        return name_of(self.least)
+        return self.least.name
 
     def parted(self, version: str) -> list[Cause]:
         """One cause for each set of versions on which the programs fail; hits stay with the first.
@@ -139,15 +147,15 @@ def said_of(answer: Answer) -> str:
     return " ".join([answer.vote.value, *(f"-O{level}" for level in answer.levels)])
 
 
-def name_of(program: LeastProgram) -> str:
+def name_of(text: str, answer: Answer) -> str:
     """The failure that ptxas names; else the first words of what is left, and the losing levels.
 
     A guard that is left could not be taken away: where one is, it is what both levels get wrong,
     whatever it guards.
     """
-    answer = program.answer
-    bases = " ".join(sorted({opcode.partition(".")[0] for opcode in program.opcodes}) or ["mov"])
-    is_guarded = any(op.guard and op.base != "bra" for op in computing(parse(program.text)))
+    operations = list(computing(parse(text)))
+    bases = " ".join(sorted({op.base for op in operations}) or ["mov"])
+    is_guarded = any(op.guard and op.base != "bra" for op in operations)
     if is_guarded and len(answer.levels) > 1:
         bases = "a guarded instruction"
     levels = " and ".join(f"-O{level}" for level in answer.levels)
@@ -321,7 +329,7 @@ class Causes:
         if is_time_up():
             return None  # what is half reduced has no name yet
         [last] = await self.together.oracles.ask(alone, is_thorough=True, votes=votes)
-        return LeastProgram(text=text, seed=asked.seed, answer=last) if last.is_hit else None
+        return LeastProgram.of(alone[0], last) if last.is_hit else None
 
     async def _narrowed(self, asked: Asked, answer: Answer, is_time_up: Callable[[], bool]) -> str:
         """Wrong code, step by step: all single steps are asked about at once, in one module.
@@ -363,18 +371,24 @@ class Causes:
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
-        name = name_of(program)
-        for cause in self.causes:
-            if name_of(cause.least) != name:
-                continue
-            cause.hits += 1
-            if all(one.opcodes != program.opcodes for one in cause.programs):
-                cause.programs.append(program)
-                cause.programs.sort(key=lambda one: (one.instructions, len(one.text)))
-            return cause, False
-        cause = Cause(programs=[program], seconds=seconds, tried=tried)
-        self.causes.append(cause)
-        return cause, True
+        return join(self.causes, program, seconds=seconds, tried=tried)
+
+
+def join(
+    causes: list[Cause], program: LeastProgram, *, seconds: float, tried: int
+) -> tuple[Cause, bool]:
+    """The cause of a reduced program, by its name; and whether it is new among `causes`."""
+    for cause in causes:
+        if cause.name != program.name:
+            continue
+        cause.hits += 1
+        if all(one.opcodes != program.opcodes for one in cause.programs):
+            cause.programs.append(program)
+            cause.programs.sort(key=lambda one: (one.instructions, len(one.text)))
+        return cause, False
+    cause = Cause(programs=[program], seconds=seconds, tried=tried)
+    causes.append(cause)
+    return cause, True
 
 
 def tidy(text: str) -> str:

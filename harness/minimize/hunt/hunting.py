@@ -1,9 +1,10 @@
-"""`triage hunt ptxas`: programs are made and put to the oracles until the time is up.
+"""`triage hunt`: programs are made and put to the oracles until the time is up.
 
 What was found is in the store the moment it is found: each hit as evidence of its own, and behind
 every batch where the hunt is and which causes it knows. So the same hunt goes on where it was, and
-what kills it costs the batches in flight. A hunt is named by its ptxas, target, seed and the code
-that makes its programs.
+what kills it costs the batches in flight. A hunt is named by its compiler, target, seed and the
+code that makes its programs. What is hunted in is a `HuntedCompiler`: ptxas is here, Triton in
+`triton_hunt.py`.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import asyncio
 import itertools
 import json
 import re
+import shlex
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -29,7 +32,7 @@ from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.signature import template
-from harness.minimize.hunt.causes import Cause, Causes, joined, said_of
+from harness.minimize.hunt.causes import Cause, Causes, LeastProgram, joined, said_of
 from harness.minimize.hunt.generator import (
     RESULTS,
     THREADS,
@@ -39,13 +42,13 @@ from harness.minimize.hunt.generator import (
     launch_of,
     some_forms,
 )
-from harness.minimize.hunt.oracles import Asked, Oracles, Spent, Together, body_of
+from harness.minimize.hunt.oracles import Asked, Oracles, Together, body_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.store.store import Store
 from harness.values.errors import StorageError, UsageError
 from harness.values.limits import KNOWN_CAPABILITIES
 from harness.values.target import Target
-from harness.values.toolchain import PTXAS, SASS, Assembler
+from harness.values.toolchain import PTXAS, SASS, Assembler, Compiler
 
 # Seconds for one program: ptxas that takes longer hangs.
 _LONGEST = 60.0
@@ -91,21 +94,61 @@ class HuntState(msgspec.Struct, kw_only=True):
 
 
 class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is hunted, and for how long: `seconds`, or `most` programs; `on` executes SASS.
+    """For how long is hunted: `seconds`, or `most` programs; and where programs begin."""
+
+    seed: int
+    seconds: float
+    most: int | None = None
+
+    @property
+    def tool(self) -> Assembler | Compiler:
+        """What is hunted in."""
+        raise NotImplementedError
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """For which GPUs programs are compiled."""
+        raise NotImplementedError
+
+    @property
+    def key(self) -> str:
+        """By what the hunt is kept: what its programs and answers follow from."""
+        raise NotImplementedError
+
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        """What is hunted in, for JSON."""
+        raise NotImplementedError
+
+    def target_of(self, seed: int) -> Target:
+        """For which GPU the program of a seed is compiled."""
+        return self.targets[seed % len(self.targets)]
+
+    def command(self, folder: str, least: LeastProgram) -> str:
+        """What executes a least program as the hunt did, where the repro is in this folder."""
+        raise NotImplementedError
+
+
+class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
+    """A hunt in one ptxas; `on` executes SASS.
 
     Where `on` is the emulator of PTX, nothing is executed, and what ptxas fails on is found.
     """
 
     ptxas: Assembler
     target: Target
-    seed: int
-    seconds: float
     on: str
-    most: int | None = None
+
+    @property
+    def tool(self) -> Assembler:
+        return self.ptxas
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return (self.target,)
 
     @property
     def key(self) -> str:
-        """By what the hunt is kept: what its programs and answers follow from."""
         return content_key(
             ptxas=self.ptxas.sha256,
             target=str(self.target),
@@ -114,19 +157,87 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
             code=code_sha256("minimize/hunt", "gpu_emulator/ptx"),
         )
 
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        return {"ptxas": self.ptxas.version, "target": str(self.target), "on": self.on}
+
+    def command(self, folder: str, least: LeastProgram) -> str:
+        name, place = Path(folder).name, Path(folder).parents[1]
+        return (
+            f"cd {shlex.quote(str(place))} && triage run --kernel {name} --on {SASS} "
+            f"--sm {self.target} --ptxas {self.ptxas.version} -O 0,3"
+        )
+
 
 @dataclass(slots=True, kw_only=True)
 class HuntReport:
-    """What a hunt came to; `spent` is CPU of this time, `own` of it this process'."""
+    """What a hunt came to; `spent` are seconds of CPU by what used them, `own` this process'."""
 
     plan: HuntPlan
     state: HuntState
-    spent: Spent
+    spent: Mapping[str, float] = field(default_factory=dict)
     own: float = 0.0
     seconds: float = 0.0
     tried: int = 0
     is_stopped: bool = False
     notes: list[str] = field(default_factory=list)
+
+
+class GeneratedProgram(Protocol):
+    """A program of a seed; `opcodes` is what it is made of."""
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def opcodes(self) -> Collection[str]: ...
+
+
+class Pursuit(Protocol):
+    """All causes that a hunt has found, and what becomes of a hit."""
+
+    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
+        """The hit without what is known; None where nothing is left: that cause is counted."""
+
+    async def reduce(
+        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
+    ) -> LeastProgram | None:
+        """The least program that gets such an answer; None if the hit does not come back."""
+
+    def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
+        """The cause of a reduced program, and whether it is new."""
+
+
+class HuntedCompiler(Protocol):
+    """What is hunted in: `batch` programs are asked about together, by `jobs` processes."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def jobs(self) -> int: ...
+
+    def program(self, seed: int) -> GeneratedProgram:
+        """The program of a seed."""
+
+    async def ask(self, programs: Sequence[Asked], number: int) -> Sequence[Answer]:
+        """The answers about a batch of this number.
+
+        Raises:
+            InfrastructureError: a tool cannot be started, or the disk is full.
+        """
+
+    def causes(self, state: HuntState) -> Pursuit:
+        """What is known, for one who reduces."""
+
+    def spent(self) -> Mapping[str, float]:
+        """Seconds of CPU by what used them, the compilers first."""
+
+    async def spread(self, state: HuntState, show: Callable[[str], None]) -> None:
+        """Ask other versions, and other targets, about all least programs."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,11 +246,9 @@ class _Hunt:
 
     plan: HuntPlan
     store: Store
-    oracles: Oracles
-    generator: Generator
+    hunted: HuntedCompiler
     state: HuntState
     tell: Callable[[str], None]
-    beside: asyncio.Semaphore | None = None
     key: str = ""
     started: float = field(default_factory=time.monotonic)
     before: float = 0.0
@@ -152,8 +261,6 @@ class _Hunt:
 
     def __post_init__(self) -> None:
         state = self.state
-        # A reduction does not wait for a turn behind whole modules.
-        self.beside = asyncio.Semaphore(max(1, self.oracles.jobs // 2))
         self.before, self.tried_before = state.seconds, state.tried
 
     @property
@@ -164,7 +271,7 @@ class _Hunt:
         return self.passed > self.plan.seconds * (1 + _GRACE)
 
     def is_over(self) -> bool:
-        begun = self.state.tried - self.tried_before + BATCH * len(self.in_flight)
+        begun = self.state.tried - self.tried_before + self.hunted.batch * len(self.in_flight)
         is_enough = self.plan.most is not None and begun >= self.plan.most
         return is_enough or self.passed > self.plan.seconds
 
@@ -190,20 +297,22 @@ class _Hunt:
     async def _make(self) -> None:
         state = self.state
         while not self.is_over():
-            if len(state.waiting) > _MOST_WAITING * self.oracles.jobs:
+            if len(state.waiting) > _MOST_WAITING * self.hunted.jobs:
                 self.room.clear()
                 await self.room.wait()
                 continue
             taken = {*state.beyond, *self.in_flight}
             number = next(n for n in itertools.count(state.batch) if n not in taken)
             self.in_flight.add(number)
-            first = self.plan.seed * 1_000_000_000 + number * BATCH
-            programs = [self.generator.program(first + n) for n in range(BATCH)]
-            answers = await self.oracles.ask([Asked(one.text, one.seed) for one in programs])
+            batch = self.hunted.batch
+            first = self.plan.seed * 1_000_000_000 + number * batch
+            programs = [self.hunted.program(first + n) for n in range(batch)]
+            asked = [Asked(one.text, one.seed) for one in programs]
+            answers = await self.hunted.ask(asked, number)
             self._note(number, programs, answers)
 
     def _note(
-        self, number: int, programs: Sequence[HuntProgram], answers: Sequence[Answer]
+        self, number: int, programs: Sequence[GeneratedProgram], answers: Sequence[Answer]
     ) -> None:
         state = self.state
         for program, answer in zip(programs, answers, strict=True):
@@ -237,7 +346,7 @@ class _Hunt:
 
     async def _reduce(self) -> None:
         """Take hits that wait: walk around what is known of all of them, then reduce one."""
-        state, causes = self.state, self._causes()
+        state, causes = self.state, self.hunted.causes(self.state)
         while not self.is_late():
             hits = [hit for hit in state.waiting if hit.asked.seed not in self.taken]
             if not hits:
@@ -264,13 +373,7 @@ class _Hunt:
             self.room.set()
         self.room.set()
 
-    def _causes(self) -> Causes:
-        """What is known, for one who reduces: who asks together waits for one answer."""
-        assert self.beside is not None
-        oracles = replace(self.oracles, slots=self.beside)
-        return Causes(Together(oracles), self.state.causes, self.state.seen)
-
-    async def _look_at(self, causes: Causes, asked: Asked, answer: Answer) -> None:
+    async def _look_at(self, causes: Pursuit, asked: Asked, answer: Answer) -> None:
         program = await causes.reduce(asked, answer, is_time_up=self.is_late)
         if program is None and self.is_late():
             return
@@ -312,10 +415,68 @@ def _folded(words: str) -> str:
     return template(words)[:160]
 
 
+@dataclass(slots=True, kw_only=True)
+class _HuntedPtxas:
+    """ptxas, as it is hunted in."""
+
+    plan: PtxasPlan
+    oracles: Oracles
+    generator: Generator
+    batch: int = BATCH
+    beside: asyncio.Semaphore = field(init=False)
+
+    def __post_init__(self) -> None:
+        # A reduction does not wait for a turn behind whole modules.
+        self.beside = asyncio.Semaphore(max(1, self.jobs // 2))
+
+    @property
+    def jobs(self) -> int:
+        return self.oracles.jobs
+
+    def program(self, seed: int) -> HuntProgram:
+        return self.generator.program(seed)
+
+    async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
+        return await self.oracles.ask(programs)
+
+    def causes(self, state: HuntState) -> Causes:
+        """Who asks together waits for one answer."""
+        oracles = replace(self.oracles, slots=self.beside)
+        return Causes(Together(oracles), state.causes, state.seen)
+
+    def spent(self) -> dict[str, float]:
+        return asdict(self.oracles.spent)
+
+    async def spread(self, state: HuntState, show: Callable[[str], None]) -> None:
+        await _spread(self.plan, state, self.oracles, show)
+
+
 async def hunt(
-    plan: HuntPlan,
+    plan: PtxasPlan,
     store: Store,
     how: CompileOptions,
+    tell: Callable[[str], None],
+    show: Callable[[str], None],
+) -> HuntReport:
+    """Hunt in a ptxas; as `hunt_in`.
+
+    Raises:
+        UsageError: the ptxas does not know the target.
+        InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
+    """
+    async with Hub() as hub:
+        oracles = _oracles(hub, plan, how)
+        head = await oracles.head()
+        show("asking ptxas which opcodes it takes")
+        generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
+        hunted = _HuntedPtxas(plan=plan, oracles=oracles, generator=generator)
+        return await hunt_in(hunted, plan, store, tell, show)
+
+
+async def hunt_in(
+    hunted: HuntedCompiler,
+    plan: HuntPlan,
+    store: Store,
     tell: Callable[[str], None],
     show: Callable[[str], None],
 ) -> HuntReport:
@@ -324,44 +485,38 @@ async def hunt(
     `tell` hears what is found, `show` where it is.
 
     Raises:
-        UsageError: the ptxas does not know the target.
         InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
     """
     key = plan.key
     evidence = store.get_evidence(KIND, key)
     state = msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
-    async with Hub() as hub:
-        oracles = _oracles(hub, plan, how)
-        head = await oracles.head()
-        show("asking ptxas which opcodes it takes")
-        generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
-        one = _Hunt(
-            plan=plan,
-            key=key,
-            store=store,
-            oracles=oracles,
-            generator=generator,
-            state=state,
-            tell=lambda words: tell(words) if words else show(one.words()),
-        )
-        report = HuntReport(plan=plan, state=state, spent=oracles.spent)
-        own = time.process_time()
+    one = _Hunt(
+        plan=plan,
+        key=key,
+        store=store,
+        hunted=hunted,
+        state=state,
+        tell=lambda words: tell(words) if words else show(one.words()),
+    )
+    report = HuntReport(plan=plan, state=state)
+    own = time.process_time()
+    try:
+        await one.work(hunted.jobs)
+    except asyncio.CancelledError:
+        _go_on()
+        report.is_stopped = True
+    one.save()
+    report.seconds, report.own = one.passed, time.process_time() - own
+    report.tried = state.tried - one.tried_before
+    if state.causes and not report.is_stopped:
         try:
-            await one.work(how.workers)
+            await hunted.spread(state, show)
         except asyncio.CancelledError:
             _go_on()
             report.is_stopped = True
         one.save()
-        report.seconds, report.own = one.passed, time.process_time() - own
-        report.tried = state.tried - one.tried_before
-        if state.causes and not report.is_stopped:
-            try:
-                await _spread(report, oracles, show)
-            except asyncio.CancelledError:
-                _go_on()
-                report.is_stopped = True
-            one.save()
-        return report
+    report.spent = hunted.spent()
+    return report
 
 
 def _go_on() -> None:
@@ -371,7 +526,7 @@ def _go_on() -> None:
     task.uncancel()
 
 
-def _oracles(hub: Hub, plan: HuntPlan, how: CompileOptions) -> Oracles:
+def _oracles(hub: Hub, plan: PtxasPlan, how: CompileOptions) -> Oracles:
     return Oracles(
         hub=hub,
         ptxas=plan.ptxas,
@@ -383,12 +538,13 @@ def _oracles(hub: Hub, plan: HuntPlan, how: CompileOptions) -> Oracles:
     )
 
 
-async def _spread(report: HuntReport, oracles: Oracles, show: Callable[[str], None]) -> None:
+async def _spread(
+    plan: PtxasPlan, state: HuntState, oracles: Oracles, show: Callable[[str], None]
+) -> None:
     """Ask every ptxas that is installed, and other targets, about all least programs.
 
     Programs of one name that do not fail on the same versions are of two causes.
     """
-    state, plan = report.state, report.plan
     programs = [program for cause in state.causes for program in cause.programs]
     for version in installed_versions(PTXAS):
         waiting = [one for one in programs if str(version) not in one.versions]
@@ -431,6 +587,7 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
         StorageError: a folder cannot be written.
     """
     plan = report.plan
+    assert isinstance(plan, PtxasPlan)
     repros = home / "hunt" / f"ptxas-{plan.ptxas.version}-{plan.target}" / "repros"
     folders: list[str] = []
     for cause in sorted(report.state.causes, key=lambda cause: cause.seconds):

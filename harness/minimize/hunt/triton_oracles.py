@@ -7,10 +7,9 @@ again in the way of `triage run`, with all schedules and other references, befor
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence
@@ -101,13 +100,14 @@ class TritonOracles:
     async def _of_cells(
         self, bench: Workbench, selection: Selection, *, is_thorough: bool
     ) -> Answer:
-        trials = default_trials() if is_thorough else trials_of(read_schedules(_QUICK), races=True)[:2]
+        # Garbage is tried where somebody is accused.
+        quick = trials_of(read_schedules(_QUICK), races=True)[:2]
         source = RecordedLaunch(
             bench=bench,
             selection=selection,
             tell=lambda words: None,  # noqa: ARG005
             is_voted=True,
-            trials=trials,
+            trials=default_trials() if is_thorough else quick,
             budget=_BUDGET,
         )
         plan = await plan_launch(bench, selection.place())
@@ -126,7 +126,8 @@ class TritonOracles:
     async def _of_cell(
         self, bench: Workbench, source: RecordedLaunch, cell: PlannedCell, *, is_thorough: bool
     ) -> Answer:
-        assert cell.launch is not None and cell.record is not None
+        assert cell.launch is not None
+        assert cell.record is not None
         lowering = await front_end(self.compiler.kind).lower(
             bench, cell.launch, cell.record, ptxas=cell.seen_ptxas
         )
@@ -172,7 +173,13 @@ class TritonOracles:
         if not judgement.verdict.is_wrong:
             is_right = judgement.verdict is RunVerdict.RIGHT
             return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=judgement.reason)
-        return self._of_row((await OnEmulator(source=replace(source, trials=default_trials())).execute(bench, cell)).row)
+        return self._of_row(
+            (
+                await OnEmulator(source=replace(source, trials=default_trials())).execute(
+                    bench, cell
+                )
+            ).row
+        )
 
     def _of_row(self, row: RunRow) -> Answer:
         config = ",".join(f"{name}={value}" for name, value in row.config.items())

@@ -113,8 +113,9 @@ class _Maker:
         lines = [*self.head, *loops, *(f"{'    ' * len(loops)}{line}" for line in inner), *stores]
         names = [*self.inputs, *self.outputs]
         configs = self._configs()
-        ranges = sorted({n for n in _ranges("\n".join(lines))})
+        ranges = sorted(set(_ranges("\n".join(lines))))
         lines = [f"r{n} = tl.arange(0, {n})" for n in ranges] + lines
+        limit = draw.randint(1, self.trips)
         made = [*self.inputs.items(), *self.outputs.items()]
         return "\n".join(
             [
@@ -137,12 +138,11 @@ class _Maker:
                 "",
                 "def launch():",
                 '    if hasattr(triton, "set_allocator"):',
-                '        memory = lambda size, *_: torch.empty(size, device="cuda", '
-                "dtype=torch.int8)",
-                "        triton.set_allocator(memory)",
+                "        triton.set_allocator(",
+                '            lambda size, *_: torch.empty(size, device="cuda", dtype=torch.int8)',
+                "        )",
                 *(f"    {name} = {value}" for name, value in made),
-                f"    {KERNEL}[(1,)]({', '.join(names)}, {self.trips}, "
-                f"{draw.randint(1, self.trips)})",
+                f"    {KERNEL}[(1,)]({', '.join((*names, str(self.trips), str(limit)))})",
                 f"    return {', '.join(self.outputs)}",
                 "",
             ]
@@ -238,7 +238,9 @@ class _Maker:
             draw = f'torch.randint(-2, 3, ({height}, {width}), device="cuda")'
             self.inputs[name] = f"{draw}.to(torch.{dtype})"
         else:
-            self.outputs[name] = f'torch.zeros({height}, {width}, device="cuda", dtype=torch.{dtype})'
+            self.outputs[name] = (
+                f'torch.zeros({height}, {width}, device="cuda", dtype=torch.{dtype})'
+            )
         if has_descriptor:
             self.head.append(
                 f"{name}_d = tl.make_tensor_descriptor({name}, [{height}, {width}], "
@@ -349,7 +351,7 @@ class _Maker:
             "rows": f"{name} * {row.name if row else ''}[:, None]",
             "columns": f"{name} * {column.name if column else ''}[None, :]",
         }
-        is_half = tile.is_half and way in ("negated",)
+        is_half = tile.is_half and way == "negated"
         text = texts[way] if is_half else f"({texts[way]}).to(tl.float32)"
         self._value(tile.rows, tile.columns, text, is_half=is_half)
 
@@ -450,9 +452,7 @@ class _Maker:
         if tile is None:
             return
         kept = _Tile(self._name("c"), tile.rows, tile.columns, is_half=True)
-        self.head.append(
-            f"{kept.name} = tl.zeros([{tile.rows}, {tile.columns}], tl.{self.half})"
-        )
+        self.head.append(f"{kept.name} = tl.zeros([{tile.rows}, {tile.columns}], tl.{self.half})")
         self.pool.append(kept)
         self.draw.choice((self._add_up, self._dot, self._store))()
         if self.draw.random() < 0.5:
@@ -516,7 +516,9 @@ def words_of(text: str) -> Counter[str]:
         if isinstance(node, ast.For):
             place = "loop "
             call = node.iter
-            options = [word.arg or "" for word in call.keywords] if isinstance(call, ast.Call) else []
+            options = (
+                [word.arg or "" for word in call.keywords] if isinstance(call, ast.Call) else []
+            )
             words.update(options)
         elif isinstance(node, ast.If):
             words["branch"] += 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
@@ -14,7 +12,7 @@ from harness.minimize.hunt.hunting import HuntPlan, HuntReport
 from harness.minimize.hunt.voting import Vote
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
 from harness.values.row import SCHEMA
-from harness.values.toolchain import SASS
+from harness.values.toolchain import EMULATOR
 
 _REASONS = 5
 _COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets", "hits")
@@ -23,8 +21,9 @@ _COLUMNS = ("cause", "levels", "instructions", "first bad", "newest", "targets",
 def first_line(plan: HuntPlan, jobs: int, memory: int) -> str:
     """What is hunted, and what of this machine it takes."""
     processes = "process" if jobs == 1 else "processes"
+    targets = ", ".join(map(str, plan.targets))
     return (
-        f"ptxas {plan.ptxas.version} for {plan.target}, seed {plan.seed}, {plan.seconds:.0f} s: "
+        f"{plan.tool.name} for {targets}, seed {plan.seed}, {plan.seconds:.0f} s: "
         f"{jobs} {processes} at a time, at most {memory >> 20:,} MiB each; nothing leaves this "
         "machine"
     )
@@ -37,7 +36,7 @@ def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
     for number, (cause, path) in enumerate(zip(causes, folders, strict=True), 1):
         blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least)]
         if cause.least.answer.vote is Vote.WRONG:
-            blocks.append(say(f"   Reproduce: {_command(report.plan, path)}"))
+            blocks.append(say(f"   Reproduce: {report.plan.command(path, cause.least)}"))
         blocks.append(BLANK)
     if causes:
         columns = tuple(
@@ -52,15 +51,6 @@ def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
     return blocks
 
 
-def _command(plan: HuntPlan, folder: str) -> str:
-    """What executes a least program as the hunt did, in the folder where its repro is known."""
-    name, place = Path(folder).name, Path(folder).parents[1]
-    return (
-        f"cd {shlex.quote(str(place))} && triage run --kernel {name} --on {SASS} --sm {plan.target}"
-        f" --ptxas {plan.ptxas.version} -O 0,3"
-    )
-
-
 def _cause(program: LeastProgram) -> list[SaidLine]:
     words = {
         (3,): "-O3 computes another value than the PTX and -O0",
@@ -69,8 +59,8 @@ def _cause(program: LeastProgram) -> list[SaidLine]:
     }
     answer = program.answer
     meaning = answer.words
-    if answer.vote is Vote.WRONG:
-        meaning = f"{words.get(answer.levels, '')} (emulated): {answer.words}"
+    if answer.levels in words and answer.vote is Vote.WRONG:
+        meaning = f"{words[answer.levels]} (emulated): {answer.words}"
     lines = [line for line in program.text.splitlines() if line.strip()]
     return [
         say(f"   {meaning}"),
@@ -80,9 +70,9 @@ def _cause(program: LeastProgram) -> list[SaidLine]:
 
 def _row(report: HuntReport, cause: Cause) -> tuple[SaidLine, ...]:
     least = cause.least
-    first, newest = spread(least, report.plan.ptxas.version)
+    first, newest = spread(least, report.plan.tool.version)
     wrong = said_of(least.answer)
-    targets = [str(report.plan.target)]
+    targets = [str(report.plan.target_of(least.seed))]
     targets += [target for target, words in least.targets.items() if words == wrong]
     cells = (
         cause.name,
@@ -121,7 +111,8 @@ def spread(program: LeastProgram, hunted: str) -> tuple[str, str]:
 
 def _tried(report: HuntReport) -> list[SaidLine]:
     state, spent = report.state, report.spent
-    compilers = spent.ptxas + spent.nvdisasm
+    compilers = sum(seconds for name, seconds in spent.items() if name != EMULATOR)
+    used = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in spent.items())
     rate = report.tried / report.seconds if report.seconds else 0.0
     votes = ", ".join(
         f"{count:,} {name.replace('_', ' ')}" for name, count in _most_common(state.votes)
@@ -132,8 +123,7 @@ def _tried(report: HuntReport) -> list[SaidLine]:
             f"{state.tried:,} of this hunt: {votes}"
         ),
         say(
-            f"CPU: ptxas {spent.ptxas:.0f} s, nvdisasm {spent.nvdisasm:.0f} s, emulator "
-            f"{spent.emulator:.0f} s, triage itself {report.own:.0f} s"
+            f"CPU: {used}, triage itself {report.own:.0f} s"
             + (f" ({report.own / compilers:.0%} of the compilers')" if compilers else ""),
             Tone.FAINT,
         ),
@@ -160,22 +150,15 @@ def hunt_document(report: HuntReport, folders: Sequence[str]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "hunt": {
-            "ptxas": plan.ptxas.version,
-            "target": str(plan.target),
+            **plan.coordinates,
             "seed": plan.seed,
-            "on": plan.on,
             "seconds": report.seconds,
             "tried": report.tried,
             "tried_in_all": state.tried,
             "votes": dict(state.votes),
             "waiting": len(state.waiting),
             "stopped": report.is_stopped,
-            "cpu": {
-                "ptxas": report.spent.ptxas,
-                "nvdisasm": report.spent.nvdisasm,
-                "emulator": report.spent.emulator,
-                "triage": report.own,
-            },
+            "cpu": {**report.spent, "triage": report.own},
             "curve": state.curve,
         },
         "causes": [

@@ -16,7 +16,7 @@ import pytest
 
 from harness.cells.places import CompileOptions
 from harness.io.toolchains.installed import digest_of
-from harness.minimize.hunt.hunting import KIND, HuntPlan, HuntReport, HuntState, hunt, write_repros
+from harness.minimize.hunt.hunting import KIND, HuntReport, HuntState, PtxasPlan, hunt, write_repros
 from harness.minimize.hunt.voting import Vote
 from harness.minimize.hunt.words import hunt_document, hunt_said
 from harness.store.store import Store
@@ -40,26 +40,26 @@ cp {CUBIN} "$last"
 
 
 @pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HuntPlan:
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PtxasPlan:
     monkeypatch.setenv("TRIAGE_CACHE_DIR", str(tmp_path / "cache"))
     path = tmp_path / "ptxas"
     path.write_text(FAKE)
     path.chmod(0o755)
     digest = digest_of(path)
     fake = Assembler(version="13.0.88", origin="bundled", path=path, sha256=digest)
-    return HuntPlan(
+    return PtxasPlan(
         ptxas=fake, target=Target.parse("90"), seed=3, seconds=300.0, on=EMULATOR, most=384
     )
 
 
-def hunted(plan: HuntPlan, home: Path, said: list[str]) -> HuntReport:
+def hunted(plan: PtxasPlan, home: Path, said: list[str]) -> HuntReport:
     with Store.open(home) as store:
         job = hunt(plan, store, CompileOptions(jobs=2), said.append, lambda words: None)
         return asyncio.run(job)
 
 
 def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
-    plan: HuntPlan, tmp_path: Path
+    plan: PtxasPlan, tmp_path: Path
 ) -> None:
     said: list[str] = []
     report = hunted(plan, tmp_path / "home", said)
@@ -86,7 +86,7 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     assert len(said) == 1
 
 
-def test_a_kill_loses_nothing_that_was_found(plan: HuntPlan, tmp_path: Path) -> None:
+def test_a_kill_loses_nothing_that_was_found(plan: PtxasPlan, tmp_path: Path) -> None:
     home = tmp_path / "home"
     program = (
         "import asyncio, pickle, sys\n"
@@ -118,7 +118,7 @@ def test_a_kill_loses_nothing_that_was_found(plan: HuntPlan, tmp_path: Path) -> 
     assert report.state.tried >= after.tried
 
 
-def kept(plan: HuntPlan, home: Path) -> HuntState:
+def kept(plan: PtxasPlan, home: Path) -> HuntState:
     if not home.is_dir():
         return HuntState()
     with Store.for_reading(home) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from gpu_emulator.ptx.text.document import parse
 from harness.minimize.hunt.causes import (
@@ -11,12 +12,12 @@ from harness.minimize.hunt.causes import (
     combined,
     is_same_kind,
     joined,
-    name_of,
     pruned,
     said_of,
     slices,
     tidy,
 )
+from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.hunt.words import spread
 
@@ -38,7 +39,7 @@ WRONG = Answer(vote=Vote.WRONG, levels=(3,), words="thread 0")
 def least(*lines: str, answer: Answer = WRONG, **versions: str) -> LeastProgram:
     text = BODY.format(lines="\n".join(lines))
     named = {name.replace("v", "").replace("_", "."): words for name, words in versions.items()}
-    return LeastProgram(text=text, seed=1, answer=answer, versions=named)
+    return replace(LeastProgram.of(Asked(text, 1), answer), versions=named)
 
 
 def test_a_slice_has_what_one_store_needs_and_nothing_else() -> None:
@@ -93,16 +94,16 @@ def test_what_nothing_names_is_not_declared() -> None:
 )
 def test_a_cause_is_named_by_what_is_left(answer: Answer, name: str) -> None:
     program = least("bfe.u32 %r1, %r0, 3, 4;", "shl.b32 %r1, %r1, 2;", answer=answer)
-    assert name_of(program) == name
+    assert program.name == name
 
 
 def test_what_is_guarded_at_every_level_is_one_cause() -> None:
     both = Answer(vote=Vote.WRONG, levels=(0, 3))
     flag = ".reg .pred %p0;\nsetp.gt.s32 %p0, %r0, 3;"
     guarded = "@%p0 set.lt.f32.s32 %r0, %r0, 7;"
-    assert name_of(least(flag, guarded, answer=both)) == "a guarded instruction at -O0 and -O3"
-    assert name_of(least(flag, guarded)) == "set setp at -O3"
-    assert "setp" in name_of(least(flag, "@%p0 bra L1;", "L1:", answer=both))
+    assert least(flag, guarded, answer=both).name == "a guarded instruction at -O0 and -O3"
+    assert least(flag, guarded).name == "set setp at -O3"
+    assert "setp" in least(flag, "@%p0 bra L1;", "L1:", answer=both).name
 
 
 def test_a_failure_is_the_same_by_its_signature_and_wrong_code_by_its_level() -> None:
