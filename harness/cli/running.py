@@ -38,6 +38,7 @@ from harness.io.processes.machine import (
     is_variable,
     passed_names,
 )
+from harness.matrix.rules import select_stored
 from harness.values.errors import InfrastructureError, TriageError, UsageError
 from harness.values.toolchain import BUNDLED, INSTALLED, PTXAS, TRITON
 
@@ -104,6 +105,29 @@ toolchain_options = together(
 """Which compilers and assemblers."""
 
 
+def sm_option(more: str = "", **how: Any) -> Callable[[F], F]:  # noqa: ANN401 - click's
+    """`--sm`, with `more` words in the help."""
+    return click.option(
+        "--sm",
+        multiple=True,
+        metavar="SM",
+        help=f"GPU target: 90a, sm_100a, 100f ... Repeatable.{more}",
+        shell_complete=completing(_targets),
+        **how,
+    )
+
+
+_launch_option = click.option(
+    "--launch", metavar="NAME", help="Launch function, or a pattern of them."
+)
+_config_option = click.option(
+    "--config",
+    metavar="FILTER",
+    help='Only configs that match: "num_warps=4|8,maxnreg=none"; "*=none": and have no other '
+    "value.",
+)
+
+
 def read_selection(
     *,
     kernel: str | None = None,
@@ -135,33 +159,52 @@ def selection_options(*, kernel_required: bool = True) -> Callable[[F], F]:
             "or FILE.ptx; as the argument.",
             is_required=kernel_required,
         ),
-        click.option(
-            "--sm",
-            multiple=True,
-            metavar="SM",
-            help="GPU target: 90a, sm_100a, 100f ... Repeatable. Default: the repro's.",
-            shell_complete=completing(_targets),
-        ),
+        sm_option(" Default: the repro's."),
         toolchain_options,
-        click.option("--launch", metavar="NAME", help="Launch function, or a pattern of them."),
+        _launch_option,
         click.option(
             "--set",
             multiple=True,
             metavar="NAME=VALUE",
             help="Override a parameter of the launch function. Repeatable.",
         ),
-        click.option(
-            "--config",
-            metavar="FILTER",
-            help='Only configs that match: "num_warps=4|8,maxnreg=none"; "*=none": and have no '
-            "other value.",
-        ),
+        _config_option,
         click.option(
             "--freeze-ptx",
             is_flag=True,
             help="Give every ptxas the PTX generated for the bundled one, byte for byte.",
         ),
     )
+
+
+def _tool_option(name: str, title: str, example: str) -> Callable[[F], F]:
+    words = f"Only this version of {title}, or specifier ('{example}'). Repeatable."
+    return click.option(f"--{name}", multiple=True, metavar="X", help=words)
+
+
+def _kind_option(name: str, example: str) -> Callable[[F], F]:
+    words = f"Only this {name}, or versions of it: '{example}'. Repeatable."
+    return click.option(f"--{name}", multiple=True, metavar="KIND==X", help=words)
+
+
+only_options = as_value(
+    "only",
+    select_stored,
+    sm_option(),
+    _tool_option("triton", "Triton", ">=3.6"),
+    _kind_option("compiler", "nvcc>=13"),
+    _tool_option("ptxas", "ptxas", ">=13.1,<13.4"),
+    _kind_option("assembler", "tileiras"),
+    _launch_option,
+    click.option(
+        "--set",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Only launches with this override. Repeatable.",
+    ),
+    _config_option,
+)
+"""Which cells of those that are there, by the words of `selection_options`: as `only`."""
 
 
 def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:  # noqa: ARG001

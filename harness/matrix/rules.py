@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TypeAlias
 
 import msgspec
@@ -111,6 +111,32 @@ def make_selector(
     )
 
 
+def select_stored(
+    *,
+    sm: Sequence[str] = (),
+    launch: str | None = None,
+    set: Sequence[str] = (),  # noqa: A002 - as the option
+    triton: Sequence[str] = (),
+    compiler: Sequence[str] = (),
+    ptxas: Sequence[str] = (),
+    assembler: Sequence[str] = (),
+    config: str | None = None,
+) -> tuple[Selector, ...]:
+    """The cells that options mean: of a repeated one any value, of different ones all.
+
+    Raises:
+        UsageError: one of them makes no sense.
+    """
+    target = "|".join(str(Target.parse(word)) for word in sm) or None
+    compilers = [("triton", text) for text in triton] + [("compiler", text) for text in compiler]
+    assemblers = [("ptxas", text) for text in ptxas] + [("assembler", text) for text in assembler]
+    selectors = [
+        make_selector(launch=launch, target=target, config=config or "", **dict(tools))
+        for tools in product(*filter(None, (compilers, assemblers)))
+    ]
+    return tuple(replace(selector, set=tuple(set)) for selector in selectors)
+
+
 def _target(pattern: str) -> str:
     return pattern if _WILD.search(pattern) else str(Target.parse(pattern))
 
@@ -121,7 +147,7 @@ def _ranges(kind: str, versions: str | None, tool: str | None) -> tuple[ToolRang
 
 
 def parse_selector(text: str) -> Selector:
-    """Read a pattern over cell ids, or `word=value` parts; other names are of the config.
+    """Read what `--only` takes: a pattern over cell ids, or `word=value` parts, of a config too.
 
     Raises:
         UsageError: it is neither.
@@ -270,7 +296,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Rules:
-    """A matrix' exclusions, and what `--only` leaves; remembers which of its selectors matched."""
+    """A matrix' exclusions, and what is selected; remembers which selectors matched."""
 
     matrix: Matrix
     only: Sequence[Selector] = ()
@@ -300,14 +326,14 @@ class Rules:
         return reason
 
     def is_wanted_early(self, place: MatrixPlace) -> bool:
-        """Whether `--only` may mean cells of this place."""
+        """Whether the selection may mean cells of this place."""
         return not self.only or any(
             selector.matches_early(place) and _may_mean(selector.cell, place.kernel)
             for selector in self.only
         )
 
     def is_wanted(self, cell: Coordinates) -> bool:
-        """Whether `--only` means this cell."""
+        """Whether the selection means this cell."""
         matches = [selector for selector in self.only if selector.matches(cell)]
         self._matched.update(map(id, matches))
         return bool(matches) or not self.only
@@ -353,9 +379,9 @@ class Rules:
         listed = self.matrix
         return [*listed.exclude, *listed.overrides, *listed.expect, *self.only]
 
-    def unmatched_only(self) -> list[int]:
-        """Which of `only` (from 1) mean no cell."""
-        return [n for n, selector in enumerate(self.only, 1) if id(selector) not in self._matched]
+    def unmatched_only(self) -> list[str]:
+        """Which of `only` mean no cell, in words."""
+        return [str(selector) for selector in self.only if id(selector) not in self._matched]
 
     def unmatched(self, versions: Mapping[str, Sequence[Version]]) -> list[str]:
         """One line for each selector that matched nothing; `versions` are those of each tool."""

@@ -55,19 +55,28 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
     """Some of a matrix' cells: all that is given must hold.
 
     `kernel`, `launch`, `target` and `cell` are patterns as in a shell, the first three also
-    several of them (`mamba2_*|fla_*`). `compilers` and `assemblers`
-    are kinds with their versions; `bundled` says whether the assembler must (or must not) be the
-    one that the compiler bundles.
+    several of them (`mamba2_*|fla_*`). `set` are overrides that the launch has (`chunk_size=32`).
+    `compilers` and `assemblers` are kinds with their versions; `bundled` says whether the assembler
+    must (or must not) be the one that the compiler bundles.
     """
 
     cell: str | None = None
     kernel: str | None = None
     launch: str | None = None
     target: str | None = None
+    set: tuple[str, ...] = ()
     compilers: tuple[ToolRange, ...] = ()
     assemblers: tuple[ToolRange, ...] = ()
     bundled: bool | None = None
     config: ConfigFilter = msgspec.field(default_factory=ConfigFilter)
+
+    def __str__(self) -> str:
+        tools = [
+            f"{tool.kind}{tool.versions or ''}" for tool in (*self.compilers, *self.assemblers)
+        ]
+        config = [f"{name}={'|'.join(values)}" for name, values in self.config.wanted]
+        places = (self.cell, self.kernel, self.launch, self.target)
+        return ", ".join(filter(None, (*places, *self.set, *tools, *config)))
 
     @property
     def is_known_early(self) -> bool:
@@ -88,11 +97,12 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
     def matches_early(self, place: MatrixPlace) -> bool:
         """As `matches`, as far as it can be decided before the configs are known."""
         # A launch's overrides and number are part of its label, not of its name.
-        names = place.launch, LaunchLabel.parse(place.launch).name
+        label = LaunchLabel.parse(place.launch)
         return (
             _is_like(self.kernel, place.kernel)
-            and _is_like(self.launch, *names)
+            and _is_like(self.launch, place.launch, label.name)
             and _is_like(self.target, place.target)
+            and all(word in label.overrides for word in self.set)
             and all(compiler.has(place.compiler, place.version) for compiler in self.compilers)
         )
 

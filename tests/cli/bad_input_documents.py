@@ -84,6 +84,11 @@ WHOLE_MATRICES = [
 ]
 MATRIX_OPTIONS = {
     "--only": ("", "kernel", "triton=<x", "a b"),
+    "--triton": ("", "<x"),
+    "--ptxas": ("new",),
+    "--compiler": (">=3",),
+    "--sm": ("1",),
+    "--config": ("num_warps",),
     "--shard": ("0/1", "2/1", "a/b", "1", "", "1/" + "9" * 30, "²/³", "\x1b"),
     "--night": ("",),
     "--scheduler": ("", "local", "local:0", "local:1000", "there", "http://x:1", "tcp://x"),

@@ -186,7 +186,7 @@ def test_a_dry_run_of_what_is_stored_has_nothing_to_do(done: Triage) -> None:
 
 @pytest.mark.long
 def test_an_a_a_night_without_the_store_reports_no_change(done: Triage) -> None:
-    only = ["--only", "kernel=own_scale,target=sm_90a,BLOCK=64"]
+    only = ["own_scale", "--sm", "90a", "--config", "BLOCK=64"]
     run(done, *only)
     again = run(done, *only, "--no-cache")
     assert again["carried"] == 0
@@ -239,9 +239,14 @@ def test_when_time_is_up_nothing_new_is_begun(triage: Triage) -> None:
 
 
 def test_nothing_selected(own: Triage) -> None:
-    ran = own("matrix", "run", "--only", "kernel=nope")
-    assert ran.returncode == 3
-    assert "--only matches nothing" in ran.stderr
+    for only in (["nope"], ["--triton", "<2"], ["--only", "kernel=nope"]):
+        ran = own("matrix", "run", *only)
+        assert ran.returncode == 3
+        assert "nothing in the matrix matches" in ran.stderr
+        assert ("the old form goes on working" in ran.stderr) == ("--only" in only)
+    ran = own("matrix", "run", "own_scale", "--only", "target=sm_90a")
+    assert ran.returncode == 2
+    assert "--only" in ran.stderr
 
 
 def test_a_failure_that_is_not_expected_and_one_that_is(own: Triage) -> None:
@@ -250,7 +255,7 @@ def test_a_failure_that_is_not_expected_and_one_that_is(own: Triage) -> None:
     launch.write_text(
         text.replace("    offsets =", "    tl.static_assert(BLOCK < 512)\n    offsets =", 1)
     )
-    only = ["--only", "kernel=own_scale,target=sm_90a,num_warps=1"]
+    only = ["own_scale", "--sm", "90a", "--config", "num_warps=1"]
     failed = run(own, *only, code=1)
     assert failed["cells"] == {"ok": PTXAS, "rejected": PTXAS}
     assert failed["unexpected"] == PTXAS

@@ -152,8 +152,10 @@ def test_matrix_selects_by_assembler(drip: Triage) -> None:
         "run",
         "--matrix",
         "m.yaml",
-        "--only",
-        "assembler=kettle,compiler=drip==2.0",
+        "--assembler",
+        "kettle",
+        "--compiler",
+        "drip==2.0",
         "--list",
     )
     cells = [line for line in done.stdout.splitlines() if line.startswith("rain.drip")]

@@ -28,6 +28,7 @@ from harness.cli.running import (
     run_to_the_end,
     scheduler_option,
     selection_options,
+    sm_option,
     toolchain_options,
 )
 from harness.io.files.reading import read_regular
@@ -262,13 +263,7 @@ and no --launch is given. 4: some launches or configs could not be determined.""
 
 @click.command("package", cls=Verb, context_settings=CONTEXT, epilog=_PACKAGE_EPILOG)
 @click.argument("package", metavar="NAME==VERSION")
-@click.option(
-    "--sm",
-    multiple=True,
-    required=True,
-    metavar="SM",
-    help="GPU target: 90a, sm_100a, 100f ... Repeatable.",
-)
+@sm_option(required=True)
 @click.option(
     "--launch",
     "files",

@@ -8,13 +8,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import near_names
 from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
-from harness.cli.options import SilentOption, Verb, json_option, package_version_option
+from harness.cli.options import (
+    SilentOption,
+    Verb,
+    former_form,
+    json_option,
+    kernel_options,
+    package_version_option,
+)
 from harness.cli.output import (
     command_line,
     print_json,
@@ -28,7 +36,13 @@ from harness.cli.output import (
 from harness.cli.progress.cells import show_progress
 from harness.cli.progress.steps import preparing, working
 from harness.cli.results import open_results
-from harness.cli.running import jobs_option, no_cache_option, run_to_the_end, scheduler_option
+from harness.cli.running import (
+    jobs_option,
+    no_cache_option,
+    only_options,
+    run_to_the_end,
+    scheduler_option,
+)
 from harness.io.processes.cluster import local_workers, open_machines
 from harness.matrix.diff.words import changes_said
 from harness.matrix.file import find_matrix_file, read_matrix
@@ -45,6 +59,7 @@ from harness.matrix.nights.merge import merge_stores
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.matrix.rules import Shard, parse_selector
 from harness.values.errors import UsageError
+from harness.values.matrix import Selector
 from harness.values.toolchain import EMULATOR, GPU, SASS
 
 _EPILOG = """\b
@@ -94,15 +109,15 @@ def merge(folders: tuple[Path, ...], *, as_json: bool) -> None:
 _EPILOG = """\b
 Example:
   triage matrix run --dry-run
-  triage matrix run --only 'kernel=mamba3_*,target=sm_100a,triton=>=3.6' --max-time 30m"""
+  triage matrix run 'mamba3_*' --sm 100a --triton '>=3.6' --max-time 30m"""
 
 _RUN_EPILOG = """\b
 Example:
-  triage matrix run --list --only '*@sm_120a*'
+  triage matrix run --list --sm 120a
   triage matrix run --shard 2/4 --max-time 2h --json
   triage matrix run --scheduler local:4
-  triage matrix run --run --only 'kernel=mamba2_*,target=sm_80'
-  triage matrix run --package-version 'fla-core>=0.5' --only 'target=sm_90a'
+  triage matrix run 'mamba2_*' --sm 80 --config num_warps=4 --run
+  triage matrix run --package-version 'fla-core>=0.5' --sm 90a
 
 Exit code 0: everything is as expected. 1: a failure that is not expected, a regression, or another
 signature. 3: no cell is selected. 4: incomplete (this machine, a toolchain, or --max-time). 5: only
@@ -143,13 +158,9 @@ command.add_command(merge)
     type=FilePath(read=True),
     help="The matrix file. Default: ./matrix.yaml, else the one that comes with triage.",
 )
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="SELECTOR",
-    help="Only these cells: a pattern over cell ids ('*@sm_120a*'), or words "
-    "('kernel=mamba3_*,triton=>=3.6,num_warps=4'). Repeatable.",
-)
+@kernel_options("Only this kernel of the matrix, or a pattern; as the argument.", is_required=False)
+@only_options
+@former_form("--only", "KERNEL, --sm, --triton, --ptxas, --launch and --config")
 @package_version_option(
     "Kernels of a package in each of these releases of it: 'fla-core>=0.4,<0.6'; the name may be "
     "left out where all are of one."
@@ -191,7 +202,9 @@ command.add_command(merge)
 def run(
     *,
     file: Path | None,
-    only: Sequence[str],
+    kernel: str | None,
+    only: Sequence[Selector],
+    former_only: Sequence[str],
     package_version: str | None,
     shard: str,
     night: str | None,
@@ -217,10 +230,13 @@ def run(
             f"{on} launches from this machine: first compile with --scheduler, then run the same"
             f" with {on} and without --scheduler, which compiles nothing again"
         )
+    named = [selector for one in only if (selector := replace(one, kernel=kernel)) != Selector()]
     try:
-        selectors = [parse_selector(text) for text in only]
+        selectors = [*named, *map(parse_selector, former_only)]
     except UsageError as error:
-        raise UsageError(f"--only {error}; {near_names(' '.join(only))}") from error
+        raise UsageError(f"--only {error}; {near_names(' '.join(former_only))}") from error
+    if named and former_only:
+        raise UsageError("--only is a whole selection: say all of it by options, or none")
     how = MatrixOptions(
         only=selectors,
         shard=Shard.parse(shard),

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
 from typing import IO
 
 import msgspec
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from harness.io.files.writing import write_output
 from harness.io.packages.versions import toolchain_order
-from harness.matrix.rules import coordinates_of_row, read_tool
+from harness.matrix.rules import coordinates_of_row
 from harness.store.export import BINARY_FORMATS, TEXT_FORMATS
 from harness.store.results import StoredRow
 from harness.store.schema import RunRecord
 from harness.store.store import Store
-from harness.values.cell import LaunchLabel
 from harness.values.errors import EmptySelectionError, UsageError
-from harness.values.kernel import Config, ConfigFilter
-from harness.values.matrix import Selector, ToolRange
+from harness.values.kernel import Config
+from harness.values.matrix import Selector
 from harness.values.row import Row
-from harness.values.target import Target
-from harness.values.toolchain import PTXAS, TRITON
 
 # `triage export`: results as a file, for other programs.
 
@@ -71,57 +66,27 @@ def _rows(store: Store, runs: Sequence[RunRecord]) -> Iterator[StoredRow]:
 _decode = msgspec.json.Decoder(Row).decode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryOptions:
-    """The options as the user wrote them.
-
-    `triton` and `ptxas` are specifiers of versions, `compiler` and `assembler` kinds with those.
-    """
-
-    kernel: str
-    sm: Sequence[str] = ()
-    triton: str | None = None
-    ptxas: str | None = None
-    launch: str | None = None
-    set: Sequence[str] = ()
-    config: str = ""
-    compiler: str | None = None
-    assembler: str | None = None
-
-
-def read_history(store: Store, options: HistoryOptions) -> list[Row]:
-    """The last result of each cell that the options mean.
+def read_history(store: Store, kernel: str, only: Sequence[Selector]) -> list[Row]:
+    """The last result of each cell of a kernel, or pattern of them, that one of `only` means.
 
     Ordered by kernel, launch, target and config, and then by version: Triton's, then ptxas'.
 
     Raises:
-        UsageError: an option is malformed, or no result is of such a kernel.
+        UsageError: no result is of such a kernel.
         EmptySelectionError: results of the kernel there are, but none that match.
         StorageError: the results cannot be read.
     """
-    selector = Selector(
-        launch=options.launch,
-        compilers=_ranges("--triton", TRITON, options.triton, options.compiler),
-        assemblers=_ranges("--ptxas", PTXAS, options.ptxas, options.assembler),
-        config=ConfigFilter.parse(options.config),
-    )
-    targets = {str(Target.parse(word)) for word in options.sm}
-    overrides = set(options.set)
     cells = [
         _decode(record.row)
-        for kernel in _kernels(store, options.kernel)
-        for record in store.latest_results(kernel)
+        for name in _kernels(store, kernel)
+        for record in store.latest_results(name)
     ]
     rows = [
-        row
-        for row in cells
-        if selector.matches(coordinates_of_row(row))
-        and (not targets or row.target in targets)
-        and overrides <= set(LaunchLabel.parse(row.launch).overrides)
+        row for row in cells if any(selector.matches(coordinates_of_row(row)) for selector in only)
     ]
     if not rows:
         raise EmptySelectionError(
-            f"{options.kernel} has {len(cells)} cells with results, and none matches; "
+            f"{kernel} has {len(cells)} cells with results, and none matches; "
             f"{_what_there_is(cells)}"
         )
     return sorted(rows, key=_order)
@@ -141,24 +106,6 @@ def _kernels(store: Store, pattern: str) -> list[str]:
     near = difflib.get_close_matches(pattern, names, n=1)
     hint = f"did you mean {near[0]}?" if near else "`triage compile` or `matrix run` makes them"
     raise UsageError(f"--kernel {pattern}: there are no results of it; {hint}")
-
-
-def _specifiers(option: str, text: str | None) -> SpecifierSet | None:
-    if text is None:
-        return None
-    try:
-        return SpecifierSet(text if text[:1] in "<>=!~" else f"=={text}")
-    except InvalidSpecifier:
-        raise UsageError(
-            f"{option} {text}: write a version or a specifier, for example '>=13.1,<13.4'"
-        ) from None
-
-
-def _ranges(
-    option: str, kind: str, versions: str | None, tool: str | None
-) -> tuple[ToolRange, ...]:
-    own = [ToolRange(kind=kind, versions=_specifiers(option, versions))] if versions else []
-    return (*own, *([read_tool(tool)] if tool else []))
 
 
 def _what_there_is(rows: Sequence[Row]) -> str:

@@ -176,7 +176,7 @@ class PlannedNight:
         # A part of a matrix cannot tell what the whole of it would match.
         is_part = self.options.shard.of > 1 or self.steering.skipped_captures
         if self.options.only and not is_part:
-            unmatched = [f"--only: the {n}. matches no cell" for n in rules.unmatched_only()]
+            unmatched = [f"no cell is of {words}" for words in rules.unmatched_only()]
         elif not is_part:
             ptxas = {*self.plan.versions["ptxas"], *map(Version, self.steering.versions)}
             versions = {**self.plan.versions, "ptxas": sorted(ptxas)}
@@ -365,7 +365,7 @@ def _look(night: PlannedNight, index: int) -> tuple[object, ...] | None:
 
 def _nothing(night: PlannedNight) -> TriageError:
     if night.options.only:
-        return EmptySelectionError("--only matches no cell of the matrix; --list shows them")
+        return EmptySelectionError("no cell of the matrix matches; --list shows them")
     return EmptySelectionError("the matrix has no cells; --list says why each is left out")
 
 
@@ -388,7 +388,7 @@ def make_plan(
     if not plan.places and not plan.dropped and options.shard.of == 1 and not plan.failures:
         warnings = "; ".join(plan.warnings[:3])
         raise EmptySelectionError(
-            "--only matches nothing in the matrix"
+            "nothing in the matrix matches; `triage matrix run --list` shows what is there"
             if options.only
             else f"the matrix selects nothing: {warnings}"
         )

@@ -13,8 +13,9 @@ from harness.cli.main import cli
 from harness.cli.options import SilentOption
 
 CHOOSING = {
-    "matrix run": {"--matrix", "--only", "--package-version", "--shard", "--night", "--run", "--on",
-                   "--runner", "--gpu"},
+    "matrix run": {"--matrix", "--kernel", "--sm", "--triton", "--compiler", "--ptxas",
+                   "--assembler", "--launch", "--set", "--config", "--only", "--package-version",
+                   "--shard", "--night", "--run", "--on", "--runner", "--gpu"},
     "compile": {"--kernel", "--sm", "--triton", "--compiler", "--ptxas", "--assembler", "--launch",
                 "--set", "--config", "--freeze-ptx", "--pass-env"},
 }  # fmt: skip

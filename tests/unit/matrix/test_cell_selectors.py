@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from harness.matrix.rules import make_selector, parse_selector, read_specifiers
+from harness.matrix.rules import make_selector, parse_selector, read_specifiers, select_stored
 from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.matrix import Coordinates
@@ -72,6 +74,26 @@ def test_what_means_the_cell(text: str) -> None:
 )
 def test_what_does_not(text: str) -> None:
     assert not parse_selector(text).matches(CELL)
+
+
+@pytest.mark.parametrize(
+    ("options", "means"),
+    [
+        ({}, True),
+        ({"sm": ["90a", "100a"], "triton": ["3.5.1", ">=3.6"], "ptxas": ["bundled"]}, True),
+        ({"sm": ["90a"]}, False),
+        ({"triton": ["3.5.1", "3.7"]}, False),
+        ({"triton": ["3.5.1"], "compiler": ["triton==3.6.0"]}, True),
+        ({"compiler": ["nvcc", "toy>=1"]}, False),
+        ({"ptxas": [">=13"], "assembler": ["ptxas<13"]}, True),
+        ({"launch": "def*", "set": ["n=4"], "config": "num_warps=4|8"}, True),
+        ({"set": ["n=4", "m=2"]}, False),
+        ({"set": ["n=8"]}, False),
+        ({"config": "num_warps=8"}, False),
+    ],
+)
+def test_options_mean_any_of_one_and_all_of_several(options: Any, means: bool) -> None:
+    assert any(selector.matches(CELL) for selector in select_stored(**options)) is means
 
 
 @pytest.mark.parametrize(
