@@ -130,6 +130,11 @@ def select_stored(
     target = "|".join(str(Target.parse(word)) for word in sm) or None
     compilers = [("triton", text) for text in triton] + [("compiler", text) for text in compiler]
     assemblers = [("ptxas", text) for text in ptxas] + [("assembler", text) for text in assembler]
+    for option, text in (*compilers, *assemblers):
+        try:
+            make_selector(**{option: text})
+        except UsageError as error:
+            raise UsageError(f"--{option} {error}") from error
     selectors = [
         make_selector(launch=launch, target=target, config=config or "", **dict(tools))
         for tools in product(*filter(None, (compilers, assemblers)))

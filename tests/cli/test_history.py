@@ -106,7 +106,7 @@ def test_selection(triage: Triage, home: Path, words: list[str], count: int) -> 
     [
         (["--kernel", "scan_fwt"], 2, "did you mean scan_fwd?"),
         (["--kernel", "scan_fwd", "--sm", "80"], 3, "targets sm_100a, sm_90a"),
-        (["--kernel", "scan_fwd", "--ptxas", "new"], 2, "--ptxas new: write a version"),
+        (["--kernel", "scan_fwd", "--ptxas", "new"], 2, "--ptxas 'new' is not a specifier"),
         (["--kernel", "scan_fwd", "--config", "num_warps"], 2, "is not name=value"),
     ],
 )
