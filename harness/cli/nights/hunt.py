@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
 import click
 
 from harness.cells.places import CompileOptions
@@ -13,16 +17,24 @@ from harness.cli.progress.steps import working
 from harness.cli.results import open_results
 from harness.cli.running import execution_options, run_to_the_end
 from harness.frontends.back_end import PTXAS_BACK_END
+from harness.frontends.registry import front_end
 from harness.io.files.locations import home_dir
 from harness.io.packages.versions import LATEST
 from harness.values.errors import UsageError
 from harness.values.target import Target
-from harness.values.toolchain import EMULATOR, SASS
+from harness.values.toolchain import EMULATOR, SASS, TRITON
+
+if TYPE_CHECKING:
+    from harness.minimize.hunt.hunting import HuntPlan, HuntReport
+    from harness.store.store import Store
+
+P = TypeVar("P", bound="HuntPlan")
 
 _EPILOG = """\b
 Example:
   triage hunt ptxas --for 30m
   triage hunt ptxas --for 2m --ptxas 13.0.88 --seed 7 --jobs 2
+  triage hunt triton --for 30m --sm 90a,100a
 
 Exit code 0: nothing was found. 1: something was. 4: this machine or a toolchain failed; what was
 found until then is kept. Ctrl-C ends a hunt early and says what was found; the same command goes on
@@ -32,6 +44,32 @@ from there."""
 @click.group("hunt", context_settings=CONTEXT, epilog=_EPILOG)
 def command() -> None:
     """Look for unknown bugs of a compiler, unattended, and report each cause once."""
+
+
+def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of click are
+    for option in (
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+        click.option(
+            "--max-tries",
+            "most",
+            cls=SilentOption,
+            type=click.IntRange(1),
+            metavar="N",
+            help="After how many programs to stop, to the next batch full.",
+        ),
+        click.option(
+            "--for",
+            "seconds",
+            cls=SilentOption,
+            type=Seconds(),
+            default="30m",
+            show_default=True,
+            metavar="TIME",
+            help="How long to hunt: 30m, 90s.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 @command.command("ptxas", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
@@ -47,25 +85,7 @@ def command() -> None:
     help="What votes beside the PTX: the SASS of -O0 and -O3, emulated; or nothing, and only what "
     "ptxas fails on is found.",
 )
-@click.option(
-    "--for",
-    "seconds",
-    cls=SilentOption,
-    type=Seconds(),
-    default="30m",
-    show_default=True,
-    metavar="TIME",
-    help="How long to hunt: 30m, 90s.",
-)
-@click.option(
-    "--max-tries",
-    "most",
-    cls=SilentOption,
-    type=click.IntRange(1),
-    metavar="N",
-    help="After how many programs to stop, to the next module full.",
-)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@_hunt_options
 @execution_options
 @json_option
 def _ptxas(
@@ -88,7 +108,6 @@ def _ptxas(
     """
     # numpy comes with it.
     from harness.minimize.hunt.hunting import PtxasPlan, hunt, write_repros  # noqa: PLC0415
-    from harness.minimize.hunt.words import first_line, hunt_document, hunt_said  # noqa: PLC0415
 
     versions = PTXAS_BACK_END.select(ptxas)
     if len(versions) != 1:
@@ -101,6 +120,69 @@ def _ptxas(
         on=on,
         most=most,
     )
+    _hunt(plan, how, hunt, write_repros, as_json=as_json)
+
+
+@command.command("triton", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
+@click.option(
+    "--sm",
+    default="80,90a,100a,120a",
+    show_default=True,
+    metavar="SM,...",
+    help="GPU targets, by turns.",
+)
+@click.option(
+    "--triton", default=LATEST, show_default=True, metavar="X", help="The Triton to hunt in."
+)
+@_hunt_options
+@execution_options
+@json_option
+def _triton(
+    *,
+    sm: str,
+    triton: str,
+    seconds: float,
+    most: int | None,
+    seed: int,
+    how: CompileOptions,
+    as_json: bool,
+) -> None:
+    """Make kernels that are well defined, and look for what Triton does wrong with them.
+
+    Each kernel is compiled in two configs for one of the targets. Its PTX is executed by the
+    emulator, in several orders of warps and copies, and held to Triton's interpreter; passes that
+    fail, crashes and hangs are found, too. What is found is reduced, named and counted once for
+    each cause. What it says is *emulated*: a GPU was not asked.
+    """
+    from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, write_triton_repros  # noqa: PLC0415 - numpy comes with it
+
+    front = front_end(TRITON)
+    versions = front.select(triton)
+    if len(versions) != 1:
+        raise UsageError(f"--triton {triton}: {len(versions)} versions are meant; name one")
+    plan = TritonPlan(
+        triton=front.install(versions[0]),
+        gpus=tuple(Target.parse(word) for word in sm.split(",")),
+        seed=seed,
+        seconds=seconds,
+        most=most,
+    )
+    _hunt(plan, how, hunt_triton, write_triton_repros, as_json=as_json)
+
+
+def _hunt(
+    plan: P,
+    how: CompileOptions,
+    hunt: Callable[
+        [P, Store, CompileOptions, Callable[[str], None], Callable[[str], None]],
+        Coroutine[Any, Any, HuntReport],
+    ],
+    write: Callable[[HuntReport, Path], list[str]],
+    *,
+    as_json: bool,
+) -> NoReturn:
+    from harness.minimize.hunt.words import first_line, hunt_document, hunt_said  # noqa: PLC0415
+
     console = status_console()
     print_remarks([first_line(plan, how.workers, how.limits.memory)])
     with open_results() as store, working(console, "starting") as show:
@@ -109,7 +191,7 @@ def _ptxas(
             console.print(f"triage: new: {words}", soft_wrap=True)
 
         report = run_to_the_end(hunt(plan, store, how, tell, show))
-    folders = write_repros(report, home_dir())
+    folders = write(report, home_dir())
     print_remarks(report.notes)
     if as_json:
         print_json(hunt_document(report, folders))

@@ -29,15 +29,29 @@ from harness.run.judging import judge
 from harness.run.launch import Trusted, evidence_of
 from harness.run.launching import NotRunError, why_refused
 from harness.run.recorded_launch import RecordedLaunch
-from harness.run.schedules import INSTRUCTIONS, PROGRAMS, default_trials, read_schedules, trials_of
+from harness.run.schedules import (
+    DEFAULT,
+    INSTRUCTIONS,
+    PROGRAMS,
+    default_trials,
+    read_schedules,
+    trials_of,
+)
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, StorageError, TriageError
 from harness.values.execution import RunRow, RunVerdict
 from harness.values.target import Target
-from harness.values.toolchain import Compiler
+from harness.values.toolchain import Compiler, without_evidence
 from harness.values.verdict import VerdictKind
 
+SOME_ORDERS = "in some orders"
+"""Of a signature: the values are right where asynchronous copies, or warps, come in other orders.
+
+A GPU may never show it: it is latent there.
+"""
+
 _QUICK = "first/early,last/late"
+_ORDERS = len(DEFAULT.split(","))
 _FAILURES = (
     VerdictKind.PASS_FAILURE,
     VerdictKind.COMPILER_CRASH,
@@ -183,8 +197,14 @@ class TritonOracles:
 
     def _of_row(self, row: RunRow) -> Answer:
         config = ",".join(f"{name}={value}" for name, value in row.config.items())
-        words = f"{row.target} {config}: {row.run_reason}"
-        if row.run.is_wrong:
-            return Answer(vote=Vote.WRONG, words=words, signature=row.run.value)
-        is_right = row.run in (RunVerdict.RIGHT, RunVerdict.CONSISTENT)
-        return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
+        words = f"{config}: {without_evidence(row.run_reason)}"
+        if not row.run.is_wrong:
+            is_right = row.run in (RunVerdict.RIGHT, RunVerdict.CONSISTENT)
+            return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
+        kind = row.run.value
+        wrong = (row.schedule or "").split(", ")
+        if row.run is RunVerdict.WRONG_RESULT and len(wrong) < _ORDERS:
+            kind = f"{kind} {SOME_ORDERS}"
+        elif row.run in (RunVerdict.RACE, RunVerdict.NONDETERMINISTIC):
+            kind = f"{kind}, {SOME_ORDERS}"
+        return Answer(vote=Vote.WRONG, words=words, signature=kind)

@@ -555,7 +555,8 @@ def _resolved(name: str, texts: Mapping[str, str]) -> str:
 # Statements go with all that depends on them, so that candidates fail for a reason, not for a name
 # that is missing. Expressions are looked at once the statements are few.
 
-_STRUCTURE: tuple[Pass, ...] = (UNUSED, METHODS, STATEMENTS, branches("body"), branches("else"))
+STRUCTURE: tuple[Pass, ...] = (UNUSED, METHODS, STATEMENTS, branches("body"), branches("else"))
+"""What takes out whole statements."""
 OPTIONS = Pass("launch", _options, _without_options)
 NUMBERS = Pass("halved numbers", _numbers, _with_halves, _number_now)
 TWINS = _substitution("twins", _twins)
@@ -572,7 +573,7 @@ PASSES: tuple[Pass, ...] = (
     operands(0),
     operands(1),
     operands(2),
-    *_STRUCTURE,
+    *STRUCTURE,
     TWINS,
     TRAILING_ARGUMENTS,
     constants(1.0),
@@ -586,7 +587,7 @@ PASSES: tuple[Pass, ...] = (
 
 
 async def _reduce_source(reducer: Reducer[PythonFile]) -> None:
-    await sweep_coarsely(reducer, _STRUCTURE, smallest=8)
+    await sweep_coarsely(reducer, STRUCTURE, smallest=8)
     await sweep_coarsely(reducer, PASSES, smallest=4)
     await reduce_patiently(reducer, PASSES)
 

@@ -1,0 +1,356 @@
+"""`triage hunt triton`: the loop of `hunting.py` over generated kernels and one Triton.
+
+A hit is reduced as `triage minimize` reduces sources, and named by how it fails and by what is
+left. What is known is walked around: a kernel that has all that a known cause needs is compiled
+only now and then, unless that cause is a matter of the order in which copies land, and a hit of it
+is counted there.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.version import Version
+
+from harness.cells.places import CompileOptions, at_bench, in_parallel
+from harness.frontends.bench.bench import content_key
+from harness.frontends.registry import front_end
+from harness.io.files.own_code import code_sha256
+from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
+from harness.minimize.hunt.hunting import HuntPlan, HuntReport, HuntState, hunt_in
+from harness.minimize.hunt.oracles import Asked
+from harness.minimize.hunt.triton_oracles import SOME_ORDERS, TritonOracles
+from harness.minimize.hunt.triton_sources import KERNEL, TritonProgram, program, words_of
+from harness.minimize.hunt.voting import Answer, Vote
+from harness.minimize.python.passes import STRUCTURE
+from harness.minimize.python.tree import PythonFile
+from harness.minimize.reduction.driver import Effort, Reducer, TextFormat, sweep_coarsely
+from harness.store.store import Store
+from harness.values.errors import StorageError
+from harness.values.standalone import FileLaunch, Standalone
+from harness.values.target import Target
+from harness.values.toolchain import Compiler
+
+_BATCH = 4
+_MOST_TESTS = 80
+# Of kernels that have all that a known cause needs, one of so many is compiled all the same.
+_SELDOM = 8
+_CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
+_CONFIGS = "CONFIGS = [\n"
+_SCRATCH = re.compile(r"tl\.store\(m\d")
+OTHERS = ("80", "90a", "100a", "120a")
+"""Targets that are hunted for: one of each way in which Triton lowers products and copies."""
+
+
+class TritonPlan(HuntPlan, frozen=True, kw_only=True):
+    """A hunt in one Triton; programs take turns with the targets."""
+
+    triton: Compiler
+    gpus: tuple[Target, ...]
+
+    @property
+    def tool(self) -> Compiler:
+        return self.triton
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return self.gpus
+
+    @property
+    def key(self) -> str:
+        return content_key(
+            triton=self.triton.identity,
+            targets=[str(target) for target in self.gpus],
+            seed=self.seed,
+            code=code_sha256("minimize/hunt", "gpu_emulator/ptx", "frontends/triton/child"),
+        )
+
+    @property
+    def coordinates(self) -> dict[str, Any]:
+        return {"triton": self.triton.version, "targets": [str(target) for target in self.gpus]}
+
+    def command(self, folder: str, least: LeastProgram) -> str:
+        target = self.target_of(least.seed)
+        return (
+            f"triage run --kernel {folder}/launch.py --sm {target} --triton {self.triton.version}"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _HuntedTriton:
+    """A Triton, as it is hunted in."""
+
+    plan: TritonPlan
+    oracles: TritonOracles
+    batch: int = _BATCH
+    known: list[Cause] = field(default_factory=list)
+
+    @property
+    def jobs(self) -> int:
+        return self.oracles.jobs
+
+    def program(self, seed: int) -> TritonProgram:
+        return program(seed)
+
+    async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
+        return await in_parallel(self._ask(asked) for asked in programs)
+
+    async def _ask(self, asked: Asked) -> Answer:
+        names = (cause.name for cause in self.known if self._is_likely(cause, asked))
+        if asked.seed // len(self.plan.targets) % _SELDOM and (name := next(names, None)):
+            return Answer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
+        return (await self.oracles.ask([asked]))[0]
+
+    def _is_likely(self, cause: Cause, asked: Asked) -> bool:
+        is_of_order = SOME_ORDERS in (cause.least.answer.signature or "")
+        return not is_of_order and has_all(self.plan, cause, asked)
+
+    def causes(self, state: HuntState) -> TritonCauses:
+        self.known = state.causes
+        return TritonCauses(plan=self.plan, oracles=self.oracles, causes=state.causes)
+
+    def spent(self) -> dict[str, float]:
+        return {"Triton and the emulator": self.oracles.bench.cpu_seconds}
+
+    async def spread(self, state: HuntState, show: Callable[[str], None]) -> None:
+        """Ask every Triton that is installed, and the other targets, about all least programs."""
+        programs = [one for cause in state.causes for one in cause.programs]
+        front = front_end(self.plan.triton.kind)
+        for compiler in sorted(front.installed(), key=lambda one: Version(one.version)):
+            waiting = [one for one in programs if compiler.version not in one.versions]
+            if waiting:
+                show(f"asking {compiler.name} about {len(waiting)} programs")
+                there = replace(self.oracles, compiler=compiler)
+                answers = await there.ask([one.asked for one in waiting], is_thorough=True)
+                for one, answer in zip(waiting, answers, strict=True):
+                    one.versions[compiler.version] = said_of(answer)
+        for target in map(Target.parse, OTHERS):
+            waiting = [
+                one
+                for one in programs
+                if str(target) not in one.targets and self.plan.target_of(one.seed) != target
+            ]
+            if waiting:
+                show(f"asking for {target} about {len(waiting)} programs")
+                there = replace(self.oracles, targets=[target])
+                answers = await there.ask([one.asked for one in waiting], is_thorough=True)
+                for one, answer in zip(waiting, answers, strict=True):
+                    one.targets[str(target)] = said_of(answer)
+        state.causes[:] = [
+            part for cause in state.causes for part in cause.parted(self.plan.triton.version)
+        ]
+
+
+def has_all(plan: TritonPlan, cause: Cause, asked: Asked) -> bool:
+    """Whether a kernel has all that the least one of a cause has, and is for such a GPU."""
+    mine, other = (plan.target_of(seed) for seed in (cause.least.seed, asked.seed))
+    if mine.capability // 10 != other.capability // 10:
+        return False
+    return words_of(cause.least.text) <= words_of(asked.text)
+
+
+@dataclass(slots=True, kw_only=True)
+class TritonCauses:
+    """All causes that a hunt has found in a Triton."""
+
+    plan: TritonPlan
+    oracles: TritonOracles
+    causes: list[Cause]
+
+    async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
+        """The hit, or None where it is counted with a cause: it fails alike, and has all of it."""
+        for cause in self.causes:
+            is_alike = is_same_kind(cause.least.answer, answer)
+            if is_alike and (answer.vote is Vote.FAILS or has_all(self.plan, cause, asked)):
+                cause.hits += 1
+                return None
+        return asked, answer
+
+    async def reduce(
+        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
+    ) -> LeastProgram | None:
+        """The least kernel that fails in such a way, in one config.
+
+        None if it does not a second time, or the time is up before it is small.
+
+        Raises:
+            InfrastructureError: a tool cannot be started.
+        """
+
+        async def fails_alike(text: str) -> bool:
+            [now] = await self.oracles.ask([Asked(text, asked.seed)])
+            return is_same_kind(now, answer)
+
+        async def is_interesting(text: str) -> bool:
+            return is_closed(text) and await fails_alike(text)
+
+        configs = _CONFIG.findall(asked.text)
+        for config in configs:
+            text = _CONFIG.sub("", asked.text).replace(_CONFIGS, _CONFIGS + config)
+            if await fails_alike(text):
+                break
+        else:
+            return None
+        result = await _SOURCES.reduce_text(
+            text,
+            lambda candidate: asyncio.ensure_future(is_interesting(candidate)),
+            effort=Effort(jobs=self.oracles.jobs, max_tests=_MOST_TESTS, is_time_up=is_time_up),
+            watch=lambda progress: None,  # noqa: ARG005
+        )
+        if is_time_up():
+            return None  # what is half reduced has no name yet
+        least = Asked(tidy(result.document), asked.seed)
+        [last] = await self.oracles.ask([least], is_thorough=True)
+        if not is_same_kind(last, answer):
+            least = Asked(text, asked.seed)
+            [last] = await self.oracles.ask([least], is_thorough=True)
+        return least_of(self.plan, least, last) if last.is_hit else None
+
+    def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
+        """The cause of a reduced program, and whether it is new."""
+        return join(self.causes, program, seconds=seconds, tried=tried)
+
+
+def least_of(plan: TritonPlan, asked: Asked, answer: Answer) -> LeastProgram:
+    """A reduced kernel: it is named by how it fails; where it is wrong, by what is left, too."""
+    words = words_of(asked.text)
+    named = ", ".join(f"{n} x {word}" if n > 1 else word for word, n in sorted(words.items()))
+    target = plan.target_of(asked.seed)
+    name = f"{answer.signature} on {target} ({named})".replace("_", " ", 1)
+    if answer.vote is Vote.FAILS:
+        name = answer.words.partition(": ")[2][:160]
+    return LeastProgram(
+        text=asked.text,
+        seed=asked.seed,
+        answer=answer,
+        name=name,
+        opcodes=tuple(sorted(words)),
+        instructions=len(_kernel(ast.parse(asked.text)).body) + 1,
+    )
+
+
+# How a launch file is reduced.
+
+
+class _LaunchFile:
+    """A launch file as the reduction of sources takes it: all of it is code."""
+
+    roots = frozenset({"torch", "triton", "tl"})
+
+    def render(self, standalone: Standalone, *, header: str = "") -> str:
+        return header + standalone.code
+
+    def read(self, text: str) -> Standalone:
+        launch = FileLaunch(
+            kernel=KERNEL, signature={}, constants={}, attributes={}, options={}, target=()
+        )
+        return Standalone(code=text, launch=launch)
+
+
+async def _reduce(reducer: Reducer[PythonFile]) -> None:
+    await sweep_coarsely(reducer, STRUCTURE, smallest=1)
+
+
+_LAYOUT = _LaunchFile()
+_SOURCES = TextFormat(
+    read=lambda text: PythonFile.of(_LAYOUT.read(text), _LAYOUT),
+    text_of=lambda source: source.text,
+    size=lambda source: source.size,
+    lines=lambda source: source.kernel_lines,
+    run=_reduce,
+)
+
+
+def is_closed(text: str) -> bool:
+    """Whether a candidate is as defined as what is generated: its barriers are all there.
+
+    What threads exchange through memory lies between two of them.
+    """
+    return text.count("debug_barrier") == 2 * len(_SCRATCH.findall(text))
+
+
+def tidy(text: str) -> str:
+    """Without arguments that the kernel does not read, and what the launch made for them."""
+    tree = ast.parse(text)
+    kernel, launch = _kernel(tree), tree.body[-1]
+    read = {node.id for node in ast.walk(kernel) if isinstance(node, ast.Name)}
+    dropped = {arg.arg for arg in kernel.args.args} - read
+    places = [n for n, arg in enumerate(kernel.args.args) if arg.arg not in dropped]
+    kernel.args.args = [kernel.args.args[n] for n in places]
+    assert isinstance(launch, ast.FunctionDef)
+    kept: list[ast.stmt] = []
+    for line in launch.body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) in dropped:
+            continue
+        if isinstance(line, ast.Expr) and isinstance(line.value, ast.Call):
+            call = line.value
+            if isinstance(call.func, ast.Subscript):
+                call.args = [call.args[n] for n in places]
+        if isinstance(line, ast.Return) and isinstance(line.value, ast.Tuple):
+            line.value.elts = [e for e in line.value.elts if ast.unparse(e) not in dropped]
+        elif isinstance(line, ast.Return) and line.value and ast.unparse(line.value) in dropped:
+            continue
+        kept.append(line)
+    launch.body = kept
+    return _SOURCES.read(ast.unparse(tree)).text
+
+
+def _kernel(tree: ast.Module) -> ast.FunctionDef:
+    return next(
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == KERNEL
+    )
+
+
+async def hunt_triton(
+    plan: TritonPlan,
+    store: Store,
+    how: CompileOptions,
+    tell: Callable[[str], None],
+    show: Callable[[str], None],
+) -> HuntReport:
+    """Hunt in a Triton; as `hunting.hunt_in`.
+
+    Raises:
+        InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
+    """
+    async with at_bench(store, how) as bench:
+        oracles = TritonOracles(bench=bench, compiler=plan.triton, targets=plan.targets)
+        hunted = _HuntedTriton(plan=plan, oracles=oracles)
+        return await hunt_in(hunted, plan, store, tell, show)
+
+
+def write_triton_repros(report: HuntReport, home: Path) -> list[str]:
+    """Write the least kernel of each cause as a repro; their folders, as the causes came up.
+
+    Raises:
+        StorageError: a folder cannot be written.
+    """
+    plan = report.plan
+    repros = home / "hunt" / f"triton-{plan.tool.version}" / "repros"
+    folders: list[str] = []
+    for cause in sorted(report.state.causes, key=lambda cause: cause.seconds):
+        least = cause.least
+        name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
+        number = sum(Path(other).name.startswith(name) for other in folders)
+        folder = repros / (f"{name}_{number + 1}" if number else name)
+        lines = [
+            f"kernel: {folder.name}",
+            f"summary: {json.dumps(f'{cause.name}; {least.answer.words}'[:400])}",
+            f"triton: {plan.tool.version}",
+            f"targets: [{plan.target_of(least.seed)}]",
+        ]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "launch.py").write_text(re.sub(rf"\b{KERNEL}\b", folder.name, least.text))
+            (folder / "repro.yaml").write_text("\n".join(lines) + "\n")
+        except OSError as error:
+            raise StorageError(f"{folder}: {error.strerror or error}") from error
+        folders.append(str(folder))
+    return folders
