@@ -109,6 +109,7 @@ class RecordedLaunch(LaunchSource):
     is_held: bool = False
     kernels: Sequence[str] = ()
     configs: tuple[LaunchFacts, ...] = ()
+    is_interpreted: bool = False
     trials: tuple[RunTrial, ...] = field(default_factory=default_trials)
     budget: Budget = field(
         default_factory=lambda: Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
@@ -153,6 +154,7 @@ class RecordedLaunch(LaunchSource):
                     targets,
                     budget=self.budget,
                     tell=self.tell,
+                    is_interpreted=self.is_interpreted,
                 )
             return self._inputs[targets]
 

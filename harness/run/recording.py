@@ -58,10 +58,12 @@ async def recorded(
     *,
     budget: Budget,
     tell: Callable[[str], None],
+    is_interpreted: bool = False,
 ) -> Inputs:
     """What the launch code gives its kernels, on the first of these targets that it runs for.
 
-    The kernels with these names or patterns are interpreted, too. What came out is kept by content,
+    The kernels with these names or patterns are interpreted, too; `is_interpreted`: nothing is
+    compiled for the values of what comes after a launch either. What came out is kept by content,
     unless the launch code raised.
 
     Raises:
@@ -71,7 +73,13 @@ async def recorded(
     tell = functools.cache(tell)  # launch code may launch one kernel any number of times
     for place in dict.fromkeys(places):
         recording = _Recording(
-            bench=bench, code=code, compiler=compiler, target=place, budget=budget, tell=tell
+            bench=bench,
+            code=code,
+            compiler=compiler,
+            target=place,
+            budget=budget,
+            tell=tell,
+            is_interpreted=is_interpreted,
         )
         try:
             inputs = await recording.inputs(kernels)
@@ -94,11 +102,13 @@ class _Recording:
     target: Target
     budget: Budget
     tell: Callable[[str], None]
+    is_interpreted: bool
 
     async def inputs(self, kernels: Sequence[str]) -> Inputs:
         interpreter = interpreter_for(self.compiler)
         request = {**capture_request(self.code, self.target).message(), "kernels": sorted(kernels)}
-        message = {**request, "emulator": emulator_sha256()}
+        by = {"interpreted": True} if self.is_interpreted else {"emulator": emulator_sha256()}
+        message = {**request, **by}
         key = interpreter.launch_key("inputs", self.code, message, self.compiler)
         async with self.bench.once(key):
             stored = self.bench.find("inputs", key, Inputs)
@@ -106,12 +116,14 @@ class _Recording:
                 stored.value.reads, interpreter.interpreter_environment(self.compiler)
             ):
                 return stored.value
+            if self.is_interpreted:
+                return await self._record(None, key, request)
             captured = await interpreter.capture(self.bench, self.code, self.target, self.compiler)
             async with self.bench.closing(captured.capture.key):
                 return await self._record(captured, key, request)
 
     async def _record(
-        self, captured: CapturedLaunch, key: str, request: Mapping[str, object]
+        self, captured: CapturedLaunch | None, key: str, request: Mapping[str, object]
     ) -> Inputs:
         timeout = self.bench.limits.timeout
         folder = self.bench.hub.new_folder("inputs")
@@ -138,7 +150,7 @@ class _Recording:
             self.bench.hub.drop_folder(folder)
 
     async def _answer(
-        self, captured: CapturedLaunch, folder: Path, child: asyncio.Future[JobResult]
+        self, captured: CapturedLaunch | None, folder: Path, child: asyncio.Future[JobResult]
     ) -> None:
         """Answer each launch in its turn, until the child ends."""
         number = 1
@@ -161,7 +173,9 @@ class _Recording:
             unfinished.rename(folder / f"answer-{number}.json")
             number += 1
 
-    async def _computed(self, captured: CapturedLaunch, launch: LaunchInputs) -> dict[str, Any]:
+    async def _computed(
+        self, captured: CapturedLaunch | None, launch: LaunchInputs
+    ) -> dict[str, Any]:
         """What a launch leaves, by the first of its configs that compiles and can be executed.
 
         `buffers` are sha256 of artifacts, None: interpret it; `variant` is the config to go on
@@ -170,6 +184,8 @@ class _Recording:
         were executed, to their end.
         """
         answer: dict[str, Any] = {"variant": 0, "buffers": None, "hangs": False, "is_whole": False}
+        if captured is None:
+            return {**answer, "values": "nothing is compiled for them"}
         why, tries = "no launch of the capture is like it", 0
         for number, variant in enumerate(launch.variants):
             records = captured.capture.value.records

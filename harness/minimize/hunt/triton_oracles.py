@@ -121,6 +121,7 @@ class TritonOracles:
             selection=selection,
             tell=lambda words: None,  # noqa: ARG005
             is_voted=True,
+            is_interpreted=True,
             trials=default_trials() if is_thorough else quick,
             budget=_BUDGET,
         )
