@@ -142,6 +142,11 @@ def joined(causes: Sequence[Cause]) -> list[Cause]:
     return kept
 
 
+def ranked(causes: Sequence[Cause]) -> list[Cause]:
+    """As they came up; what is latent on a GPU comes last."""
+    return sorted(causes, key=lambda cause: (cause.least.answer.is_latent, cause.seconds))
+
+
 def said_of(answer: Answer) -> str:
     """An answer in a word or two: `right`, `wrong -O3`, `fails -O0 -O3`."""
     return " ".join([answer.vote.value, *(f"-O{level}" for level in answer.levels)])

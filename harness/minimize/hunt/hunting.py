@@ -32,7 +32,7 @@ from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.signature import template
-from harness.minimize.hunt.causes import Cause, Causes, LeastProgram, joined, said_of
+from harness.minimize.hunt.causes import Cause, Causes, LeastProgram, joined, ranked, said_of
 from harness.minimize.hunt.generator import (
     RESULTS,
     THREADS,
@@ -590,7 +590,7 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
     assert isinstance(plan, PtxasPlan)
     repros = home / "hunt" / f"ptxas-{plan.ptxas.version}-{plan.target}" / "repros"
     folders: list[str] = []
-    for cause in sorted(report.state.causes, key=lambda cause: cause.seconds):
+    for cause in ranked(report.state.causes):
         least = cause.least
         name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
         # Two causes may have one name: they fail on different versions.

@@ -23,10 +23,10 @@ from harness.cells.places import CompileOptions, at_bench, in_parallel
 from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
-from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
+from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, ranked, said_of
 from harness.minimize.hunt.hunting import HuntPlan, HuntReport, HuntState, hunt_in
 from harness.minimize.hunt.oracles import Asked
-from harness.minimize.hunt.triton_oracles import SOME_ORDERS, TritonOracles
+from harness.minimize.hunt.triton_oracles import TritonOracles
 from harness.minimize.hunt.triton_sources import KERNEL, TritonProgram, program, words_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.python.passes import STRUCTURE
@@ -38,7 +38,6 @@ from harness.values.standalone import FileLaunch, Standalone
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
 
-_BATCH = 4
 _MOST_TESTS = 80
 # Of kernels that have all that a known cause needs, one of so many is compiled all the same.
 _SELDOM = 8
@@ -89,7 +88,7 @@ class _HuntedTriton:
 
     plan: TritonPlan
     oracles: TritonOracles
-    batch: int = _BATCH
+    batch: int = 1
     known: list[Cause] = field(default_factory=list)
 
     @property
@@ -109,8 +108,7 @@ class _HuntedTriton:
         return (await self.oracles.ask([asked]))[0]
 
     def _is_likely(self, cause: Cause, asked: Asked) -> bool:
-        is_of_order = SOME_ORDERS in (cause.least.answer.signature or "")
-        return not is_of_order and has_all(self.plan, cause, asked)
+        return not cause.least.answer.is_latent and has_all(self.plan, cause, asked)
 
     def causes(self, state: HuntState) -> TritonCauses:
         self.known = state.causes
@@ -335,7 +333,7 @@ def write_triton_repros(report: HuntReport, home: Path) -> list[str]:
     plan = report.plan
     repros = home / "hunt" / f"triton-{plan.tool.version}" / "repros"
     folders: list[str] = []
-    for cause in sorted(report.state.causes, key=lambda cause: cause.seconds):
+    for cause in ranked(report.state.causes):
         least = cause.least
         name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
         number = sum(Path(other).name.startswith(name) for other in folders)

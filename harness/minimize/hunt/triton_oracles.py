@@ -22,7 +22,7 @@ from harness.frontends.registry import front_end, plan_launch
 from harness.io.files.writing import scratch_disk
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.hunt.oracles import Asked
-from harness.minimize.hunt.voting import Answer, Vote
+from harness.minimize.hunt.voting import SOME_ORDERS, Answer, Vote
 from harness.run.emulating import emulate
 from harness.run.executing import OnEmulator
 from harness.run.judging import judge
@@ -43,12 +43,6 @@ from harness.values.execution import RunRow, RunVerdict
 from harness.values.target import Target
 from harness.values.toolchain import Compiler, without_evidence
 from harness.values.verdict import VerdictKind
-
-SOME_ORDERS = "in some orders"
-"""Of a signature: the values are right where asynchronous copies, or warps, come in other orders.
-
-A GPU may never show it: it is latent there.
-"""
 
 _QUICK = "first/early,last/late"
 _ORDERS = len(DEFAULT.split(","))

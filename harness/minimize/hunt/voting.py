@@ -23,6 +23,13 @@ from harness.minimize.hunt.generator import RESULTS, comparable, launch_of
 JOB, ANSWERS = "job.json", "answers.jsonl"
 
 
+SOME_ORDERS = "in some orders"
+"""Of a signature: the values are right where asynchronous copies, or warps, come in other orders.
+
+A GPU may never show it: it is latent there.
+"""
+
+
 class Vote(StrEnum):
     """What came of one program.
 
@@ -53,6 +60,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def is_hit(self) -> bool:
         """Whether ptxas is accused."""
         return self.vote in (Vote.WRONG, Vote.FAILS)
+
+    @property
+    def is_latent(self) -> bool:
+        """Whether a GPU may always be right."""
+        return SOME_ORDERS in (self.signature or "")
 
 
 class Voter(msgspec.Struct, frozen=True, kw_only=True):
