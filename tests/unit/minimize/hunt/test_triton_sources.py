@@ -61,28 +61,16 @@ def test_every_kind_of_statement_comes_up() -> None:
 def test_a_generated_kernel_reads_nothing_that_is_not_set_before() -> None:
     for seed in SEEDS:
         kernel = kernel_of(program(seed).text)
-        names = {arg.arg for arg in kernel.args.args} | {"tl", "range"}
-        for node in ast.walk(kernel):
-            if isinstance(node, ast.For):
-                names.add(ast.unparse(node.target))
-        statements = [node for node in ast.walk(kernel) if isinstance(node, ast.stmt)]
-        for line in sorted(statements, key=lambda node: node.lineno)[1:]:
+        names = {arg.arg for arg in kernel.args.args} | {"tl", "range", "step", "turn"}
+        lines = [node for node in ast.walk(kernel) if isinstance(node, ast.stmt)]
+        for line in sorted(lines, key=lambda node: node.lineno)[1:]:
             if isinstance(line, ast.For | ast.If):
                 continue
-            read = {n.id for n in ast.walk(line) if isinstance(n, ast.Name)}
-            written = {
-                n.id
-                for n in ast.walk(line)
-                if isinstance(getattr(n, "ctx", 0), ast.Store) and isinstance(n, ast.Name)
-            }
-            first = written - names if isinstance(line, ast.Assign) else set[str]()
-            own = (
-                read
-                if not first
-                else {n.id for n in ast.walk(line.value) if isinstance(n, ast.Name)}
-            )
-            assert own <= names, (seed, ast.unparse(line))
-            names |= written
+            value = line.value if isinstance(line, ast.Assign) else line
+            read = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+            assert read <= names, (seed, ast.unparse(line))
+            if isinstance(line, ast.Assign):
+                names.add(ast.unparse(line.targets[0]))
 
 
 def test_what_goes_through_memory_lies_between_barriers() -> None:
