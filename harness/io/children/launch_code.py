@@ -200,7 +200,8 @@ def _run_tests(file: str) -> None:
     outcomes = _Outcomes()
     pytest.hookimpl(hookwrapper=True)(_Outcomes.pytest_load_initial_conftests)
     without = [f"-pno:{name}" for name in ("cacheprovider", "faulthandler")]
-    options = ["-q", "-s", "-o", "addopts=", "--rootdir", str(Path(file).parent)]
+    # To show where a test failed, pytest parses every file on the way: most of a capture's time.
+    options = ["-q", "-s", "--tb=no", "-o", "addopts=", "--rootdir", str(Path(file).parent)]
     code = pytest.main([*without, *options, file], plugins=[outcomes])
     counts = [f"{count} {outcome}" for outcome, count in outcomes.counts.items()]
     words = ", ".join(counts) or f"none (pytest: {code!r})"

@@ -308,3 +308,29 @@ def test_launches_of_a_tuner_that_differ_in_a_flag_or_an_option_are_all_kept(
         "multiply_persistent": 8,
         "multiply_own_descriptors": 8,
     }
+
+
+def test_pytest_formats_no_traceback_that_nobody_reads(
+    children: Children, tmp_path: Path
+) -> None:
+    shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
+    file = tmp_path / "test_shown.py"
+    file.write_text(
+        """
+import linecache
+
+import torch
+from compiled import launched
+
+def test_fails():
+    torch.optim.SGD([], lr=1)
+
+def test_launches():
+    if not any("torch/optim/" in name for name in linecache.cache):
+        launched(torch.zeros(64, device="cuda"))
+"""
+    )
+    capture = children.capture(str(file), TESTS, 90)
+    assert capture.error is not None
+    assert capture.error.type == "ValueError"
+    assert kernels_of(capture) == {"add_one": 1}
