@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -123,6 +124,8 @@ class CaptureRequest(LaunchCode):
 
 
 _GOODBYE_SECONDS = 5.0
+# What launch code may take to tell what it launched until its time was up.
+_LATE_SECONDS = 30.0
 _OVERTIME_SECONDS = 60.0
 _MOST_SAID = 400
 
@@ -258,13 +261,18 @@ class LaunchSessions(Sessions):
             await asyncio.wait(
                 futures, timeout=left + _GOODBYE_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
+            if not _line_in(request, folder):
+                # It has heard of it, or there is no sign of it on a loaded machine.
+                await asyncio.wait(
+                    futures, timeout=_LATE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
             if captured.done() and (opened := captured.result()):
                 peer, capture = opened
                 # Its descendants are jobs from now on, each with limits of its own.
                 server.count_alone(job)
                 return _Session(peer=peer, capture=capture, folder=folder, ended=ended)
             if not captured.done() and not ended.done():
-                raise CaptureError(self._late(request))
+                raise CaptureError(self._late(request, _line_in(request, folder)))
             # It hung up; launch code that closes all its files does so, and lives on.
             if not (await asyncio.wait({ended}, timeout=_GOODBYE_SECONDS))[0]:
                 server.kill(job)
@@ -276,9 +284,9 @@ class LaunchSessions(Sessions):
         finally:
             captured.cancel()
 
-    def _late(self, request: CaptureRequest) -> str:
+    def _late(self, request: CaptureRequest, line: str = "") -> str:
         words = f"the launch code did not end within {self._capture_timeout:.0f} s"
-        return f"{request.file}: {words}; it may compute on real values (see --timeout)"
+        return f"{request.file}{line}: {words}; it may compute on real values (see --timeout)"
 
     async def run_job(
         self,
@@ -403,6 +411,16 @@ def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     last = f": {lines[-1][:300]}" if lines else ""
     return f"{request.file}: the launch code ended its process ({words}){last}"
+
+
+def _line_in(request: CaptureRequest, folder: Path) -> str:
+    """Where launch code stands that does not hear of its end, as `:LINE`; empty if it hears."""
+    with contextlib.suppress(OSError):
+        stack = (folder / "capture.late").read_text(errors="replace")
+        place = re.escape(f'File "{request.file.resolve()}", line ')
+        if match := re.search(rf"{place}(\d+)", stack):
+            return f":{match[1]}"
+    return ""
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -91,6 +91,14 @@ def launch_and_loop():
     launch_loop()
 
 
+def launch_and_sulk():
+    slow[(1,)](torch.empty(1, device="cuda"), DEED="none")
+    try:
+        launch_loop()
+    except KeyboardInterrupt:
+        launch_loop()
+
+
 def launch_exit():
     sys.exit(3)
 

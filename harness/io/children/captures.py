@@ -9,6 +9,7 @@ job a fork of that. What a front end does there is a subclass of `CaptureSession
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -88,22 +89,32 @@ class CaptureSession:
 
 
 @contextlib.contextmanager
-def time_limit(left: float, seconds: float) -> Iterator[None]:
+def time_limit(left: float, seconds: float, where: Path) -> Iterator[None]:
     """Raise `TimeUpError` in the `with` block once what is `left` of its seconds is over.
 
-    0: never.
+    0: never. Raised again every few seconds: code may swallow it, or be called by C, which does.
+    The file `where` gets the stack of code that does not hear of it, in a call of C, or does not
+    end of it.
     """
 
     def ring(*_: object) -> None:
+        faulthandler.dump_traceback_later(_AGAIN_SECONDS, file=stream)
         words = f"the launch code did not end within {seconds:.0f} s"
         raise TimeUpError(f"{words}; it may compute on real values (see --timeout)")
 
     signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, left)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+    with where.open("w") as stream:
+        if left:
+            faulthandler.dump_traceback_later(left + _DEAF_SECONDS, file=stream)
+        signal.setitimer(signal.ITIMER_REAL, left, _AGAIN_SECONDS)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            faulthandler.cancel_dump_traceback_later()
+
+
+_DEAF_SECONDS, _AGAIN_SECONDS = 4, 20
 
 
 def leave(result: Mapping[str, Any], folder: Path) -> None:

@@ -135,7 +135,12 @@ def _package_of(file: str, source: bytes) -> tuple[str, str]:
 
 
 class TimeUpError(KeyboardInterrupt):
-    """Launch code takes too long: handlers of exceptions let it through, and pytest ends."""
+    """Launch code takes too long: handlers of exceptions let it through, and pytest ends.
+
+    `line` is that of the test at work, where the error was raised outside the launch code.
+    """
+
+    line: int | None = None
 
 
 TESTS = "::tests"
@@ -152,6 +157,10 @@ class _Outcomes:
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.raised: BaseException | None = None
+        self._line: int | None = None
+
+    def pytest_runtest_logstart(self, location: tuple[str, int | None, str]) -> None:
+        self._line = None if location[1] is None else location[1] + 1
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.skipped:
@@ -184,6 +193,7 @@ class _Outcomes:
         # pytest has another, for errors of the collection.
         if isinstance(excinfo.value, TimeUpError):
             self.raised = excinfo.value
+            self.raised.line = self._line
 
     def pytest_exception_interact(self, call: Any) -> None:
         # What the import of the file raised; what a test did is counted above.
@@ -234,7 +244,7 @@ def describe_error(error: BaseException, file: str) -> dict[str, Any]:
         "type": type(error).__name__,
         "kinds": [kind.__name__ for kind in type(error).__mro__],
         "message": _message(error)[:10_000],
-        "line": lines[-1] if lines else None,
+        "line": lines[-1] if lines else getattr(error, "line", None),
         "traceback": "".join(traceback.format_exception(error))[-20_000:],
     }
 

@@ -310,9 +310,7 @@ def test_launches_of_a_tuner_that_differ_in_a_flag_or_an_option_are_all_kept(
     }
 
 
-def test_pytest_formats_no_traceback_that_nobody_reads(
-    children: Children, tmp_path: Path
-) -> None:
+def test_pytest_formats_no_traceback_that_nobody_reads(children: Children, tmp_path: Path) -> None:
     shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
     file = tmp_path / "test_shown.py"
     file.write_text(
