@@ -261,8 +261,8 @@ class RecordedSession(CaptureSession):
         reads = ReadsWatch(own, ask["file"], packages=self.packages)
         reads.start()
         passed_over.begin(ask["file"])
-        seconds = self.message.get("seconds", (0, 0))
-        with time_limit(*seconds, self.folder / "capture.late"):
+        left, seconds = self.message.get("seconds", (0, 0))
+        with time_limit(left, seconds, self.folder / "capture.late"):
             recorder, error = self.run(ask, self.folder / "capture.err")
         self.records = {record.key: record for record in recorder.records}
         is_cut_short = error is not None or any(raised for _, raised in TESTS_ENDED)
