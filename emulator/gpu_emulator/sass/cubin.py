@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gpu_emulator.steps import SHARED_BASE, NotExecutable, Variable
 from gpu_emulator.values import Launch
@@ -110,7 +111,7 @@ class _Symbol:
 def entry_names(elf: bytes) -> list[str]:
     """The names of the entries of a cubin; NotExecutable if it cannot be read."""
     try:
-        return [symbol.name for symbol in _entries(_symbols(_sections(elf)))]
+        return [symbol.name for symbol in _entries(_symbols(elf))]
     except (struct.error, LookupError, ValueError) as error:
         raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
 
@@ -122,13 +123,12 @@ def _entries(symbols: list[_Symbol]) -> list[_Symbol]:
 def read_entry(elf: bytes, name: str | None) -> CubinEntry:
     """An entry of a cubin; None: the only one. NotExecutable where there is none."""
     try:
-        sections = _sections(elf)
-        symbols = _symbols(sections)
-        return _entry(sections, symbols, name)
+        return _entry(_sections(elf), _symbols(elf), name)
     except (struct.error, LookupError, ValueError) as error:
         raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
 
 
+@lru_cache(maxsize=4)
 def _sections(elf: bytes) -> list[_Section]:
     head = _HEADER.unpack_from(elf)
     if not elf.startswith(b"\x7fELF\x02\x01") or head[2] != _CUDA:
@@ -149,7 +149,9 @@ def _text(table: bytes, at: int) -> str:
     return table[at : table.index(b"\0", at)].decode()
 
 
-def _symbols(sections: list[_Section]) -> list[_Symbol]:
+@lru_cache(maxsize=4)
+def _symbols(elf: bytes) -> list[_Symbol]:
+    sections = _sections(elf)
     table = next(section for section in sections if section.name == ".symtab")
     names = next(section for section in sections if section.name == ".strtab").data
     return [

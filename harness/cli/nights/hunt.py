@@ -197,4 +197,4 @@ def _hunt(
         print_json(hunt_document(report, folders))
     else:
         print_said(hunt_said(report, folders))
-    raise click.exceptions.Exit(1 if report.state.causes else 0)
+    raise click.exceptions.Exit(1 if report.state.new else 0)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
+from functools import cache
 
 import msgspec
 
@@ -31,7 +33,11 @@ from harness.minimize.reduction.driver import Effort
 
 # A reduction asks about so many candidates at a time, and about so many in all.
 _AT_ONCE, _MOST_TESTS = 32, 1500
-_MOST_AT_ONCE = 160
+_MOST_AT_ONCE = 64
+# A cause that so many opcodes of one first word have is taken to be of all of this word.
+_OF_ONE_WORD = 3
+# Chunks of a program that are taken away at once: halves, quarters, eighths.
+_PARTS = (2, 4, 8)
 _PARAMETERS = {"in", "out", "n", "m"}
 # What may stand in a program beside the opcodes of the emulator's table that are closed.
 _OTHERS = ("ld", "st", "mov", "bra", "ret", "bar")
@@ -79,13 +85,15 @@ class LeastProgram(msgspec.Struct, kw_only=True):
 class Cause(msgspec.Struct, kw_only=True):
     """One cause: its least programs, the smallest first, and how often it was hit.
 
-    `seconds` and `tried` say how far the hunt was when it came up.
+    `seconds` and `tried` say how far the hunt was when it came up. One that `is_known` was found by
+    another hunt.
     """
 
     programs: list[LeastProgram]
     hits: int = 1
     seconds: float = 0.0
     tried: int = 0
+    is_known: bool = False
 
     @property
     def least(self) -> LeastProgram:
@@ -120,7 +128,6 @@ def joined(causes: Sequence[Cause]) -> list[Cause]:
     kept: list[Cause] = []
     for cause in sorted(causes, key=lambda one: (one.least.instructions, one.seconds)):
         least = cause.least
-        bases = {opcode.partition(".")[0] for opcode in least.opcodes}
         same = next(
             (
                 other
@@ -128,7 +135,7 @@ def joined(causes: Sequence[Cause]) -> list[Cause]:
                 if is_same_kind(least.answer, other.least.answer)
                 and least.answer.levels == other.least.answer.levels
                 and least.versions == other.least.versions
-                and bases >= {opcode.partition(".")[0] for opcode in other.least.opcodes}
+                and _bases(least) >= _bases(other.least)
             ),
             None,
         )
@@ -178,7 +185,9 @@ def computing(document: Document) -> Iterator[Instruction]:
 
 
 def without(text: str, opcode: str) -> str:
-    """A generated program without an opcode: its registers still have the values they began with.
+    """A generated program without an opcode, or all of a first word.
+
+    Its registers still have the values they began with.
 
     With what sets a carry goes what reads it.
     """
@@ -187,7 +196,7 @@ def without(text: str, opcode: str) -> str:
     dropped = [
         place
         for place, op in document.instructions
-        if op.opcode == opcode or (is_chain and _is_of_carry(op.opcode))
+        if opcode in (op.opcode, op.base) or (is_chain and _is_of_carry(op.opcode))
     ]
     return str(document.without(dropped))
 
@@ -200,6 +209,16 @@ def slices(text: str) -> list[str]:
         str(pruned(document.without([other for other in stores if other != store])))
         for store in stores
     ]
+
+
+def _chunks(document: Document) -> Iterator[Document]:
+    """The document without each half, quarter and eighth of its instructions."""
+    places = [place for place, _ in document.instructions]
+    for parts in _PARTS:
+        size = -(-len(places) // parts)
+        if size > 1:
+            for first in range(0, len(places), size):
+                yield document.without(places[first : first + size])
 
 
 def _is_result(op: Instruction) -> bool:
@@ -246,10 +265,15 @@ def _is_of_carry(opcode: str) -> bool:
     return "cc" in words or words[0] in ("addc", "subc", "madc")
 
 
+@cache
+def _allowed() -> frozenset[str]:
+    return frozenset(form.opcode for form in opcode_forms())
+
+
 def is_closed(text: str) -> bool:
     """Whether a candidate is of the kind that is generated: no more is open than there."""
     document = parse(text)
-    allowed = {form.opcode for form in opcode_forms()}
+    allowed = _allowed()
     sets_carry = False
     for _, op in document.instructions:
         if op.base not in _OTHERS and op.opcode not in allowed and not _is_of_carry(op.opcode):
@@ -264,6 +288,30 @@ def is_closed(text: str) -> bool:
     )
 
 
+def _walks(cause: Cause, seen: Mapping[str, int]) -> Iterator[tuple[str, frozenset[str]]]:
+    """What to leave out of a program that may hit a cause, and what such a program has.
+
+    The rarest opcode of each of its programs (`seen` counts opcodes); and where several of one
+    first word were needed, all of this word.
+    """
+    rarest: list[str] = []
+    for program in cause.programs:
+        opcodes = [opcode for opcode in program.opcodes if opcode.partition(".")[0] != "bra"]
+        if opcodes:
+            rarest.append(min(opcodes, key=lambda opcode: (seen.get(opcode, 0), opcode)))
+            yield rarest[-1], frozenset(program.opcodes)
+    words = Counter(opcode.partition(".")[0] for opcode in set(rarest))
+    for word, count in words.items():
+        if count >= _OF_ONE_WORD:
+            bases = {opcode.partition(".")[0] for opcode in cause.least.opcodes}
+            yield word, frozenset(bases | {word})
+
+
+def known_words(causes: Sequence[Cause], seen: Mapping[str, int]) -> frozenset[str]:
+    """What a generator leaves out to walk around causes: opcodes, and first words of opcodes."""
+    return frozenset(word for cause in causes for word, _ in _walks(cause, seen))
+
+
 class Causes:
     """All that a hunt has found. `seen` counts in how many programs each opcode is."""
 
@@ -272,11 +320,6 @@ class Causes:
         self.causes = causes
         self.seen = seen
 
-    def key(self, program: LeastProgram) -> str | None:
-        """The rarest opcode of a cause: without it there is none of this cause."""
-        opcodes = [opcode for opcode in program.opcodes if opcode.partition(".")[0] != "bra"]
-        return min(opcodes, key=lambda opcode: (self.seen.get(opcode, 0), opcode), default=None)
-
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
         """The hit without what is known; None where nothing is left of it: that cause is counted.
 
@@ -284,12 +327,11 @@ class Causes:
             InfrastructureError: a tool cannot be started.
         """
         for cause in self.causes:
-            for program in cause.programs:
-                key = self.key(program)
+            for word, needed in _walks(cause, self.seen):
                 there = {op.opcode for op in computing(parse(asked.text))}
-                if key is None or not set(program.opcodes) <= there:
+                if not needed <= there | {opcode.partition(".")[0] for opcode in there}:
                     continue
-                less = Asked(without(asked.text, key), asked.seed)
+                less = Asked(without(asked.text, word), asked.seed)
                 after = await self._ask(less, answer)
                 if not is_same_kind(after, answer):
                     cause.hits += 1
@@ -337,33 +379,43 @@ class Causes:
         return LeastProgram.of(alone[0], last) if last.is_hit else None
 
     async def _narrowed(self, asked: Asked, answer: Answer, is_time_up: Callable[[], bool]) -> str:
-        """Wrong code, step by step: all single steps are asked about at once, in one module.
+        """Wrong code, step by step: what is asked at once goes into one module.
 
         nvdisasm takes as long to start as to read a hundred small programs, so what counts is how
-        often it is started, and not how many candidates there are.
+        often it is started. Chunks of instructions go first, then every single step is tried.
         """
-        best, is_new = asked.text, True
+        best, is_coarse = asked.text, True
+        tried = {best}
 
-        async def smallest(candidates: Iterable[str]) -> list[str]:
-            """Those of them that are as wrong, the smallest first."""
-            texts = sorted({*candidates} - {best}, key=_size)[:_MOST_AT_ONCE]
-            possible = [text for text in texts if is_closed(text) and not count_unwritten(text)]
-            answers = await asyncio.gather(
-                *(self._ask(Asked(text, asked.seed), answer) for text in possible)
-            )
-            pairs = zip(possible, answers, strict=True)
-            return [text for text, one in pairs if is_same_kind(one, answer)]
+        async def smaller(candidates: Iterable[str]) -> list[str]:
+            """Those of them that are as wrong: of the smallest that have some, a module full."""
+            new = {text for text in candidates if _size(text) < _size(best)} - tried
+            tried.update(new)
+            texts = (text for text in sorted(new, key=_size) if is_closed(text))
+            possible = [text for text in texts if not count_unwritten(text)]
+            for first in range(0, len(possible), _MOST_AT_ONCE):
+                some = possible[first : first + _MOST_AT_ONCE]
+                answers = await asyncio.gather(
+                    *(self._ask(Asked(text, asked.seed), answer) for text in some)
+                )
+                pairs = zip(some, answers, strict=True)
+                if good := [text for text, one in pairs if is_same_kind(one, answer)]:
+                    return good
+            return []
 
-        best = next(iter(await smallest(slices(best))), best)
-        while is_new and not is_time_up():
+        best = next(iter(await smaller(slices(best))), best)
+        joint: list[str] = []
+        while not is_time_up():
             document = parse(best)
-            steps = [str(pruned(step)) for step in single_steps(document)]
-            good = await smallest(text for text in steps if _size(text) < _size(best))
+            steps = list(_chunks(document) if is_coarse else single_steps(document))
+            good = await smaller([*joint, *(str(pruned(step)) for step in steps)])
+            if not good and not is_coarse:
+                break
+            is_coarse = is_coarse and bool(good)
             half = len(good) // 2
             groups = [good, good[:half], good[half:], good[::2], good[1::2], good[: half // 2]]
-            joint = [combined(best, group) for group in groups if len(group) > 1]
-            good += await smallest(str(pruned(parse(text))) for text in joint)
-            is_new = bool(good)
+            texts = [combined(best, group) for group in groups if len(group) > 1]
+            joint = [str(pruned(parse(text))) for text in texts]
             best = min([best, *good], key=_size)
         return tidy(best)
 
@@ -376,15 +428,20 @@ class Causes:
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
-        return join(self.causes, program, seconds=seconds, tried=tried)
+        return join(self.causes, program, _is_nested, seconds=seconds, tried=tried)
 
 
 def join(
-    causes: list[Cause], program: LeastProgram, *, seconds: float, tried: int
+    causes: list[Cause],
+    program: LeastProgram,
+    is_same: Callable[[LeastProgram, LeastProgram], bool] = lambda one, two: one.name == two.name,
+    *,
+    seconds: float,
+    tried: int,
 ) -> tuple[Cause, bool]:
     """The cause of a reduced program, by its name; and whether it is new among `causes`."""
     for cause in causes:
-        if cause.name != program.name:
+        if not is_same(cause.least, program):
             continue
         cause.hits += 1
         if all(one.opcodes != program.opcodes for one in cause.programs):
@@ -394,6 +451,17 @@ def join(
     cause = Cause(programs=[program], seconds=seconds, tried=tried)
     causes.append(cause)
     return cause, True
+
+
+def _is_nested(one: LeastProgram, two: LeastProgram) -> bool:
+    """Whether one has all first words of the other, with the same vote: it needs more for it."""
+    less, more = sorted((_bases(one), _bases(two)), key=len)
+    is_like = is_same_kind(one.answer, two.answer) and one.answer.levels == two.answer.levels
+    return one.name == two.name or (is_like and bool(less) and less <= more)
+
+
+def _bases(program: LeastProgram) -> set[str]:
+    return {opcode.partition(".")[0] for opcode in program.opcodes}
 
 
 def tidy(text: str) -> str:

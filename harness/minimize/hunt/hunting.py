@@ -32,7 +32,16 @@ from harness.io.processes.hub import Hub
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.io.toolchains.installed import installed_versions
 from harness.judging.signature import template
-from harness.minimize.hunt.causes import Cause, Causes, LeastProgram, joined, ranked, said_of
+from harness.minimize.hunt.causes import (
+    Cause,
+    Causes,
+    LeastProgram,
+    is_same_kind,
+    joined,
+    known_words,
+    ranked,
+    said_of,
+)
 from harness.minimize.hunt.generator import (
     RESULTS,
     THREADS,
@@ -56,9 +65,14 @@ _LONGEST = 60.0
 KIND = "hunt"
 """The kind of evidence that a hunt keeps in the store."""
 
-BATCH = 128
+BATCH = 256
 """So many programs make one module."""
 
+# In the last of so many modules -O0 votes of every program: what it alone gets wrong is rare.
+_ALL_LEVELS = 8
+
+# So many hits are reduced side by side at least: of ptxas their questions go into one module.
+_FEWEST = 2
 # Hits for each job that may wait to be reduced: beyond, no more programs are made until fewer do.
 _MOST_WAITING = 4
 # A reduction that is under way when the time is up may take this share of the time more.
@@ -78,7 +92,8 @@ class HuntState(msgspec.Struct, kw_only=True):
 
     Batches below `batch` are done, and those of `beyond`. `reasons` count why programs were
     refused, left out or not voted on. `curve` has the seconds, programs and causes each time that
-    one came up. `waiting` are hits that were not reduced yet.
+    one came up. `waiting` are hits that were not reduced yet; `causes` begin with those that other
+    hunts found and that are still there.
     """
 
     batch: int = 0
@@ -91,6 +106,11 @@ class HuntState(msgspec.Struct, kw_only=True):
     causes: list[Cause] = []
     curve: list[tuple[float, int, int]] = []
     waiting: list[Hit] = []
+
+    @property
+    def new(self) -> list[Cause]:
+        """The causes that this hunt found, as they came up."""
+        return ranked([cause for cause in self.causes if not cause.is_known])
 
 
 class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -291,7 +311,8 @@ class _Hunt:
                 self.is_made = True
                 self.hits.set()
 
-        reducers = [self._reduce() for _ in range(max(1, jobs // 2))]
+        pursuits = [self.hunted.causes(self.state) for _ in range(max(_FEWEST, jobs // 2))]
+        reducers = [self._reduce(causes) for causes in pursuits]
         await in_parallel([make(), self._narrate(), *reducers])
 
     async def _make(self) -> None:
@@ -343,10 +364,11 @@ class _Hunt:
         """Put into the store where the hunt is, and what it knows."""
         self.state.seconds = self.before + self.passed
         self.store.put_evidence(KIND, self.key, msgspec.json.encode(self.state), {})
+        keep_known(self.store, self.plan, self.state.new)
 
-    async def _reduce(self) -> None:
+    async def _reduce(self, causes: Pursuit) -> None:
         """Take hits that wait: walk around what is known of all of them, then reduce one."""
-        state, causes = self.state, self.hunted.causes(self.state)
+        state = self.state
         while not self.is_late():
             hits = [hit for hit in state.waiting if hit.asked.seed not in self.taken]
             if not hits:
@@ -385,7 +407,7 @@ class _Hunt:
         )
         if is_new:
             state = self.state
-            state.curve.append((cause.seconds, cause.tried, len(state.causes)))
+            state.curve.append((cause.seconds, cause.tried, len(state.new)))
             self.tell(f"{cause.name}: {program.answer.words}")
 
     async def _narrate(self) -> None:
@@ -397,11 +419,12 @@ class _Hunt:
         """Where it is, in one line."""
         state = self.state
         tried = state.tried - self.tried_before
-        hits = sum(cause.hits for cause in state.causes)
+        new = len(state.new)
+        known = sum(cause.hits for cause in state.causes) - new
         return (
             f"{tried:,} tried, {tried / max(self.passed, 1e-3):.0f} a second, "
             f"{state.votes.get(Vote.REFUSED.value, 0):,} refused, "
-            f"{hits - len(state.causes):,} known, {len(state.causes)} new"
+            f"{known:,} known, {new} new"
             + (f", {len(state.waiting)} waiting" if state.waiting else "")
         )
 
@@ -423,26 +446,28 @@ class _HuntedPtxas:
     oracles: Oracles
     generator: Generator
     batch: int = BATCH
-    beside: asyncio.Semaphore = field(init=False)
+    together: Together = field(init=False)
+    state: HuntState = field(default_factory=HuntState)
 
     def __post_init__(self) -> None:
         # A reduction does not wait for a turn behind whole modules.
-        self.beside = asyncio.Semaphore(max(1, self.jobs // 2))
+        beside = asyncio.Semaphore(max(1, self.jobs // 2))
+        self.together = Together(replace(self.oracles, slots=beside))
 
     @property
     def jobs(self) -> int:
         return self.oracles.jobs
 
     def program(self, seed: int) -> HuntProgram:
-        return self.generator.program(seed)
+        return self.generator.program(seed, known_words(self.state.causes, self.state.seen))
 
     async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
-        return await self.oracles.ask(programs)
+        return await self.oracles.ask(programs, screens=(number + 1) % _ALL_LEVELS != 0)
 
     def causes(self, state: HuntState) -> Causes:
         """Who asks together waits for one answer."""
-        oracles = replace(self.oracles, slots=self.beside)
-        return Causes(Together(oracles), state.causes, state.seen)
+        self.state = state
+        return Causes(self.together, state.causes, state.seen)
 
     def spent(self) -> dict[str, float]:
         return asdict(self.oracles.spent)
@@ -469,6 +494,9 @@ async def hunt(
         head = await oracles.head()
         show("asking ptxas which opcodes it takes")
         generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
+        state = state_of(store, plan)
+        state.causes += await _still_there(known_causes(store, plan), state, oracles, head)
+        store.put_evidence(KIND, plan.key, msgspec.json.encode(state), {})
         hunted = _HuntedPtxas(plan=plan, oracles=oracles, generator=generator)
         return await hunt_in(hunted, plan, store, tell, show)
 
@@ -487,12 +515,10 @@ async def hunt_in(
     Raises:
         InfrastructureError: a tool cannot be started, or the disk is full; what was found is kept.
     """
-    key = plan.key
-    evidence = store.get_evidence(KIND, key)
-    state = msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
+    state = state_of(store, plan)
     one = _Hunt(
         plan=plan,
-        key=key,
+        key=plan.key,
         store=store,
         hunted=hunted,
         state=state,
@@ -508,7 +534,7 @@ async def hunt_in(
     one.save()
     report.seconds, report.own = one.passed, time.process_time() - own
     report.tried = state.tried - one.tried_before
-    if state.causes and not report.is_stopped:
+    if state.new and not report.is_stopped:
         try:
             await hunted.spread(state, show)
         except asyncio.CancelledError:
@@ -524,6 +550,44 @@ def _go_on() -> None:
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()
+
+
+def state_of(store: Store, plan: HuntPlan) -> HuntState:
+    """How far a hunt is."""
+    evidence = store.get_evidence(KIND, plan.key)
+    return msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
+
+
+def known_causes(store: Store, plan: HuntPlan) -> list[Cause]:
+    """The causes that any hunt in a compiler of this kind has found."""
+    evidence = store.get_evidence(KIND, content_key(known=plan.tool.kind))
+    return msgspec.json.decode(evidence.body, type=list[Cause]) if evidence else []
+
+
+def keep_known(store: Store, plan: HuntPlan, causes: Sequence[Cause]) -> None:
+    """Let other hunts know of causes."""
+    there = known_causes(store, plan)
+    texts = {program.text for cause in there for program in cause.programs}
+    new = [cause for cause in causes if cause.least.text not in texts]
+    if new:
+        key = content_key(known=plan.tool.kind)
+        store.put_evidence(KIND, key, msgspec.json.encode([*there, *new]), {})
+
+
+async def _still_there(
+    causes: Sequence[Cause], state: HuntState, oracles: Oracles, head: str
+) -> list[Cause]:
+    """Those causes of other hunts that this ptxas has, too: what it mends is hunted again."""
+    texts = {body_of(program.text) for cause in state.causes for program in cause.programs}
+    pairs = [(cause, head + body_of(cause.least.text)) for cause in causes]
+    pairs = [pair for pair in pairs if body_of(pair[1]) not in texts]
+    asked = [Asked(text, cause.least.seed) for cause, text in pairs]
+    answers = await oracles.ask(asked)
+    return [
+        Cause(programs=[LeastProgram.of(one, answer)], hits=0, is_known=True)
+        for (cause, _), one, answer in zip(pairs, asked, answers, strict=True)
+        if is_same_kind(answer, cause.least.answer)
+    ]
 
 
 def _oracles(hub: Hub, plan: PtxasPlan, how: CompileOptions) -> Oracles:
@@ -545,7 +609,7 @@ async def _spread(
 
     Programs of one name that do not fail on the same versions are of two causes.
     """
-    programs = [program for cause in state.causes for program in cause.programs]
+    programs = [program for cause in state.new for program in cause.programs]
     for version in installed_versions(PTXAS):
         waiting = [one for one in programs if str(version) not in one.versions]
         if waiting:
@@ -566,8 +630,8 @@ async def _spread(
             asked = [Asked(head + body_of(one.text), one.seed) for one in waiting]
             for one, answer in zip(waiting, await there.ask(asked), strict=True):
                 one.targets[str(target)] = said_of(answer)
-    parts = [part for cause in state.causes for part in cause.parted(plan.ptxas.version)]
-    state.causes[:] = joined(parts)
+    parts = [part for cause in state.new for part in cause.parted(plan.ptxas.version)]
+    state.causes[:] = [cause for cause in state.causes if cause.is_known] + joined(parts)
 
 
 def _others(target: Target) -> list[Target]:
@@ -590,7 +654,7 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
     assert isinstance(plan, PtxasPlan)
     repros = home / "hunt" / f"ptxas-{plan.ptxas.version}-{plan.target}" / "repros"
     folders: list[str] = []
-    for cause in ranked(report.state.causes):
+    for cause in report.state.new:
         least = cause.least
         name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
         # Two causes may have one name: they fail on different versions.

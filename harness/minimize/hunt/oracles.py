@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -74,6 +74,7 @@ class _How:
     is_thorough: bool
     votes: bool
     levels: tuple[int, ...]
+    voting: tuple[int, ...]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,19 +99,25 @@ class Oracles:
         *,
         is_thorough: bool = False,
         votes: bool = True,
+        screens: bool = False,
         levels: tuple[int, ...] = LEVELS,
     ) -> list[Answer]:
         """An answer for each program; `is_thorough`: the PTX must not depend on garbage, too.
 
-        Without `votes` nothing is executed. Of fewer `levels` each is held to the PTX alone.
+        Without `votes` nothing is executed. Of fewer `levels` each is held to the PTX alone. Where
+        it `screens`, all levels assemble, but the others vote only where the last one is wrong.
 
         Raises:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
         answers: dict[int, Answer] = {}
         votes = votes and self.nvdisasm is not None
-        how = _How(is_thorough=is_thorough, votes=votes, levels=levels)
+        voting = levels[-1:] if screens else levels
+        how = _How(is_thorough=is_thorough, votes=votes, levels=levels, voting=voting)
         await self._ask(dict(enumerate(programs)), answers, how)
+        wrong = {n: programs[n] for n, answer in answers.items() if answer.vote is Vote.WRONG}
+        if voting != levels and wrong:
+            await self._ask(wrong, answers, replace(how, voting=levels))
         return [answers[number] for number in range(len(programs))]
 
     async def _ask(self, programs: dict[int, Asked], answers: dict[int, Answer], how: _How) -> None:
@@ -191,7 +198,6 @@ class Oracles:
             self.nvdisasm.path,
             "-c",
             "-ndf",
-            "-hex",
             *more,
             folder / f"level-{level}.cubin",
         )
@@ -208,7 +214,7 @@ class Oracles:
     ) -> dict[int, Answer]:
         if not how.votes:
             return dict.fromkeys(programs, Answer(vote=Vote.ASSEMBLED))
-        problems = await asyncio.gather(*(self._disassembled(folder, n) for n in how.levels))
+        problems = await asyncio.gather(*(self._disassembled(folder, n) for n in how.voting))
         if any(problems):
             words = next(filter(None, problems))
             return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=words))
@@ -220,7 +226,7 @@ class Oracles:
         while waiting:
             job = voting.VoteJob(
                 programs=tuple(voter for _, voter in waiting),
-                levels=how.levels,
+                levels=how.voting,
                 is_thorough=how.is_thorough,
             )
             with scratch_disk():
@@ -352,7 +358,7 @@ class Together:
             wanted = [(asked, future) for asked, future in together if not future.cancelled()]
             try:
                 asked_now = [one for one, _ in wanted]
-                answers = await self.oracles.ask(asked_now, is_thorough=True, levels=levels)
+                answers = await self.oracles.ask(asked_now, levels=levels)
             except BaseException as error:
                 for _, future in wanted:
                     if not future.done():

@@ -23,7 +23,7 @@ from harness.cells.places import CompileOptions, at_bench, in_parallel
 from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
-from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, ranked, said_of
+from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
 from harness.minimize.hunt.hunting import HuntPlan, HuntReport, HuntState, hunt_in
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_oracles import TritonOracles
@@ -333,7 +333,7 @@ def write_triton_repros(report: HuntReport, home: Path) -> list[str]:
     plan = report.plan
     repros = home / "hunt" / f"triton-{plan.tool.version}" / "repros"
     folders: list[str] = []
-    for cause in ranked(report.state.causes):
+    for cause in report.state.new:
         least = cause.least
         name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
         number = sum(Path(other).name.startswith(name) for other in folders)

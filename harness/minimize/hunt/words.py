@@ -7,7 +7,7 @@ from typing import Any
 
 from packaging.version import Version
 
-from harness.minimize.hunt.causes import Cause, LeastProgram, ranked, said_of
+from harness.minimize.hunt.causes import Cause, LeastProgram, said_of
 from harness.minimize.hunt.hunting import HuntPlan, HuntReport
 from harness.minimize.hunt.voting import Vote
 from harness.tables.said import BLANK, Block, GridColumn, SaidGrid, SaidLine, Tone, say
@@ -32,7 +32,7 @@ def first_line(plan: HuntPlan, jobs: int, memory: int) -> str:
 def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
     """The causes, the smallest program of each (as repros in `folders`), and what was tried."""
     state, blocks = report.state, list[Block]()
-    causes = ranked(state.causes)
+    causes = state.new
     for number, (cause, path) in enumerate(zip(causes, folders, strict=True), 1):
         blocks += [say(f"{number}. {cause.name}", Tone.HEAD), *_cause(cause.least)]
         if cause.least.answer.vote is Vote.WRONG:
@@ -134,8 +134,13 @@ def _tried(report: HuntReport) -> list[SaidLine]:
         lines.append(
             say(f"{len(state.waiting)} hits are not reduced yet: the same command goes on")
         )
-    if not state.causes:
-        lines.append(say("nothing was found", Tone.GOOD))
+    if known := [cause for cause in state.causes if cause.is_known]:
+        hits = sum(cause.hits for cause in known)
+        lines.append(
+            say(f"walked around {len(known)} causes that other hunts found: {hits:,} hits")
+        )
+    if not state.new:
+        lines.append(say("nothing new was found" if known else "nothing was found", Tone.GOOD))
     return lines
 
 
@@ -146,7 +151,7 @@ def _most_common(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 def hunt_document(report: HuntReport, folders: Sequence[str]) -> dict[str, Any]:
     """What `--json` prints; `folders` are those of the least programs, in the causes' order."""
     state, plan = report.state, report.plan
-    causes = ranked(state.causes)
+    causes = state.new
     return {
         "schema": SCHEMA,
         "hunt": {

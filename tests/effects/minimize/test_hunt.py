@@ -85,6 +85,12 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     assert again.state.causes[0].hits >= cause.hits
     assert len(said) == 1
 
+    # A hunt with another seed knows of it, and does not report it again.
+    other = hunted(msgspec.structs.replace(plan, seed=4), tmp_path / "home", said)
+    assert other.state.new == []
+    assert [one.is_known for one in other.state.causes] == [True]
+    assert len(said) == 1
+
 
 def test_a_kill_loses_nothing_that_was_found(plan: PtxasPlan, tmp_path: Path) -> None:
     home = tmp_path / "home"

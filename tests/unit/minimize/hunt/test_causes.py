@@ -8,16 +8,18 @@ from msgspec.structs import replace
 from gpu_emulator.ptx.text.document import parse
 from harness.minimize.hunt.causes import (
     Cause,
+    Causes,
     LeastProgram,
     combined,
     is_same_kind,
     joined,
+    known_words,
     pruned,
     said_of,
     slices,
     tidy,
 )
-from harness.minimize.hunt.oracles import Asked
+from harness.minimize.hunt.oracles import Asked, Together
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.hunt.words import spread
 
@@ -134,3 +136,29 @@ def test_a_program_that_holds_another_one_is_of_its_cause() -> None:
     first, second = sorted(joined([large, other, small]), key=lambda cause: cause.name)
     assert (first.name, first.hits, first.seconds) == ("bfe at -O3", 2, 5.0)
     assert second.name == "sad at -O3"
+
+
+def test_what_needs_more_opcodes_for_the_same_joins_what_needs_fewer(together: Together) -> None:
+    causes = Causes(together, [], {})
+    more = least("bfe.s32 %r1, %r0, 3, 4;", "max.u32 %r2, %r1, %r0;")
+    cause, is_new = causes.join(more, seconds=1.0, tried=1)
+    assert is_new
+    assert causes.join(least("bfe.u32 %r1, %r0, 3, 4;"), seconds=2.0, tried=2) == (cause, False)
+    assert cause.name == "bfe at -O3"
+    assert causes.join(least("sad.u32 %r1, %r0, 3, 4;"), seconds=3.0, tried=3)[1]
+    both = Answer(vote=Vote.WRONG, levels=(0, 3))
+    assert causes.join(least("bfe.u32 %r1, %r0, 3, 4;", answer=both), seconds=4.0, tried=4)[1]
+
+
+@pytest.fixture
+def together() -> Together:
+    return Together(None)  # type: ignore[arg-type]  # joining asks nothing
+
+
+def test_a_generator_leaves_out_the_rarest_opcode_and_after_three_of_a_word_the_word() -> None:
+    forms = ("bfe.u32", "bfe.s32", "bfe.s64")
+    lines = [(f"{opcode} %r1, %r0, 3, 4;", "xor.b32 %r1, %r1, 7;") for opcode in forms]
+    programs = [least(*some) for some in lines]
+    seen = {"xor.b32": 9}
+    assert known_words([Cause(programs=programs[:1])], seen) == {"bfe.u32"}
+    assert known_words([Cause(programs=programs)], seen) == {*forms, "bfe"}

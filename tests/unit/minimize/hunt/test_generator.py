@@ -106,3 +106,17 @@ def test_one_nan_is_like_another_and_a_number_is_not() -> None:
     # Integers are no NaN.
     rows[1, :4] = 0xFF
     assert (comparable(rows)[1, :4] == 0xFF).all()
+
+
+def test_most_programs_have_nothing_of_what_is_known_and_some_still_have() -> None:
+    known = {"popc.b32", "bfi"}
+    programs = [GENERATOR.program(seed, known) for seed in range(400)]
+    hits = [
+        seed
+        for seed, program in enumerate(programs)
+        if any(op == "popc.b32" or op.startswith("bfi.") for op in program.opcodes)
+    ]
+    plain = [GENERATOR.program(seed) for seed in range(400)]
+    share = sum(any(op.startswith("bfi.") for op in program.opcodes) for program in plain)
+    assert 0 < len(hits) < share
+    assert programs[hits[0]].text == plain[hits[0]].text
