@@ -31,6 +31,7 @@ workaround diagnosis.workaround Find what can be done today, and prove it.
 rank diagnosis.workaround Order the configs of a kernel by their expected time.
 check kernels.check Find configs that compute something else than the others.
 matrix nights.matrix Run a whole matrix, and say what changed.
+pr nights.pr Say what a pull request does to the machine code.
 show kernels.kernels Print an artifact of a cell: IR, PTX, SASS, logs.
 diff nights.diff Say what changed between two runs.
 history nights.history One row for each version: verdict, registers, spills.

@@ -91,8 +91,13 @@ def print_remarks(lines: Iterable[str]) -> None:
 
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on stdout, and nothing else."""
+    click.echo(json_text(document))
+
+
+def json_text(document: dict[str, Any]) -> str:
+    """A JSON document that does a terminal no harm."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-    click.echo(_HIDDEN_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
+    return _HIDDEN_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def print_text(text: str) -> None:

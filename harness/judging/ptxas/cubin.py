@@ -29,13 +29,16 @@ shared memory are not in the file.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import structs
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
@@ -58,6 +61,7 @@ _ONE_PARAMETER = struct.Struct("<IHHI")
 _STT_FUNC = 2
 _RESERVED_SHARED = 1024
 _COUNTS_RESERVE = 90
+_OF_CODE = re.compile(r"\.text\.|\.nv\.(?:constant\d+|global|global\.init|shared|info(?=\.))")
 _WITH_BYTES = (".symtab", ".strtab", ".text.", ".nv.info", ".nv.constant")
 # What pyelftools lets through besides its own error when a file is damaged (found by fuzzing).
 _DAMAGE = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, struct.error)
@@ -139,6 +143,32 @@ def read_cubin(data: bytes) -> Cubin:
         raise
     except (ELFError, *_DAMAGE) as error:
         raise CubinError(f"damaged cubin of {len(data):,} bytes: {error}") from error
+
+
+def code_sha256(data: bytes) -> str:
+    """A hash of the machine code: equal for cubins that differ in names and line tables only.
+
+    What counts is the target, and of each kernel and function the instructions, the constants and
+    initial values, the shared memory, the registers, the stack and what the driver needs to launch
+    it. What no GPU looks at (`.debug_*`, `.nv_debug_*`, comments, the symbols' names) does not.
+
+    Raises:
+        CubinError: as `read_cubin`.
+    """
+    cubin = read_cubin(data)
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - as in `read_cubin`
+
+    parts = [
+        msgspec.json.encode(
+            [cubin.target, *(structs.astuple(entry)[1:] for entry in cubin.entries)]
+        )
+    ]
+    for section in ELFFile(BytesIO(data)).iter_sections():
+        kind = _OF_CODE.match(section.name)
+        if kind:
+            is_stored = section["sh_type"] != "SHT_NOBITS" and not kind[0].startswith(".nv.shared")
+            parts += [kind[0].encode(), section.data() if is_stored else b"%d" % section["sh_size"]]
+    return hashlib.sha256(b"".join(b"%d " % len(part) + part for part in parts)).hexdigest()
 
 
 def _target(flags: int, osabi: object) -> int | None:

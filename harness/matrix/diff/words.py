@@ -206,11 +206,14 @@ _QUIET_WORDS = {
 }
 
 
-def changes_said(changes: Changes, *, informational: bool = False) -> list[SaidLine]:
-    """The headline, then each piece of news: how many, what, where, and the command to look."""
-    runs = f"run {changes.newer}"
-    if changes.older is not None:
-        runs = f"run {changes.older} -> run {changes.newer}"
+def changes_said(
+    changes: Changes, *, informational: bool = False, sides: str | None = None
+) -> list[SaidLine]:
+    """The headline, then each piece of news: how many, what, where, and the command to look.
+
+    `sides` names what is compared; else that is by the numbers of the runs.
+    """
+    older = f"run {changes.older} -> " if changes.older is not None else ""
     news = [
         f"{count:,} {kind.value}"
         for kind, count in changes.counts.items()
@@ -220,7 +223,7 @@ def changes_said(changes: Changes, *, informational: bool = False) -> list[SaidL
              if changes.counts.get(kind)]  # fmt: skip
     lines = [
         say(
-            f"{runs}: {', '.join(news) or 'nothing changed'}"
+            f"{sides or f'{older}run {changes.newer}'}: {', '.join(news) or 'nothing changed'}"
             + (f" ({', '.join(quiet)})" if quiet else ""),
             Tone.HEAD,
         )

@@ -1,0 +1,242 @@
+"""What a pull request does to machine code: terminal, comment, SARIF, JUnit and JSON. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import quoteattr
+
+import harness
+from harness.matrix.diff.pull_request import PullRequest
+from harness.matrix.diff.words import changes_document, changes_said, group_changes
+from harness.tables.said import SaidLine, say
+from harness.tables.templates import markdown_cell, markdown_code
+from harness.values.change import Change, ChangeKind, Facts
+from harness.values.kernel import Config
+
+MARK = "<!-- kernel-triage pr -->"
+"""The first line of a comment: by it, the next run finds the one to update."""
+
+_LIMIT = 48_000
+_BETTER = (ChangeKind.FIXED, ChangeKind.METRIC_BETTER)
+_COLUMNS: Mapping[str, str] = {
+    "verdict": "verdict",
+    "n_regs": "registers",
+    "spills": "spills (B)",
+    "stack": "stack (B)",
+    "shared": "shared (B)",
+    "tmem_size": "tensor memory",
+    "occupancy": "occupancy",
+}
+
+
+def pr_said(result: PullRequest) -> list[SaidLine]:
+    """As `triage diff`, and how many cells have the same machine code."""
+    if result.unreached is not None:
+        return [say(f"{_sides(result)}: nothing changed"), say(_code_words(result))]
+    said = changes_said(result.changes, informational=True, sides=_sides(result))
+    return [*said, say(_code_words(result))]
+
+
+def _sides(result: PullRequest) -> str:
+    return f"{result.base} -> {result.head}"
+
+
+def _code_words(result: PullRequest) -> str:
+    if result.unreached is not None:
+        files = ", ".join(result.unreached[:3]) + (", ..." if len(result.unreached) > 3 else "")
+        why = f"{files}: comments and layout alone" if files else "no file differs"
+        return f"nothing was compiled: {why}"
+    compiled = [facts for facts in result.cells if not facts.is_executed]
+    words = f"{result.same_code:,} of {len(compiled):,} cells have the same machine code"
+    if result.other_code:
+        words += f"; {result.other_code:,} have other code and the same numbers"
+    executed = len(result.cells) - len(compiled)
+    return words + (f"; {executed:,} were executed" if executed else "; nothing was executed")
+
+
+def pr_document(result: PullRequest) -> dict[str, Any]:
+    """What `--json` prints: that of `triage diff`, and what is compared."""
+    return {
+        **changes_document(result.changes, informational=True),
+        "base": result.base,
+        "head": result.head,
+        "cells": len(result.cells),
+        "same_code": result.same_code,
+        "other_code": result.other_code,
+        "unexpected": result.unexpected,
+        "alive": [
+            {"place": place, "base": list(numbers[:2]), "head": list(numbers[2:])}
+            for place, numbers in result.alive.items()
+        ],
+        "not_compiled_because": None if result.unreached is None else _code_words(result),
+        "failures": result.failures,
+        "notes": result.notes,
+    }
+
+
+def as_markdown(result: PullRequest) -> str:
+    """The comment: what got worse, what got better, counts; each cell in a fold.
+
+    Under 48,000 bytes: cells that do not fit are counted.
+    """
+    changes = result.changes.changes
+    worse = [change for change in changes if change.kind.is_bad]
+    gaps = [change for change in changes if change.kind.is_gap]
+    better = [change for change in changes if change.kind in _BETTER]
+    others = [change for change in changes if change not in (*worse, *gaps, *better)]
+    headline = [
+        f"{len(some):,} {words}"
+        for some, words in (
+            (worse, "worse"),
+            (better, "better"),
+            (gaps, "not known"),
+            (result.failures, "not captured"),
+        )
+        if some
+    ]
+    lines = [MARK, f"### triage: {', '.join(headline) or 'nothing changed'}", ""]
+    lines += [
+        f"{markdown_code(result.base)} → {markdown_code(result.head)}. {_code_words(result)}."
+    ]
+    lines += [f"- not captured: {markdown_cell(failure)}" for failure in result.failures[:20]]
+    for title, some in (
+        ("Worse", worse),
+        ("Better", better),
+        ("Not known", gaps),
+        ("Else", others),
+    ):
+        if some:
+            lines += ["", f"**{title}**", "", "| cells | what | where |", "|--:|---|---|"]
+            lines += [
+                f"| {len(group.changes):,} | **{group.kind.value}**: {markdown_cell(group.what)} "
+                f"| {markdown_cell(group.where)} |"
+                for group in group_changes(some)[:20]
+            ]
+    lost = {place: n for place, n in result.alive.items() if n[:2] != n[2:] and n[1]}
+    if lost:
+        lines += ["", "**Configs that work**", "", "| kernel | base | head |", "|---|--:|--:|"]
+        lines += [
+            f"| {markdown_cell(place)} | {n[0]} of {n[1]} | {n[2]} of {n[3]} |"
+            for place, n in list(lost.items())[:50]
+        ]
+    every = [*worse, *better, *gaps, *others, *result.changes.informational]
+    lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000)
+    if result.command:
+        lines += ["", f"Here: {markdown_code(result.command)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
+    """A table of cells, as many as there is room for in bytes."""
+    if not changes:
+        return
+    yield from ("", f"<details><summary>Each cell ({len(changes):,})</summary>", "")
+    yield f"| cell | {' | '.join(_COLUMNS.values())} |"
+    yield "|---|" + "---|" * len(_COLUMNS)
+    for number, change in enumerate(changes):
+        facts = change.facts
+        config = Config.of(dict(facts.config)).label
+        name = f"{facts.kernel} · {facts.launch} · {config} · {facts.target} · {facts.tool}"
+        numbers = (_moved(change, metric) for metric in _COLUMNS)
+        line = f"| {markdown_cell(name)} | {' | '.join(numbers)} |"
+        room -= len(line.encode()) + 1
+        if room < 0:
+            yield from ("", f"... and {len(changes) - number:,} more: `--json` has them.")
+            break
+        yield line
+    yield from ("", "</details>")
+
+
+def _moved(change: Change, metric: str) -> str:
+    sides = [_spelled(facts, metric) for facts in (change.older, change.newer) if facts]
+    return sides[0] if len(set(sides)) == 1 else " → ".join(sides)
+
+
+def _spelled(facts: Facts, metric: str) -> str:
+    value = getattr(facts, metric)
+    if value is None:
+        return "-"
+    if metric == "occupancy":
+        return f"{value:.1%}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def as_sarif(result: PullRequest) -> dict[str, Any]:
+    """SARIF 2.1.0: what got worse, at the lines where it happens, or at the kernel."""
+    worse = [change for change in result.changes.changes if change.kind.is_bad]
+    kinds = list(dict.fromkeys(change.kind for change in worse))
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "kernel-triage",
+                        "version": harness.__version__,
+                        "rules": [{"id": kind.value} for kind in kinds],
+                    }
+                },
+                "results": [
+                    {
+                        "ruleId": change.kind.value,
+                        "level": "error" if change.kind in _ERRORS else "warning",
+                        "message": {"text": _sentence(change)},
+                        "partialFingerprints": {"cell/v1": change.facts.short},
+                        "locations": [
+                            {
+                                "physicalLocation": {
+                                    "artifactLocation": {"uri": path, "uriBaseId": "%SRCROOT%"},
+                                    "region": {"startLine": line},
+                                }
+                            }
+                            for path, line in result.lines.get(change.facts.cell, ())[:1]
+                        ],
+                        "relatedLocations": [],
+                    }
+                    for change in worse
+                ],
+            }
+        ],
+    }
+
+
+_ERRORS = (ChangeKind.REGRESSED, ChangeKind.MUTATED)
+
+
+def _sentence(change: Change) -> str:
+    facts = change.facts
+    group = group_changes([change])[0]
+    return f"{facts.kernel} on {facts.target}: {group.kind.value}: {group.what} ({group.where})"
+
+
+def as_junit(result: PullRequest) -> str:
+    """JUnit: a suite for each kernel, launch and target; a case for each cell of head."""
+    by_cell = {change.facts.cell: change for change in result.changes.changes}
+    suites: dict[str, list[str]] = {}
+    bad: dict[str, list[int]] = {}
+    for facts in result.cells:
+        place = f"{facts.kernel} · {facts.launch} · {facts.target}"
+        config = Config.of(dict(facts.config)).label
+        name = f"{config} · {facts.cell.split('/', 3)[-1]}"
+        change = by_cell.get(facts.cell)
+        counts = bad.setdefault(place, [0, 0])
+        inside = ""
+        if change and change.kind.is_bad:
+            inside = f"<failure message={quoteattr(_sentence(change))}/>"
+            counts[0] += 1
+        elif change and change.kind.is_gap:
+            inside = f"<error message={quoteattr(_sentence(change))}/>"
+            counts[1] += 1
+        case = f"<testcase classname={quoteattr(place)} name={quoteattr(name)}>{inside}</testcase>"
+        suites.setdefault(place, []).append(case)
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<testsuites name="triage pr">']
+    for place, cases in suites.items():
+        failures, errors = bad[place]
+        lines.append(
+            f'<testsuite name={quoteattr(place)} tests="{len(cases)}" failures="{failures}" '
+            f'errors="{errors}">'
+        )
+        lines += [*cases, "</testsuite>"]
+    return "\n".join([*lines, "</testsuites>"]) + "\n"

@@ -1,0 +1,329 @@
+"""`triage pr`: base and head of a checkout, each run as a matrix, and compared by machine code.
+
+Base is checked out beside the toolchains, in one folder for each repository: the launches that a
+commit does not reach are captured there once. Nothing of the repository is written but objects that
+git itself keeps: no worktree of its own, no index, no hook.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import filecmp
+import glob
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from harness.cells.places import RunProgress
+from harness.cells.repros.find import find_kernels, list_repros
+from harness.frontends.registry import kinds, takes
+from harness.io.files.locations import cache_dir
+from harness.io.processes.hub import run_tool
+from harness.judging.answers import works
+from harness.judging.ptxas.cubin import CubinError, code_sha256
+from harness.matrix.diff.between_runs import all_runs
+from harness.matrix.diff.compare import compare
+from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.matrix.rules import exclusion_of
+from harness.store.artifacts import UnusableArtifactError
+from harness.store.store import Store
+from harness.values.change import Changes, Facts
+from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.matrix import Matrix
+
+_GIT_SECONDS = 600.0
+_DEEP = re.compile(r"\*\*(?=[^/*])")
+_SKIPPED = frozenset({"__pycache__", "node_modules"})
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """Base or head: `name` in words, and the folder that it lies in."""
+
+    name: str
+    folder: Path
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change does to machine code.
+
+    `command` makes it again, `cells` are those of head. `same_code` counts those whose machine code
+    is that of base, `other_code` those that have other code and the same numbers. `alive` has for
+    each place (kernel, launch, target) the configs that work and all of them, of base and of head.
+    `unexpected` counts the failures of head that no expectation has, `failures` are the launches
+    that could be captured in base alone. `lines` are the places of what got worse, by cell:
+    paths below head, and lines from 1. `unreached` are the files that differ, in comments alone,
+    where nothing was compiled for that reason.
+    """
+
+    changes: Changes
+    base: str = "base"
+    head: str = "head"
+    command: str = ""
+    cells: tuple[Facts, ...] = ()
+    same_code: int = 0
+    other_code: int = 0
+    unexpected: int = 0
+    alive: dict[str, tuple[int, ...]] = {}
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    lines: Mapping[str, Sequence[tuple[str, int]]] = {}
+    unreached: tuple[str, ...] | None = None
+    is_executed: bool = False
+
+    def exit_code(self, fail_on: str) -> int:
+        """As `triage diff`; `fail_on` is `regression`, `failure` (of any cell), or `never`."""
+        if fail_on == "never":
+            return 0
+        code = self.changes.exit_code()
+        if fail_on == "failure" and self.unexpected:
+            return 1
+        return code or (4 if self.failures else 0)
+
+
+# Where base and head lie.
+
+
+def head_of(text: str) -> Side:
+    """A folder as it is now, with what is not committed.
+
+    Raises:
+        UsageError: it is no folder.
+    """
+    folder = Path(text).absolute()
+    if not folder.is_dir():
+        raise UsageError(f"--head {text}: not a folder; check the commit out there")
+    return Side(name="working tree" if text == "." else text, folder=folder)
+
+
+def base_of(text: str, head: Side) -> Side:
+    """A folder, or what a commit of head's repository has in the place of head's folder.
+
+    Of a branch it is the commit where head left it, as a pull request shows it.
+
+    Raises:
+        UsageError: git does not know it.
+        InfrastructureError: there is no git.
+    """
+    if os.path.isdir(text):  # noqa: PTH112 - any text may be given
+        return Side(name=text, folder=Path(text).absolute())
+    git = partial(_git, head.folder)
+    commit = git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
+    if not commit:
+        raise UsageError(
+            f"--base {text}: neither a folder nor a commit that git knows in {head.folder}; fetch "
+            "it first (actions/checkout: `fetch-depth: 0`)"
+        )
+    commit = git("merge-base", commit, "HEAD") or commit
+    top = Path(git("rev-parse", "--show-toplevel"))
+    number = hashlib.sha256(os.fsencode(top)).hexdigest()[:16]
+    place = cache_dir() / "checkouts" / number
+    place.mkdir(parents=True, exist_ok=True)
+    # `read-tree` alone brings a folder to a tree: it runs no hook, and its index is ours.
+    env = {**os.environ, "GIT_INDEX_FILE": str(place.with_suffix(".index"))}
+    words = ("--work-tree", str(place), "read-tree", "--reset", "-u", commit)
+    problem = _git_said(top, *words, env=env)
+    if problem:
+        raise UsageError(f"--base {text}: git cannot check it out: {problem}")
+    inside = place / git("rev-parse", "--show-prefix")
+    return Side(name=f"{text} ({commit[:10]})", folder=inside)
+
+
+def _git(folder: Path, *words: str) -> str:
+    result = run_tool(["git", "-C", folder, *words], timeout=_GIT_SECONDS)
+    return result.stdout.strip() if result.end.exit_code == 0 else ""
+
+
+def _git_said(folder: Path, *words: str, env: dict[str, str]) -> str:
+    result = run_tool(["git", *words], timeout=_GIT_SECONDS, env=env, cwd=folder)
+    return "" if result.end.exit_code == 0 else result.stderr.strip()[:300] or "no reason given"
+
+
+# What a change can reach.
+
+
+def comments_alone(base: Side, head: Side) -> list[str] | None:
+    """The files that differ, where that is in comments and layout of Python; None for any more."""
+    changed = []
+    for name in sorted(_files(base.folder) | _files(head.folder)):
+        one, other = base.folder / name, head.folder / name
+        if one.is_file() and other.is_file() and filecmp.cmp(one, other, shallow=False):
+            continue
+        if not name.endswith(".py") or not (one.is_file() and other.is_file()):
+            return None
+        try:
+            if ast.dump(ast.parse(one.read_bytes())) != ast.dump(ast.parse(other.read_bytes())):
+                return None
+        except (SyntaxError, ValueError, RecursionError):
+            return None
+        changed.append(name)
+    return changed
+
+
+def _files(folder: Path) -> set[str]:
+    """The files below a folder: git's and those that are not ignored, or all but hidden ones."""
+    listed = _git(folder, "ls-files", "-coz", "--exclude-standard")
+    if listed:
+        return {name for name in listed.split("\0") if name and (folder / name).is_file()}
+    names = set()
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name[0] != "." and name not in _SKIPPED]
+        names |= {os.path.relpath(os.path.join(place, name), folder) for name in files}  # noqa: PTH118
+    return names
+
+
+@contextlib.contextmanager
+def _inside(side: Side) -> Iterator[None]:
+    """Work in the folder of a side; its launches import what lies there, installed or not."""
+    old = os.environ.get("PYTHONPATH")
+    roots = [side.folder, *filter(Path.is_dir, [side.folder / "src"])]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*map(str, roots), *([old] if old else [])])
+    try:
+        with contextlib.chdir(side.folder):
+            yield
+    finally:
+        del os.environ["PYTHONPATH"]
+        if old is not None:
+            os.environ["PYTHONPATH"] = old
+
+
+def kernels_of(side: Side, patterns: Sequence[str]) -> tuple[str, ...]:
+    """What the patterns mean there: names of repros, files, and files by patterns (`x/**.py`).
+
+    Without any these are the repros of its own folder `repros`. A file that a pattern matches
+    and that launches nothing is left out.
+    """
+    suffixes = (".py", *(suffix for kind in kinds() for suffix in takes(kind)[0]))
+    with _inside(side):
+        if not patterns:
+            own = Path("repros")
+            return tuple(repro.name for repro in list_repros()[0] if own in repro.folder.parents)
+        names: list[str] = []
+        for pattern in patterns:
+            path, colons, kernel = pattern.partition("::")
+            if not path.endswith(suffixes):
+                names.append(pattern)
+                continue
+            for file in sorted(glob.glob(_DEEP.sub("**/*", path), recursive=True)):  # noqa: PTH207
+                with contextlib.suppress(*() if file == path else (UsageError,)):
+                    find_kernels(file + colons + kernel)
+                    names.append(file + colons + kernel)
+    return tuple(dict.fromkeys(names))
+
+
+# Both, compared.
+
+
+async def run_side(
+    side: Side, matrix: Matrix, patterns: Sequence[str], store: Store, options: MatrixOptions,
+    progress: RunProgress,
+) -> MatrixReport | None:  # fmt: skip
+    """Compile (and execute) the kernels of one side as a run of its own; None where it has none.
+
+    Raises:
+        TriageError: as `run_matrix`.
+    """
+    kernels = kernels_of(side, patterns)
+    if not kernels:
+        return None
+    with _inside(side):
+        mine = replace(matrix, kernels=kernels)
+        try:
+            return await run_matrix(mine, store, options, progress, make_plan(mine, options, store))
+        except EmptySelectionError:
+            return None
+
+
+def last_run(store: Store) -> int:
+    """The last run that finished.
+
+    Raises:
+        EmptySelectionError: none has.
+    """
+    runs = [run.id for run in all_runs(store) if run.finished is not None]
+    if not runs:
+        raise EmptySelectionError(f"{store.home}: no run has finished there")
+    return runs[-1]
+
+
+def compare_sides(
+    base: tuple[Store, int | None],
+    head: tuple[Store, int],
+    matrix: Matrix | None = None,
+    *,
+    is_whole: bool = True,
+) -> PullRequest:
+    """Compare two runs by machine code: cells that differ in names and line tables are the same.
+
+    What head does not launch any more was taken out; unless its run is not whole: then a launch
+    of which nothing is left is missing.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
+    old = {} if base[1] is None else _facts(base[0], base[1])
+    new = _facts(*head)
+    same, other = 0, set[str]()
+    for cell, facts in new.items():
+        before = old.get(cell)
+        if before is None or not (facts.cubin_sha256 and before.cubin_sha256):
+            continue
+        if _code(base[0], before.cubin_sha256) == _code(head[0], facts.cubin_sha256):
+            same += 1
+            new[cell] = dataclasses.replace(facts, cubin_sha256=before.cubin_sha256)
+        else:
+            other.add(cell)
+    launched = {_place(facts) for facts in new.values()}
+
+    def gone(facts: Facts) -> str | None:
+        is_out = is_whole or _place(facts) in launched
+        return exclusion_of(matrix, facts) or ("head does not launch it" if is_out else None)
+
+    changes = compare(
+        old.values(),
+        new.values(),
+        runs=(base[1], head[1]),
+        expectations=matrix.expect if matrix else (),
+        excluded=gone,
+    )
+    moved = {change.facts.cell for change in (*changes.changes, *changes.informational)}
+    alive: dict[str, list[int]] = {}
+    for side, facts_of in enumerate((old, new)):
+        for facts in facts_of.values():
+            if not facts.is_executed:
+                numbers = alive.setdefault(_place(facts), [0, 0, 0, 0])
+                numbers[2 * side] += works(facts.verdict, facts.stage)
+                numbers[2 * side + 1] += 1
+    return PullRequest(
+        changes=changes,
+        cells=tuple(new.values()),
+        same_code=same,
+        other_code=len(other - moved),
+        is_executed=any(facts.is_executed for facts in new.values()),
+        alive={place: tuple(numbers) for place, numbers in alive.items()},
+    )
+
+
+def _facts(store: Store, run: int) -> dict[str, Facts]:
+    """The cells of a run in their order. A file is the same one in the folders of both sides."""
+    rows = (msgspec.json.decode(stored.row, type=Facts) for stored in store.run_bodies(run))
+    return {facts.cell: dataclasses.replace(facts, file=None) for facts in rows}
+
+
+def _place(facts: Facts) -> str:
+    """Kernel and launch on a target."""
+    return f"{facts.kernel} · {facts.launch} · {facts.target}"
+
+
+def _code(store: Store, sha256: str) -> str:
+    try:
+        return code_sha256(store.artifacts.get(sha256))
+    except (CubinError, UnusableArtifactError):
+        return sha256  # trimmed, or no cubin: the file itself has to be the same
