@@ -35,6 +35,7 @@ from harness.matrix.diff.pull_request import (
     compare_sides,
     head_of,
     last_run,
+    lines_of_worse,
     run_side,
 )
 from harness.matrix.file import FILE, read_matrix
@@ -234,12 +235,14 @@ def _of_folders(
             matrix,
             is_whole=not failures,
         )
+        lines = lines_of_worse(result, store, head)
     notes = tuple(dict.fromkeys((*after.warnings, *sorted(old & set(after.failures)))))
     return structs.replace(
         result,
         base=base.name,
         head=head.name,
         command=options.work.command,
+        lines=lines,
         unexpected=after.unexpected,
         failures=failures,
         notes=notes,

@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 
 import harness
 from harness.matrix.diff.pull_request import PullRequest
-from harness.matrix.diff.words import changes_document, changes_said, group_changes
+from harness.matrix.diff.words import ChangeGroup, changes_document, changes_said, group_changes
 from harness.tables.said import SaidLine, say
 from harness.tables.templates import markdown_cell, markdown_code
 from harness.values.change import Change, ChangeKind, Facts
@@ -50,7 +50,7 @@ def _code_words(result: PullRequest) -> str:
     compiled = [facts for facts in result.cells if not facts.is_executed]
     words = f"{result.same_code:,} of {len(compiled):,} cells have the same machine code"
     if result.other_code:
-        words += f"; {result.other_code:,} have other code and the same numbers"
+        words += f"; {len(result.other_code):,} have other code and the same numbers"
     executed = len(result.cells) - len(compiled)
     return words + (f"; {executed:,} were executed" if executed else "; nothing was executed")
 
@@ -63,7 +63,7 @@ def pr_document(result: PullRequest) -> dict[str, Any]:
         "head": result.head,
         "cells": len(result.cells),
         "same_code": result.same_code,
-        "other_code": result.other_code,
+        "other_code": len(result.other_code),
         "unexpected": result.unexpected,
         "alive": [
             {"place": place, "base": list(numbers[:2]), "head": list(numbers[2:])}
@@ -95,7 +95,7 @@ def as_markdown(result: PullRequest) -> str:
         )
         if some
     ]
-    lines = [MARK, f"### triage: {', '.join(headline) or 'nothing changed'}", ""]
+    lines = [MARK, f"### triage: {', '.join(headline) or _calm(result)}", ""]
     lines += [
         f"{markdown_code(result.base)} → {markdown_code(result.head)}. {_code_words(result)}."
     ]
@@ -111,8 +111,10 @@ def as_markdown(result: PullRequest) -> str:
             lines += [
                 f"| {len(group.changes):,} | **{group.kind.value}**: {markdown_cell(group.what)} "
                 f"| {markdown_cell(group.where)} |"
-                for group in group_changes(some)[:20]
+                for group in _by_kernel(some)[:20]
             ]
+            if (more := len(_by_kernel(some)) - 20) > 0:
+                lines.append(f"| | {more} more of this kind | |")
     lost = {place: n for place, n in result.alive.items() if n[:2] != n[2:] and n[1]}
     if lost:
         lines += ["", "**Configs that work**", "", "| kernel | base | head |", "|---|--:|--:|"]
@@ -120,11 +122,26 @@ def as_markdown(result: PullRequest) -> str:
             f"| {markdown_cell(place)} | {n[0]} of {n[1]} | {n[2]} of {n[3]} |"
             for place, n in list(lost.items())[:50]
         ]
-    every = [*worse, *better, *gaps, *others, *result.changes.informational]
+    every = [*worse, *better, *gaps, *others, *result.changes.informational, *result.other_code]
     lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000)
     if result.command:
         lines += ["", f"Here: {markdown_code(result.command)}"]
     return "\n".join(lines) + "\n"
+
+
+def _calm(result: PullRequest) -> str:
+    is_same = not (result.changes.changes or result.changes.informational or result.other_code)
+    return "nothing changed" if is_same else "nothing is worse"
+
+
+def _by_kernel(changes: Sequence[Change]) -> list[ChangeGroup]:
+    """As `triage diff` groups them, but no two kernels in one."""
+    kernels = dict.fromkeys(change.facts.kernel for change in changes)
+    return [
+        group
+        for kernel in kernels
+        for group in group_changes(change for change in changes if change.facts.kernel == kernel)
+    ]
 
 
 def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:

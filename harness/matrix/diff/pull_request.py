@@ -34,13 +34,18 @@ from harness.matrix.diff.compare import compare
 from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
 from harness.matrix.rules import exclusion_of
 from harness.store.artifacts import UnusableArtifactError
+from harness.store.stages import stage_bytes
 from harness.store.store import Store
-from harness.values.change import Changes, Facts
+from harness.values.cell import program_of
+from harness.values.change import Change, ChangeKind, Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix
+from harness.values.toolchain import PTX
 
 _GIT_SECONDS = 600.0
 _DEEP = re.compile(r"\*\*(?=[^/*])")
+_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
+_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+([1-9]\d*)", re.MULTILINE)
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
@@ -55,9 +60,9 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a change does to machine code.
 
     `command` makes it again, `cells` are those of head. `same_code` counts those whose machine code
-    is that of base, `other_code` those that have other code and the same numbers. `alive` has for
-    each place (kernel, launch, target) the configs that work and all of them, of base and of head.
-    `unexpected` counts the failures of head that no expectation has, `failures` are the launches
+    is that of base, `other_code` has those that have other code and the same numbers. `alive` has
+    for each place (kernel, launch, target) the configs that work and all of them, of base and of
+    head. `unexpected` counts the failures of head that no expectation has, `failures` are launches
     that could be captured in base alone. `lines` are the places of what got worse, by cell:
     paths below head, and lines from 1. `unreached` are the files that differ, in comments alone,
     where nothing was compiled for that reason.
@@ -69,14 +74,13 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     cells: tuple[Facts, ...] = ()
     same_code: int = 0
-    other_code: int = 0
+    other_code: tuple[Change, ...] = ()
     unexpected: int = 0
     alive: dict[str, tuple[int, ...]] = {}
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     lines: Mapping[str, Sequence[tuple[str, int]]] = {}
     unreached: tuple[str, ...] | None = None
-    is_executed: bool = False
 
     def exit_code(self, fail_on: str) -> int:
         """As `triage diff`; `fail_on` is `regression`, `failure` (of any cell), or `never`."""
@@ -235,10 +239,30 @@ async def run_side(
         return None
     with _inside(side):
         mine = replace(matrix, kernels=kernels)
-        try:
-            return await run_matrix(mine, store, options, progress, make_plan(mine, options, store))
-        except EmptySelectionError:
-            return None
+        return await run_matrix(mine, store, options, progress, make_plan(mine, options, store))
+
+
+def lines_of_worse(
+    result: PullRequest, store: Store, head: Side
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """For each cell that got worse the file below head, and the line, where its kernel begins.
+
+    Read in the `.file` and `.loc` lines of its PTX; else it is the file that names the kernel.
+    """
+    lines: dict[str, tuple[tuple[str, int], ...]] = {}
+    for change in result.changes.changes:
+        if not change.kind.is_bad:
+            continue
+        facts = change.facts
+        name, line = facts.kernel.partition("::")[0], 1
+        ptx = stage_bytes(store, store.find_cells(facts.short)[0], "ptx") or b""
+        text = ptx.decode(errors="replace")
+        if first := _LOC.search(text):
+            file = Path(dict(_FILE.findall(text)).get(first[1], ""))
+            if file.is_relative_to(head.folder):
+                name, line = str(file.relative_to(head.folder)), int(first[2])
+        lines[facts.cell] = ((name, line),)
+    return lines
 
 
 def last_run(store: Store) -> int:
@@ -270,7 +294,7 @@ def compare_sides(
     """
     old = {} if base[1] is None else _facts(base[0], base[1])
     new = _facts(*head)
-    same, other = 0, set[str]()
+    same, other = 0, list[Change]()
     for cell, facts in new.items():
         before = old.get(cell)
         if before is None or not (facts.cubin_sha256 and before.cubin_sha256):
@@ -279,7 +303,7 @@ def compare_sides(
             same += 1
             new[cell] = dataclasses.replace(facts, cubin_sha256=before.cubin_sha256)
         else:
-            other.add(cell)
+            other.append(Change(kind=ChangeKind.SAME_OK, older=before, newer=facts))
     launched = {_place(facts) for facts in new.values()}
 
     def gone(facts: Facts) -> str | None:
@@ -305,16 +329,19 @@ def compare_sides(
         changes=changes,
         cells=tuple(new.values()),
         same_code=same,
-        other_code=len(other - moved),
-        is_executed=any(facts.is_executed for facts in new.values()),
+        other_code=tuple(change for change in other if change.facts.cell not in moved),
         alive={place: tuple(numbers) for place, numbers in alive.items()},
     )
 
 
 def _facts(store: Store, run: int) -> dict[str, Facts]:
-    """The cells of a run in their order. A file is the same one in the folders of both sides."""
-    rows = (msgspec.json.decode(stored.row, type=Facts) for stored in store.run_bodies(run))
-    return {facts.cell: dataclasses.replace(facts, file=None) for facts in rows}
+    """The cells of a run in their order; a file, of PTX too, is the same one on both sides."""
+    cells = {}
+    for stored in store.run_bodies(run):
+        facts = msgspec.json.decode(stored.row, type=Facts)
+        cell = facts.cell.replace(f"/{PTX}-{program_of(facts.cell)}/", f"/{PTX}/")
+        cells[cell] = dataclasses.replace(facts, cell=cell, file=None)
+    return dict(sorted(cells.items()))
 
 
 def _place(facts: Facts) -> str:
