@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FORMER = f"{__name__}.former"
 
 _SECTIONS = {
-    "What is selected": "kernel sm triton compiler ptxas assembler launch set config freeze-ptx "
+    "What is selected": "base head kernel sm triton compiler ptxas assembler launch set config freeze-ptx "
     "package-version matrix only shard night bug again",
     "What is asked": "signature while script axis bad good sweep for measured minimized change "
     "level defined",
@@ -32,7 +32,8 @@ _SECTIONS = {
     "On a GPU": "pack import inspect measure sanitize",
     "Limits": "max-time max-tries max-instructions programs most quick gpu-timeout timeout memory "
     "jobs",
-    "Output": "out patch format markdown list dry-run replay draft-duplicates strict-fixed json",
+    "Output": "out patch format markdown list dry-run replay draft-duplicates strict-fixed "
+    "fail-on json",
     "Surroundings": "resume seed scheduler no-cache confine pass-env verbose help",
 }
 """The sections of a help, and which options are in each: a name means one thing everywhere."""

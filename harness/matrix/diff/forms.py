@@ -14,7 +14,7 @@ from harness.tables.templates import markdown_cell, markdown_code
 from harness.values.change import Change, ChangeKind, Facts
 from harness.values.kernel import Config
 
-MARK = "<!-- kernel-triage pr -->"
+MARK = "<!-- kernel-triage: pull request -->"
 """The first line of a comment: by it, the next run finds the one to update."""
 
 _LIMIT = 48_000

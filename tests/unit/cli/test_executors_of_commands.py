@@ -15,6 +15,7 @@ DECLARED = {
     "minimize": [EMULATOR, SASS, GPU],
     "report": [EMULATOR, GPU],
     "matrix run": [EMULATOR, SASS, GPU],
+    "pr": [EMULATOR, SASS, GPU],
     "workaround": [GPU],
     "rank": [GPU],
 }
