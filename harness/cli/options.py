@@ -23,8 +23,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _FORMER = f"{__name__}.former"
 
 _SECTIONS = {
-    "What is selected": "base head kernel sm triton compiler ptxas assembler launch set config freeze-ptx "
-    "package-version matrix only shard night bug again",
+    "What is selected": "base head kernel sm triton compiler ptxas assembler launch set config "
+    "freeze-ptx package-version matrix only shard night bug again",
     "What is asked": "signature while script axis bad good sweep for measured minimized change "
     "level defined",
     "What is executed": "run formal on runner O schedules races trace beside repeat",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -205,3 +205,39 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
         if any(self.counts.get(kind) for kind in ChangeKind if kind.is_gap):
             return 4
         return 5 if strict_fixed and (self.counts.get(ChangeKind.FIXED) or self.surprises) else 0
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a change does to machine code.
+
+    `command` makes it again, `cells` are those of head. `same_code` counts those whose machine code
+    is that of base, `other_code` has those that have other code and the same numbers. `alive` has
+    for each place (kernel, launch, target) the configs that work and all of them, of base and of
+    head. `unexpected` counts the failures of head that no expectation has, `failures` are launches
+    that could be captured in base alone. `lines` are the places of what got worse, by cell:
+    paths below head, and lines from 1. `unreached` are the files that differ, in comments alone,
+    where nothing was compiled for that reason.
+    """
+
+    changes: Changes
+    base: str = "base"
+    head: str = "head"
+    command: str = ""
+    cells: tuple[Facts, ...] = ()
+    same_code: int = 0
+    other_code: tuple[Change, ...] = ()
+    unexpected: int = 0
+    alive: dict[str, tuple[int, ...]] = {}
+    failures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    lines: Mapping[str, Sequence[tuple[str, int]]] = {}
+    unreached: tuple[str, ...] | None = None
+
+    def exit_code(self, fail_on: str) -> int:
+        """As `triage diff`; `fail_on` is `regression`, `failure` (of any cell), or `never`."""
+        if fail_on == "never":
+            return 0
+        code = self.changes.exit_code()
+        if fail_on == "failure" and self.unexpected:
+            return 1
+        return code or (4 if self.failures else 0)

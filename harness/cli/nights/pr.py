@@ -28,7 +28,6 @@ from harness.io.files.locations import create_folder
 from harness.io.files.writing import write_atomically
 from harness.matrix.diff.forms import as_junit, as_markdown, as_sarif, pr_document, pr_said
 from harness.matrix.diff.pull_request import (
-    PullRequest,
     Side,
     base_of,
     comments_alone,
@@ -42,7 +41,7 @@ from harness.matrix.file import FILE, read_matrix
 from harness.matrix.nights.night import MatrixOptions
 from harness.store.artifacts import DATABASE
 from harness.store.store import Store
-from harness.values.change import Changes
+from harness.values.change import Changes, PullRequest
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix, VersionChoice
 from harness.values.target import Target

@@ -7,11 +7,10 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 import harness
-from harness.matrix.diff.pull_request import PullRequest
 from harness.matrix.diff.words import ChangeGroup, changes_document, changes_said, group_changes
 from harness.tables.said import SaidLine, say
 from harness.tables.templates import markdown_cell, markdown_code
-from harness.values.change import Change, ChangeKind, Facts
+from harness.values.change import Change, ChangeKind, Facts, PullRequest
 from harness.values.kernel import Config
 
 MARK = "<!-- kernel-triage: pull request -->"

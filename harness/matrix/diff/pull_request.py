@@ -15,7 +15,7 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from harness.store.artifacts import UnusableArtifactError
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.values.cell import program_of
-from harness.values.change import Change, ChangeKind, Changes, Facts
+from harness.values.change import Change, ChangeKind, Facts, PullRequest
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix
 from harness.values.toolchain import PTX
@@ -54,42 +54,6 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     folder: Path
-
-
-class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change does to machine code.
-
-    `command` makes it again, `cells` are those of head. `same_code` counts those whose machine code
-    is that of base, `other_code` has those that have other code and the same numbers. `alive` has
-    for each place (kernel, launch, target) the configs that work and all of them, of base and of
-    head. `unexpected` counts the failures of head that no expectation has, `failures` are launches
-    that could be captured in base alone. `lines` are the places of what got worse, by cell:
-    paths below head, and lines from 1. `unreached` are the files that differ, in comments alone,
-    where nothing was compiled for that reason.
-    """
-
-    changes: Changes
-    base: str = "base"
-    head: str = "head"
-    command: str = ""
-    cells: tuple[Facts, ...] = ()
-    same_code: int = 0
-    other_code: tuple[Change, ...] = ()
-    unexpected: int = 0
-    alive: dict[str, tuple[int, ...]] = {}
-    failures: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    lines: Mapping[str, Sequence[tuple[str, int]]] = {}
-    unreached: tuple[str, ...] | None = None
-
-    def exit_code(self, fail_on: str) -> int:
-        """As `triage diff`; `fail_on` is `regression`, `failure` (of any cell), or `never`."""
-        if fail_on == "never":
-            return 0
-        code = self.changes.exit_code()
-        if fail_on == "failure" and self.unexpected:
-            return 1
-        return code or (4 if self.failures else 0)
 
 
 # Where base and head lie.
