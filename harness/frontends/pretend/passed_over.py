@@ -20,6 +20,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from harness.io.children.writes import WRITTEN
+
 # Packages that decide no launch: for plots and profiles; and, where they are not installed, others.
 _NEVER_READ = frozenset({"matplotlib", "plotly", "seaborn", "triton.profiler"})
 _IF_MISSING = frozenset({"IPython", "pandas", "parameterized", "pytest", "tabulate", "tqdm"})
@@ -36,6 +38,7 @@ class _PassedOver:
 def begin(file: str) -> None:
     """Pass over what does not matter in this launch code from now on."""
     _PassedOver.file, _PassedOver.lines, _PassedOver.needs = file, {}, ""
+    WRITTEN[:] = [lambda: pass_over("writing files")]
 
 
 def needs() -> str:
@@ -169,10 +172,42 @@ class Anything:
     def __exit__(self, *_: object) -> None: ...
 
 
+_EXTENSIONS = "torch.utils.cpp_extension"
+
+
+class _NotBuilt:
+    """A C++ extension: to build it takes minutes, and on a CPU it runs no kernel of a GPU."""
+
+    def __init__(self, name: str, *_: Any, **__: Any) -> None:
+        self._name = name
+        pass_over("building a C++ extension")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*_: Any, **__: Any) -> Any:
+            message = f"{self._name}.{name}() is of a C++ extension, and none is built here"
+            raise NeedsValuesError(message)
+
+        return call
+
+
+class _NoExtensions(importlib.machinery.SourceFileLoader):
+    """Loads torch's module that builds extensions, and has it build none."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        super().exec_module(module)
+        module.load = module.load_inline = _NotBuilt  # type: ignore[attr-defined]
+
+
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds packages that are not read."""
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name == _EXTENSIONS and (spec := importlib.machinery.PathFinder.find_spec(name, path)):
+            spec.loader = _NoExtensions(spec.name, str(spec.origin))
+            return spec
         top, _, below = name.partition(".")
         package = f"{top}.{below.partition('.')[0]}" if top == "triton" else top
         is_missing = top in _IF_MISSING and importlib.machinery.PathFinder.find_spec(top) is None

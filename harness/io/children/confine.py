@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Sequence
 
 from harness.io.children.system_calls import DENIED, PRLIMIT
+from harness.io.children.writes import keep_writes
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PR_SET_NO_NEW_PRIVS = 38
@@ -149,14 +150,15 @@ def _call(number: int, *arguments: object) -> int:
 
 
 def settle(folder: str) -> None:
-    """Make `folder` the home of this process, and all that it can write in."""
+    """Make `folder` (absolute) the home of this process, and all that it can write in."""
     # Make a home and a temporary folder in `folder`, and have this process use them.
     for variable, name in (("HOME", "home"), ("TMPDIR", "tmp")):
         place = os.path.join(folder, name)  # noqa: PTH118 - a fork of a tiny process
         os.makedirs(place, 0o700, exist_ok=True)  # noqa: PTH103 - as above
         os.environ[variable] = place
     tempfile.tempdir = None
-    confine([folder])
+    if "files" in confine([folder]):
+        keep_writes(os.path.join(folder, "written"))  # noqa: PTH118 - as above
 
 
 def main() -> None:

@@ -332,3 +332,72 @@ def test_launches():
     assert capture.error is not None
     assert capture.error.type == "ValueError"
     assert kernels_of(capture) == {"add_one": 1}
+
+
+def test_files_that_a_script_writes_beside_itself_are_kept_for_it_and_touch_none_of_the_users(
+    children: Children, tmp_path: Path
+) -> None:
+    shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
+    (tmp_path / "times.csv").write_text("before\n")
+    file = tmp_path / "writes.py"
+    file.write_text(
+        """
+import os
+from pathlib import Path
+
+import torch
+from compiled import launched
+
+x = torch.zeros(64, device="cuda")
+os.makedirs("results/today", exist_ok=True)
+with open("results/today/log.txt", "w") as log:
+    log.write("one\\n")
+with open("times.csv", "a") as log:
+    log.write("after\\n")
+os.replace("results/today/log.txt", "results/log.txt")
+Path("results/log.txt").chmod(0o600)
+texts = Path("results/log.txt").read_text(), Path("times.csv").read_text()
+assert texts == ("one\\n", "before\\nafter\\n"), texts
+assert sorted(os.listdir("results")) == ["log.txt", "today"], os.listdir("results")
+assert Path("results").is_dir() and not os.path.exists("results/today/log.txt")
+try:
+    open("no/such/folder", "w")
+except FileNotFoundError:
+    launched(x)
+os.remove("results/log.txt")
+assert not Path("results/log.txt").exists()
+launched(torch.zeros(9, device="cuda"))
+"""
+    )
+    before = {path.name for path in tmp_path.iterdir()}
+    capture = children.capture(str(file), None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert capture.notes == []
+    assert kernels_of(capture) == {"add_one": 2}
+    assert capture.passed_over.endswith(", writing files (line 9)")
+    assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == before
+    assert (tmp_path / "times.csv").read_text() == "before\n"
+
+
+def test_a_capture_builds_no_extension_and_goes_on_until_one_is_called(
+    children: Children, tmp_path: Path
+) -> None:
+    shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
+    file = tmp_path / "extended.py"
+    file.write_text(
+        """
+import torch
+from compiled import launched
+from torch.utils.cpp_extension import load_inline
+
+module = load_inline(name="twice", cpp_sources="this is no C++", functions=["twice"])
+launched(torch.zeros(64, device="cuda"))
+module.twice(torch.zeros(64))
+"""
+    )
+    capture = children.capture(str(file), None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert kernels_of(capture) == {"add_one": 1}
+    words = "twice.twice() is of a C++ extension, and none is built here"
+    assert capture.notes == [f"extended.py:8: the capture ends here: {words}"]
+    assert capture.passed_over.endswith(", building a C++ extension (line 6)")
