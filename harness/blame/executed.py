@@ -27,6 +27,7 @@ from harness.blame.lines import (
     lines_of,
     make_all,
 )
+from harness.blame.passes import Looked, find_pass
 from harness.blame.words import BlameReport
 from harness.cells.evaluate import Evaluated, with_flags
 from harness.cells.places import CompileOptions, work
@@ -197,6 +198,8 @@ async def _grid(case: _Case, row: Row) -> Grid:
     if good is not None:
         await _contrast(case, good.cell, compiler_name(case.cell.compiler.kind, good.triton))
         await _cross(case, programs[0], good)
+    if good is not None or any(trial.after is VerdictAnswer.OK for trial in case.trials):
+        await _find_pass(case)
     return Grid(
         lines=tuple(lines),
         ptxas=(EMULATOR,),
@@ -294,6 +297,17 @@ async def _cross(case: _Case, bad: CompiledPtx, good: CompiledPtx) -> None:
     for (stage, maker, taker), row in zip(jobs, rows, strict=True):
         words = f"the {stage.upper()} of {maker.compiler.name}, lowered by {taker.compiler.name}"
         case.keep(words, Varied.STAGE, taker.compiler.version, row)
+
+
+async def _find_pass(case: _Case) -> None:
+    async def look(lowering: Kept[Lowering]) -> Looked:
+        result = await case.executor.evaluate(case.state.bench, case.cell, instead=lowering)
+        row = result.row
+        return case.focus.of(row), str(row.verdict), row.reason
+
+    if trial := await find_pass(case.state.bench, case.cell, EMULATOR, look):
+        case.state.tell("LLVM's optional passes", trial.label)
+        case.trials.append(trial)
 
 
 # `triage blame --run --on gpu`: who made cubins that compute the wrong thing on a GPU.

@@ -134,7 +134,8 @@ class Line:
 class Varied(StrEnum):
     """What a trial varies: nothing, what must not matter, or how ptxas is called.
 
-    Of what is executed: an option of the compiler, the target, or who lowers which stage.
+    Of what is executed: an option of the compiler, the target, who lowers which stage, or how many
+    of LLVM's passes there are.
     """
 
     NOTHING = "nothing"
@@ -144,6 +145,7 @@ class Varied(StrEnum):
     OPTION = "option"
     TARGET = "target"
     STAGE = "stage"
+    LLVM = "llvm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

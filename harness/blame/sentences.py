@@ -446,6 +446,7 @@ def executed_sentences(grid: Grid, ground: Ground, begin: str = _BEGIN) -> list[
         _varied_runs(grid),
         _contrasted(grid),
         _crossed(grid),
+        _by_pass(grid),
     )
     return [begin, *(sentence for part in parts for sentence in part)]
 
@@ -529,6 +530,11 @@ def _crossed(grid: Grid) -> Iterator[str]:
         yield f"So it comes about between TTIR and TTGIR, in the passes of {who}."
     elif goes_with["TTGIR"]:
         yield f"So it is in the TTGIR of {who} already, and not in the lowering from there."
+
+
+def _by_pass(grid: Grid) -> Iterator[str]:
+    for trial in grid.varying(Varied.LLVM):
+        yield f"LLVM's optional passes: {trial.label}."
 
 
 def _goes_with(stage: str, trials: Sequence[PairTrial]) -> bool | None:

@@ -265,6 +265,17 @@ class Interpreter(ABC):
         """Run a reference function, in the same way; see `harness.run.references`."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartLowering:
+    """A lowering with some of LLVM's passes; `passes` are all in their order, with what each is on.
+
+    `SROAPass on kernel`.
+    """
+
+    lowering: Kept[Lowering]
+    passes: tuple[str, ...]
+
+
 class FrontEnd(ABC):
     """One kernel language and its compiler.
 
@@ -396,6 +407,24 @@ class FrontEnd(ABC):
         traps: bool,
     ) -> str | None:
         """The pass that fails or dies, or (`traps`) that puts a trap in; None where none is known.
+
+        Raises:
+            InfrastructureError: this machine failed.
+        """
+        return None
+
+    async def lower_part(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        *,
+        ptxas: Assembler,
+        passes: int,
+    ) -> PartLowering | None:
+        """As `lower`, with the first so many optional passes of LLVM alone, -1: all of them.
+
+        None where the compiler cannot do that. Nothing is kept.
 
         Raises:
             InfrastructureError: this machine failed.

@@ -28,7 +28,7 @@ from packaging.version import Version
 
 import harness
 from harness.frontends.back_end import BUNDLED_BACK_END, BackEnd
-from harness.frontends.base import Interpreter
+from harness.frontends.base import Interpreter, PartLowering
 from harness.frontends.bench.bench import Kept, Workbench, content_key, has_died
 from harness.frontends.captured_front_end import OF_CHILDREN, CapturedFrontEnd, keep_streams
 from harness.frontends.launch_code import capture_request, is_unchanged
@@ -124,6 +124,8 @@ def is_knob(name: str, listed: frozenset[str] = frozenset()) -> bool:
     return is_read and name not in NO_KNOBS
 
 
+# What LLVM says of each optional pass where `-opt-bisect-limit` is given (OptBisect.cpp).
+_BISECT = re.compile(r"BISECT: (?:NOT )?running pass \(\d+\) (.+)")
 _GLUON = Stage("glir")
 # Gluon is experimental: what one release has, another names or calls otherwise (Triton 3.4 - 3.9).
 _OTHER_RELEASE = re.compile(
@@ -407,6 +409,31 @@ class TritonFrontEnd(_Interpreting):
             trail = follow_passes(lines)
         bench.hub.drop_folder(job.folder)
         return trail.trapping if traps else trail.last
+
+    async def lower_part(
+        self,
+        bench: Workbench,
+        launch: CapturedLaunch,
+        record: LaunchFacts,
+        *,
+        ptxas: Assembler,
+        passes: int,
+    ) -> PartLowering | None:
+        options = [f"-opt-bisect-limit={passes}"]
+        message = {"op": "lower", **self.asked(ptxas), "llvm": options}
+        job = await self.on_record(bench, launch, record, message)
+        try:
+            with scratch_disk(), (job.folder / "stderr").open(errors="replace") as lines:
+                matches = [match for line in lines if (match := _BISECT.match(line))]
+            if not matches:
+                return None
+            # What is dumped between these lines is not kept.
+            (job.folder / "stderr").write_bytes(b"")
+            lowering, artifacts = await self.finished(bench, launch, job, alone=False)
+        finally:
+            bench.hub.drop_folder(job.folder)
+        kept = Kept(value=lowering, key="", artifacts=artifacts, cached=False)
+        return PartLowering(lowering=kept, passes=tuple(match[1] for match in matches))
 
     def built_with(self, compiler: Compiler) -> str | None:
         return llvm_of(compiler)

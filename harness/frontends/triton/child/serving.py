@@ -13,6 +13,7 @@ that it can be written as one file.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import hashlib
 import importlib
@@ -229,7 +230,8 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     """Compile `record` in this (forked) process; everything is left in `folder`.
 
     Triton sees the `ptxas` of the message, or picks one. With `dump`, MLIR prints the module
-    before every pass. With `until`, it is over once this stage has succeeded.
+    before every pass. With `until`, it is over once this stage has succeeded. `llvm` are options
+    of the LLVM inside Triton.
 
     `result.json`: error or None, metadata, ptxas flags and gpu name, seconds by stage; `is_past`
     where it was over early.
@@ -252,6 +254,8 @@ def lower(record: Any, folder: Path, message: Message) -> None:
     _watch_stages(progress, message.get("until"))
     result: dict[str, Any] = {"error": None, "metadata": {}, "first_stage": record.first_stage}
     try:
+        if llvm := message.get("llvm"):
+            _tell_llvm(llvm)
         result["metadata"] = _metadata(record.compile())
     except _PastError:
         result["is_past"] = True
@@ -264,6 +268,17 @@ def lower(record: Any, folder: Path, message: Message) -> None:
         "triton": importlib.metadata.version("triton"),
     }
     leave(result, folder)
+
+
+def _tell_llvm(options: list[str]) -> None:
+    """Give options to the LLVM inside Triton: from 3.7 on its library exports what takes them.
+
+    Passes on IR are counted where they are dumped, too; threads would mix their lines.
+    """
+    os.environ["LLVM_IR_ENABLE_DUMP"] = os.environ["MLIR_DISABLE_MULTITHREADING"] = "1"
+    words = [b"triton", *map(str.encode, options)]
+    library = ctypes.CDLL(triton._C.libtriton.__file__)  # noqa: SLF001 - it has no other name
+    library.LLVMParseCommandLineOptions(len(words), (ctypes.c_char_p * len(words))(*words), b"")
 
 
 def picked_ptxas(capability: int) -> str:
