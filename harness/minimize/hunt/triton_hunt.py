@@ -267,10 +267,13 @@ _SOURCES = TextFormat(
 
 
 def is_closed(text: str) -> bool:
-    """Whether a candidate is as defined as what is generated: its barriers are all there.
+    """Whether a candidate is as defined as what is generated, and can be launched on a GPU.
 
-    What threads exchange through memory lies between two of them.
+    What threads exchange through memory lies between two barriers; a kernel that makes descriptors
+    asks its launch for memory.
     """
+    if "make_tensor_descriptor" in text and "set_allocator(" not in text:
+        return False
     return text.count("debug_barrier") == 2 * len(_SCRATCH.findall(text))
 
 

@@ -159,10 +159,15 @@ class _Maker:
     def _loops(self) -> list[str]:
         draw = self.draw
         bound = draw.choice(("n", str(self.trips)))
-        option = draw.choices(
-            ("", "loop_unroll_factor=2", "disallow_acc_multi_buffer=True", "warp_specialize=True"),
-            (12, 1, 1, 1 if self.outer == 1 else 0),
-        )[0]
+        # With stages of its own a loop is pipelined without a product, too.
+        options = {
+            "": 8.0,
+            f"num_stages={draw.choice(_STAGES)}": 6.0,
+            "loop_unroll_factor=2": 1.0,
+            "disallow_acc_multi_buffer=True": 1.0,
+            "warp_specialize=True": 1.0 if self.outer == 1 else 0.0,
+        }
+        [option] = draw.choices(list(options), list(options.values()))
         loop = f"for step in tl.range(0, {bound}, {option}):" if option else ""
         inner = loop or f"for step in range(0, {bound}):"
         if self.outer == 1:

@@ -55,6 +55,7 @@ def test_every_kind_of_statement_comes_up() -> None:
         "flatten",
         "warp_specialize",
         "loop_unroll_factor",
+        "num_stages",
     }
 
 
@@ -78,6 +79,8 @@ def test_what_goes_through_memory_lies_between_barriers() -> None:
     assert all(map(is_closed, texts))
     text = next(text for text in texts if "debug_barrier" in text)
     assert not is_closed(text.replace("tl.debug_barrier()", "pass", 1))
+    described = next(text for text in texts if "make_tensor_descriptor" in text)
+    assert not is_closed(described.replace("set_allocator(", "print("))
 
 
 def test_a_kernel_has_what_a_cause_needs_on_gpus_of_one_generation(plan: TritonPlan) -> None:
