@@ -209,7 +209,6 @@ def as_sarif(result: PullRequest) -> dict[str, Any]:
                             }
                             for path, line in result.lines.get(change.facts.cell, ())[:1]
                         ],
-                        "relatedLocations": [],
                     }
                     for change in worse
                 ],
