@@ -1,12 +1,13 @@
 """What plain Triton gives for each config that a script launches: its PTX, or why there is none.
 
-    python benchmarks/plain_triton.py SCRIPT CAPABILITY MULTIPROCESSORS SHARED_BYTES
+    python benchmarks/plain_triton.py SCRIPT CAPABILITY MULTIPROCESSORS SHARED_BYTES [WANTED]
 
 Nothing of triage is in here. Triton binds, specialises, prunes and compiles as on a GPU; a driver
 that launches nothing stands in for its own, and tensors lie on torch's meta device. A tuner forgets
 what it tuned when any plain argument differs, so that each launch shows all its configs, and goes
-on where one does not compile. ptxas is left out. Prints a JSON list of kernel, config (of a tuner,
-else null), sha256 of the PTX or null, error or null, each once.
+on where one does not compile. WANTED is JSON: values of a tuner's parameters
+(`{"num_warps": ["4"]}`); configs with others are not tried. ptxas is left out. Prints a JSON list
+of kernel, config (of a tuner, else null), sha256 of the PTX or null, error or null, each once.
 """
 
 # ruff: noqa: ANN401, SLF001 - it stands in for parts of torch and Triton, whose types have no names
@@ -71,7 +72,9 @@ def _on_meta(value: Any) -> Any:
     return torch.device("meta") if is_gpu else value
 
 
-def main(script: str, capability: int, multiprocessors: int, shared: int) -> None:
+def main(
+    script: str, capability: int, multiprocessors: int, shared: int, wanted: Any = None
+) -> None:
     """Run the script, and print what its launches come to; `shared` is what a block may have."""
     properties = types.SimpleNamespace(
         name="", multi_processor_count=multiprocessors, major=capability // 10, warp_size=32
@@ -121,11 +124,17 @@ def main(script: str, capability: int, multiprocessors: int, shared: int) -> Non
 
     triton.testing.Mark.run = benchmark
     libtriton.nvidia.cublas.CublasLt = Anything("cublas")
-    for name in ("matplotlib", "matplotlib.pyplot", "tabulate", "triton.profiler"):
+    for name in (
+        *("matplotlib", "matplotlib.pyplot", "tabulate"),
+        *("triton.profiler", "triton.profiler.viewer"),
+    ):
         sys.modules[name] = Anything(name)
         sys.modules[name].__spec__ = ModuleSpec(name, None)
     # torch joins it to a text when it ends.
     vars(sys.modules["tabulate"])["tabulate"] = lambda *_, **__: ""
+    # Where the script asks for its viewer, it gets the profiler.
+    profiler = vars(sys.modules["triton.profiler"])
+    profiler["parse"] = lambda *_: (Anything("tree"), Anything("metrics"))
     add_stages = backends["nvidia"].compiler.add_stages
 
     def without_ptxas(backend: Any, stages: Any, *args: Any) -> None:
@@ -167,6 +176,9 @@ def main(script: str, capability: int, multiprocessors: int, shared: int) -> Non
             tuned.pop()
 
     def run_bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
+        values = config.all_kwargs()
+        if any(str(values.get(name)) not in allowed for name, allowed in (wanted or {}).items()):
+            return [float("inf")] * 3
         tuned.append(config)
         try:
             return bench(tuner, *args, config=config, **meta)
@@ -183,4 +195,5 @@ def main(script: str, capability: int, multiprocessors: int, shared: int) -> Non
 
 
 if __name__ == "__main__":
-    main(str(Path(sys.argv[1]).absolute()), *map(int, sys.argv[2:]))
+    path, *numbers = sys.argv[1:5]
+    main(str(Path(path).absolute()), *map(int, numbers), *map(json.loads, sys.argv[5:]))

@@ -40,6 +40,13 @@ document.querySelectorAll("table:not(.plain)").forEach((table) => {
   });
   (table.closest(".scroll") ?? table).before(label);
 });
+// What a key gives the focus is wholly seen: not cut off, nor behind the headings of rows, which stay.
+document.addEventListener("focusin", ({ target }) => {
+  const scroll = target.parentElement.closest(".scroll");
+  if (!scroll || !target.matches(":focus-visible")) return;
+  scroll.style.scrollPaddingLeft = (scroll.querySelector(".squares tbody th")?.offsetWidth ?? 0) + "px";
+  target.scrollIntoView({ block: "nearest", inline: "nearest" });
+});
 document.querySelectorAll("code.copy, pre").forEach((code) => {
   const button = document.createElement("button");
   button.type = "button";

@@ -215,6 +215,45 @@ def test_a_table_is_sorted_filtered_and_a_command_copied(browser: Any, site: Pat
     assert messages(browser) == []
 
 
+# What has the focus, the width of its outline, and whether it is cut off or lies behind something.
+FOCUSED = """
+const it = document.activeElement;
+if (it === document.body) return null;
+const box = it.getClientRects()[0], style = getComputedStyle(it);
+const out = parseFloat(style.outlineOffset) + parseFloat(style.outlineWidth);
+const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+const edges = it.parentElement.closest(".scroll")?.getBoundingClientRect();
+return {
+  it: it.outerHTML,
+  outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
+  cut: box.left - out < (edges?.left ?? 0) - 1 ||
+       box.right + out > (edges?.right ?? innerWidth) + 1,
+  behind: !(it.contains(top) || top?.contains(it)),
+};
+"""
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("name", ["index", "pair-*", "kernel-*"])
+def test_what_has_the_focus_is_seen(browser: Any, site: Path, name: str, width: int) -> None:
+    from selenium import webdriver
+
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    visit(browser, max(site.glob(f"{name}.html"), key=lambda path: path.stat().st_size))
+    count = 0
+    while count < 100:
+        webdriver.ActionChains(browser).send_keys("\ue004").perform()
+        focused = browser.execute_script(FOCUSED)
+        if focused is None:
+            break
+        count += 1
+        assert focused["outline"] >= 2, focused
+        assert not focused["cut"], focused
+        assert not focused["behind"], focused
+    assert count >= 10
+
+
 def test_a_search_on_any_page_leads_to_the_search(browser: Any, site: Path) -> None:
     visit(browser, site / "matrix.html")
     browser.find_element("id", "q").send_keys("ptxas_ice\n")
