@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from harness.cells.places import CompileOptions
-from harness.cli.amounts import Seconds
+from harness.cli.amounts import FilePath, Seconds
 from harness.cli.main import CONTEXT
 from harness.cli.options import SilentOption, Verb, json_option
 from harness.cli.output import print_json, print_remarks, print_said, status_console
@@ -34,6 +34,7 @@ _EPILOG = """\b
 Example:
   triage hunt ptxas --for 30m
   triage hunt ptxas --for 2m --ptxas 13.0.88 --seed 7 --jobs 2
+  triage hunt ptxas --for 30m --sm 100a --corpus FOLDER
   triage hunt triton --for 30m --sm 90a,100a
 
 Exit code 0: nothing was found. 1: something was. 4: this machine or a toolchain failed; what was
@@ -85,6 +86,13 @@ def _hunt_options(function: Any) -> Any:  # noqa: ANN401 - as decorators of clic
     help="What votes beside the PTX: the SASS of -O0 and -O3, emulated; or nothing, and only what "
     "ptxas fails on is found.",
 )
+@click.option(
+    "--corpus",
+    type=FilePath(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Change the PTX files of this folder, and make no programs; nothing is executed, what "
+    "ptxas fails on is found.",
+)
 @_hunt_options
 @execution_options
 @json_option
@@ -93,6 +101,7 @@ def _ptxas(
     sm: str,
     ptxas: str,
     on: str,
+    corpus: Path | None,
     seconds: float,
     most: int | None,
     seed: int,
@@ -112,15 +121,34 @@ def _ptxas(
     versions = PTXAS_BACK_END.select(ptxas)
     if len(versions) != 1:
         raise UsageError(f"--ptxas {ptxas}: {len(versions)} versions are meant; name one")
+    target = Target.parse(sm)
     plan = PtxasPlan(
         ptxas=PTXAS_BACK_END.install(versions[0]),
-        target=Target.parse(sm),
+        target=target,
         seed=seed,
         seconds=seconds,
-        on=on,
+        on=EMULATOR if corpus else on,
         most=most,
+        corpus=_corpus(corpus, target) if corpus else (),
     )
     _hunt(plan, how, hunt, write_repros, as_json=as_json)
+
+
+def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
+    """The PTX files below a folder that are for a target."""
+    from harness.minimize.hunt.corpus import target_of  # noqa: PLC0415 - numpy comes with it
+
+    try:
+        texts = [path.read_text() for path in sorted(folder.rglob("*.ptx"))]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--corpus {folder}: {error}") from error
+    fitting = tuple(text for text in texts if target_of(text) == str(target))
+    if not fitting:
+        raise UsageError(
+            f"--corpus {folder}: none of {len(texts)} PTX files is for {target}; "
+            "`triage show --stage ptx` prints that of a kernel"
+        )
+    return fitting
 
 
 @command.command("triton", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)

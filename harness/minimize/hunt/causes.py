@@ -20,6 +20,7 @@ import msgspec
 
 from gpu_emulator.ptx.text.document import Document, parse, read_head
 from gpu_emulator.ptx.text.facts import Instruction
+from harness.minimize.hunt.corpus import CorpusSource, changed_program
 from harness.minimize.hunt.generator import opcode_forms
 from harness.minimize.hunt.oracles import Asked, Together
 from harness.minimize.hunt.voting import Answer, Vote
@@ -320,6 +321,10 @@ class Causes:
         self.causes = causes
         self.seen = seen
 
+    def is_allowed(self, candidate: str) -> bool:
+        """Whether a candidate may be what a program is reduced to."""
+        return is_closed(candidate)
+
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
         """The hit without what is known; None where nothing is left of it: that cause is counted.
 
@@ -360,7 +365,7 @@ class Causes:
             most = count_unwritten(text)
 
             async def is_interesting(candidate: str) -> bool:
-                if not is_closed(candidate) or count_unwritten(candidate) > most:
+                if not self.is_allowed(candidate) or count_unwritten(candidate) > most:
                     return False
                 return is_same_kind(await self._ask(Asked(candidate, asked.seed), answer), answer)
 
@@ -429,6 +434,38 @@ class Causes:
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
         return join(self.causes, program, _is_nested, seconds=seconds, tried=tried)
+
+
+class CorpusCauses(Causes):
+    """All that changes of real PTX have found: `sources` is what was changed."""
+
+    def __init__(
+        self,
+        together: Together,
+        causes: list[Cause],
+        seen: Mapping[str, int],
+        sources: Sequence[CorpusSource],
+    ) -> None:
+        super().__init__(together, causes, seen)
+        self.sources = sources
+
+    def is_allowed(self, candidate: str) -> bool:
+        """Ptxas may fail on none, whatever it means."""
+        return True
+
+    async def reduce(
+        self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
+    ) -> LeastProgram | None:
+        """As `Causes.reduce`; steps that are not needed are dropped first."""
+        made = changed_program(asked.seed, self.sources)
+        text, steps = asked.text, made.steps
+        if text == made.text:
+            for step in made.steps:
+                fewer = tuple(one for one in steps if one != step)
+                less = made.source.changed(fewer)
+                if is_same_kind(await self._ask(Asked(less, asked.seed), answer), answer):
+                    text, steps = less, fewer
+        return await super().reduce(Asked(text, asked.seed), answer, is_time_up=is_time_up)
 
 
 def join(

@@ -35,6 +35,7 @@ from harness.judging.signature import template
 from harness.minimize.hunt.causes import (
     Cause,
     Causes,
+    CorpusCauses,
     LeastProgram,
     is_same_kind,
     joined,
@@ -42,12 +43,12 @@ from harness.minimize.hunt.causes import (
     ranked,
     said_of,
 )
+from harness.minimize.hunt.corpus import CorpusProgram, CorpusSource, changed_program, retargeted
 from harness.minimize.hunt.generator import (
     RESULTS,
     THREADS,
     WORDS,
     Generator,
-    HuntProgram,
     launch_of,
     some_forms,
 )
@@ -65,6 +66,7 @@ _LONGEST = 60.0
 KIND = "hunt"
 """The kind of evidence that a hunt keeps in the store."""
 
+_CORPUS_BATCH = 8
 BATCH = 256
 """So many programs make one module."""
 
@@ -152,12 +154,14 @@ class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
 class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
     """A hunt in one ptxas; `on` executes SASS.
 
-    Where `on` is the emulator of PTX, nothing is executed, and what ptxas fails on is found.
+    Where `on` is the emulator of PTX, nothing is executed, and what ptxas fails on is found. Where
+    there is a `corpus` of texts, these are changed and no programs are generated.
     """
 
     ptxas: Assembler
     target: Target
     on: str
+    corpus: tuple[str, ...] = ()
 
     @property
     def tool(self) -> Assembler:
@@ -174,6 +178,7 @@ class PtxasPlan(HuntPlan, frozen=True, kw_only=True):
             target=str(self.target),
             seed=self.seed,
             on=self.on,
+            corpus=list(self.corpus),
             code=code_sha256("minimize/hunt", "gpu_emulator/ptx"),
         )
 
@@ -458,7 +463,7 @@ class _HuntedPtxas:
     def jobs(self) -> int:
         return self.oracles.jobs
 
-    def program(self, seed: int) -> HuntProgram:
+    def program(self, seed: int) -> GeneratedProgram:
         return self.generator.program(seed, known_words(self.state.causes, self.state.seen))
 
     async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
@@ -474,6 +479,39 @@ class _HuntedPtxas:
 
     async def spread(self, state: HuntState, show: Callable[[str], None]) -> None:
         await _spread(self.plan, state, self.oracles, show)
+
+
+@dataclass(slots=True, kw_only=True)
+class _HuntedCorpus(_HuntedPtxas):
+    """ptxas, as it is hunted in by changes of real PTX; nothing is executed."""
+
+    sources: Sequence[CorpusSource]
+    batch: int = _CORPUS_BATCH
+
+    def program(self, seed: int) -> CorpusProgram:
+        return changed_program(seed, self.sources)
+
+    async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
+        # Each alone: many of them are refused.
+        answers = await in_parallel(self.oracles.ask([one], votes=False) for one in programs)
+        return [answer for [answer] in answers]
+
+    def causes(self, state: HuntState) -> Causes:
+        return CorpusCauses(self.together, state.causes, state.seen, self.sources)
+
+
+async def _sources(plan: PtxasPlan, oracles: Oracles) -> list[CorpusSource]:
+    """What can be changed: of one entry, and assembled as it is."""
+    sources = [source for text in plan.corpus if (source := CorpusSource.read(text))]
+    answers = await in_parallel(oracles.ask([Asked(one.text, 0)], votes=False) for one in sources)
+    taken = [
+        source
+        for source, [answer] in zip(sources, answers, strict=True)
+        if answer.vote is Vote.ASSEMBLED
+    ]
+    if not taken:
+        raise UsageError(f"ptxas {plan.ptxas.version} assembles no file of the corpus as it is")
+    return taken
 
 
 async def hunt(
@@ -492,6 +530,13 @@ async def hunt(
     async with Hub() as hub:
         oracles = _oracles(hub, plan, how)
         head = await oracles.head()
+        if plan.corpus:
+            show(f"asking ptxas about {len(plan.corpus)} files")
+            sources = await _sources(plan, oracles)
+            of_corpus = _HuntedCorpus(
+                plan=plan, oracles=oracles, generator=Generator(head, ()), sources=sources
+            )
+            return await hunt_in(of_corpus, plan, store, tell, show)
         show("asking ptxas which opcodes it takes")
         generator = Generator(head, await oracles.usable(head, some_forms(plan.seed)))
         state = state_of(store, plan)
@@ -627,7 +672,12 @@ async def _spread(
                 head = await there.head()
             except UsageError:
                 continue  # this ptxas does not know it
-            asked = [Asked(head + body_of(one.text), one.seed) for one in waiting]
+            asked = [
+                Asked(retargeted(one.text, str(target)), one.seed)
+                if plan.corpus
+                else Asked(head + body_of(one.text), one.seed)
+                for one in waiting
+            ]
             for one, answer in zip(waiting, await there.ask(asked), strict=True):
                 one.targets[str(target)] = said_of(answer)
     parts = [part for cause in state.new for part in cause.parted(plan.ptxas.version)]
@@ -671,12 +721,15 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
             "files: [case.ptx]",
             f"summary: {json.dumps(words)}",
             f"targets: [{plan.target}]",
-            "inputs:",
-            f"  buffers: {{in: '{read}', out: '{written}'}}",
-            f"  scalars: {{n: {values[0]}, m: {values[1]}}}",
-            "  grid: 1",
-            f"  block: {THREADS}",
         ]
+        if least.answer.vote is Vote.WRONG:
+            lines += [
+                "inputs:",
+                f"  buffers: {{in: '{read}', out: '{written}'}}",
+                f"  scalars: {{n: {values[0]}, m: {values[1]}}}",
+                "  grid: 1",
+                f"  block: {THREADS}",
+            ]
         try:
             folder.mkdir(parents=True, exist_ok=True)
             # A repro is named as its entry.

@@ -130,3 +130,48 @@ def kept(plan: PtxasPlan, home: Path) -> HuntState:
     with Store.for_reading(home) as store:
         evidence = store.get_evidence(KIND, plan.key)
     return msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
+
+
+KERNEL = """.version 8.6
+.target sm_90
+.address_size 64
+.visible .entry kernel(.param .u64 out)
+{
+.reg .b32 %r<4>;
+.reg .b64 %rd<2>;
+ld.param.u64 %rd1, [out];
+mov.u32 %r1, %tid.x;
+brev.b32 %r2, %r1;
+bar.sync 0;
+xor.b32 %r3, %r2, %r1;
+st.global.u32 [%rd1], %r3;
+ret;
+}
+"""
+# What has no barrier any more is an internal error.
+FORGETFUL = f"""#!/bin/sh
+for word; do
+  case "$word" in *.ptx) file=$word;; esac
+  last=$word
+done
+if grep -q brev "$file" && ! grep -q bar.sync "$file"; then
+  echo "ptxas fatal   : (C7907) Internal compiler error." >&2; exit 255
+fi
+cp {CUBIN} "$last"
+"""
+
+
+def test_changed_ptx_is_reduced_to_the_change_that_matters(plan: PtxasPlan, tmp_path: Path) -> None:
+    path = tmp_path / "forgetful"
+    path.write_text(FORGETFUL)
+    path.chmod(0o755)
+    fake = msgspec.structs.replace(plan.ptxas, path=path, sha256=digest_of(path))
+    said: list[str] = []
+    changing = msgspec.structs.replace(plan, ptxas=fake, corpus=(KERNEL,), most=48)
+    report = hunted(changing, tmp_path / "home", said)
+    [cause] = report.state.new
+    assert cause.least.answer.vote is Vote.FAILS
+    assert [opcode.partition(".")[0] for opcode in cause.least.opcodes] == ["brev"]
+    assert cause.least.instructions <= 3
+    assert len(said) == 1
+    assert report.state.votes[Vote.ASSEMBLED.value] > 0
