@@ -226,8 +226,8 @@ A script is in the list by what it is, not by what it gives:
 38 were chosen by hand from distributions that name Triton, before this rule was written down; the
 one of unsloth, and those of the twelve last distributions, are the first by name (two at most) that
 it admits. Two entries were exchanged while the list was made: two benchmarks of fastaf 0.1.1 for
-two tests of disentangled-flash 1.1.1 (why, was not noted), and `tests/test_api.py` of
-lanczos-triton, which launches no kernel, for its `tests/test_geometry.py`. Triton's own tutorials
+two tests of disentangled-flash 1.1.1 (why, was not noted), and test\\_api of lanczos-triton,
+which launches no kernel, for its test\\_geometry. Triton's own tutorials
 lie in no source distribution of the index; FlagGems and torchao have none with their kernels, those
 of Helion and fla have no scripts, and vLLM's need compiled code.
 

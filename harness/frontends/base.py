@@ -581,8 +581,10 @@ def _wanted_records(
 
 
 def raised_words(repro: Repro, error: RaisedError) -> str:
-    """What launch code raised, and at which line."""
+    """What launch code raised, and at which line: of its own, or of what was imported before it."""
     line = f":{error.line}" if error.line else ""
+    if not line and (frames := _FRAME.findall(error.traceback)):
+        line = f": {frames[-1][0]}:{frames[-1][1]}"
     first = next(filter(None, map(str.strip, error.message.splitlines())), "")
     if _OF_CAPTURE.intersection(error.kinds):
         return f"{repro.file}{line}: {first[:300]}, before the first launch"
@@ -592,6 +594,9 @@ def raised_words(repro: Repro, error: RaisedError) -> str:
     return f"{repro.file}{line}: the launch raised {error.type}: {first[:300]}{advice}"
 
 
+# In a traceback: those of the standard library, of installed packages and of ours are left out.
+_NOT_THEIRS = rf'<|{re.escape(str(Path(__file__).parents[1]))}|[^"\n]*(?:-packages/|/lib/python3)'
+_FRAME = re.compile(rf'File "(?!{_NOT_THEIRS})([^"\n]+)", line (\d+)')
 # What ends a capture: see `harness.frontends.pretend.recorded`.
 _OF_CAPTURE = frozenset({"NeedsValuesError", "TimeUpError", "UnknownFactError"})
 # Modules whose package has another name.

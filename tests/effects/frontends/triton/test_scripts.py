@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from test_sessions import KERNELS, Children, children
 
 from harness.cells.repros.launch_files import launches_of_script
+from harness.frontends.base import raised_words
 from harness.frontends.triton.front_end import TRITON_FRONT_END
 from harness.io.children.launch_code import TESTS
 from harness.io.toolchains.install import installed_triton
+from harness.values.kernel import Repro
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from harness.values.outcome import Capture
 
 pytestmark = pytest.mark.tools
@@ -245,6 +246,11 @@ def test_what_keeps_pytest_from_collecting_a_file_is_the_error_of_the_launch_cod
     assert error is not None
     assert error.type == "ModuleNotFoundError"
     assert error.message == "No module named 'a_package_that_is_missing'"
+    # Where it is not the file's own line, that of the other file.
+    line = (tmp_path / name).read_text().count("\n")
+    words = raised_words(Repro(name="x", kernel=None, folder=tmp_path, file=Path(file)), error)
+    place = f"{file}:{line}" if name == "test_add.py" else f"{file}: {tmp_path / name}:{line}"
+    assert words.startswith(f"{place}: the launch raised ModuleNotFoundError: No module named")
 
 
 def test_an_assertion_of_the_launch_code_ends_the_capture(
