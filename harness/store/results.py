@@ -10,9 +10,9 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -37,9 +37,22 @@ _PAGE = 1000
 
 # All that is put into the text of a statement is a constant.
 SELECT_RESULTS = f"SELECT {', '.join(RESULT_COLUMNS)}, id FROM results"  # noqa: S608
-_SELECT_BODIES = f"""
-    SELECT cell, created, row FROM results WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT {_PAGE}
-"""  # noqa: S608
+_SELECT_PAGE = f"""
+    {SELECT_RESULTS}
+    WHERE run_id = ?1 AND cell > ?2 AND cell < ?3 || char(0x10ffff) ORDER BY cell LIMIT {_PAGE}
+"""
+_SELECT_CHANGED = """
+    SELECT cell FROM results AS one
+    WHERE run_id IN (?1, ?2) AND (
+        verdict NOT IN (SELECT value FROM json_each(?3))
+        OR kernel IN (SELECT value FROM json_each(?4))
+        OR NOT EXISTS (
+            SELECT 1 FROM results AS other
+            WHERE other.run_id = ?1 + ?2 - one.run_id AND other.cell = one.cell
+                AND other.row = one.row AND other.verdict = one.verdict
+        )
+    )
+"""
 _SELECT_LAST = (
     f"{SELECT_RESULTS} WHERE cell = ? AND created < ? AND run_id <> ?"  # noqa: S608
     " AND verdict NOT IN (SELECT value FROM json_each(?)) ORDER BY created DESC, id DESC LIMIT 1"
@@ -109,40 +122,36 @@ class PastResults:
             records.update((record.cell, record) for record, _ in page)
         return records
 
-    def run_bodies(self, run: int, known: Container[bytes] = ()) -> Iterator[StoredRow]:
+    def run_bodies(self, run: int, starts: Iterable[str] = ("",)) -> Iterator[StoredRow]:
         """Yield the rows of a run in the order of its cells; half the work of whole records.
 
-        Those that are `known` by now, byte for byte, are not checked again.
+        Of cells whose ids begin with one of the `starts`, which are in order.
         """
-        last = ""
-        while True:
-            bodies = self._database.select(_SELECT_BODIES, run, last) if known else []
-            for cell, created, row in bodies:
-                if row not in known:
-                    break
-                yield StoredRow(run, created, row)
-                last = cell
-            else:
-                if bodies:
-                    continue
-            page = self._checked(run, last)
-            if not page:
-                return
-            for record in page:
-                yield StoredRow(run, record[_CREATED], record[_ROW])
-            last = page[-1][_CELL]
+        for start in starts:
+            last = start
+            while page := self._database.run(
+                lambda db, last=last, start=start: [  # type: ignore[misc]
+                    intact(row) for row in db.execute(_SELECT_PAGE, (run, last, start))
+                ]
+            ):
+                for record in page:
+                    yield StoredRow(run, record[_CREATED], record[_ROW])
+                last = page[-1][_CELL]
 
-    def _checked(self, run: int, cell: str) -> list[Sequence[Any]]:
-        """A page of the results of a run behind this cell. A damaged database is replaced."""
-        sql = f"{SELECT_RESULTS} WHERE run_id = ? AND cell > ? ORDER BY cell LIMIT {_PAGE}"
+    def verdicts(self, run: int) -> Counter[str]:
+        """Count the results of a run by their verdict."""
+        sql = "SELECT verdict, count(*) FROM results WHERE run_id = ? GROUP BY verdict"
+        return Counter(dict(self._database.select(sql, run)))
 
-        def work(db: sqlite3.Connection) -> list[Sequence[Any]]:
-            page = db.execute(sql, (run, cell)).fetchall()
-            for row in page:
-                intact(row)
-            return page
+    def changed_cells(
+        self, older: int, newer: int, *, but: Iterable[str], kernels: Iterable[str]
+    ) -> list[str]:
+        """The cells of two runs whose rows are not the same, byte for byte.
 
-        return self._database.run(work)
+        And all whose verdict is not one of `but`, and those of these kernels.
+        """
+        lists = json.dumps(list(but)), json.dumps(list(kernels))
+        return [cell for (cell,) in self._database.select(_SELECT_CHANGED, older, newer, *lists)]
 
     def _page(self, sql: str, values: tuple[object, ...]) -> list[tuple[ResultRecord, int]]:
         return self._database.run(

@@ -100,6 +100,11 @@ def executed_by(cell: str) -> str | None:
     return on if colon and on in EXECUTORS else None
 
 
+def place_of(cell: str) -> str:
+    """Kernel, launch, config and target, as a cell's id begins with them."""
+    return cell.rsplit("/", 2)[0]
+
+
 def program_label(sha256: str) -> str:
     """What stands in a compiler's place for raw PTX: two files of one name are two programs."""
     return f"{PTX}-{sha256[:8]}"

@@ -8,7 +8,7 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
-from harness.values.cell import executed_by
+from harness.values.cell import executed_by, place_of
 from harness.values.kernel import Scalar
 from harness.values.matrix import Expectation
 from harness.values.row import HasToolchain
@@ -113,7 +113,7 @@ class Facts(HasToolchain):
     @property
     def place(self) -> str:
         """Kernel, launch, config and target, as the cell's id begins with them."""
-        return self.cell.rsplit("/", 2)[0]
+        return place_of(self.cell)
 
     @property
     def flags(self) -> str:

@@ -94,12 +94,16 @@ class Selector(msgspec.Struct, frozen=True, kw_only=True):
             and self.config.matches(cell.config)
         )
 
+    def names(self, kernel: str) -> bool:
+        """Whether it may mean cells of this kernel, by its name."""
+        return _is_like(self.kernel, kernel)
+
     def matches_early(self, place: MatrixPlace) -> bool:
         """As `matches`, as far as it can be decided before the configs are known."""
         # A launch's overrides and number are part of its label, not of its name.
         label = LaunchLabel.parse(place.launch)
         return (
-            _is_like(self.kernel, place.kernel)
+            self.names(place.kernel)
             and _is_like(self.launch, place.launch, label.name)
             and _is_like(self.target, place.target)
             and all(word in label.overrides for word in self.set)

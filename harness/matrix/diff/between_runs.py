@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -12,17 +13,18 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.cells.spelling import purpose_of
-from harness.matrix.diff.compare import UNTOLD, compare
+from harness.matrix.diff.compare import PLAIN, UNTOLD, compare, unchanged
 from harness.matrix.file import find_matrix_file, read_matrix
 from harness.matrix.rules import exclusion_of
 from harness.store.schema import RunRecord
 from harness.store.store import Store
+from harness.values.cell import place_of
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix
+from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import broken, expired
 
-_HELD = 10_000
 _LAST = re.compile(r"last(?:~(\d+))?")
 _decode = msgspec.json.Decoder(Facts).decode
 
@@ -37,11 +39,12 @@ def compare_runs(
 ) -> Changes:
     """Compare the results of two runs, cell by cell; `older` is None where there is none before.
 
-    `seen` hears each result of the newer one, in the order of cells. The known failures and the
-    exclusions are those of `matrix`.
+    `seen` hears each failure of the newer one, in the order of cells, and what else is read. The
+    known failures and the exclusions are those of `matrix`.
 
-    `harness.matrix.diff.words` prints the answer and makes its JSON. Both runs are read as
-    streams: memory grows with what changed, not with what there is.
+    `harness.matrix.diff.words` prints the answer and makes its JSON. The database compares rows;
+    read are places where something changed or failed, or is expected to, as streams: memory grows
+    with what changed, not with what there is.
 
     Raises:
         StorageError: the results cannot be read.
@@ -55,30 +58,33 @@ def compare_runs(
         records = store.last_results(cells, before=started, besides=newer, not_in=sorted(UNTOLD))
         return {record.cell: _decode(record.row) for record in records}
 
-    # A row that is the same, byte for byte, is decoded once: the same object stands for it.
-    same: dict[bytes, Facts] = {}
-
-    def before() -> Iterator[Facts]:
-        for stored in () if older is None else store.run_bodies(older):
-            facts = same[stored.row] = _decode(stored.row)
-            yield facts
+    expectations = matrix.expect if matrix else ()
+    places = [""]
+    if older is not None:
+        selectors = [expectation.selector for expectation in expectations]
+        kernels = [name for name in store.kernels() if any(own.names(name) for own in selectors)]
+        cells = store.changed_cells(older, newer, but=sorted(PLAIN), kernels=kernels)
+        places = _starts(place_of(cell) + "/" for cell in cells)
+    unread = store.verdicts(newer)
 
     def after() -> Iterator[Facts]:
-        for stored in store.run_bodies(newer, same):
-            facts = same.pop(stored.row, None) or _decode(stored.row)
+        for facts in _stream(store, newer, places):
+            unread[facts.verdict] -= 1
             seen(facts)
             yield facts
-            if len(same) > _HELD:
-                same.clear()
 
     changes = compare(
-        before(),
+        _stream(store, older, places) if older is not None else (),
         after(),
         runs=(older, newer),
-        expectations=matrix.expect if matrix else (),
+        expectations=expectations,
         excluded=partial(exclusion_of, matrix),
         earlier=earlier,
     )
+    counts = Counter(changes.counts)
+    for verdict, count in unread.items():
+        counts[unchanged(VerdictKind(verdict))] += count
+    changes = replace(changes, counts=counts)
     workarounds = store.workarounds()
     if not workarounds:
         return changes
@@ -214,6 +220,15 @@ def _before(runs: Sequence[RunRecord], run: int, *, steps: int) -> RunRecord | N
     return same_purpose[-steps] if steps <= len(same_purpose) else None
 
 
-def _stream(store: Store, run: int) -> Iterator[Facts]:
-    for stored in store.run_bodies(run):
+def _stream(store: Store, run: int, starts: Sequence[str] = ("",)) -> Iterator[Facts]:
+    for stored in store.run_bodies(run, starts):
         yield _decode(stored.row)
+
+
+def _starts(texts: Iterable[str]) -> list[str]:
+    """In order, without those that begin with another."""
+    starts: list[str] = []
+    for text in sorted(set(texts)):
+        if not starts or not text.startswith(starts[-1]):
+            starts.append(text)
+    return starts

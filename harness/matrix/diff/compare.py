@@ -34,7 +34,7 @@ from msgspec import structs
 from packaging.version import Version
 
 from harness.io.packages.versions import parse_version
-from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, works
+from harness.judging.answers import COULD_NOT_TELL, VerdictAnswer, answer_of, is_failure, works
 from harness.matrix.rules import Expectations, happened
 from harness.values.cell import are_of_one_file
 from harness.values.change import Change, ChangeKind, Changes, Facts, MetricStep, Severity, Surprise
@@ -191,6 +191,17 @@ UNTOLD = {
     for kind in COULD_NOT_TELL
 }
 """Verdicts that tell nothing of the kernel, and what a cell is when it comes to one."""
+PLAIN = frozenset(
+    kind for kind in VerdictKind if not is_failure(kind) and kind is not VerdictKind.SICK
+)
+"""Verdicts that have no bug, and alone decide what a cell is that did not change."""
+
+
+def unchanged(verdict: VerdictKind) -> ChangeKind:
+    """What a cell is whose row is the same in both runs; the verdict is one of `PLAIN`."""
+    return ChangeKind.SAME_UNTOLD if verdict in UNTOLD else ChangeKind.SAME_OK
+
+
 _REPEATED = (
     "cell",
     "kernel",
@@ -217,6 +228,9 @@ def compare(
 ) -> Changes:
     """Compare two runs, each in the order of its cell ids; both are read once, as streams.
 
+    Places all of whose cells are the same, and `PLAIN`, may be left out, but where an expectation
+    may mean one.
+
     Toolchains come last in a cell's id, so that the versions to compare lie beside each other, and
     no more than one config's cells are held at a time.
     """
@@ -239,15 +253,11 @@ def compare(
     )
 
 
-def _place(facts: Facts) -> str:
-    # Cells come in the order of their ids, in which `/` ends a place.
-    return facts.place + "/"
-
-
 def _side_by_side(
     older: Iterable[Facts], newer: Iterable[Facts]
 ) -> Iterator[tuple[list[Facts], list[Facts]]]:
-    streams = [groupby(older, key=_place), groupby(newer, key=_place)]
+    # Cells come in the order of their ids, in which `/` ends a place.
+    streams = [groupby(run, key=lambda facts: facts.place + "/") for run in (older, newer)]
     heads = [_advance(stream) for stream in streams]
     while any(heads):
         first = min(head[0] for head in heads if head)
@@ -346,10 +356,7 @@ def _works(facts: Facts) -> bool:
 def _classified(older: Facts | None, newer: Facts) -> Change:
     if older is None:
         return Change(kind=ChangeKind.NEW, older=None, newer=newer)
-    if older is newer:
-        same = ChangeKind.SAME_OK if _works(newer) else ChangeKind.SAME_FAIL
-        kind = same if _is_told(newer) else ChangeKind.SAME_UNTOLD
-    elif not _is_told(newer):
+    if not _is_told(newer):
         kind = UNTOLD[newer.verdict] if _is_told(older) else ChangeKind.SAME_UNTOLD
     elif not _is_told(older):
         kind = ChangeKind.NEW

@@ -225,19 +225,17 @@ async def run_matrix(
         await try_reproducers(bench, options.work)
     steering = night.steering
     is_whole = not (steering.skipped or steering.skipped_captures)
-    is_empty = next(store.run_bodies(run_id), None) is None
-    if is_empty and is_whole and options.shard.of == 1 and not night.failures:
+    verdicts = store.verdicts(run_id)
+    if not verdicts and is_whole and options.shard.of == 1 and not night.failures:
         raise _nothing(night)
     if is_whole:
         store.finish_run(run_id)
-    verdicts: Counter[str] = Counter()
     unexpected = 0
     changes = None
     workarounds, expectations = store.workarounds(), Expectations(matrix.expect)
 
     def count(facts: Facts) -> None:
         nonlocal unexpected
-        verdicts[facts.verdict] += 1
         if is_failure(facts.verdict):
             expected = expectations.of(facts)
             unexpected += not (
