@@ -18,8 +18,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from harness.cells.evaluate import Evaluated
 from harness.cells.places import record_of

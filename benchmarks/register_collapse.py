@@ -12,10 +12,11 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from gpu_emulator.ptx.text.facts import read_ptx
 from harness.bisect.collapse.facts import collapse_of, is_lifted

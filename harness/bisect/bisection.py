@@ -7,7 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -368,7 +368,7 @@ async def _compile_elsewhere(
     selection = await asyncio.to_thread(search.axis.at, version)
     # One that has no parameters has no filter.
     only = ConfigFilter.parse(config.label if config.items else "")
-    for failure in await elsewhere.make(search.bench, replace(selection, config=only)):
+    for failure in await elsewhere.make(search.bench, structs.replace(selection, config=only)):
         search.tell(f"{search.axis.name} {version}", failure)
 
 
@@ -412,7 +412,7 @@ async def _run(search: BisectSearch, version: str, *, again: bool) -> tuple[Prob
     if before is None or before.outcome is VerdictAnswer.OK or probe.outcome is VerdictAnswer.SAME:
         results[version], answers.rows[version] = result, result.row
     if tally.is_flaky:
-        answers.rows[version] = replace(answers.rows[version], flaky=True)
+        answers.rows[version] = structs.replace(answers.rows[version], flaky=True)
     record = record_of(structs.replace(results[version], row=answers.rows[version]))
     search.bench.store.put_result(search.run, record)
     return probe, None

@@ -140,7 +140,7 @@ async def _neighbours(
     if axis == "config":
         if selection.repro.ptx:
             raise UsageError(f"{selection.repro.name}: PTX has no configs; use --axis flag")
-        every = replace(selection, config=ConfigFilter())
+        every = structs.replace(selection, config=ConfigFilter())
         cells = (await plan_cells(bench, every, None)).cells
         return [
             _Neighbour(label=cell.cell.config.label, cell=cell)
@@ -197,5 +197,5 @@ async def _point(
     )
     if row.config == origin.cell.config.as_dict() and row.cell != str(origin.cell):
         # A variant that was not selected: it belongs to the cell that fails.
-        row = replace(row, probe_of=str(origin.cell))
+        row = structs.replace(row, probe_of=str(origin.cell))
     return point, record_of(structs.replace(result, row=row))

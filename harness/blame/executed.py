@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from msgspec import structs
 from packaging.version import Version
 
 from harness.bisect.axes import plan_cells
@@ -216,7 +217,7 @@ async def _vary_options(case: _Case) -> None:
     compiler = front_end(cell.compiler.kind)
     variants = other_options(record.config, compiler.options)
     configs = [config for _, config in variants]
-    every = replace(case.state.selection, config=ConfigFilter(), compilers=(cell.compiler,))
+    every = structs.replace(case.state.selection, config=ConfigFilter(), compilers=(cell.compiler,))
     try:
         plan = await compiler.plan(
             case.state.bench,
@@ -247,7 +248,7 @@ async def _vary_options(case: _Case) -> None:
 
 async def _vary_targets(case: _Case) -> None:
     cell, state = case.cell, case.state
-    every = replace(state.selection, compilers=(cell.compiler,))
+    every = structs.replace(state.selection, compilers=(cell.compiler,))
     for target in other_targets(cell.cell.target):
         try:
             plan = await plan_cells(state.bench, for_target(every, target), None)

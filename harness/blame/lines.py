@@ -170,9 +170,9 @@ class BlameState:
         selection = self.selection
         back = back_end(compiler.kind, selection.targets[0])
         if bundled and back.default == BUNDLED:
-            selection = replace(selection, ptxas=(None,))
+            selection = structs.replace(selection, ptxas=(None,))
         if ptxas:
-            selection = replace(selection, ptxas=ptxas, freeze_ptx=False)
+            selection = structs.replace(selection, ptxas=ptxas, freeze_ptx=False)
         return await plan_launch(self.bench, selection.place(compiler=compiler))
 
 
@@ -238,7 +238,7 @@ def as_seen(case: PlannedCell, row: Row) -> CompiledPtx:
     version = case.ptxas.version
     return CompiledPtx(
         triton=row.compiler_version,
-        cell=replace(case, bundled=case.ptxas, freeze_ptx=True),
+        cell=structs.replace(case, bundled=case.ptxas, freeze_ptx=True),
         row=row,
         made_for=version,
         rows={version: row} if row.program else {},

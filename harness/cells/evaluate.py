@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import structs
@@ -34,8 +34,8 @@ _GPU_NAME = "--gpu-name="
 
 def with_flags(cell: PlannedCell, change: FlagChange) -> PlannedCell:
     """The cell with a change of ptxas' flags, which its name tells."""
-    name = replace(cell.cell, ptxas=flagged(cell.cell.ptxas, change))
-    return replace(cell, cell=name, change=change)
+    name = structs.replace(cell.cell, ptxas=flagged(cell.cell.ptxas, change))
+    return structs.replace(cell, cell=name, change=change)
 
 
 def flagged(ptxas: str, change: FlagChange) -> str:

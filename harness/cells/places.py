@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -262,7 +262,7 @@ def _of_variant(place: CapturePlace, plan: Plan) -> Plan:
     if variant.options:
         change = FlagChange(label=variant.options, added=tuple(variant.options.split()))
         cells = tuple(with_flags(cell, change) for cell in cells)
-    return replace(plan, cells=cells)
+    return structs.replace(plan, cells=cells)
 
 
 def _noted(run: Run, plan: Plan) -> Plan:
@@ -322,7 +322,7 @@ async def _evaluate(bench: Workbench, plan: PlannedCell, treatment: Treatment) -
         return runs[0]
     # The worst of them is shown: a reader wants to see the failure.
     worst = next((run for run in runs if run.row.signature), runs[0])
-    return structs.replace(worst, row=replace(worst.row, flaky=True))
+    return structs.replace(worst, row=structs.replace(worst.row, flaky=True))
 
 
 def record_of(result: Evaluated) -> ResultRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import structs
@@ -103,7 +103,7 @@ def carried(
             return None
         if summary.cached:
             return summary, last
-        row = replace(msgspec.json.decode(last.row, type=Row), cached=True)
+        row = structs.replace(msgspec.json.decode(last.row, type=Row), cached=True)
     except msgspec.MsgspecError:
         return None  # written by another version of this program
     again = structs.replace(last, row=msgspec.json.encode(row), created=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from msgspec import structs
@@ -57,7 +56,7 @@ def select(options: SelectionOptions) -> Selection:
         raise UsageError(f"--sm: {repros[0].name} goes through {kinds}; name targets of one")
     selection, back = by_assembler[0]
     tool, notes = back.disassembler()
-    return replace(selection, nvdisasm=tool, notes=notes)
+    return structs.replace(selection, nvdisasm=tool, notes=notes)
 
 
 def select_all(options: SelectionOptions) -> tuple[Selection, ...]:
@@ -88,11 +87,14 @@ def select_repros(options: SelectionOptions, repros: Sequence[Repro]) -> tuple[S
             if back.kind not in tools:
                 tools[back.kind] = back.disassembler()
             tool, notes = tools[back.kind]
-            selections.append(replace(selection, nvdisasm=tool, notes=notes))
+            selections.append(structs.replace(selection, nvdisasm=tool, notes=notes))
     if not selections:
         raise refusals[0]
     left_out = tuple(dict.fromkeys(f"left out: {error}" for error in refusals))
-    return (replace(selections[0], notes=(*selections[0].notes, *left_out)), *selections[1:])
+    return (
+        structs.replace(selections[0], notes=(*selections[0].notes, *left_out)),
+        *selections[1:],
+    )
 
 
 def _select(options: SelectionOptions, repro: Repro) -> list[tuple[Selection, BackEnd]]:
@@ -322,7 +324,7 @@ def for_target(selection: Selection, target: Target) -> Selection:
     back, ptxas = front.back_end(target), selection.ptxas
     if back.kind != front.back_end(selection.targets[0]).kind:
         ptxas = _assemblers(selection.repro, back, [back.default])
-    return replace(selection, targets=(target,), ptxas=ptxas)
+    return structs.replace(selection, targets=(target,), ptxas=ptxas)
 
 
 def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
@@ -333,4 +335,4 @@ def small_launch(selection: Selection, launch: PlannedLaunch) -> PlannedLaunch:
         for name, value in selection.repro.check
         if name in parameters and name not in launch.named
     }
-    return replace(launch, overrides={**small, **launch.overrides})
+    return structs.replace(launch, overrides={**small, **launch.overrides})

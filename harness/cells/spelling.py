@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from harness.values.cell import LaunchLabel
 from harness.values.change import Facts
@@ -20,8 +22,7 @@ from harness.values.toolchain import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectionOptions:
+class SelectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as the user wrote them.
 
     `surroundings` are those that decide what launch code sees: `--pass-env NAME`, `--confine off`.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from harness.cli.amounts import FilePath
 from harness.cli.options import F, as_value, exclusive, together

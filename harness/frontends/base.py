@@ -11,10 +11,10 @@ import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import msgspec
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd
@@ -40,8 +40,7 @@ Adapt = Callable[[LaunchCode], LaunchCode]
 """Gives a launch other configs, or other sources, than the repro has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedLaunch:
+class PlannedLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """A launch function with its overrides; `label` is how cells spell both.
 
     `named` are the parameters that the user set, those too that are set to their default.
@@ -58,8 +57,7 @@ class PlannedLaunch:
         return LaunchLabel(name=self.spec.name, overrides=words).call
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be compiled with what; all `compilers` are of one kind.
 
     None among `ptxas` is the one that each compiler bundles. `is_compiler_named`: the user named
@@ -99,8 +97,7 @@ class Selection:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturePlace:
+class CapturePlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where one kernel of a selection is captured.
 
     With a `variant`, its one config takes the place of those that the kernel lists. `adapt` may
@@ -135,8 +132,7 @@ class CapturePlace:
         return self.adapt(code) if self.adapt else code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCell:
+class PlannedCell(msgspec.Struct, frozen=True, kw_only=True):
     """A cell and all that it takes to compile it.
 
     `launch` and `record` are None where nothing is lowered: the program is given, as the artifact
@@ -165,8 +161,7 @@ class PlannedCell:
         return self.bundled if self.freeze_ptx and self.bundled else self.ptxas
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The cells of one launch on one target and compiler.
 
     `configs` are all that were captured, those too that the filter leaves out. `failures` say what

@@ -15,7 +15,6 @@ import shutil
 import textwrap
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -249,7 +248,7 @@ class CapturedFrontEnd(FrontEnd):
 
     def _request(self, code: LaunchCode, target: Target, compiler: Compiler) -> CaptureRequest:
         settings = self.settings(target, compiler)
-        return replace(capture_request(code, target), settings=settings)
+        return structs.replace(capture_request(code, target), settings=settings)
 
     def _cells(self, place: CapturePlace, captured: CapturedLaunch) -> Plan:
         environment = self.child_environment(captured.compiler)
@@ -338,7 +337,7 @@ class CapturedFrontEnd(FrontEnd):
                     artifacts["python"] = bench.store.artifacts.put(text)
             finally:
                 bench.hub.drop_folder(job.folder)
-            return replace(lowering, attempts=number), artifacts
+            return structs.replace(lowering, attempts=number), artifacts
 
         key = self.lowering_key(launch, record, ptxas)
         repeat = self.must_repeat

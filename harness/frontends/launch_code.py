@@ -8,8 +8,9 @@ import itertools
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import fields, replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from harness.frontends.sessions import CaptureRequest, LaunchCode
 from harness.io.children.read_facts import (
@@ -114,7 +115,7 @@ def capture_request(
     """What a child needs to run the launch as `target` would see it, which has these limits."""
     limits = limits or limits_of(target.capability)
     assert limits is not None, "targets are checked when they are chosen"
-    launch = {field.name: getattr(code, field.name) for field in fields(LaunchCode)}
+    launch = {name: getattr(code, name) for name in LaunchCode.__struct_fields__}
     return CaptureRequest(**launch, capability=target.capability, limits=limits)
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from harness.values.standalone import FileLaunch
 
@@ -155,8 +157,7 @@ def spelled_words(words: Sequence[Sequence[str | int]]) -> str:
     return f"[{', '.join(f'[{commas(word)}]' for word in words)}]"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyntaxNode:
+class SyntaxNode(msgspec.Struct, frozen=True, kw_only=True):
     """A node of a parsed text, at `start` to `end` in characters.
 
     `parent` is its position in the list of all nodes (-1: it is the root), which is in order of the
@@ -174,8 +175,7 @@ class SyntaxNode:
     is_error: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Syntax:
+class Syntax(msgspec.Struct, frozen=True, kw_only=True):
     """What of a language decides what can go from a text of it.
 
     All are kinds of nodes, or names of fields, of the grammar that `parse` reads with. The tree of

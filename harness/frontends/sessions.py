@@ -18,11 +18,11 @@ import re
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.frontends.bench.bench import Kept, Sessions, Workbench
 from harness.io.files.reading import read_regular
@@ -47,8 +47,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedLaunch:
+class CapturedLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """A capture, and what it takes to open its session again; `request` is the front end's own."""
 
     capture: Kept[Capture]
@@ -56,8 +55,7 @@ class CapturedLaunch:
     request: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchCode:
+class LaunchCode(msgspec.Struct, frozen=True, kw_only=True):
     """A launch whose sources lie on this machine; `identity` stands for their content.
 
     It is `function(**overrides)` of `file`, or the file as `__main__`. `paths` go onto the module
@@ -71,9 +69,9 @@ class LaunchCode:
     overrides: Mapping[str, object]
     paths: tuple[Path, ...] = ()
     bare: tuple[Path, ...] = ()
-    identity: Mapping[str, object] = field(default_factory=dict)
+    identity: Mapping[str, object] = msgspec.field(default_factory=dict)
     beside: tuple[Path, ...] = ()
-    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = field(default_factory=dict)
+    injected: Mapping[str, Sequence[Mapping[str, Scalar]]] = msgspec.field(default_factory=dict)
 
     def with_configs(self, kernel: str, configs: Sequence[Mapping[str, Scalar]]) -> LaunchCode:
         """The same launch with these configs of a kernel (a name or pattern) in place of its own.
@@ -83,8 +81,7 @@ class LaunchCode:
         return replace(self, injected={kernel: [dict(config) for config in configs]})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaptureRequest(LaunchCode):
+class CaptureRequest(LaunchCode, frozen=True, kw_only=True):
     """A launch as a session runs it, with the GPU that it sees.
 
     `settings` are what only this front end's child understands.
@@ -92,7 +89,7 @@ class CaptureRequest(LaunchCode):
 
     capability: int
     limits: Limits
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, object] = msgspec.field(default_factory=dict)
 
     def message(self) -> dict[str, Any]:
         """As the session wants it."""

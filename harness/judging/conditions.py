@@ -93,7 +93,7 @@ Condition = Comparison | Negation | Both | Either
 
 def row_fields(row: Row) -> dict[str, Scalar | None]:
     """A row as conditions read it."""
-    values = {name: getattr(row, name) for name in Row.__dataclass_fields__}
+    values = {name: getattr(row, name) for name in Row.__struct_fields__}
     return {
         name: value
         for name, value in values.items()

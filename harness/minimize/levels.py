@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from msgspec import structs
+
 from harness.bisect.axes import plan_cells
 from harness.bisect.contrast import other_targets
 from harness.cells.selection import for_target
@@ -187,7 +189,7 @@ async def minimize_source(task: MinimizeTask) -> Minimization | NothingToReduce:
 
 async def cell_beside(task: MinimizeTask, target: Target, compiler: Compiler) -> PlannedCell | None:
     """The subject's config for another target, or by another compiler; None where it has none."""
-    selection = for_target(replace(task.selection, compilers=(compiler,)), target)
+    selection = for_target(structs.replace(task.selection, compilers=(compiler,)), target)
     try:
         cells = (await plan_cells(task.bench, selection, None)).cells
     except TriageError:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from msgspec import structs
+
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.spelling import SelectionOptions, on_assembler, on_compiler, only, spell_command
 from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
@@ -288,7 +290,7 @@ class LaunchLevel(Oracle[Compiler]):
         Raises:
             CaptureError: it cannot be launched so.
         """
-        launch = replace(self.launch, overrides=settings.overrides)
+        launch = structs.replace(self.launch, overrides=settings.overrides)
         target = self.cell.cell.target
         place = self.selection.place(target=target, compiler=compiler, launch=launch)
         return await plan_launch(self.bench, place)
@@ -300,7 +302,7 @@ class LaunchLevel(Oracle[Compiler]):
                 dropped = tuple(flag for flag in self.begun.flags if flag not in settings.flags)
                 label = f"without {' '.join(dropped)}"
                 return (
-                    replace(cell, change=FlagChange(label=label, dropped=dropped))
+                    structs.replace(cell, change=FlagChange(label=label, dropped=dropped))
                     if dropped
                     else cell
                 )
@@ -329,7 +331,7 @@ async def open_launch(bench: Workbench, selection: Selection, subject: Subject) 
     level = LaunchLevel(
         bench=bench,
         # Any config of the tuner may be the smallest.
-        selection=replace(selection, config=ConfigFilter()),
+        selection=structs.replace(selection, config=ConfigFilter()),
         launch=launch,
         cell=cell,
         number=label.number,

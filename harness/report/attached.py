@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from msgspec import structs
+
 from harness.bisect.neighbours import contrast
 from harness.cells.compile import compile_selections
 from harness.cells.places import CompileOptions, RunProgress, at_bench
@@ -84,7 +86,7 @@ async def _plan(
     first, front = group[0], front_end(selection.repro.front_end)
     compiler = await asyncio.to_thread(front.install, first.compiler)
     launch = _launch(selection.launches[0], first.launch)
-    every = replace(
+    every = structs.replace(
         selection, config=ConfigFilter(), compilers=(compiler,), launches=(launch,), ptxas=(None,)
     )
     configs = [point.config.as_dict() for point in group if point.config]
@@ -101,7 +103,7 @@ def _launch(launch: PlannedLaunch, label: str | None) -> PlannedLaunch:
         return launch
     parameters = {parameter.name: parameter for parameter in launch.spec.parameters}
     words = (text.partition("=") for text in LaunchLabel.parse(label).overrides)
-    return replace(
+    return structs.replace(
         launch, overrides={name: parameters[name].read(value) for name, _, value in words}
     )
 

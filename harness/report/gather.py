@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+from msgspec import structs
 
 import harness
 from harness.bisect.axes import plan_cells
@@ -388,7 +389,7 @@ async def gather(
         TriageError: nothing could be compiled at all.
     """
     tell("every config")
-    every = selection if options.run else replace(selection, config=ConfigFilter())
+    every = selection if options.run else structs.replace(selection, config=ConfigFilter())
     executed: tuple[Executed, ...] = ()
     if options.run:
         executed = await executed_rows(
@@ -407,7 +408,7 @@ async def gather(
         options=options,
         tell=tell,
         every=every,
-        mine=replace(selection, config=only(case, rows)),
+        mine=structs.replace(selection, config=only(case, rows)),
         case=case,
     )
     return await work.dossier(rows, shown)
@@ -584,10 +585,12 @@ class _Gathering:
             compiler = front_end(every.repro.front_end)
             if dossier.history_axis == self.case.assembler:
                 ptxas = compiler.back_end(every.targets[0]).install(version)
-                there = replace(every, ptxas=(ptxas,))
+                there = structs.replace(every, ptxas=(ptxas,))
             else:
-                there = replace(every, compilers=(compiler.install(version),))
-            failing = [replace(there, config=only(row, dossier.rows)) for row in dossier.failing]
+                there = structs.replace(every, compilers=(compiler.install(version),))
+            failing = [
+                structs.replace(there, config=only(row, dossier.rows)) for row in dossier.failing
+            ]
             with contextlib.suppress(CaptureError, EmptySelectionError):
                 self.tell(f"the configs that fail, with {dossier.tool} {version}")
                 compiled = await compile_selections(failing, self.store, self.how, RunProgress())
@@ -627,7 +630,7 @@ class _Gathering:
             if report and (fix := report.finding.fix):
                 assembler = front_end(mine.repro.front_end).back_end(mine.targets[0])
                 guard = assembler.install(report.version(fix.after))
-                mine = replace(mine, ptxas=(*mine.ptxas, guard))
+                mine = structs.replace(mine, ptxas=(*mine.ptxas, guard))
         # What blame lays to the compiler is reduced in its own language.
         levels = front_end(mine.repro.front_end).levels
         level = "source" if dossier.is_compilers and "source" in levels else "auto"

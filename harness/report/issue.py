@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from markdown_it import MarkdownIt
+from msgspec import structs
 
 from harness.bisect.contrast import contrast_document
 from harness.bisect.search import Boundary
@@ -370,8 +371,8 @@ def report_document(
         "statements": proof.claims,
         "statements_checked": proof.checked,
         "defects": [{"kind": x.kind, "file": x.file, "words": x.words} for x in defects],
-        "case": asdict(d.case),
-        "configs": [asdict(row) for row in d.rows],
+        "case": structs.asdict(d.case),
+        "configs": [structs.asdict(row) for row in d.rows],
         "along_ptxas": bisect_document(d.along_ptxas) if d.along_ptxas else None,
         "along_triton": bisect_document(d.along_triton) if d.along_triton else None,
         "flags": contrast_document(d.flags) if d.flags else None,

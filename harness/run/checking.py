@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import structs
@@ -65,7 +65,7 @@ async def check_selections(
                 # One row a config: ptxas has no part in this.
                 rows += [
                     row
-                    for place in places_of(replace(selection, ptxas=(None,)))
+                    for place in places_of(structs.replace(selection, ptxas=(None,)))
                     for row in await _check_place(bench, place, kernels[repro.file], notes)
                 ]
             except TriageError as error:

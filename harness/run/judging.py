@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpu_emulator.values import Fault, Place, Race, Schedule
@@ -514,6 +514,6 @@ def run_row(cell: CellId, judgement: Judgement, **more: Any) -> RunRow:  # noqa:
 
 def as_document(row: RunRow) -> dict[str, Any]:
     """A row for JSON: the keys of a compiled cell (null where it was not), and the run's."""
-    compiled = {column.name: getattr(row.compiled, column.name, None) for column in fields(Row)}
+    compiled = {name: getattr(row.compiled, name, None) for name in Row.__struct_fields__}
     run = {name: getattr(row, name) for name in row.__struct_fields__ if name != "compiled"}
     return {**compiled, **run}

@@ -528,7 +528,7 @@ class RawLaunch(LaunchSource):
         launch = self.launch.emulation
         inputs = (launch.buffers, launch.arguments, launch.grid, launch.block)
         key = content_key(given=msgspec.to_builtins(inputs), expected=self.inputs.expected)
-        return replace(cell, launch=f"{cell.launch}:inputs={key[:8]}")
+        return structs.replace(cell, launch=f"{cell.launch}:inputs={key[:8]}")
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
         """As in `LaunchSource`."""

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
 from packaging.version import Version
 
 from gpu_emulator.values import Budget
@@ -64,7 +65,7 @@ def small_selection(selection: Selection) -> Selection:
             "executed by `triage run FILE.ptx`"
         )
     launches = tuple(small_launch(selection, launch) for launch in selection.launches)
-    return replace(selection, launches=launches)
+    return structs.replace(selection, launches=launches)
 
 
 async def lower_cell(bench: Workbench, cell: PlannedCell) -> Kept[Lowering]:
@@ -274,7 +275,7 @@ class RecordedLaunch(LaunchSource):
             place: tuple[object, ...] = (compiler, target)
             if place not in self._references:
                 config = selection.config if self.is_voted else ConfigFilter()
-                every = replace(selection, config=config, ptxas=(None,))
+                every = structs.replace(selection, config=config, ptxas=(None,))
                 plan = await plan_launch(self.bench, every.place(compiler=compiler, target=target))
                 records = [planned.record for planned in plan.cells if planned.record]
                 others: list[Compiler] = []

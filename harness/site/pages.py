@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
+
+from msgspec import structs
 
 from harness.cells.spelling import SelectionOptions, spell_command, words_of
 from harness.io.packages.versions import toolchain_order, version_order
@@ -359,7 +361,7 @@ def resource_words(row: Row) -> str:
 
 def row_fields(row: Row) -> list[tuple[str, str]]:
     """The whole row by name; what is not known is `-`."""
-    return [(field.name, _value(getattr(row, field.name))) for field in fields(row)]
+    return [(name, _value(value)) for name, value in structs.asdict(row).items()]
 
 
 def _value(value: Any) -> str:  # noqa: ANN401 - whatever a row holds

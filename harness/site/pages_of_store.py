@@ -7,12 +7,13 @@ import base64
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.bench.assemble import count_live

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import dataclasses
 import sqlite3
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,13 +52,13 @@ def _columns() -> dict[str, str]:
     """Name to `int`, `float`, `str`, `bool`, or `object` for what becomes JSON."""
     hints = typing.get_type_hints(Row)
     columns = {"run": "int", "created": "float"}
-    for field in dataclasses.fields(Row):
-        hint = hints[field.name]
+    for name in Row.__struct_fields__:
+        hint = hints[name]
         plain = {kind for kind in typing.get_args(hint) or (hint,) if kind is not type(None)}
         named = next(iter(plain)) if len(plain) == 1 else None
         # Verdicts and their like are words.
         is_word = isinstance(named, type) and issubclass(named, str)
-        columns[field.name] = "str" if is_word else _PLAIN.get(named, _OBJECT)
+        columns[name] = "str" if is_word else _PLAIN.get(named, _OBJECT)
     return columns
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
@@ -104,8 +103,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     counts: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BugFacts(Facts):
+class BugFacts(Facts, frozen=True, kw_only=True):
     """The part of a row that bugs are derived from. The names and meanings are those of `Row`."""
 
     code: str | None = None

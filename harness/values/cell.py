@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
@@ -53,8 +52,7 @@ def _parse(text: str) -> LaunchLabel:
     return LaunchLabel(name=name, overrides=tuple(words), number=int(number or 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CellId:
+class CellId(msgspec.Struct, frozen=True, kw_only=True):
     """The coordinates of a cell; `str()` is the key by which it is stored and named everywhere.
 
     `KERNEL/LAUNCH/CONFIG@TARGET/triton-X/ptxas-Y`. `launch` holds the overrides too

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 import msgspec
@@ -74,8 +73,7 @@ class Severity(IntEnum):
     HEALTH = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts(HasToolchain):
+class Facts(HasToolchain, msgspec.Struct, frozen=True, kw_only=True):
     """The part of a row that is compared. The names and meanings are those of `Row`."""
 
     cell: str

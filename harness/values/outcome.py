@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal as signals
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -133,8 +132,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     is_late: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lowering:
+class Lowering(msgspec.Struct, frozen=True, kw_only=True):
     """Evidence of lowering one config to PTX.
 
     `stage` is the last one entered; `seconds` are by stage; `flags` are those that this Triton
@@ -144,9 +142,9 @@ class Lowering:
     end: ProcessEnd
     stage: str
     error: RaisedError | None = None
-    metadata: dict[str, object] = field(default_factory=dict)
+    metadata: dict[str, object] = msgspec.field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
     attempts: int = 1
     log: str = ""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from harness.values.kernel import Scalar
 from harness.values.timing import TimeMs
@@ -30,8 +31,9 @@ class HasToolchain:
     def __post_init__(self) -> None:
         """Of Triton, `triton` decides: rows that were written before name no other compiler."""
         if self.compiler in (None, TRITON):
-            object.__setattr__(self, "compiler", TRITON if self.triton else None)
-            object.__setattr__(self, "compiler_version", self.triton)
+            struct: Any = self
+            force_setattr(struct, "compiler", TRITON if self.triton else None)
+            force_setattr(struct, "compiler_version", self.triton)
 
     @property
     def tool(self) -> str:
@@ -61,8 +63,7 @@ class RowSummary(msgspec.Struct, frozen=True, kw_only=True):
     cached: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row(HasToolchain):
+class Row(HasToolchain, msgspec.Struct, frozen=True, kw_only=True):
     """A cell with its verdict and numbers; what is not known is None, never 0.
 
     `stage` is where it went wrong, `signal` and `exit_code` how the compiler's process ended: ptxas

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -63,8 +62,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     definitions: list[Definition]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileLaunch:
+class FileLaunch(msgspec.Struct, frozen=True, kw_only=True):
     """How `kernel` is compiled; all values are Python expressions.
 
     `constants` and `attributes` name arguments by path: the argument's name, and the positions

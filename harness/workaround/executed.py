@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from harness.cells.evaluate import Evaluated
 from harness.frontends.base import PlannedCell, Selection
@@ -103,10 +104,10 @@ class Executions:
         tiles = {n: v for n, v in cell.record.config.items() if n not in options}
         place = (*sorted(overrides.items()), *sorted(tiles.items()))
         if place not in self._by_place:
-            launch = replace(self.selection.launches[0], overrides=overrides)
+            launch = structs.replace(self.selection.launches[0], overrides=overrides)
             source = RecordedLaunch(
                 bench=self.bench,
-                selection=replace(self.selection, launches=(launch,)),
+                selection=structs.replace(self.selection, launches=(launch,)),
                 tell=self.tell,
                 configs=(cell.record,),
             )
@@ -187,13 +188,13 @@ def judge_timed(
         )
     )
     if before is not None:
-        today = replace(today, time_ms=before.time)
+        today = structs.replace(today, time_ms=before.time)
     return today, shown, notes
 
 
 def _with_time(candidate: Candidate, before: TimedLaunch | None, after: TimedLaunch) -> Candidate:
     assert after.time is not None
-    row = replace(candidate.row, time_ms=after.time)
+    row = structs.replace(candidate.row, time_ms=after.time)
     if before is None or before.time is None:
         return replace(candidate, row=row, speedup=Speedup(device=after.device))
     faster = compare_times(before.time, after.time)

@@ -333,8 +333,8 @@ def _list_said(
         is_named = ".py@" not in tuning.name  # of a file, `--kernel` would take what is installed
         command = ""
         if not tuning.works and is_named:
-            words = replace(words_of(tuning.rows[0]), kernel=tuning.name, config="")
-            words = replace(words, surroundings=surroundings)
+            words = structs.replace(words_of(tuning.rows[0]), kernel=tuning.name, config="")
+            words = structs.replace(words, surroundings=surroundings)
             command = f"; to look for one: {spell_command('workaround', words)}"
         return [*blocks, say(f"  No pruning function: {pruning.why_none}{command}")]
     blocks.append(

@@ -11,11 +11,12 @@ import asyncio
 import difflib
 import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import libcst as cst
+from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.cells.evaluate import evaluate

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from msgspec import structs
+
 from harness.judging.ptxas.options import lowers_optimisation
 from harness.tables.rows import figure, heading_of
 from harness.tables.said import (
@@ -371,7 +373,7 @@ def workaround_document(report: WorkaroundReport) -> dict[str, Any]:
 def _candidate(rank: int, candidate: Candidate) -> dict[str, Any]:
     numerics = candidate.numerics
     return {
-        **asdict(candidate.row),
+        **structs.asdict(candidate.row),
         "rank": rank,
         "change": [
             {"kind": step.kind.value, "name": step.name, "before": step.before, "after": step.after}

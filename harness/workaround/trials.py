@@ -274,7 +274,7 @@ class Trials:
         overrides = {**self.selection.launches[0].overrides, **dict(launch)}
         plan = await plan_launch(
             self.bench,
-            replace(self.selection, config=ConfigFilter(), compilers=(chosen,)).place(
+            structs.replace(self.selection, config=ConfigFilter(), compilers=(chosen,)).place(
                 target=self.target,
                 launch=PlannedLaunch(
                     spec=spec,
@@ -301,8 +301,8 @@ class Trials:
             ptxas = await asyncio.to_thread(self.back_end.install, setting.ptxas)
             freeze = frozen and cell.launch is not None and self.takes_ptx
             label = f"{ptxas.label}-frozen" if freeze else ptxas.label
-            name = replace(cell.cell, ptxas=label)
-            cell = replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)
+            name = structs.replace(cell.cell, ptxas=label)
+            cell = structs.replace(cell, ptxas=ptxas, freeze_ptx=freeze, cell=name)
         if setting.flags:
             cell = with_flags(cell, setting.flags)
         return self._edited(cell, setting.edit) if setting.edit else cell
@@ -319,9 +319,9 @@ class Trials:
         if edited_ptx is None:
             raise UsageError(f"the PTX has no place for {edit.words}")
         ptxas = f"{cell.cell.ptxas},{edit.words.replace(' ', '_')}"
-        return replace(
+        return structs.replace(
             cell,
-            cell=replace(cell.cell, ptxas=ptxas),
+            cell=structs.replace(cell.cell, ptxas=ptxas),
             raw_ptx=self.bench.store.artifacts.put(edited_ptx[0].encode()),
             entry=edited_ptx[1],
         )
@@ -348,7 +348,7 @@ class Trials:
         place, _, tools = evaluated.row.cell.rpartition("@")
         if place not in self.selected or "," in tools:
             evaluated = structs.replace(
-                evaluated, row=replace(evaluated.row, probe_of=str(self.home.cell))
+                evaluated, row=structs.replace(evaluated.row, probe_of=str(self.home.cell))
             )
         self.bench.store.put_result(self.run, record_of(evaluated))
 
@@ -393,7 +393,9 @@ class Trials:
             return None
         if through_triton and setting.flags:
             ptxas = flagged(cell.cell.ptxas, setting.flags)
-            cell = replace(cell, cell=replace(cell.cell, config=setting.config, ptxas=ptxas))
+            cell = structs.replace(
+                cell, cell=structs.replace(cell.cell, config=setting.config, ptxas=ptxas)
+            )
         try:
             evaluated = await self._evaluated(cell, None, uncached=True)
         finally:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from conftest import Triage
+from msgspec.structs import replace
 from nights import night, row
 
 from harness.store.store import Store

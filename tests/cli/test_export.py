@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import sqlite3
 import subprocess
@@ -27,7 +26,7 @@ SECOND = [
     row(instructions={"tensor": 4, "total": 9}, seconds=1.5, tmem_size=0, frozen=True),
     row("ptxas_ice", "s1", warps=8, reason=ODD),
 ]
-NAMES = ["run", "created", *(field.name for field in dataclasses.fields(Row))]
+NAMES = ["run", "created", *Row.__struct_fields__]
 TEXTS = ("config", "instructions", "partners", "ptxas_flags")
 
 

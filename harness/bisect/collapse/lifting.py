@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from gpu_emulator.ptx.text.facts import blank_opaque, with_directive
 from harness.bisect.axes import plan_cells, with_ptxas
 from harness.bisect.collapse.facts import CollapseEvidence, Lift, collapse_of, collapse_words
@@ -143,9 +145,9 @@ async def _with_directive(
     if changed is None:
         return None, []
     words = _DIRECTIVE.replace(" ", "_")
-    cell = replace(
+    cell = structs.replace(
         home,
-        cell=replace(home.cell, ptxas=f"{home.cell.ptxas},{words}"),
+        cell=structs.replace(home.cell, ptxas=f"{home.cell.ptxas},{words}"),
         launch=None,
         record=None,
         raw_ptx=bench.store.artifacts.put(changed.encode()),

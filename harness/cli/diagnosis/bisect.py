@@ -80,7 +80,7 @@ from harness.values.toolchain import (
 
 def follow_command(report: BisectReport, row: Row, words: SelectionOptions) -> str:
     """The command that follows another failure: the same question, started where that one is."""
-    question = replace(words, config=_config(report, words))
+    question = structs.replace(words, config=_config(report, words))
     if report.along_assembler:
         # The axis gives every version the same PTX as it is.
         question = on_assembler(question, None, None)
@@ -117,7 +117,7 @@ def compile_command(
     row, executed = report.rows.get(version), _executed(report)
     is_release = report.axis == RELEASE
     launch = selection.launches[0]
-    question = replace(
+    question = structs.replace(
         words,
         # In the release of a version, where those are followed.
         kernel=row.kernel if is_release and row else selection.repro.name,
@@ -130,7 +130,7 @@ def compile_command(
         question = on_compiler(question, compiler.kind, compiler.version)
         question = on_assembler(question, report.axis, version)
         is_lowered = bool(question.triton or question.compiler)
-        question = replace(question, freeze_ptx=is_lowered and report.axis == PTXAS)
+        question = structs.replace(question, freeze_ptx=is_lowered and report.axis == PTXAS)
     else:
         question = on_compiler(question, compiler.kind, compiler.version if is_release else version)
         question = on_assembler(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import click
+from msgspec.structs import replace
 
 from harness.blame.blaming import BlameOptions, find_blame
 from harness.blame.grid import Culprit

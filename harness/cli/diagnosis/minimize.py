@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -152,7 +151,7 @@ def command(
     if not execution.run:
         inputs.refuse("--run")
     if resume and not words.sm:
-        words = replace(words, sm=_targets_there(words.kernel, out))
+        words = structs.replace(words, sm=_targets_there(words.kernel, out))
     status = status_console()
     with preparing(status):
         selection = select(words)

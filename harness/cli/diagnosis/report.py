@@ -172,7 +172,7 @@ def command(
         if request.bug is not None:
             example = find_bug(list_bugs(store), request.bug).example
             request = structs.replace(request, signature=request.signature or example.signature)
-            words = replace(words_of(example), surroundings=surroundings())
+            words = structs.replace(words_of(example), surroundings=surroundings())
         with preparing(status_console()):
             selection = select(words)
         single = ("--sm", "--launch", "--triton", "--ptxas")
@@ -230,7 +230,7 @@ def _gathered(
     how: CompileOptions,
 ) -> Dossier:
     # Where the file lies on this machine is private.
-    public = replace(words, kernel=Path(words.kernel).name)
+    public = structs.replace(words, kernel=Path(words.kernel).name)
     condition = read_while(request.condition)
     results = request.measured
     times = times_of_results(results, selection, store) if results else None

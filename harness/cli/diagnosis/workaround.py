@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select, select_all, select_repros

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import click
+from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select_all

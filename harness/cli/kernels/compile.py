@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from harness.cells.compile import compile_document, compile_selections, save_cells
 from harness.cells.next_steps import next_steps

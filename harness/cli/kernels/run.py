@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gpu_emulator.values import Budget
 from harness.cells.places import CompileOptions
@@ -300,7 +300,7 @@ def command(
     if not name:
         raise UsageError("name a kernel: `triage run FILE.ptx`, or --kernel NAME")
     options = _RunOptions(
-        words=replace(words, formal=formal),
+        words=structs.replace(words, formal=formal),
         trials=trials_of(read_schedules(schedules), races=races),
         budget=Budget(max_instructions=budget, **({"max_ctas": programs} if programs else {})),
         programs=programs,
@@ -357,7 +357,7 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
     if options.dump and len(files) > 1:
         raise UsageError(f"--out is for one file of PTX, {words.kernel} names {len(files)}")
     # What chooses among launches, configs and compilers: a file of PTX has none.
-    choosing = replace(words, kernel="", formal=False, surroundings=())
+    choosing = structs.replace(words, kernel="", formal=False, surroundings=())
     is_cubin = files[0][0].suffix == _CUBIN
     if others := spelled(choosing)[2:]:
         what = "a cubin" if is_cubin else "PTX"

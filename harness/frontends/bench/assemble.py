@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -42,15 +41,14 @@ _MAX_TEXT = 1 << 20
 _ELF = b"\x7fELF"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """A cubin's own account, and instruction counts by function.
 
     Without an nvdisasm that can read it, `mixes` is empty and `problem` says why.
     """
 
     cubin: Cubin
-    mixes: dict[str, InstructionMix] = field(default_factory=dict)
+    mixes: dict[str, InstructionMix] = msgspec.field(default_factory=dict)
     problem: str | None = None
 
 
@@ -189,12 +187,12 @@ async def inspect_cubin(
             is_final = not (process.killed_by_us or process.signal is not None)
             if process.ok:
                 artifacts = {"sass": bench.store.artifacts.put_file(folder / "stdout")}
-                inspection = replace(inspection, mixes=mixes(text), problem=None)
+                inspection = structs.replace(inspection, mixes=mixes(text), problem=None)
                 if inspection.mixes:
                     break
             else:
                 artifacts = {}
-                inspection = replace(inspection, problem=f"{nvdisasm.label}: {text}")
+                inspection = structs.replace(inspection, problem=f"{nvdisasm.label}: {text}")
         bench.hub.drop_folder(folder)
         if is_final:
             return bench.keep("inspect", key, inspection, artifacts)
@@ -307,14 +305,13 @@ _LIVE_RULE = 1
 _NOT_COUNTED = "live registers are not counted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedLive:
+class CountedLive(msgspec.Struct, frozen=True, kw_only=True):
     """The live registers of each kernel of a cubin, and which nvdisasm counted them.
 
     Where none could, `kernels` is empty and `problem` says why.
     """
 
-    kernels: Mapping[str, LiveRegisters] = field(default_factory=dict)
+    kernels: Mapping[str, LiveRegisters] = msgspec.field(default_factory=dict)
     tool: str = ""
     problem: str = ""
 

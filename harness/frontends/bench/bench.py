@@ -57,8 +57,7 @@ class Sessions:
         """End one session, if it is open."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept(Generic[T]):
+class Kept(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """A piece of evidence, its key, the artifacts beside it, and whether it was there already."""
 
     value: T

@@ -7,7 +7,7 @@ import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from msgspec import structs
@@ -236,7 +236,7 @@ class CudaDriver(ABC):
             artifacts = {"source": source, "python": source}
             if run.ptx is not None:
                 artifacts["ptx"] = bench.store.artifacts.put(run.ptx)
-            return replace(self.lowering(run, job.target), attempts=number), artifacts
+            return structs.replace(self.lowering(run, job.target), attempts=number), artifacts
 
         return await bench.run_once("lower", self.key(job), Lowering, attempt)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from harness.frontends.base import CapturePlace, Plan
 from harness.frontends.bench.bench import Kept, Workbench, content_key

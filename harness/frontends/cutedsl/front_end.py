@@ -8,8 +8,9 @@ CuTe DSL's own passes, and leaves the PTX that they come to. Its wordings are th
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from harness.frontends.captured_front_end import CapturedFrontEnd
 from harness.frontends.cuda.compilers import tool_of

@@ -8,9 +8,9 @@ Its wordings are those of 1.3.0 to 1.7.0.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
 from packaging.version import Version
 
 from harness.frontends.back_end import BackEnd

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from msgspec import structs
 
@@ -121,7 +120,7 @@ async def go_on(
     named = (word.partition("=")[2] for word in options if word.startswith("-arch="))
     arch = next(named, str(launch.request.settings["target"]))
     own = (word.partition("=")[2] for word in options if word.startswith("--ptxas-options="))
-    lowering = replace(
+    lowering = structs.replace(
         lowering,
         end=structs.replace(
             run.end, wall=run.end.wall + job.end.wall, cpu=run.end.cpu + job.end.cpu

@@ -19,11 +19,11 @@ import re
 import site
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from packaging.version import Version
 
 import harness

@@ -13,12 +13,12 @@ import json
 import shutil
 import sys
 import sysconfig
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.io.files.writing import ensure_folder, sha256_of
 from harness.io.packages.wheels import (

@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -590,8 +589,7 @@ def every_nvdisasm(triton: str | None) -> list[Tool]:
     return list(tools.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedTool:
+class NamedTool(msgspec.Struct, frozen=True, kw_only=True):
     """A `file` in the folder of a toolchain, and the sha256 that it has.
 
     `kind` is `installed` for the Triton beside triage; the file is then in its package.

@@ -13,10 +13,10 @@ import csv
 import functools
 import re
 import sysconfig
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -34,8 +34,7 @@ NAME = re.compile(r"([a-z][a-z0-9_]*)-(.+?)(?:-([a-z]\w*))?")
 """A toolchain's name: kind, version, and the Python or the environment where one is named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toolchain:
+class Toolchain(msgspec.Struct, frozen=True, kw_only=True):
     """What the marker of one installed toolchain says.
 
     `distribution`, `filename` and `sha256` are those of the wheel; `executable` is relative to the

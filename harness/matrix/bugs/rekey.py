@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.cells.evaluate import cell_evidence
 from harness.frontends.bench.assemble import Inspection

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -342,7 +342,7 @@ class _Comparison:
         named = {name: getattr(facts, name) for name in _REPEATED}
         words: dict[str, Any] = {name: word and once(word, word) for name, word in named.items()}
         config = self.configs.setdefault(repr(facts.config), facts.config)
-        return replace(facts, config=config, **words)
+        return structs.replace(facts, config=config, **words)
 
 
 def _is_told(facts: Facts | None) -> bool:

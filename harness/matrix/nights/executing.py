@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
@@ -95,7 +94,7 @@ async def _execute(
     runner: str | None = None,
 ) -> None:
     bench = run.bench
-    selection = replace(
+    selection = structs.replace(
         place.selection,
         launches=(place.launch,),
         targets=(place.target,),

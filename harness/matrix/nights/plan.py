@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -212,7 +212,7 @@ class _Planner:
         options = SelectionOptions(kernel=repro.name)
         if not self.matrix.launches:
             return choose_launches(options, repro)
-        every = choose_launches(replace(options, launch="*"), repro)
+        every = choose_launches(structs.replace(options, launch="*"), repro)
         patterns = self.matrix.launches
         matches = [
             launch for launch in every if any(fnmatchcase(launch.spec.name, w) for w in patterns)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
+from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import Evaluated, with_flags
@@ -133,7 +134,7 @@ class MeasuredPtx(LaunchSource):
         for text in texts:
             emulation = self._launch(text, bench).emulation
             cells += [
-                (bench, replace(cell, raw_ptx=emulation.ptx, entry=emulation.entry))
+                (bench, structs.replace(cell, raw_ptx=emulation.ptx, entry=emulation.entry))
                 for cell in self.cells
             ]
         trip = await Trip(command="", on=self.destination.on).with_cells(self, cells)
@@ -198,7 +199,7 @@ class MeasuredCase:
         accused, *guards = selection.ptxas
         return cls(
             bench=bench,
-            selection=replace(selection, ptxas=(accused,)),
+            selection=structs.replace(selection, ptxas=(accused,)),
             inputs=options.inputs or RawInputs(),
             guards=[guard for guard in guards if guard is not None],
             level=options.gpu_level,
@@ -215,13 +216,13 @@ class MeasuredCase:
             repro.ptx, repro.kernel, self.inputs, bench.store, default_trials(), budget
         )
         self.notes = launch.notes
-        named = replace(cell, cell=launch.named(cell.cell), nvdisasms=())
+        named = structs.replace(cell, cell=launch.named(cell.cell), nvdisasms=())
         cells = [near for near, _ in leveled(named, (self.level,))]
         for guard in self.guards:
-            selection = replace(self.selection, ptxas=(guard,))
+            selection = structs.replace(self.selection, ptxas=(guard,))
             plan = await plan_launch(bench, selection.place(target=cell.cell.target))
             [beside] = [near for near in plan.cells if near.entry == cell.entry]
-            beside = replace(beside, cell=launch.named(beside.cell), nvdisasms=())
+            beside = structs.replace(beside, cell=launch.named(beside.cell), nvdisasms=())
             cells.append(with_flags(beside, level_change(self.level)))
         text = bench.store.artifacts.get(launch.launch.emulation.ptx).decode()
         self.predicate = MeasuredPtx(

@@ -120,7 +120,7 @@ async def _minimize_source(
         reason = f"as one file it gives {first.verdict.value}: {first.reason}"
         return NothingToReduce(reason=f"{task.subject.row.reason}; {reason}")
     # A fault says in which file it is, and this is another one.
-    mine = replace(task.subject.row, signature=first.key)
+    mine = structs.replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
     python = python_format(form)
     level = Level(
@@ -226,7 +226,7 @@ async def _is_right_in_one_stage(oracle: ExecutedOracle, text: str) -> bool:
     options = {**standalone.launch.options, "num_stages": "1"}
     if options == standalone.launch.options:
         return False
-    plain = structs.replace(standalone, launch=replace(standalone.launch, options=options))
+    plain = structs.replace(standalone, launch=structs.replace(standalone.launch, options=options))
     return (await oracle.react(form.render(plain), oracle.cell.compiler)).is_accepted
 
 
@@ -298,7 +298,7 @@ async def _minimize_ir(task: MinimizeTask, executor: OnEmulator) -> Minimization
     else:
         return NothingToReduce(reason="; ".join((reason, *reasons)))
     # A fault says in which line of the source it is, and this has none.
-    mine = replace(task.subject.row, signature=first.key)
+    mine = structs.replace(task.subject.row, signature=first.key)
     task = replace(task, subject=replace(task.subject, row=mine))
     result = await minimize_level(task, ir_level(ir), held_by_compilers(task, comparing))
     if isinstance(result, NothingToReduce):
@@ -325,7 +325,7 @@ async def _ir_held_to(
         tool = comparing.beside_compiler or cell.compiler
         there = replace(
             plain,
-            cell=replace(cell, launch=comparing.beside),
+            cell=structs.replace(cell, launch=comparing.beside),
             form=replace(IrForm.of(ir), options=comparing.beside_options or ir.options),
         )
         if (await there.react(ir.text, tool)).is_accepted:

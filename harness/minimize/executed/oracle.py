@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from gpu_emulator.values import Budget, Schedule
 from harness.cells.evaluate import cell_evidence
 from harness.frontends.base import PlannedCell
@@ -155,7 +157,7 @@ class ExecutedOracle(Oracle[Compiler]):
         """What comes of executing the PTX of this Triton; a reaction where it cannot be."""
         assert self.cell.launch is not None
         limits = limits or self.bench.limits
-        launch = replace(self.cell.launch, compiler=tool)
+        launch = structs.replace(self.cell.launch, compiler=tool)
         lowering = await self._lower(launch, text, self.form.options, limits)
         if isinstance(lowering, Reaction):
             return lowering
@@ -235,7 +237,7 @@ class ExecutedOracle(Oracle[Compiler]):
         """What the file computes for the other target or by the other compiler; bytes by sha256."""
         if self.beside is None:
             return self.trusted, {}
-        launch = replace(self.beside, compiler=self.beside_compiler or tool)
+        launch = structs.replace(self.beside, compiler=self.beside_compiler or tool)
         options = self.form.options if self.beside_options is None else self.beside_options
         lowering = await self._lower(launch, text, options, limits)
         if isinstance(lowering, Reaction):

@@ -547,14 +547,14 @@ class CompilerOracle(Oracle[Compiler | Assembler]):
         assert self.cell.launch is not None
         cell, compiler = self.cell, self.cell.launch.compiler
         if isinstance(tool, Assembler):
-            cell = replace(cell, ptxas=tool, freeze_ptx=False)
+            cell = structs.replace(cell, ptxas=tool, freeze_ptx=False)
         else:
             compiler = tool
         form = front_end(compiler.kind).source_form
         assert form is not None, "its text was written by it"
         lowered = await form.compile(
             self.bench,
-            replace(self.cell.launch, compiler=compiler),
+            structs.replace(self.cell.launch, compiler=compiler),
             text,
             ptxas=_seen_by(cell, compiler),
             until=until,

@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from gpu_emulator.ptx.text.facts import PtxError, read_ptx, retarget
 from harness.cells.evaluate import Evaluate, Evaluated, evaluate
 from harness.cells.places import record_of
@@ -155,7 +157,7 @@ def _chosen(
     note = f"{others} more configs were not looked at (--config names one)"
     return Subject(
         cell=cell,
-        row=replace(row, ptxas_flags=flags),
+        row=structs.replace(row, ptxas_flags=flags),
         text=text,
         question=Question(target=target, flags=flags, entry=cell.entry),
         condition=condition,

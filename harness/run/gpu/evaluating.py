@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from gpu_emulator.values import Budget, Checks
 from harness.cells.places import CompileOptions, at_bench, places_of
@@ -259,7 +260,7 @@ async def _with_selection(
     else:
         selection = small_selection(selection)
     for place in places_of(selection):
-        single = replace(
+        single = structs.replace(
             selection,
             launches=(place.launch,),
             targets=(place.target,),

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 import numpy as np
+from msgspec import structs
 
 from harness.cells.evaluate import evaluate, with_flags
 from harness.frontends.base import PlannedCell
@@ -110,7 +111,7 @@ class Trip:
             launches = launches if launch in launches else (*launches, launch)
             number = launches.index(launch)
         case = TripCase(
-            cell=replace(cell, on=self.on),
+            cell=structs.replace(cell, on=self.on),
             compiled=compiled,
             launch=number,
             problem=problem,
@@ -134,7 +135,7 @@ class Trip:
         jobs: list[tuple[Workbench, PlannedCell, bool, Launch | str]] = []
         witnesses: set[str] = set()
         for (bench, cell), launch in zip(cells, launches, strict=True):
-            named = replace(cell, cell=source.named(cell.cell))
+            named = structs.replace(cell, cell=source.named(cell.cell))
             for variant, is_witness in leveled(named, levels, is_witnessed=is_witnessed):
                 if not is_witness or str(variant.cell) not in witnesses:
                     jobs.append((bench, variant, is_witness, launch))

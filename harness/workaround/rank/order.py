@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from msgspec import structs
+
 from harness.frontends.texts.python import OPTIONS
 from harness.tables.rows import figure
 from harness.tables.said import (
@@ -377,7 +379,7 @@ def _launch(launch: RankedLaunch) -> dict[str, Any]:
         "quality": asdict(quality) if quality else None,
         "configs": [
             {
-                **asdict(config.row),
+                **structs.asdict(config.row),
                 "rank": number,
                 "expected": config.cost,
                 "features": asdict(config.features) if config.features else None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from harness.cells.evaluate import Evaluated, evaluate
 from harness.cells.places import CompileOptions, in_parallel, record_of, work

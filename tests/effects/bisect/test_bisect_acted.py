@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -127,7 +126,10 @@ def test_a_log_says_again_what_the_search_said(stage: Stage) -> None:
 
 def shape(found: BisectReport) -> tuple[object, ...]:
     """What was found out, without how long that took and what was there already."""
-    rows = {version: replace(row, seconds=0, cached=False) for version, row in found.rows.items()}
+    rows = {
+        version: structs.replace(row, seconds=0, cached=False)
+        for version, row in found.rows.items()
+    }
     return found.finding, rows, found.tallies, report_line(found)
 
 

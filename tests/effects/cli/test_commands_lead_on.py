@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from acted_line import BAD, NEW, OLD, Line
+from msgspec.structs import replace
 from printed_commands import parse, printed_commands
 
 from harness.frontends.base import CapturePlace, Plan

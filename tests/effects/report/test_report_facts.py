@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from local_index import LocalIndex, tool_wheel, triton_wheel
+from msgspec.structs import replace
 from report_cases import CRASH, IN_TILELANG, IN_TRITON, ONE_STAGE, RIGHT, WRONG
 
 from harness.io.toolchains.install import install_ptxas

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from report_cases import IN_PTXAS
 
 import harness
@@ -61,10 +62,10 @@ def test_the_ptx_that_is_attached_is_the_one_of_the_history(store: Store) -> Non
     assert history
     tried, other = (store.artifacts.put(f".version {v}\n".encode()) for v in ("8.8", "9.1"))
     failing = str(IN_PTXAS.case.ptxas)
-    rows = {**history.rows, failing: replace(history.rows[failing], ptx_sha256=tried)}
+    rows = {**history.rows, failing: structs.replace(history.rows[failing], ptx_sha256=tried)}
     dossier = replace(
         IN_PTXAS,
-        case=replace(IN_PTXAS.case, ptx_sha256=other),
+        case=structs.replace(IN_PTXAS.case, ptx_sha256=other),
         along_ptxas=replace(history, rows=rows),
         attachments=(),
     )

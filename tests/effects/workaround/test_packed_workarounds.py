@@ -200,7 +200,7 @@ def test_a_report_gets_every_sample_of_one_ptx(stage: Stage) -> None:
         ("", (40.0,) * 3),
         ("--minnctapersm 1", (5.0,) * 3),
     ]
-    elsewhere = replace(chosen, repro=structs.replace(chosen.repro, name="another"))
+    elsewhere = structs.replace(chosen, repro=structs.replace(chosen.repro, name="another"))
     with pytest.raises(UsageError, match="the report is of another"):
         times_of_results(file, elsewhere, stage.store)
 

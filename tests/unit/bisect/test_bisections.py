@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from harness.bisect.search import Probe, Tally, conclude
 from harness.bisect.words import BisectReport, bisect_document, report_line, spans
@@ -47,7 +48,11 @@ ENDS = {
 
 
 def _at(each: Row, axis: str, version: str) -> Row:
-    return replace(each, triton=version) if axis == "triton" else replace(each, ptxas=version)
+    return (
+        structs.replace(each, triton=version)
+        if axis == "triton"
+        else structs.replace(each, ptxas=version)
+    )
 
 
 def report(letters: str, followed: Followed | None = None, axis: str = "ptxas") -> BisectReport:
@@ -177,7 +182,7 @@ def test_other_failures_are_listed_once_each_by_the_newest_version() -> None:
 
 def test_versions_with_different_reasons_are_apart() -> None:
     evidence = report("xxxx")
-    rows = {**evidence.rows, "13.2.0": replace(ICE, reason="asks for 576 columns")}
+    rows = {**evidence.rows, "13.2.0": structs.replace(ICE, reason="asks for 576 columns")}
     found = spans(replace(evidence, rows=rows))
     assert [(each.first, each.last, each.reason) for each in found] == [
         ("13.0.0", "13.1.0", "ptxas_ice it is"),
@@ -200,7 +205,9 @@ def test_what_came_out_of_the_ptx_is_followed_like_a_failure_to_compile() -> Non
     followed = follow(wrong)
 
     def said(letters: str) -> str:
-        rows = {n: replace(ends[letter], triton=VERSIONS[n]) for n, letter in enumerate(letters)}
+        rows = {
+            n: structs.replace(ends[letter], triton=VERSIONS[n]) for n, letter in enumerate(letters)
+        }
         return report_line(report_of("triton", VERSIONS, rows, followed))
 
     words = said("nwwwrr")

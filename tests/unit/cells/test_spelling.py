@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import fields, replace
 from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from printed_commands import parse
 
 from harness.cells.spelling import (
@@ -29,7 +29,7 @@ from harness.values.verdict import VerdictKind
 TEXT = st.text(st.characters(exclude_categories=["C"], exclude_characters="\0,="), min_size=1)
 WORDS = TEXT.filter(lambda text: bool(text.strip()))
 FEW = st.lists(WORDS, max_size=2).map(tuple)
-NAMES = {field.name for field in fields(SelectionOptions)} - {"surroundings", "formal"}
+NAMES = set(SelectionOptions.__struct_fields__) - {"surroundings", "formal"}
 
 
 def selection_of(command: str) -> SelectionOptions:

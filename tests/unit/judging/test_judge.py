@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,7 +131,7 @@ def test_an_abort_in_llvm_is_a_crash() -> None:
 
 
 def test_the_same_words_of_a_process_that_ended_well_are_no_crash() -> None:
-    evidence = structs.replace(compiled(), lowering=replace(LOWERED, log=CANNOT_SELECT))
+    evidence = structs.replace(compiled(), lowering=structs.replace(LOWERED, log=CANNOT_SELECT))
     assert judge(evidence).kind is VerdictKind.OK
 
 
@@ -330,7 +329,7 @@ def test_the_cause_where_triton_says_nothing_below_the_caret() -> None:
     )
     evidence = raised("")
     assert evidence.lowering is not None
-    evidence = structs.replace(evidence, lowering=replace(evidence.lowering, error=error))
+    evidence = structs.replace(evidence, lowering=structs.replace(evidence.lowering, error=error))
     assert judge(evidence).reason.endswith("CompilationError: AssertionError: N must be 16")
 
 
@@ -621,7 +620,7 @@ def test_inline_assembly_that_the_ptx_lost() -> None:
 
 def test_a_diagnostic_after_which_triton_went_on_without_the_code_is_no_ok() -> None:
     log = "error: could not allocate output register for constraint 'Q'\n"
-    said = structs.replace(compiled(), lowering=replace(LOWERED, log=log))
+    said = structs.replace(compiled(), lowering=structs.replace(LOWERED, log=log))
     verdict = judge(structs.replace(said, lost_assembly=("mov.b32",)))
     assert (verdict.kind, verdict.stage) == (VerdictKind.PASS_FAILURE, Stage.PTX)
     assert "without mov.b32 of the source" in verdict.reason
@@ -633,7 +632,10 @@ def test_a_diagnostic_after_which_triton_went_on_without_the_code_is_no_ok() -> 
     # A diagnostic that names a place is MLIR's, which may have recovered from it.
     log = "k.py:3:4: error: operation was retried\n"
     lost = structs.replace(compiled(), lost_assembly=("mov.b32",))
-    assert judge(structs.replace(lost, lowering=replace(LOWERED, log=log))).reason == "compiled"
+    assert (
+        judge(structs.replace(lost, lowering=structs.replace(LOWERED, log=log))).reason
+        == "compiled"
+    )
 
 
 RECOVERED = """\
@@ -814,7 +816,7 @@ def test_what_cannot_be_read_is_told_from_what_trips_while_reading() -> None:
     assert judge(said).kind is VerdictKind.UNSUPPORTED
     tripped = raised("'NoneType' object has no attribute 'group'", kinds=("AttributeError",))
     assert tripped.lowering is not None
-    lowering = replace(tripped.lowering, stage="capture")
+    lowering = structs.replace(tripped.lowering, stage="capture")
     assert judge(structs.replace(tripped, lowering=lowering)).kind is VerdictKind.PASS_FAILURE
 
 

@@ -10,6 +10,8 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from harness.bisect.contrast import Contrast, Point
 from harness.bisect.ir_difference import StageDifference, StageStory
 from harness.bisect.search import Probe, Tally, conclude
@@ -87,7 +89,7 @@ TRAP = row(
 
 def compiles(row: Row) -> Row:
     """The same config where it works."""
-    return replace(
+    return structs.replace(
         row,
         verdict=VerdictKind.OK,
         reason="compiled",
@@ -115,13 +117,13 @@ def history(
         ),
     }
     row_of = {
-        "?": replace(
+        "?": structs.replace(
             failing,
             verdict=VerdictKind.UNSUPPORTED,
             reason="Unsupported .version 8.8",
             signature=None,
         ),
-        "+": replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0),
+        "+": structs.replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0),
         "x": failing,
         "o": failing,
     }
@@ -256,7 +258,7 @@ IN_TRITON = replace(
     IN_PTXAS,
     case=TRAP,
     signature=signature(TRAP, Stage.LLIR, TRAP.reason),
-    rows=(replace(FINE, ptxas="12.9.86"), TRAP),
+    rows=(structs.replace(FINE, ptxas="12.9.86"), TRAP),
     log="",
     made_by="triage report --kernel scan --sm 100a --for triton",
     shown_by="triage compile --kernel scan --sm 100a",
@@ -438,7 +440,7 @@ EXECUTED = replace(
 )
 
 front_end("tilelang")  # so that it has its name for people
-LAYOUT = replace(
+LAYOUT = structs.replace(
     TRAP,
     compiler="tilelang",
     compiler_version="0.1.13",

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from report_cases import CRASH, FINE, IN_PTXAS, IN_TRITON, PTX, TRAP, VERSIONS, history
 
 from harness.judging.answers import VerdictAnswer
@@ -15,8 +16,8 @@ from harness.report.issue import render_report
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
 
-COMPILES = replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0)
-UNSUPPORTED = replace(
+COMPILES = structs.replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0)
+UNSUPPORTED = structs.replace(
     CRASH,
     verdict=VerdictKind.UNSUPPORTED,
     reason="Unsupported .version 8.8",
@@ -38,14 +39,17 @@ def distinct() -> Dossier:
     history, flags = IN_PTXAS.along_ptxas, IN_PTXAS.flags
     assert history
     assert flags
-    rows = {version: replace(row, cell=f"cell/{version}") for version, row in history.rows.items()}
+    rows = {
+        version: structs.replace(row, cell=f"cell/{version}")
+        for version, row in history.rows.items()
+    }
     points = tuple(
         replace(each, row=replace(each.row, cell=f"cell/{each.label}"))
         for each in flags.points
         if each.row
     )
     elsewhere = {
-        version: tuple(replace(row, cell=f"{row.cell}/{version}") for row in found)
+        version: tuple(structs.replace(row, cell=f"{row.cell}/{version}") for row in found)
         for version, found in IN_PTXAS.elsewhere.items()
     }
     return replace(
@@ -101,7 +105,7 @@ def with_rows(trial: ClaimsTrial, version: str, row: Row) -> ClaimsTrial:
 
 
 def with_stored(trial: ClaimsTrial, cell: str, **values: object) -> ClaimsTrial:
-    row = replace(trial.stored[cell], **values)  # type: ignore[arg-type]
+    row = structs.replace(trial.stored[cell], **values)
     return replace(trial, stored={**trial.stored, cell: row})
 
 
@@ -122,15 +126,15 @@ PLANTED: dict[str, tuple[Callable[[ClaimsTrial], ClaimsTrial], str]] = {
         "'fixed in 13.3.33' is not so: min.ptx with ptxas 13.3.33",
     ),
     "fails in another way": (
-        lambda t: with_rows(t, "13.1.80", replace(CRASH, signature="f" * 12)),
+        lambda t: with_rows(t, "13.1.80", structs.replace(CRASH, signature="f" * 12)),
         "gives 'other', not 'same'",
     ),
     "exit code": (
-        lambda t: with_rows(t, "13.1.80", replace(CRASH, exit_code=1)),
+        lambda t: with_rows(t, "13.1.80", structs.replace(CRASH, exit_code=1)),
         "'Exit code: 255.' is not so: min.ptx with ptxas 13.1.80 for sm_100a gives 'exit code 1'",
     ),
     "signal": (
-        lambda t: with_rows(t, "13.1.80", replace(CRASH, exit_code=None, signal=11)),
+        lambda t: with_rows(t, "13.1.80", structs.replace(CRASH, exit_code=None, signal=11)),
         "gives 'signal 11', not 'exit code 255'",
     ),
     "sha256": (changed, "| `min.ptx` | `"),
@@ -224,7 +228,7 @@ def test_the_sides_of_a_boundary_are_held_to_the_stored_rows() -> None:
 
 
 def test_a_crash_that_newer_versions_refuse_with_a_message_says_so_in_its_title() -> None:
-    rejected = replace(
+    rejected = structs.replace(
         TRAP, verdict=VerdictKind.REJECTED, reason="no such layout", signature="e" * 12
     )
     along = history("triton", ("3.4.0", "3.5.0", "3.6.0", "3.8.0"), "++xo", TRAP, {3: rejected})

@@ -62,7 +62,7 @@ def with_file(version: str, row: Row) -> Callable[[ClaimsTrial], ClaimsTrial]:
 
 
 def with_cell(row: Row, **values: object) -> Callable[[ClaimsTrial], ClaimsTrial]:
-    other = replace(row, **values)  # type: ignore[arg-type]
+    other = structs.replace(row, **values)
     return lambda trial: replace(trial, stored={**trial.stored, row.cell: other})
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec import structs
 from report_cases import CRASH, EXECUTED, FINE, IN_PTXAS, IN_TRITON, attachment, history
 
 from harness.judging.conditions import parse_condition
@@ -28,8 +29,8 @@ SVG = "{http://www.w3.org/2000/svg}"
 def told(version: str, row: Row) -> Row:
     """With a cell of its own, and the numbers of this version."""
     registers, stores = NUMBERS.get(version, (None, None))
-    row = replace(row, cell=f"cell/{version}")
-    return replace(row, n_regs=registers, spill_stores=stores, spill_loads=stores)
+    row = structs.replace(row, cell=f"cell/{version}")
+    return structs.replace(row, n_regs=registers, spill_stores=stores, spill_loads=stores)
 
 
 def with_history(dossier: Dossier = IN_PTXAS) -> Dossier:
@@ -106,7 +107,7 @@ def test_a_number_that_its_evidence_does_not_give_is_a_false_statement() -> None
     assert {each.cell for each in claims if each.kind is ClaimKind.FIGURES} == set(rows)
     assert prove(claims, ClaimsTrial(stored=rows), issue.text).false == ()
     row = rows["cell/13.0.88"]
-    for changed in (replace(row, n_regs=64), replace(row, occupancy=0.5)):
+    for changed in (structs.replace(row, n_regs=64), structs.replace(row, occupancy=0.5)):
         other = {**rows, row.cell: changed}
         [false] = prove(claims, ClaimsTrial(stored=other), issue.text).false
         assert row.cell in false
@@ -130,7 +131,7 @@ def test_without_two_versions_that_have_numbers_there_is_none(
 
 
 def test_what_meets_a_condition_is_drawn_and_shaded() -> None:
-    poor = replace(FINE, config=CRASH.config)
+    poor = structs.replace(FINE, config=CRASH.config)
     condition = parse_condition("spill_stores > 0")
     report = history("ptxas", ("1.0", "2.0", "3.0"), "+xx", poor)
     followed = follow(poor, condition=condition)

@@ -75,7 +75,7 @@ def test_what_is_missing_is_told_with_the_command_that_makes_it(upstream: Upstre
 
 def test_hostile_values_stay_text() -> None:
     evil = "a|b <script>alert(1)</script> `x` [y](z) {{ 7*7 }}"
-    case = replace(IN_PTXAS.case, reason=f"ptxas ended: {evil}")
+    case = structs.replace(IN_PTXAS.case, reason=f"ptxas ended: {evil}")
     dossier = replace(IN_PTXAS, case=case, rows=(case,), log=f"{evil}\n```\nnot the end")
     for upstream in REQUIRED:
         page = report_page(render_report(dossier, upstream).text)
@@ -113,9 +113,11 @@ def test_every_failure_that_can_be_reported_has_words() -> None:
 
 def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -> None:
     reason = "spills 4,096 B stores and 4,100 B loads per thread at 32 registers"
-    sick = replace(FINE, reason=reason, spill_stores=4096, stage="cubin", signature="5" * 12)
-    good = replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0)
-    rows = dict(zip(VERSIONS[1:], (good, replace(sick, cell="other"), sick), strict=True))
+    sick = structs.replace(
+        FINE, reason=reason, spill_stores=4096, stage="cubin", signature="5" * 12
+    )
+    good = structs.replace(FINE, verdict=VerdictKind.OK, reason="compiled", spill_stores=0)
+    rows = dict(zip(VERSIONS[1:], (good, structs.replace(sick, cell="other"), sick), strict=True))
     along = replace(history("ptxas", VERSIONS, "++++", sick), rows=rows)
     dossier = replace(
         IN_PTXAS, case=sick, rows=(sick,), along_ptxas=along, minimized=None, flags=None
@@ -130,10 +132,10 @@ def test_poor_code_is_reported_with_its_numbers_and_the_version_without_them() -
 
 def test_code_that_compiles_is_reported_by_a_condition() -> None:
     condition = parse_condition("spill_stores > 100")
-    good = replace(
+    good = structs.replace(
         FINE, verdict=VerdictKind.OK, reason="compiled", n_regs=64, spill_stores=0, cell="good"
     )
-    bad = replace(good, n_regs=32, spill_stores=740, cell="bad")
+    bad = structs.replace(good, n_regs=32, spill_stores=740, cell="bad")
     along = replace(
         history("ptxas", VERSIONS, "++xx", bad, {0: good, 1: good}),
         followed=Followed(condition=condition),
@@ -162,14 +164,15 @@ def test_code_that_compiles_is_reported_by_a_condition() -> None:
 
 
 def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
-    other = replace(CRASH, config={"num_warps": 8}, cell="scan/8", short="8")
+    other = structs.replace(CRASH, config={"num_warps": 8}, cell="scan/8", short="8")
     rows = (FINE, CRASH, other)
     fine = tuple(
-        replace(row, verdict=VerdictKind.OK, signature=None, reason="compiled") for row in rows
+        structs.replace(row, verdict=VerdictKind.OK, signature=None, reason="compiled")
+        for row in rows
     )
     half = (
         *fine[:2],
-        replace(other, verdict=VerdictKind.PTXAS_ERROR, signature="e" * 12, reason="no"),
+        structs.replace(other, verdict=VerdictKind.PTXAS_ERROR, signature="e" * 12, reason="no"),
     )
     both = {"13.0.88": fine, "13.3.33": fine}
     whole = replace(IN_PTXAS, rows=rows, elsewhere=both)
@@ -184,7 +187,7 @@ def test_a_title_says_fixed_only_of_every_config_that_fails() -> None:
 
 
 def test_hand_written_ptx_is_not_said_to_come_from_triton() -> None:
-    case = replace(CRASH, triton=None, config={})
+    case = structs.replace(CRASH, triton=None, config={})
     dossier = replace(
         IN_PTXAS, case=case, rows=(case,), is_ptx=True, function="mine.ptx", origin=None, ways=None
     )
@@ -221,7 +224,7 @@ def test_a_traceback_has_no_frames_of_ours_and_names_packages_only(place: str) -
 
 def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     reason = "emulated: 12 of 64 elements of out differ from num_stages=1 on sm_80, emulated"
-    wrong = replace(
+    wrong = structs.replace(
         TRAP,
         cell="scan/default/num_warps=4@sm_100a/triton-3.6.0/emulator",
         verdict=VerdictKind.WRONG_RESULT,
@@ -270,7 +273,9 @@ def test_a_wrong_result_is_reported_with_expected_and_actual_values() -> None:
     trial = ClaimsTrial(files=files, stored={wrong.cell: wrong})
     assert prove(issue.claims, trial, issue.text).false == ()
     # What the table says is held to the stored run.
-    other = ClaimsTrial(files=files, stored={wrong.cell: replace(wrong, verdict=VerdictKind.RIGHT)})
+    other = ClaimsTrial(
+        files=files, stored={wrong.cell: structs.replace(wrong, verdict=VerdictKind.RIGHT)}
+    )
     assert any("'right'" in each for each in prove(issue.claims, other, issue.text).false)
     # A race that was asked for by --formal is named as what it is.
     race = RaceFacts(
@@ -407,7 +412,7 @@ def test_what_is_folded_is_still_there() -> None:
 @pytest.mark.parametrize("upstream", REQUIRED)
 @pytest.mark.parametrize("name", ["a`b @everyone", "[x](http://evil.test)", "`` <b>"])
 def test_the_name_of_a_file_is_never_markup(name: str, upstream: Upstream) -> None:
-    case = replace(IN_PTXAS.case, kernel=name)
+    case = structs.replace(IN_PTXAS.case, kernel=name)
     dossier = replace(IN_PTXAS, function=name, case=case, made_by=f"triage report --kernel {name}")
     for each in (dossier, replace(IN_TRITON, function=name)):
         text = render_report(each, upstream).text

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -44,7 +42,7 @@ def result(
         reason="said",
         signature=WRONG if verdict is RunVerdict.WRONG_RESULT else None,
     )
-    cell = replace(CELL, compiler=f"triton-{triton}")
+    cell = structs.replace(CELL, compiler=f"triton-{triton}")
     emulated = Kept(value=Emulated(runs=()), key="3" * 64, artifacts={}, cached=cached)
     return executed_of(
         cell,
@@ -58,7 +56,7 @@ def result(
 
 
 def facts(row: Row) -> BugFacts:
-    names = BugFacts.__dataclass_fields__
+    names = BugFacts.__struct_fields__
     return BugFacts(**{name: getattr(row, name) for name in names if hasattr(row, name)})
 
 
@@ -88,7 +86,7 @@ def test_a_machine_that_fails_says_nothing_of_the_kernel() -> None:
 def test_a_wrong_result_is_a_bug_of_triton_and_a_compile_does_not_end_it() -> None:
     chronicle = Chronicle()
     chronicle.add(Occasion(number=1, is_night=True), facts(result(RunVerdict.WRONG_RESULT)), 1)
-    compiled = replace(
+    compiled = structs.replace(
         result(RunVerdict.RIGHT),
         cell=str(CELL),
         ptxas="12.8.93",
@@ -135,11 +133,11 @@ def test_an_expectation_speaks_of_compiles_or_of_runs(verdict: str, *, of_run: b
     expected = Expectation(selector=Selector(kernel="k"), verdict=VerdictKind(verdict))
     expectations = Expectations([expected])
     row = result(RunVerdict.WRONG_RESULT)
-    compiled = replace(row, cell=str(CELL), ptxas="12.8.93", ptxas_origin="bundled")
+    compiled = structs.replace(row, cell=str(CELL), ptxas="12.8.93", ptxas_origin="bundled")
     assert (expectations.of(facts(row)) is not None) is of_run
     assert (expectations.of(facts(compiled)) is not None) is not of_run
     # A GPU launches the cubin of an assembler that stands in the row as for a compile.
-    launched = replace(compiled, cell=str(replace(CELL, on=GPU)))
+    launched = structs.replace(compiled, cell=str(structs.replace(CELL, on=GPU)))
     assert (expectations.of(facts(launched)) is not None) is of_run
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
+from msgspec.structs import replace
 from nights import row
 
 from harness.site.pages import BlameView, blame_view, upstream_links

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from msgspec import structs
@@ -100,7 +99,7 @@ def test_another_kernel_launch_or_gpu_says_nothing() -> None:
 
 
 def test_what_is_run_is_the_launch_as_it_was_set() -> None:
-    home = replace(kept().baseline, launch="default:chunk=32#2")
+    home = structs.replace(kept().baseline, launch="default:chunk=32#2")
     extra = to_run(structs.replace(kept(), baseline=home, overrides=(("chunk", 32),)))
     assert (extra.kernel, extra.launch, extra.set) == ("k", "default", (("chunk", 32),))
     assert [str(target) for target in extra.targets] == ["sm_100a"]
@@ -124,7 +123,7 @@ OPTIONS = "--minnctapersm 1"
 def with_setting() -> KeptWorkaround:
     """The user's own config, with an option for ptxas."""
     found = kept()
-    proof = replace(
+    proof = structs.replace(
         found.baseline,
         cell=f"{found.baseline.cell},--minnctapersm_1",
         spill_stores=8_000,

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from packaging.version import Version
 
 from harness.judging.ptxas.options import FlagChange
@@ -212,7 +213,7 @@ SETTINGS = st.builds(
 def test_the_order_is_total_and_does_not_depend_on_the_order_of_the_tries(
     tried: list[Tried], random: object
 ) -> None:
-    named = [(s, replace(r, cell=str(n))) for n, (s, r) in enumerate(tried)]
+    named = [(s, structs.replace(r, cell=str(n))) for n, (s, r) in enumerate(tried)]
     expected = sorted(named, key=lambda pair: rank_key(ORIGIN, *pair))
     shuffled = list(named)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -223,7 +224,7 @@ def test_the_order_is_total_and_does_not_depend_on_the_order_of_the_tries(
 def test_what_is_better_in_everything_never_ranks_behind(
     found: Row, spills: int, occupancy: float, tmem: int, shared: int
 ) -> None:
-    better = replace(
+    better = structs.replace(
         found,
         verdict=VerdictKind.OK,
         spill_stores=None if found.spill_stores is None else found.spill_stores // (1 + spills),
@@ -327,7 +328,7 @@ def test_what_is_not_known_is_not_compared() -> None:
 def test_what_is_right_is_no_trouble_and_says_on_which_inputs() -> None:
     wrong, right, ran = (row(verdict, spills=None) for verdict in ("wrong_result", "right", "ran"))
     assert merit(right) == merit(ran) < merit(wrong)
-    said = emulated_numerics(replace(right, reason="emulated: agrees with the reference"))
+    said = emulated_numerics(structs.replace(right, reason="emulated: agrees with the reference"))
     assert said.known is Equivalence.EMULATED
     assert said.reason == "right on these inputs: agrees with the reference"
     assert emulated_numerics(ran).reason.startswith("nothing is wrong on these inputs")

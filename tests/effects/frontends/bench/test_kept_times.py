@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from harness.cells.evaluate import Evaluated
 from harness.frontends.bench.assemble import keep_times, kept_times

@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from msgspec.structs import replace
 
 from harness.frontends import sessions
 from harness.frontends.bench.bench import Workbench

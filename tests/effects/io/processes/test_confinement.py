@@ -13,11 +13,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from test_sessions import KERNELS, ROOMY, Children
 
 from harness.frontends.triton.front_end import TRITON_FRONT_END

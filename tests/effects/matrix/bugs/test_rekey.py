@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -44,7 +43,7 @@ def keep(store: Store, run: int, message: str, key: str, **words: Any) -> None:
     found = row("pass_failure", key, **words)
     if store.get_evidence("lower", message) is None:
         store.put_evidence("lower", message, msgspec.json.encode(lowering(message)), {})
-    record = record_of(replace(found, **changes))
+    record = record_of(structs.replace(found, **changes))
     store.put_result(run, structs.replace(record, evidence={"lower": message}))
 
 
@@ -170,11 +169,11 @@ def test_evidence_that_was_made_again_and_left_the_same_bytes_counts(store: Stor
     other = store.artifacts.put(b"// another program")
 
     def made(seconds: float, left: str) -> None:
-        body = replace(lowering("pass P failed"), end=ProcessEnd(exit_code=0, wall=seconds))
+        body = structs.replace(lowering("pass P failed"), end=ProcessEnd(exit_code=0, wall=seconds))
         store.put_evidence("lower", "shared", msgspec.json.encode(body), {"steps": left})
 
     made(1.0, program)
-    found = replace(row("pass_failure", OLD), program_sha256=program)
+    found = structs.replace(row("pass_failure", OLD), program_sha256=program)
     store.put_result(run, structs.replace(record_of(found), evidence={"lower": "shared"}))
     made(2.0, program)
     assert rekey(store).judged == 1

@@ -6,7 +6,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,7 +100,7 @@ def test_evidence_of_another_type_is_left_behind(tmp_path: Path, column: str) ->
 
 def test_what_is_here_already_stays(tmp_path: Path) -> None:
     shard(tmp_path / "1")
-    shard(tmp_path / "all", replace(CELL, cell="another"))
+    shard(tmp_path / "all", structs.replace(CELL, cell="another"))
     with Store.open(tmp_path / "all") as store:
         store.put_evidence("lower", "key", b'{"mine": 1}', {})
     merge(tmp_path / "all", tmp_path / "1")

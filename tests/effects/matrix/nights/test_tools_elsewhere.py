@@ -6,7 +6,7 @@ The machines are threads of this process; what goes there and back is what Dask 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,7 +164,7 @@ def test_a_workaround_is_the_same(crashes: Stage) -> None:
     here = worked_around(crashes, None)
     changes = [
         [
-            (each.change, each.numerics, asdict(each.row) | {"seconds": 0, "cached": False})
+            (each.change, each.numerics, structs.asdict(each.row) | {"seconds": 0, "cached": False})
             for each in found.candidates
         ]
         for found in (there, here)
@@ -199,7 +199,7 @@ def test_a_tool_is_found_again_by_its_names(crashes: Stage) -> None:
     with pytest.raises(InfrastructureError, match=r"ptxas 1\.0 is another file than where"):
         find_tool(name)
     with pytest.raises(InfrastructureError, match=r"there is no other of ptxas 1\.0"):
-        find_tool(replace(name, file="bin/other"))
+        find_tool(structs.replace(name, file="bin/other"))
     assert name_tool(Path("/bin/sh")) is None
 
 

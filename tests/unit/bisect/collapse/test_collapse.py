@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gpu_emulator.ptx.text.facts import EDITS, edited, read_ptx, with_directive
 from harness.bisect.collapse.facts import (
@@ -58,7 +59,7 @@ ROW = Row(
 def test_as_few_registers_as_keep_all_blocks_resident_are_a_collapse(
     target: str, threads: int, registers: int, most: int, blocks: int
 ) -> None:
-    found = collapse_of(replace(ROW, target=target, threads=threads, n_regs=registers))
+    found = collapse_of(structs.replace(ROW, target=target, threads=threads, n_regs=registers))
     assert found is not None
     assert (found.registers, found.most, found.blocks) == (registers, most, blocks)
 
@@ -79,16 +80,16 @@ def test_as_few_registers_as_keep_all_blocks_resident_are_a_collapse(
     ],
 )
 def test_what_was_asked_for_or_cannot_be_more_is_none(other: dict[str, object]) -> None:
-    assert collapse_of(replace(ROW, **other)) is None  # type: ignore[arg-type]
+    assert collapse_of(structs.replace(ROW, **other)) is None
 
 
 def test_the_words_name_what_lifts_it() -> None:
     found = collapse_of(ROW)
     assert found is not None
-    lifted = replace(ROW, n_regs=255, spill_stores=7_962, spill_loads=9_136)
+    lifted = structs.replace(ROW, n_regs=255, spill_stores=7_962, spill_loads=9_136)
     assert is_lifted(ROW, lifted)
-    assert not is_lifted(ROW, replace(ROW, spill_stores=100))
-    assert not is_lifted(ROW, replace(lifted, spill_stores=30_000))
+    assert not is_lifted(ROW, structs.replace(ROW, spill_stores=100))
+    assert not is_lifted(ROW, structs.replace(lifted, spill_stores=30_000))
     first, second, third = collapse_words(
         found, ROW, [("--minnctapersm 1", lifted), ("-O1", lifted)], ["--minnctapersm 1", "-O1"]
     )
@@ -144,12 +145,14 @@ def test_an_edit_keeps_the_program_and_is_made_where_there_is_a_place_for_it() -
 
 def dossier(*, directive: int) -> Dossier:
     """A dossier of a collapse whose PTX spills so much with the directive."""
-    lifted = replace(
+    lifted = structs.replace(
         ROW, cell="lifted", n_regs=255, spill_stores=7_962, spill_loads=9_136, occupancy=0.125
     )
-    with_it = replace(lifted, cell="directive", spill_stores=directive)
-    healthy = replace(ROW, cell="healthy", config={"num_warps": 8}, n_regs=255, spill_stores=44)
-    newer = replace(ROW, cell="newer", ptxas="13.5.37", spill_stores=43_904)
+    with_it = structs.replace(lifted, cell="directive", spill_stores=directive)
+    healthy = structs.replace(
+        ROW, cell="healthy", config={"num_warps": 8}, n_regs=255, spill_stores=44
+    )
+    newer = structs.replace(ROW, cell="newer", ptxas="13.5.37", spill_stores=43_904)
     collapse = collapse_of(ROW)
     assert collapse is not None
     option = "--minnctapersm 1"
@@ -157,8 +160,12 @@ def dossier(*, directive: int) -> Dossier:
         collapse=collapse,
         options=(Lift(words=option, before=ROW, after=lifted),),
         directive=Lift(words=".minnctapersm 1", before=ROW, after=with_it),
-        versions=(Lift(words=option, before=newer, after=replace(lifted, cell="newer with")),),
-        configs=(Lift(words=option, before=healthy, after=replace(healthy, cell="healthy with")),),
+        versions=(
+            Lift(words=option, before=newer, after=structs.replace(lifted, cell="newer with")),
+        ),
+        configs=(
+            Lift(words=option, before=healthy, after=structs.replace(healthy, cell="healthy with")),
+        ),
     )
     return Dossier(
         case=ROW,
@@ -208,7 +215,7 @@ def test_a_directive_that_mends_nothing_is_not_asked_for() -> None:
 def measured(ms: float) -> bytes:
     """Three samples of the kernel as it is, with the option, and with one that tells nothing."""
     left = ("0" * 64,)
-    option = replace(ROW, n_regs=255, spill_stores=7_962)
+    option = structs.replace(ROW, n_regs=255, spill_stores=7_962)
     found = MeasuredTimes(
         device="Test GPU",
         driver="580.1",

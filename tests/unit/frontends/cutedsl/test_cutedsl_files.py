@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -80,7 +78,7 @@ def test_what_may_go(made: Standalone) -> None:
     assert halved is not None
     assert '"size": 64,' in halved.text
     none = structs.replace(
-        made, launch=replace(made.launch, signature={}, constants={}, options={})
+        made, launch=structs.replace(made.launch, signature={}, constants={}, options={})
     )
     assert read_standalone(render(none)) == none
     assert 'options = "--gpu-arch sm_90a --keep-ptx"\n' in render(none)

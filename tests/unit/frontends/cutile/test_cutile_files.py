@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -98,7 +96,7 @@ def test_what_may_go(made: Standalone) -> None:
     assert halved is not None
     assert '"size": 64,' in halved.text
     none = structs.replace(
-        made, launch=replace(made.launch, signature={}, constants={}, attributes={})
+        made, launch=structs.replace(made.launch, signature={}, constants={}, attributes={})
     )
     assert "parameters = {}" in render(none)
     assert read_standalone(render(none)) == none

@@ -161,7 +161,7 @@ def test_no_night_that_tells_nothing_fixes_anything(nights: list[list[Sighting]]
 
 def result(verdict: str = BUG, signature: str | None = "s1", **words: Any) -> BugFacts:
     base = facts(verdict, signature if verdict not in ("ok", "sick") else None, **words)
-    names = {name: getattr(base, name) for name in base.__dataclass_fields__}
+    names = {name: getattr(base, name) for name in base.__struct_fields__}
     return BugFacts(**{**names, "stage": "cubin", "code": "C7907"})
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from bug_checker import Result, check_range
 from change_cases import facts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from harness.judging.answers import is_failure
 from harness.matrix.bugs.life import Chronicle
@@ -25,7 +25,7 @@ def made(verdict: str = "ptxas_ice", *, flags: str = "", **words: Any) -> BugFac
     stage = words.pop("stage", None if verdict in ("ok", "sick") else "cubin")
     file = words.pop("file", None)
     base = replace(facts(verdict, signature, **words), file=file)
-    names = {name: getattr(base, name) for name in base.__dataclass_fields__}
+    names = {name: getattr(base, name) for name in base.__struct_fields__}
     cell = f"{base.cell},{flags}" if flags else base.cell
     return BugFacts(**{**names, "cell": cell, "stage": stage, "probe_of": probe_of})
 

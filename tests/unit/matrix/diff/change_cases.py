@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from harness.matrix.diff.compare import compare
 from harness.values.change import ChangeKind, Changes, Facts
@@ -46,7 +47,7 @@ def facts(
     )
     if verdict == "ok":
         well = {"n_regs": 64, "spill_stores": 0, "spill_loads": 0, "occupancy": 0.5}
-        base = replace(base, **well)  # type: ignore[arg-type]
+        base = replace(base, **well)
     return replace(base, **numbers)
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 from change_cases import compared, facts
 from msgspec import structs
 from rich.console import Console
@@ -22,7 +20,7 @@ def printed(changes: Changes) -> list[str]:
 
 
 def broken(each: Facts, signature: str, reason: str = "it broke") -> Facts:
-    return replace(each, verdict=VerdictKind.PTXAS_ICE, signature=signature, reason=reason)
+    return structs.replace(each, verdict=VerdictKind.PTXAS_ICE, signature=signature, reason=reason)
 
 
 def test_failures_are_grouped_by_signature_the_largest_first() -> None:
@@ -41,10 +39,10 @@ def test_failures_are_grouped_by_signature_the_largest_first() -> None:
 def test_metrics_are_grouped_by_the_step_that_decides() -> None:
     older = [facts(warps=1), facts(warps=2), facts(warps=4), facts(warps=8)]
     newer = [
-        replace(older[0], spill_stores=16, n_regs=65),
-        replace(older[1], spill_stores=48),
-        replace(older[2], n_regs=128),
-        replace(older[3], n_regs=40),
+        structs.replace(older[0], spill_stores=16, n_regs=65),
+        structs.replace(older[1], spill_stores=48),
+        structs.replace(older[2], n_regs=128),
+        structs.replace(older[3], n_regs=40),
     ]
     found = group_changes(compared(older, newer).changes)
     assert [(group.kind, group.what) for group in found] == [
@@ -103,7 +101,7 @@ def test_an_expectation_that_never_held_is_said_every_night() -> None:
 
 
 def test_a_flaky_cell_says_what_the_worst_of_its_runs_was() -> None:
-    lines = printed(compared([facts()], [replace(broken(facts(), "s1"), flaky=True)]))
+    lines = printed(compared([facts()], [structs.replace(broken(facts(), "s1"), flaky=True)]))
     assert lines[1] == "1 flaky: ok -> ptxas_ice (it broke); its own runs disagree"
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -103,10 +102,10 @@ def test_each_planted_change_is_what_it_is_and_nothing_else_is() -> None:
     ]
     broken, fixed, other, spills = older[0], older[-1], older[-2], older[7]
     planted = {
-        broken.cell: replace(broken, verdict=VerdictKind.COMPILER_CRASH, signature="s9"),
-        fixed.cell: replace(fixed, verdict=VerdictKind.OK, signature=None),
-        other.cell: replace(other, signature="s2"),
-        spills.cell: replace(spills, spill_stores=16),
+        broken.cell: structs.replace(broken, verdict=VerdictKind.COMPILER_CRASH, signature="s9"),
+        fixed.cell: structs.replace(fixed, verdict=VerdictKind.OK, signature=None),
+        other.cell: structs.replace(other, signature="s2"),
+        spills.cell: structs.replace(spills, spill_stores=16),
     }
     gone = {each.cell for each in older if (each.kernel, each.ptxas) == ("a", "13.3.33")}
     newer = [planted.get(each.cell, each) for each in older if each.cell not in gone]
@@ -130,7 +129,7 @@ def test_a_cell_whose_own_runs_disagree_is_flaky_and_said_once() -> None:
     assert told(compared([OK], [flaky])) == {OK.cell: ChangeKind.FLAKY}
     assert told(compared([flaky], [died_twice])) == {OK.cell: ChangeKind.FLAKY}
     assert not told(compared([flaky], [flaky]))
-    assert told(compared([OK], [replace(FAILS, flaky=True)])) == {OK.cell: ChangeKind.FLAKY}
+    assert told(compared([OK], [structs.replace(FAILS, flaky=True)])) == {OK.cell: ChangeKind.FLAKY}
     assert told(compared([OK], [died_twice])) == {OK.cell: ChangeKind.REGRESSED}
 
 
@@ -311,7 +310,7 @@ def test_an_expectation_that_did_not_hold_before_either_is_no_change_but_is_said
 
 def test_a_sick_kernel_that_is_expected_still_tells_that_it_got_worse() -> None:
     older = facts("sick", spill_stores=44_000, spill_loads=50_000)
-    newer = replace(older, spill_stores=88_000)
+    newer = structs.replace(older, spill_stores=88_000)
     assert counted(compared([older], [older], [expected("sick")])) == {ChangeKind.EXPECTED: 1}
     assert counted(compared([older], [newer], [expected("sick")])) == {ChangeKind.METRIC_WORSE: 1}
     assert counted(compared([older], [OK], [expected("sick")])) == {ChangeKind.FIXED: 1}

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from harness.judging.signature import make_signature
 from harness.matrix.bugs.life import HistoryPlace, compare_histories
