@@ -190,7 +190,7 @@ def test_a_run_that_was_killed_leaves_what_it_measured(stage: Stage) -> None:
 
 def test_a_report_gets_every_sample_of_one_ptx(stage: Stage) -> None:
     pack, chosen = keep_a_trip(stage), stage.selection(**WORDS)
-    other = replace(REPORT.candidates[0], row=replace(row("1"), ptx_body_sha256="f" * 64))
+    other = replace(REPORT.candidates[0], row=structs.replace(row("1"), ptx_body_sha256="f" * 64))
     report = replace(REPORT, candidates=(other, REPORT.candidates[1]))
     keep_packed(stage.store, pack, chosen, report)
     file = results(stage.folder / "results.jsonl", pack, {0: 40.0, 1: 6.0, 2: 5.0})

@@ -44,7 +44,7 @@ def distinct() -> Dossier:
         for version, row in history.rows.items()
     }
     points = tuple(
-        replace(each, row=replace(each.row, cell=f"cell/{each.label}"))
+        replace(each, row=structs.replace(each.row, cell=f"cell/{each.label}"))
         for each in flags.points
         if each.row
     )

@@ -63,6 +63,22 @@ def test_bodies_are_the_rows_of_a_run_in_the_order_of_its_cells(store: Store) ->
     assert list(store.run_bodies(99)) == []
 
 
+def test_what_differs_between_two_runs_is_found_in_the_database(store: Store) -> None:
+    row = {name: record(name) for name in ("same", "gone", "bad", "named", "changed")}
+    row |= {"bad": record("bad", verdict="rejected"), "named": record("named", kernel="other")}
+    older = run_of(store, *row.values())
+    row |= {"changed": replace(record("changed"), row=b"{}"), "new": record("new")}
+    newer = run_of(store, *(record for cell, record in row.items() if cell != "gone"))
+    cells = store.changed_cells(older, newer, but=["ok"], kernels=["other"])
+    assert {*cells} == {"bad", "named", "changed", "gone", "new"}
+    assert {*store.changed_cells(older, newer, but=["ok", "rejected"], kernels=[])} == {
+        *("changed", "gone", "new")
+    }
+    assert store.verdicts(newer) == {"ok": 4, "rejected": 1}
+    bodies = store.run_bodies(newer, ["b", "n"])
+    assert [body.row for body in bodies] == [row[name].row for name in ("bad", "named", "new")]
+
+
 def test_a_changed_row_is_never_served(home: Path) -> None:
     with Store.open(home) as store:
         run = run_of(store, record("a"), record("b"))

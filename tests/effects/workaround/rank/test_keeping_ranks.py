@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import HERE
+from msgspec import structs
 
 from harness.store.store import Store
 from harness.workaround.rank.order import RankedLaunch, RankReport
@@ -25,7 +26,9 @@ def test_an_order_is_kept_as_it_was_measured(tmp_path: Path, report: RankReport)
     first = report.launches[0]
     untimed: RankedLaunch = replace(
         first,
-        configs=tuple(replace(each, row=replace(each.row, time_ms=None)) for each in first.configs),
+        configs=tuple(
+            replace(each, row=structs.replace(each.row, time_ms=None)) for each in first.configs
+        ),
     )
     with Store.open(tmp_path) as store:
 
