@@ -260,8 +260,7 @@ class Interpreter(ABC):
         """Run a reference function, in the same way; see `harness.run.references`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartLowering:
+class PartLowering(msgspec.Struct, frozen=True, kw_only=True):
     """A lowering with some of LLVM's passes; `passes` are all in their order, with what each is on.
 
     `SROAPass on kernel`.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import filecmp
 import glob
 import hashlib
@@ -265,7 +264,7 @@ def compare_sides(
             continue
         if _code(base[0], before.cubin_sha256) == _code(head[0], facts.cubin_sha256):
             same += 1
-            new[cell] = dataclasses.replace(facts, cubin_sha256=before.cubin_sha256)
+            new[cell] = replace(facts, cubin_sha256=before.cubin_sha256)
         else:
             other.append(Change(kind=ChangeKind.SAME_OK, older=before, newer=facts))
     launched = {_place(facts) for facts in new.values()}
@@ -304,7 +303,7 @@ def _facts(store: Store, run: int) -> dict[str, Facts]:
     for stored in store.run_bodies(run):
         facts = msgspec.json.decode(stored.row, type=Facts)
         cell = facts.cell.replace(f"/{PTX}-{program_of(facts.cell)}/", f"/{PTX}/")
-        cells[cell] = dataclasses.replace(facts, cell=cell, file=None)
+        cells[cell] = replace(facts, cell=cell, file=None)
     return dict(sorted(cells.items()))
 
 
