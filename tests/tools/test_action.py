@@ -57,6 +57,8 @@ class Runner:
             (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         self.files = {name: folder / name for name in ("env", "output", "summary.md")}
+        for file in self.files.values():
+            file.touch()
         self.env = {
             **{name: text for name, text in triage.env.items() if not name.startswith("TRIAGE_")},
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",

@@ -245,3 +245,16 @@ def test_a_pull_request_that_changes_comments_spills_loses_and_fixes(triage: Tri
     assert {(c["older"]["verdict"], c["newer"]["verdict"]) for c in fixed} == {
         ("wrong_result", "right")
     }
+
+
+@pytest.mark.long
+@pytest.mark.tools
+def test_a_base_that_imports_the_code_of_head_is_refused(triage: Triage) -> None:
+    folder = triage.folder
+    found = f"import sys\nsys.path.insert(0, {str(folder / 'python')!r})\n"
+    launch = found + ADD_LAUNCH.replace("from kern.add", "from add")
+    committed(folder, {"python/add.py": ADD, "launch.py": launch})
+    edit(folder / "python/add.py", "- tl.load(y", "+ tl.load(y")
+    done = triage("pr", "--base", "main", "--kernel", "launch.py", "--sm", "80")
+    assert done.returncode == 2, done.stdout
+    assert f"imports {folder / 'python/add.py'}, which is of working tree" in done.stderr

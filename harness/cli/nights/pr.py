@@ -216,10 +216,10 @@ def _of_folders(
     status = status_console()
     with open_results() as store:
         reports = []
-        for side in (base, head):
+        for side, never in ((base, head), (head, base)):
             with show_progress(status) as progress:
                 status.print(f"triage: {side.name}", style="dim")
-                job = run_side(side, matrix, patterns, store, options, progress)
+                job = run_side(side, matrix, patterns, store, options, progress, never=never)
                 reports.append(run_to_the_end(job))
         before, after = reports
         if after is None:

@@ -14,7 +14,8 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,19 +24,25 @@ from msgspec.structs import replace
 
 from harness.cells.places import RunProgress
 from harness.cells.repros.find import find_kernels, list_repros
-from harness.frontends.registry import kinds, takes
+from harness.frontends.registry import front_end, kinds, takes
 from harness.io.files.locations import cache_dir
 from harness.io.processes.hub import run_tool
 from harness.judging.answers import works
 from harness.judging.ptxas.cubin import CubinError, code_sha256
 from harness.matrix.diff.between_runs import all_runs
 from harness.matrix.diff.compare import compare
-from harness.matrix.nights.night import MatrixOptions, MatrixReport, make_plan, run_matrix
+from harness.matrix.nights.night import (
+    MatrixOptions,
+    MatrixReport,
+    make_plan,
+    matrix_bench,
+    run_matrix,
+)
 from harness.matrix.rules import exclusion_of
 from harness.store.artifacts import UnusableArtifactError
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
-from harness.values.cell import program_of
+from harness.values.cell import CellId, program_of
 from harness.values.change import Change, ChangeKind, Facts, PullRequest
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix
@@ -190,11 +197,12 @@ def kernels_of(side: Side, patterns: Sequence[str]) -> tuple[str, ...]:
 
 async def run_side(
     side: Side, matrix: Matrix, patterns: Sequence[str], store: Store, options: MatrixOptions,
-    progress: RunProgress,
+    progress: RunProgress, *, never: Side,
 ) -> MatrixReport | None:  # fmt: skip
     """Compile (and execute) the kernels of one side as a run of its own; None where it has none.
 
     Raises:
+        UsageError: a launch reads files of the side `never`: what it shows is not this side.
         TriageError: as `run_matrix`.
     """
     kernels = kernels_of(side, patterns)
@@ -202,7 +210,31 @@ async def run_side(
         return None
     with _inside(side):
         mine = replace(matrix, kernels=kernels)
-        return await run_matrix(mine, store, options, progress, make_plan(mine, options, store))
+        plan = make_plan(mine, options, store)
+        report = await run_matrix(mine, store, options, progress, plan)
+        async with matrix_bench(store, options, mine) as bench:
+            for place in plan.places:
+                stored = front_end(place.compiler.kind).stored_plan(bench, place)
+                for cell in stored.cells if stored else ():
+                    if cell.launch:
+                        _check_reads(cell.launch.capture.value.reads.files, cell.cell, side, never)
+        return report
+
+
+def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) -> None:
+    for name in files:
+        file = Path(name)
+        if file.is_relative_to(side.folder) or not file.is_relative_to(never.folder):
+            continue
+        # An environment inside a checkout is shared by both.
+        if not any(part[0] == "." for part in file.relative_to(never.folder).parts) and (
+            not file.is_relative_to(sys.prefix)
+        ):
+            raise UsageError(
+                f"{cell.kernel} of {side.name} imports {file}, which is of {never.name}: its "
+                "package is installed in editable mode from a folder that is not searched; set "
+                "PYTHONPATH=FOLDER, relative to the checkout"
+            )
 
 
 def lines_of_worse(
