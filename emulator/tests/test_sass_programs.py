@@ -307,6 +307,25 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("VIMNMX.S16x2 R7, R6, 0xffff0009, !PT", 9),
         ("VIADD.16x2 R7, R6, 0xffff", 4),
         ("I2IP.S8.S32.SAT R7, R6, 0x100, 0x3", 0x3057F),
+        ("MOV R9, RZ\nMOV R8, R6\nIMNMX.S64 PT, PT, R8, R8, -0x1, PT, !PT\nMOV R7, R9", 0xFFFFFFFF),
+        (
+            "LDCU.128 UR8, c[0x0][0x210]\nUIADD3 UR8, UR8, -UR10, URZ\nMOV R7, UR8\n"
+            "ISETP.NE.AND P0, PT, R7, RZ, PT\nSEL R7, RZ, 0x1, !P0",
+            1,
+        ),
+        ("VIMNMX.U8x4 R7, R6, 0x1040103, PT", 3),
+        ("MOV R8, 0x106\nVIADD.U8x4 R7, R6, -R8", 0xFFFF),
+        ("VABSDIFF4.U8 R7, R6, 0x1020306, RZ", 0x1020301),
+        ("VABSDIFF4.U8.ACC R7, R6, 0x1020306, 0x64", 0x6B),
+        (
+            "MOV R8, 0x3f800000\nMOV R9, 0x40000000\nFADD2 R8, R8.F32x2.HI_LO, -R8.F32x2.HI_LO\n"
+            "IADD3 R7, R8, R9, RZ",
+            0,
+        ),
+        ("MOV R8, 0x3c00\nMOV R9, 0x40000000\nFHADD R7, R8, -R9", 0xBF800000),
+        ("MOV R8, 0x40003c00\nMOV R9, 0x3f800000\nFHFMA R7, R8, R8.H1, R9", 0x40400000),
+        ("MOV R8, 0xbf800000\nFMNMX3 R7, |R8|, RZ, 2, PT", 0),
+        ("MOV R8, 0xc0400000\nFMNMX.XORSIGN R7, |R8|, 1.5, PT", 0xBFC00000),
         ("ISETP.NE.AND P3, PT, R6, RZ, PT\nP2R R7, PR, R6, 0x8", 0xD),
         ("R2P PR, R6, 0x3\nSEL R7, RZ, 0x1, P1\n@P0 IADD3 R7, R7, 0x2, RZ", 3),
         ("PLOP3.LUT P0, P1, R6.SIGN, PT, PT, 0x8, 0x80\nSEL R7, 0x1, RZ, P0", 1),

@@ -3,7 +3,7 @@
 Blocks are numbered by address. Where lanes part, they meet again at BSYNC and WARPSYNC alone; which
 of them run first is open until then, and `Schedule.warps` chooses: those further behind; with
 `last`, those further on, each with all that are there; with `first`, those that ran, until they
-wait, as an H200 does (FuzzX m001).
+wait, as an H200 does where FuzzX m001 has four threads (of 32, it does otherwise).
 
 A barrier register holds the lanes that BSSY found active; BREAK takes lanes out. BSYNC waits until
 all of them that live are there, and then empties the register, so that it holds back no other lane:

@@ -59,6 +59,54 @@ def _single(line: Binder) -> Step:
 
 
 @opcode(
+    f"FADD2|FMUL2|FFMA2?{{ftz:FTZ}}{_ROUND}",
+    evidence=f"PTX ISA: add, mul, fma of f32x2, of which ptxas makes it for sm_100a; {_FORMS}",
+)
+def _pair_of_singles(line: Binder) -> Step:
+    """Two registers of each operand, one after the other."""
+    function, count = _ARITHMETIC[line.base[1:-1]]
+    operation = partial(function, "f32", **_how(line.parts))
+    result, *operands = line.operands
+    signs = [np.uint64(0x8000_0000_8000_0000 * (operand.sign == "-")) for operand in operands]
+    for operand in operands:
+        if operand.suffixes != ("F32x2", "HI_LO") or operand.is_absolute:
+            raise line.refuse(operand)
+    line.operands = (result, *(replace(x, suffixes=(), sign="") for x in operands))
+
+    def run(*values: Array) -> Array:
+        whole = [value ^ sign for value, sign in zip(values, signs, strict=True)]
+        return packed(operation, 32, *whole)
+
+    return bound(line, "b64 =" + " b64" * count, run)
+
+
+@opcode(
+    f"FHADD|FHFMA?{{type:BF16}}{_ROUND}?{{sat:SAT}}",
+    evidence=f"PTX ISA: add.f32.f16, fma.f32.bf16 and others, of which ptxas makes it; {_FORMS}",
+)
+def _half_and_single(line: Binder) -> Step:
+    """The last operand is an f32, those before it are halves."""
+    kind = "bf16" if line.parts["type"] else "f16"
+    function, count = _ARITHMETIC[line.base[2:]]
+    operation = partial(function, "f32", **_how(line.parts))
+    result, *halves, last = line.operands
+    if len(halves) != count - 1 or any(half.is_absolute for half in halves):
+        raise line.refuse()
+    readers = [_part(line, replace(half, sign=""), 16) for half in halves]
+    signs = [np.uint16(0x8000 * (half.sign == "-")) for half in halves]
+    single = line.read(last, "f32", "-|")
+    line.operands = (result,)
+
+    def run(*values: Array) -> Array:
+        wide = [
+            convert(x ^ sign, to="f32", source=kind) for x, sign in zip(values, signs, strict=False)
+        ]
+        return operation(*wide, values[-1].view(np.uint32))
+
+    return _step(line, run, [*readers, single])
+
+
+@opcode(
     f"DADD|DMUL|DFMA{_ROUND}", evidence=f"PTX ISA: add.f64, mul.f64, fma.f64; {_FORMS}"
 )  # fmt: skip
 def _double(line: Binder) -> Step:
@@ -169,6 +217,20 @@ def _extremum(line: Binder) -> Step:
     return bound(line, "b32 = -|f32 -|f32 pred", function)
 
 
+@opcode(
+    "FMNMX3?{ftz:FTZ}?{nan:NAN}",
+    evidence="PTX ISA: min.f32, max.f32 with three operands, of which ptxas makes it for sm_100a",
+)
+def _extremum_of_three(line: Binder) -> Step:
+    operation = partial(arithmetic.extremum, "f32", **_options(line.parts))
+
+    def function(a: Array, b: Array, c: Array, is_least: Array) -> Array:
+        two = _chosen(operation, is_least, a.view(np.uint32), b.view(np.uint32))
+        return _chosen(operation, is_least, two, c.view(np.uint32))
+
+    return bound(line, "b32 = -|f32 -|f32 -|f32 pred", function)
+
+
 def _options(parts: dict[str, str]) -> dict[str, Any]:
     return {name: True for name in ("ftz", "nan", "xorsign") if parts.get(name)}
 
@@ -177,7 +239,8 @@ def _without_magnitudes(line: Binder) -> None:
     if not line.parts["xorsign"]:
         return
     first, *operands, last = line.operands
-    if not all(operand.is_absolute and not operand.sign for operand in operands):
+    # The listing has a constant with its sign.
+    if not all(x.kind == "number" or (x.is_absolute and not x.sign) for x in operands):
         raise line.refuse()
     line.operands = (first, *(replace(x, is_absolute=False) for x in operands), last)
 

@@ -329,6 +329,50 @@ def _of_halves(line: Binder) -> Step:
     return bound(line, f"b32 pred? pred? = b32 b32{' b32' if has_three else ''} pred", halves)
 
 
+@opcode("IMNMX.{type:S64|U64}", evidence="PTX ISA: min.s64, max.u64, of which ptxas makes it")
+def _of_64_bits(line: Binder) -> Step:
+    kind = line.parts["type"].lower()
+    if line.operands[-1].text != "!PT":
+        raise line.refuse(line.operands[-1])
+    line.operands = line.operands[:-1]
+    return bound(line, f"PT? PT? b64 = {kind} {kind} pred", _extremum)
+
+
+@computed(
+    "VIMNMX.U8x4", signature="b32 = b32 b32 pred",
+    evidence="PTX ISA: vabsdiff4, of which ptxas makes it for sm_120a",
+)  # fmt: skip
+def _of_octets(a: Array, b: Array, is_least: Array) -> Array:
+    return packed(np.minimum, 8, a, b) * is_least + packed(np.maximum, 8, a, b) * ~is_least
+
+
+@opcode("VIADD.U8x4", evidence="PTX ISA: vabsdiff4, of which ptxas makes it for sm_120a")
+def _add_octets(line: Binder) -> Step:
+    """A minus is of each octet."""
+    *others, last = line.operands
+    line.operands = (*others, replace(last, sign=""))
+    operation = np.subtract if last.sign == "-" else np.add
+    return bound(line, "b32 = b32 b32", lambda a, b: packed(operation, 8, a, b))
+
+
+@computed(
+    "VABSDIFF4?{type:U8}?{sum:ACC}", signature="b32 = b32 b32 b32", by_parts=True,
+    evidence="PTX ISA: vabsdiff4, vabsdiff4.add; H200: generated programs",
+)  # fmt: skip
+def _octets_apart(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
+    kind = np.uint8 if parts["type"] else np.int8
+
+    def distance(x: Array, y: Array) -> Array:
+        x, y = x.view(kind), y.view(kind)
+        return (np.maximum(x, y) - np.minimum(x, y)).view(np.uint8)
+
+    apart = packed(distance, 8, a, b)
+    if not parts["sum"]:
+        return apart
+    octets = [apart >> np.uint32(8 * n) & np.uint32(0xFF) for n in range(4)]
+    return sum(octets, c)
+
+
 @opcode("VIMNMX3?{type:U32|S32}", evidence=f"PTX ISA: min, max with three operands; {_TRUTH}")
 def _least_of_three(line: Binder) -> Step:
     kind = _kind(line)

@@ -84,6 +84,25 @@ _CLOCKS = ("SR_CLOCKLO", "SR_GLOBALTIMERLO")
 _LOADED = {"U8": "u1", "S8": "i1", "U16": "u2", "S16": "i2"}
 
 
+@opcode("LDCU.128", evidence=f"{_BINARIES}; -O0 of the same PTX, which loads twice 64 bits")
+def _load_four(line: Binder) -> Step:
+    if len(line.operands) != 2 or line.operands[1].kind != "bank":
+        raise line.refuse()
+    target, source = line.operands
+    if target.kind != "UR" or target.number is None or source.base not in ("", "RZ", "URZ"):
+        raise line.refuse()
+    slots = [
+        line.results([replace(target, number=target.number + n)], ["b32"])[0][0] for n in range(4)
+    ]
+    readers = [line.read(replace(source, offset=source.offset + 4 * n), "b32") for n in range(4)]
+
+    def run(registers: Registers) -> None:
+        for slot, read in zip(slots, readers, strict=True):
+            registers[slot] = read(registers)
+
+    return Step(run, tuple(slots), is_pure=True, for_warps=True)
+
+
 @opcode("LDC|ULDC|LDCU?{size:64|U8|S8|U16|S16}", evidence=f"{_BINARIES}; H200: truth programs")
 def _load_constant(line: Binder) -> Step:
     size = line.parts["size"]

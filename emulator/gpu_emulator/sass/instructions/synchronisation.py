@@ -58,15 +58,22 @@ def _meet(line: Binder) -> Step:
     return Step(run, (slot,), reads_old=True)
 
 
-@opcode("BREAK?{how:RELIABLE}", evidence=f"{_BINARIES}: break out of the convergence barrier")
+@opcode("BREAK?{how:RELIABLE}", evidence=f"{_BINARIES}: break out of the convergence barrier; H200")
 def _break(line: Binder) -> Step:
-    if len(line.operands) != 1 or line.operands[0].kind != "B":
+    """A predicate says which of the active lanes do."""
+    *flags, target = line.operands
+    if len(flags) > 1 or target.kind != "B":
         raise line.refuse()
-    read = line.read(line.operands[0], "b32")
-    ((slot,),) = line.results(line.operands, ["b32"])
+    leaves = line.read(flags[0], "pred") if flags else None
+    read = line.read(target, "b32")
+    ((slot,),) = line.results([target], ["b32"])
 
     def run(registers: Registers) -> None:
-        write_for_warps(registers, slot, read(registers) & ~_active(registers))
+        lanes = _active(registers)
+        if leaves is not None:
+            frame: Frame = registers[0]
+            lanes = spread(frame, bits_of(frame.by_warp(frame.active() & leaves(registers))))
+        write_for_warps(registers, slot, read(registers) & ~lanes)
 
     return Step(run, (slot,), reads_old=True)
 
