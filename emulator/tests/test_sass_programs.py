@@ -309,8 +309,10 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("I2IP.S8.S32.SAT R7, R6, 0x100, 0x3", 0x3057F),
         ("MOV R9, RZ\nMOV R8, R6\nIMNMX.S64 PT, PT, R8, R8, -0x1, PT, !PT\nMOV R7, R9", 0xFFFFFFFF),
         (
-            "LDCU.128 UR8, c[0x0][0x210]\nUIADD3 UR8, UR8, -UR10, URZ\nMOV R7, UR8\n"
-            "ISETP.NE.AND P0, PT, R7, RZ, PT\nSEL R7, RZ, 0x1, !P0",
+            (
+                "LDCU.128 UR8, c[0x0][0x210]\nUIADD3 UR8, UR8, -UR10, URZ\nMOV R7, UR8\n"
+                "ISETP.NE.AND P0, PT, R7, RZ, PT\nSEL R7, RZ, 0x1, !P0"
+            ),
             1,
         ),
         ("VIMNMX.U8x4 R7, R6, 0x1040103, PT", 3),
@@ -318,8 +320,10 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("VABSDIFF4.U8 R7, R6, 0x1020306, RZ", 0x1020301),
         ("VABSDIFF4.U8.ACC R7, R6, 0x1020306, 0x64", 0x6B),
         (
-            "MOV R8, 0x3f800000\nMOV R9, 0x40000000\nFADD2 R8, R8.F32x2.HI_LO, -R8.F32x2.HI_LO\n"
-            "IADD3 R7, R8, R9, RZ",
+            (
+                "MOV R8, 0x3f800000\nMOV R9, 0x40000000\nFADD2 R8, R8.F32x2.HI_LO, -R8.F32x2.HI_LO\n"
+                "IADD3 R7, R8, R9, RZ"
+            ),
             0,
         ),
         ("MOV R8, 0x3c00\nMOV R9, 0x40000000\nFHADD R7, R8, -R9", 0xBF800000),
