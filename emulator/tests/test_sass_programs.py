@@ -321,7 +321,7 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("VABSDIFF4.U8.ACC R7, R6, 0x1020306, 0x64", 0x6B),
         (
             (
-                "MOV R8, 0x3f800000\nMOV R9, 0x40000000\nFADD2 R8, R8.F32x2.HI_LO, -R8.F32x2.HI_LO\n"
+                "MOV R8, RZ\nMOV R9, 0x40000000\nFADD2 R8, R8.F32x2.HI_LO, -R8.F32x2.HI_LO\n"
                 "IADD3 R7, R8, R9, RZ"
             ),
             0,
