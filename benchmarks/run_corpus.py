@@ -2,12 +2,15 @@
 
     python benchmarks/run_corpus.py [--kernel K] [--sm SM] [--triton X] [--again VERDICT]
                                     [--older] [--time SECONDS] [--page]
+                                    [--on sass [--ptxas V] [--sample N]]
 
 Each kernel of the corpus on each target with each Triton, at the small sizes of its repro, with
 the first of its configs that compiles. Rows are kept in `run_corpus.jsonl` beside this file as they
 are found, so that a later call goes on where an earlier one ended, on another machine too.
 `--again` repeats those with a verdict, `--older` those that another emulator executed, `--time`
-bounds a call, and `--page` only writes the page. Nothing in that page is typed in, apart from what
+bounds a call, and `--page` only writes the page. `--on sass` executes the cubins that each ptxas
+makes of the same cells at -O3, beside their PTX and a cubin at -O0; of `--sample` kernels alone,
+which are drawn with the seed `SEED`. Nothing in that page is typed in, apart from what
 `FOLLOWED` says of an alarm that was followed to its end, and `NO_GPU` of what no GPU could execute.
 """
 
@@ -17,6 +20,8 @@ import argparse
 import asyncio
 import json
 import math
+import random
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -36,12 +41,18 @@ from harness.frontends.base import Selection
 from harness.io.files.locations import home_dir
 from harness.run.emulating import emulator_sha256
 from harness.run.executors import run_selections
+from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu
+from harness.run.gpu.packing import GpuWay
+from harness.run.gpu.sass import SassEmulator
+from harness.run.gpu.trip import Trip
 from harness.run.judging import as_document
+from harness.run.raw_ptx import inputs_of
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
-from harness.values.errors import TriageError
+from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow
 from harness.values.kernel import Config, ConfigFilter
+from harness.values.toolchain import EMULATOR, SASS
 
 PAGE = Path(__file__).parents[1] / "docs" / "run-corpus.md"
 ROWS = Path(__file__).with_name("run_corpus.jsonl")
@@ -51,10 +62,13 @@ KEPT = (
 )  # fmt: skip
 TARGETS = ("80", "90a", "100a", "120a")
 TRITONS = ("3.9.0", "3.6.0")
+PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.3.73", "13.5.37")
+SEED = 29
 CONFIGS = 3
 """So many configs are tried where the first ones do not compile."""
 TOGETHER = 8
 """So many kernels share processes, and the time is looked at between them."""
+_NO_LAUNCH = "it does not compile|out_of_resources|a block of"
 EXECUTED = ("right", "consistent", "ran")
 
 FOLLOWED: tuple[tuple[str, str, str, str, str], ...] = (
@@ -105,12 +119,12 @@ NO_GPU = {
 """Kernels of the corpus whose PTX no GPU can be given, and why."""
 
 Row = dict[str, Any]
-Place = tuple[str, str, str]
+Place = tuple[str, str, str, str]
 
 
 def place_of(row: Row) -> Place:
-    """Kernel, target and Triton."""
-    return row["kernel"], row["target"], row["triton"]
+    """Kernel, target, Triton and, of a cubin, ptxas."""
+    return row["kernel"], row["target"], row["triton"], row.get("ptxas", "")
 
 
 def read_rows(path: Path) -> dict[Place, Row]:
@@ -138,24 +152,33 @@ def fill(path: Path, options: argparse.Namespace) -> None:
     Where a config does not compile, the next one is tried.
     """
     known, ends = read_rows(path), time.monotonic() + options.time
+    ptxas = options.ptxas if options.on == SASS else []
+    together = 1 if ptxas else TOGETHER
     for triton in options.triton:
         for sm in options.sm:
-            words = SelectionOptions(kernel=options.kernel, sm=[sm], triton=[triton])
-            wanted = [one for one in select_all(words) if is_wanted(known, one, options)]
-            for first in range(0, len(wanted), TOGETHER):
-                left = wanted[first : first + TOGETHER]
+            words = SelectionOptions(kernel=options.kernel, sm=[sm], triton=[triton], ptxas=ptxas)
+            every = select_all(words)
+            if options.sample is not None:
+                every = random.Random(SEED).sample(every, min(options.sample, len(every)))
+            wanted = [one for one in every if is_wanted(known, one, options)]
+            for first in range(0, len(wanted), together):
+                left = wanted[first : first + together]
                 if time.monotonic() > ends:
                     return
                 for number in range(CONFIGS):
                     chosen = [replace(one, config=Nth(number=number)) for one in left]
-                    rows = execute(path, chosen) if chosen else {}
-                    left = [one for one in left if is_refused(rows.get(one.repro.name))]
+                    rows = execute(path, chosen, ptxas) if chosen else {}
+                    left = [one for one in left if is_refused_all(rows, one.repro.name)]
 
 
 def is_wanted(known: dict[Place, Row], one: Selection, options: argparse.Namespace) -> bool:
     """Whether there is no row of this kernel, target and Triton yet, or one that is to be again."""
-    row = known.get((one.repro.name, str(one.targets[0]), one.compilers[0].version))
-    return row is None or row["run"] in options.again or (options.older and is_older(row))
+    names = one.repro.name, str(one.targets[0]), one.compilers[0].version
+    rows = [known.get((*names, ptxas)) for ptxas in (options.ptxas if options.on == SASS else [""])]
+    return any(
+        row is None or row["run"] in options.again or (options.older and is_older(row))
+        for row in rows
+    )
 
 
 def is_older(row: Row) -> bool:
@@ -163,20 +186,22 @@ def is_older(row: Row) -> bool:
     return bool(row["emulator"] != emulator_sha256()[:12])
 
 
-def execute(path: Path, selections: Sequence[Selection]) -> dict[str, Row]:
-    """Rows by kernel. What cannot even be captured gets one that says so."""
-    found: dict[str, Row] = {}
+def execute(path: Path, selections: Sequence[Selection], ptxas: Sequence[str]) -> dict[Place, Row]:
+    """The rows. What cannot even be captured gets one that says so; `ptxas`: of their cubins."""
+    found: dict[Place, Row] = {}
     last = time.monotonic()
 
     def keep(row: Row) -> None:
         nonlocal last
         wall, last = time.monotonic() - last, time.monotonic()
-        before = found.get(row["kernel"])
+        if not ptxas:
+            row = {**row, "ptxas": ""}
+        before = found.get(place_of(row))
         if before and before["run"] not in EXECUTED:
             # It is launched several times: what is wrong with one of them counts.
             return
-        found[row["kernel"]] = row
-        kept = {name: row.get(name) for name in KEPT}
+        found[place_of(row)] = row
+        kept = {name: row.get(name) for name in KEPT} | ({"ptxas": row["ptxas"]} if ptxas else {})
         kept |= {"run_reason": row["run_reason"][:400], "rel_err": error_of(row)}
         kept |= {"wall": round(wall, 1), "emulator": emulator_sha256()[:12]}
         with path.open("ab") as file:
@@ -184,15 +209,18 @@ def execute(path: Path, selections: Sequence[Selection]) -> dict[str, Row]:
         words = [*place_of(row), row["run"], f"{wall:.1f} s", row["run_reason"][:150]]
         print(*words, flush=True)
 
+    run_them = run_cubins if ptxas else run_all
     failures = asyncio.run(
-        run_all(selections, lambda row: keep(msgspec.to_builtins(as_document(row))))
+        run_them(selections, lambda row: keep(msgspec.to_builtins(as_document(row))))
     )
     for one in selections:
         name = one.repro.name
-        said = [each for each in failures if name in each]
-        if name not in found and said:
+        said = [each for each in failures if ptxas or name in each]
+        for version in ptxas or [""]:
             place = {"target": str(one.targets[0]), "triton": one.compilers[0].version}
-            keep({"kernel": name, **place, "run": "not_run", "run_reason": said[0]})
+            row = {"kernel": name, **place, "ptxas": version, "run": "not_run"}
+            if place_of(row) not in found and said:
+                keep({**row, "run_reason": said[0]})
     return found
 
 
@@ -211,6 +239,41 @@ async def run_all(
         except TriageError as error:
             return (str(error),)
     return done.failures
+
+
+async def run_cubins(
+    selections: Sequence[Selection], keep: Callable[[RunRow], None]
+) -> tuple[str, ...]:
+    """The same of the cubins of one selection."""
+    question = GpuQuestion(
+        selections=selections,
+        inputs=inputs_of,
+        levels=(),
+        trials=trials_of(read_schedules(DEFAULT), races=True),
+        budget=Budget(max_instructions=INSTRUCTIONS),
+        how=Trip(command="benchmarks/run_corpus.py", on=SASS),
+    )
+    how = CompileOptions(jobs=1, command="benchmarks/run_corpus.py")
+    with Store.open(home_dir()) as store:
+        try:
+            report = await ask_gpu(
+                question, GpuWay(place=SassEmulator()), store, how, lambda _: None
+            )
+        except EmptySelectionError:
+            # There are not so many configs.
+            return ()
+        except TriageError as error:
+            return (str(error),)
+    assert isinstance(report, GpuReport)
+    for row in report.rows:
+        keep(row)
+    return ()
+
+
+def is_refused_all(rows: dict[Place, Row], kernel: str) -> bool:
+    """Whether its config compiles nowhere."""
+    own = [row for row in rows.values() if row["kernel"] == kernel]
+    return bool(own) and all(map(is_refused, own))
 
 
 def is_refused(row: Row | None) -> bool:
@@ -237,8 +300,8 @@ def table(rows: dict[Place, Row], triton: str, references: list[str]) -> list[st
     """One Triton: a line for each kernel, a column for each target."""
     targets = [f"sm_{sm}" for sm in TARGETS]
     lines = [f"| kernel | {' | '.join(targets)} |", f"|---|{'---|' * len(targets)}"]
-    for kernel in dict.fromkeys(name for name, _, _ in rows):
-        cells = [cell(rows.get((kernel, target, triton)), references) for target in targets]
+    for kernel in dict.fromkeys(name for name, *_ in rows):
+        cells = [cell(rows.get((kernel, target, triton, "")), references) for target in targets]
         lines.append(f"| `{kernel}` | {' | '.join(cells)} |")
     return lines
 
@@ -267,7 +330,7 @@ def alarms(rows: dict[Place, Row]) -> Iterator[str]:
             key = (row["run"], row.get("run_signature") or reason, followed(row) or "")
             groups.setdefault((row["kernel"], *key), []).append(row)
     for (kernel, verdict, _, words), found in sorted(groups.items()):
-        where = ", ".join(f"{row['target']} {row['triton']}" for row in found)
+        where = ", ".join(" ".join(place_of(row)[1:]).strip() for row in found)
         said = found[0]["run_reason"].replace("\n", " ")
         yield f"- `{kernel}` ({where}): {verdict}. {said}{f' - **{words}**' if words else ''}"
 
@@ -275,6 +338,8 @@ def alarms(rows: dict[Place, Row]) -> Iterator[str]:
 def page(rows: dict[Place, Row]) -> str:
     """The whole page."""
     rows = dict(sorted(rows.items(), key=lambda each: each[0][0]))
+    cubins = {place: row for place, row in rows.items() if place[3]}
+    rows = {place: row for place, row in rows.items() if not place[3]}
     count = Counter(row["run"] for row in rows.values())
     compiled = [row for row in rows.values() if not is_refused(row)]
     meant = [row for row in compiled if row["kernel"] not in NO_GPU]
@@ -284,7 +349,7 @@ def page(rows: dict[Place, Row]) -> str:
     references: list[str] = []
     tables = [
         line
-        for triton in sorted({triton for _, _, triton in rows}, reverse=True)
+        for triton in sorted({place[2] for place in rows}, reverse=True)
         for line in (f"## Triton {triton}", "", *table(rows, triton, references), "")
     ]
     median = seconds[len(seconds) // 2] if seconds else 0.0
@@ -310,7 +375,41 @@ check), on a machine that did other work too.
 """
     notes = [f"[{n}]: {words}" for n, words in enumerate(references, 1)]
     listed = ["## What is not right", "", *alarms(rows)]
-    return "\n".join([head, *tables, *notes, "", *listed, ""])
+    return "\n".join([head, *tables, *notes, "", *listed, "", *shares(cubins)])
+
+
+def shares(rows: dict[Place, Row]) -> Iterator[str]:
+    """How many cubins were executed, by target and ptxas; what is not known; alarms."""
+    if not rows:
+        return
+    yield """## The cubins of the same cells
+
+`python benchmarks/run_corpus.py --on sass` has each ptxas make a cubin of the PTX at -O3 and
+executes its SASS under two orders of warps and of asynchronous copies, and with other garbage in
+registers; what it leaves is held to what the PTX leaves. *Emulated SASS*, nothing measured.
+"""
+    yield "| target | ptxas | kernels | with a cubin | executed | right | alarms |"
+    yield "|---|---|---|---|---|---|---|"
+    unknown: Counter[str] = Counter()
+    for target, ptxas in sorted({(row["target"], row["ptxas"]) for row in rows.values()}):
+        own = [row for row in rows.values() if (row["target"], row["ptxas"]) == (target, ptxas)]
+        made = [row for row in own if not re.match(_NO_LAUNCH, row["run_reason"])]
+        ran = [row for row in made if row["run"] != "not_run"]
+        fine = [row for row in ran if row["run"] in EXECUTED]
+        share = f"{len(ran)} ({len(ran) / max(len(made), 1):.1%})"
+        yield (
+            f"| {target} | {ptxas} | {len({row['kernel'] for row in own})} | {len(made)} | {share} "
+            f"| {len(fine)} | {len(ran) - len(fine)} |"
+        )
+        unknown.update(row["run_reason"] for row in made if row["run"] == "not_run")
+    seen = len({row["kernel"] for row in rows.values()})
+    yield (
+        f"\n{seen} kernels were drawn from the corpus by seed {SEED}. A cubin is missing where the "
+        "PTX does not compile, or a launch would be refused."
+    )
+    yield from (f"- not executed ({count}): {reason}" for reason, count in unknown.most_common())
+    yield from alarms({place: row for place, row in rows.items() if row["run"] != "not_run"})
+    yield ""
 
 
 def main() -> None:
@@ -323,11 +422,15 @@ def main() -> None:
     parser.add_argument("--older", action="store_true")
     parser.add_argument("--time", type=float, default=math.inf)
     parser.add_argument("--page", action="store_true")
+    parser.add_argument("--on", choices=(EMULATOR, SASS), default=EMULATOR)
+    parser.add_argument("--ptxas", nargs="+", default=PTXAS)
+    parser.add_argument("--rows", type=Path, default=ROWS, help="where rows are kept")
+    parser.add_argument("--sample", type=int, metavar="KERNELS")
     options = parser.parse_args()
     if not options.page:
-        fill(ROWS, options)
+        fill(options.rows, options)
     known = {repro.name for repro in find_kernels("*")}
-    rows = {place: row for place, row in read_rows(ROWS).items() if place[0] in known}
+    rows = {place: row for place, row in read_rows(options.rows).items() if place[0] in known}
     PAGE.write_text(page(rows))
 
 

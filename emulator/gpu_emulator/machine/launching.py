@@ -278,8 +278,6 @@ def thread_registers(registers: Registers, slots: Slots, frame: Frame, launch: L
         "%lanemask_le": (2 << lane) - 1, "%lanemask_gt": ~((2 << lane) - 1),
         "%lanemask_ge": ~((1 << lane) - 1), "%shared_window_high": WINDOWS["shared"] >> 32,
         "%stack_limit": 0, "%warp_of_virtual_id": frame.threads // WARP << 8,
-        # Which CTA an address of shared memory is of: as `CLUSTER_SHIFT` says, 0 for the own one.
-        "%cta_in_shared_address": 0 if launch.cluster_size == 1 else rank[:, None] + 1,
     }  # fmt: skip
     for number, axis in enumerate("xyz"):
         values[f"%ntid.{axis}"] = launch.block[number]
@@ -469,6 +467,7 @@ class _Machine:
         }
         batch = Batch(self._launch, coordinates, memories, self._schedule, self._findings)
         batch.lanes = self._order
+        batch.has_all_ranks = self._program.is_free and self._launch.cluster_size > 1
         if self._watched is not None:
             batch.watch_memory(first, self._watched, self._recording)
         outside = len(self._program.sections)

@@ -48,14 +48,14 @@ SPECIAL = {
     "SR_CTAID.Y": "%ctaid.y", "SR_CTAID.Z": "%ctaid.z", "SR_LANEID": "%laneid",
     "SR_EQMASK": "%lanemask_eq", "SR_LTMASK": "%lanemask_lt", "SR_LEMASK": "%lanemask_le",
     "SR_GTMASK": "%lanemask_gt", "SR_GEMASK": "%lanemask_ge", "SR_SWINHI": "%shared_window_high",
-    "SR_CgaCtaId": "%cta_in_shared_address", "SR_VIRTUALSMID": "%smid",
+    "SR_CgaCtaId": "%cluster_ctarank", "SR_VIRTUALSMID": "%smid",
     "SR_LMEMHIOFF": "%stack_limit", "SR_VIRTID": "%warp_of_virtual_id",
 }  # fmt: skip
 """Special registers by what they are called in PTX, or by names of our own."""
 
 _NAMES = ["_32", "_1", "_branch", *(f"P{n}" for n in range(7)), *(f"UP{n}" for n in range(7))]
 _NAMES += [f"B{n}" for n in range(16)] + [f"c{n}" for n in range(5)] + [*SPECIAL.values()]
-_NAMES += ["result of a barrier"]
+_NAMES += ["result of a barrier", "phase of a cluster"]
 _FIXED = {name: FIRST_SLOT + number for number, name in enumerate(_NAMES)}
 _FIRST = FIRST_SLOT + len(_NAMES)
 _PREDICATES = {slot for name, slot in _FIXED.items() if re.match(r"_1|_branch|U?P[0-9]", name)}
@@ -64,6 +64,8 @@ BRANCH = _FIXED["_branch"]
 """The slot of a predicate that two others decide, of a branch with both."""
 BARRIER_RESULT = _FIXED["result of a barrier"]
 """The slot of what a reduction at a barrier of the CTA gave."""
+CLUSTER_PHASE = _FIXED["phase of a cluster"]
+"""The slot of the phase in which a thread arrived at the barrier of its cluster."""
 
 
 def slot_of(kind: str, number: int) -> int:

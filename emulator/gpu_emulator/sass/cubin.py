@@ -29,12 +29,18 @@ _UNKNOWN = 0xFFFF_FFFF
 
 # Where constant bank 0 has what the launch says, by where its parameters begin (sm_80, sm_90,
 # sm_100 and sm_120): sizes of the block and of the grid, the stack pointer, where the generic
-# addresses of shared and of local memory begin, and what goes with accesses to global memory.
+# addresses of shared and of local memory and of parameters begin, what goes with accesses to global
+# memory; of clusters whether there are any, sizes, the number of CTAs, and how many clusters.
 _LAYOUTS = {
-    0x160: {"block": 0x0, "grid": 0xC, "stack": 0x28, "shared": 0x18, "local": 0x20, "any": 0x118},
-    0x210: {"block": 0x0, "grid": 0xC, "stack": 0x28, "local": 0x20, "any": 0x208},
-    0x380: {"block": 0x360, "grid": 0x370, "stack": 0x37C, "local": 0x2F8, "any": 0x358},
-}
+    0x160: {"block": 0x0, "grid": 0xC, "stack": 0x28, "shared": 0x18, "local": 0x20, "any": 0x118,
+            "bank": 0x40},
+    0x210: {"block": 0x0, "grid": 0xC, "stack": 0x28, "local": 0x20, "any": 0x208, "param": 0x198,
+            "is cluster": 0x140, "cluster": 0x144, "ranks": 0x188, "clusters": 0x15C},
+    0x380: {"block": 0x360, "grid": 0x370, "stack": 0x37C, "local": 0x2F8, "any": 0x358,
+            "param": 0x348, "is cluster": 0x36C},
+}  # fmt: skip
+_SIZES = {"block": 12, "grid": 12, "stack": 4, "is cluster": 4, "cluster": 12, "ranks": 4,
+          "clusters": 12}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +76,7 @@ class CubinEntry:
     def known_words(self) -> frozenset[int]:
         """The offsets of words of constant bank 0 whose meaning is known."""
         words = _LAYOUTS[self.parameters_at]
-        sizes = {"block": 12, "grid": 12, "stack": 4}
-        spans = [(at, sizes.get(name, 8)) for name, at in words.items()]
+        spans = [(at, _SIZES.get(name, 8)) for name, at in words.items()]
         spans.append((self.parameters_at, len(self.banks[0].data) - self.parameters_at))
         return frozenset(at for start, size in spans for at in range(start, start + size, 4))
 
@@ -81,10 +86,18 @@ class CubinEntry:
         words = {at["block"] + 4 * axis: size for axis, size in enumerate(launch.block)}
         words |= {at["grid"] + 4 * axis: size for axis, size in enumerate(launch.grid)}
         words[at["stack"]] = self.stack
-        for space in ("shared", "local"):
+        counts = [size // own for size, own in zip(launch.grid, launch.cluster, strict=True)]
+        for name, values in (
+            ("is cluster", [int(launch.cluster_size > 1)]), ("cluster", launch.cluster),
+            ("ranks", [launch.cluster_size]), ("clusters", counts),
+        ):  # fmt: skip
+            if name in at:
+                words |= {at[name] + 4 * axis: value for axis, value in enumerate(values)}
+        starts = {**windows, "bank": windows["param"] - self.parameters_at}
+        for space in ("shared", "local", "param", "bank"):
             if space in at:
-                words[at[space]] = windows[space] % (1 << 32)
-                words[at[space] + 4] = windows[space] >> 32
+                words[at[space]] = starts[space] % (1 << 32)
+                words[at[space] + 4] = starts[space] >> 32
         return words
 
 

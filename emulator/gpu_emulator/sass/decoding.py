@@ -41,6 +41,7 @@ from gpu_emulator.sass.listing import (
     read_instruction,
     read_section,
 )
+from gpu_emulator.state.frame import Frame
 from gpu_emulator.steps import (
     Array,
     Entry,
@@ -259,6 +260,9 @@ def _read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> 
             guard, branch.is_negated = condition
     else:
         branch.is_negated = instruction.is_negated
+    if opcode == "BRA.U.ANY" and guard is not None:
+        branch.joint = _for_warps(guard, is_negated=branch.is_negated)
+        guard, branch.is_negated = BRANCH, False
     branch.predicate = guard
     branch.goes_on = guard is not None
     branch.reads = frozenset(() if guard is None else (guard,))
@@ -326,6 +330,17 @@ def _joint(*conditions: tuple[int | None, bool]) -> Bound:
 
     step = Step(run, (BRANCH,), is_pure=True)
     return replace(bind("NOP"), made=step, reads=frozenset(slots))
+
+
+def _for_warps(slot: int, *, is_negated: bool) -> Bound:
+    """A step that writes for all active lanes of a warp whether a predicate holds in any."""
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        holds = frame.active() & (registers[slot] ^ np.bool_(is_negated))
+        registers[BRANCH] = frame.whole_warps(holds)
+
+    return replace(bind("NOP"), made=Step(run, (BRANCH,)), reads=frozenset((slot,)))
 
 
 def _refused(line: SassLine, opcode: str) -> NotExecutable:

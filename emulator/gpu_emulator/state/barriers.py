@@ -3,9 +3,10 @@
 PTX ISA, "Parallel Synchronization and Communication Instructions: bar, barrier, barrier.cluster".
 A warp that arrives counts as 32 threads.
 
-mbarrier objects: 64 bits of shared memory each. PTX ISA, "mbarrier". Their bits are opaque to
-programs; here: pending arrivals (0 - 19), expected arrivals (20 - 39), bytes that are still to come
-(40 - 61, signed), and the parity of the phase (62).
+mbarrier objects: 64 bits of shared memory each. PTX ISA, "mbarrier". Their bits are opaque to PTX.
+Code that ptxas makes for sm_90a of `mbarrier.init`, `.pending_count` and `.test_wait` has the
+negatives of expected (1 - 20) and pending arrivals (43 - 62), and the parity of the phase (63);
+between them are the bytes that are still to come (21 - 42, signed), in an order of our own.
 
 Operations under way: they take effect between their issue and the wait that orders them. Groups
 (`cp.async`, bulk stores, `wgmma`) are waited for by the thread that issued them. Flights (bulk
@@ -20,9 +21,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpu_emulator.state.frame import Frame, Hold, Memory, Trouble
+from gpu_emulator.state.frame import Frame, Hold, Memory, Touch, Trouble, locate
 from gpu_emulator.state.happens_before import HappensBefore, Task
-from gpu_emulator.steps import MASK, WARP, Array
+from gpu_emulator.steps import MASK, WARP, Array, Registers
 from gpu_emulator.values import Place
 
 _COUNT = 16
@@ -148,17 +149,51 @@ def _threads_of_warps(frame: Frame, mask: Array) -> Array:
 
 
 MOST_ARRIVALS = (1 << 20) - 1
-_FIELD = 20
+_EXPECTED = 1
 _TX_BITS = 22
-_TX_SHIFT = 40
-_PHASE_SHIFT = 62
+_TX_SHIFT = 21
+_PENDING = 43
+_PHASE_SHIFT = 63
+
+
+def arrive_in_cluster(registers: Registers) -> Array:
+    """The active threads arrive at the barrier of their cluster; in which phase, (CTAs, 1)."""
+    frame: Frame = registers[0]
+    barriers = frame.batch.barriers
+    phase: Array = barriers.cluster_phase[:, None].astype(np.uint64)
+    barriers.cluster_arrived += frame.active().sum(axis=1)
+    barriers.complete_cluster()
+    return phase
+
+
+def wait_in_cluster(registers: Registers, arrived_in: Array) -> None:
+    """The active threads wait until the phase that they arrived in is complete."""
+    frame: Frame = registers[0]
+
+    def over() -> Array:
+        phase: Array = frame.batch.barriers.cluster_phase[:, None].astype(np.uint64)
+        return phase > arrived_in
+
+    frame.holds.append(Hold(frame.active(), over, lambda: "the barrier of its cluster"))
 
 
 def initialised(count: Array) -> Array:
+    """The state of an mbarrier that expects so many arrivals."""
     if ((count < 1) | (count > MOST_ARRIVALS)).any():
         raise Trouble("mbarrier.init with a count that is not in 1 to 2^20 - 1")
-    wide = count.astype(np.uint64)
-    return wide | (wide << np.uint64(_FIELD))
+    negative = np.uint64(1 << 20) - count.astype(np.uint64)
+    return negative << np.uint64(_EXPECTED) | negative << np.uint64(_PENDING)
+
+
+def begin_phases(
+    registers: Registers, space: str, address: Array, states: Array, place: Place
+) -> None:
+    """Write the states of objects, one for each active thread."""
+    frame: Frame = registers[0]
+    memory, index, mask = objects_at(registers, space, address)
+    if frame.batch.watch is not None:
+        frame.batch.watch.write(Touch(frame, memory, index, 8, mask, place), None)
+    memory.store(index[mask], frame.full(states)[mask], 8)
 
 
 def parity(states: Array) -> Array:
@@ -213,18 +248,29 @@ def _drop(view: Array, index: Array, drops: Array) -> None:
     expected -= _sums(len(places), owners, drops)
     if (expected < 0).any():
         raise Trouble("more threads drop out of an mbarrier than it expects")
-    field = np.uint64(MOST_ARRIVALS << _FIELD)
-    view[places] = (view[places] & ~field) | (expected.astype(np.uint64) << np.uint64(_FIELD))
+    field = np.uint64(MOST_ARRIVALS << _EXPECTED)
+    view[places] = (view[places] & ~field) | _negative(expected, _EXPECTED)
+
+
+def _negative(count: Array, shift: int) -> Array:
+    return (-count & MOST_ARRIVALS).astype(np.uint64) << np.uint64(shift)
 
 
 def _sums(count: int, owners: Array, values: Array) -> Array:
     return np.bincount(owners.reshape(-1), weights=values, minlength=count).astype(np.int64)
 
 
+def pending_arrivals(states: Array) -> Array:
+    """How many arrivals are still to come."""
+    return _count_in(states, _PENDING)
+
+
+def _count_in(states: Array, shift: int) -> Array:
+    return (-(states >> np.uint64(shift)).astype(np.int64)) & MOST_ARRIVALS
+
+
 def _parts(states: Array) -> tuple[Array, Array, Array, Array]:
-    mask = np.uint64(MOST_ARRIVALS)
-    pending = (states & mask).astype(np.int64)
-    expected = ((states >> np.uint64(_FIELD)) & mask).astype(np.int64)
+    pending, expected = pending_arrivals(states), _count_in(states, _EXPECTED)
     tx = ((states >> np.uint64(_TX_SHIFT)) & np.uint64((1 << _TX_BITS) - 1)).astype(np.int64)
     tx = np.where(tx >= 1 << (_TX_BITS - 1), tx - (1 << _TX_BITS), tx)
     return pending, expected, tx, parity(states)
@@ -246,11 +292,135 @@ def _change(
     full = (pending == 0) & (tx == 0)
     pending = np.where(full, expected, pending)
     phase = phase ^ full.astype(np.uint64)
-    states = pending.astype(np.uint64) | (expected.astype(np.uint64) << np.uint64(_FIELD))
-    states |= (tx & ((1 << _TX_BITS) - 1)).astype(np.uint64) << np.uint64(_TX_SHIFT)
+    states = _negative(pending, _PENDING) | _negative(expected, _EXPECTED)
+    states = states | (tx & ((1 << _TX_BITS) - 1)).astype(np.uint64) << np.uint64(_TX_SHIFT)
     view[places] = states | (phase << np.uint64(_PHASE_SHIFT))
 
 
+def objects_at(registers: Registers, space: str, address: Array) -> tuple[Memory, Array, Array]:
+    """Shared memory, offsets of the objects for every thread, and which threads are active."""
+    frame: Frame = registers[0]
+    places = locate(frame, space, address, 8, "an mbarrier operation", registers[MASK])
+    if [memory.name for memory, _, _ in places] != ["shared"]:
+        raise Trouble("an mbarrier lies outside of shared memory")
+    [(memory, index, active)] = places
+    mask = frame.active() if active is None else np.broadcast_to(active, frame.shape)
+    return memory, np.broadcast_to(index, frame.shape), mask
+
+
+def signal(
+    registers: Registers,
+    space: str,
+    address: Array,
+    arrivals: Array | int,
+    expected: Array | int,
+    completed: Array | int,
+    drops: Array | int | None = None,
+) -> Array:
+    """Let each active thread change its object; states before, for every thread."""
+    frame: Frame = registers[0]
+    memory, index, mask = objects_at(registers, space, address)
+    chosen = index[mask]
+    amounts = [
+        np.broadcast_to(np.asarray(amount, dtype=np.int64), frame.shape)[mask]
+        for amount in (arrivals, expected, completed, *(() if drops is None else (drops,)))
+    ]
+    states = np.zeros(frame.shape, dtype=np.uint64)
+    states[mask] = arrive(memory, chosen, *amounts)
+    watch = frame.batch.watch
+    if watch is not None:
+        if np.any(arrivals) or np.any(completed):
+            watch.signal(frame, index, mask)
+        _tell_of_phases(watch, memory, chosen, states[mask])
+    return states
+
+
+def _tell_of_phases(watch: HappensBefore, memory: Memory, index: Array, before: Array) -> None:
+    over = parity(memory.load(index, 8)) != parity(before)
+    if over.any():
+        watch.phase_complete(index[over])
+
+
+def complete_bytes(frame: Frame, rows: Array, index: Array, count: int, column: int) -> None:
+    """Take bytes from what objects at offsets wait for; the thread in a column asked for them."""
+    memory: Memory = frame.batch.memories["shared"]
+    zero = np.zeros(len(index), dtype=np.int64)
+    before = arrive(memory, index, zero, zero, np.full(len(index), count))
+    watch = frame.batch.watch
+    if watch is not None:
+        watch.signal_by_task((frame.first + column) // WARP, rows, index)
+        _tell_of_phases(watch, memory, index, before)
+
+
+def await_phase(
+    registers: Registers,
+    space: str,
+    address: Array,
+    phase: Array,
+    slot: int,
+    place: Place,
+    *,
+    is_test: bool,
+) -> None:
+    """The active threads wait until the phase of this parity is over; a predicate says that it is.
+
+    Who only tests is let go, with the answer no, where nothing else can go on.
+    """
+    frame: Frame = registers[0]
+    memory, index, mask = objects_at(registers, space, address)
+    if frame.batch.watch is not None:
+        frame.batch.watch.read(Touch(frame, memory, index, 8, mask, place))
+    view, places = memory.views[8], index >> 3
+
+    def over() -> Array:
+        return parity(view[places]) != phase
+
+    complete = over()
+    frame.write(slot, complete)
+    waiting = mask & ~complete
+    if frame.batch.watch is not None and (mask & complete).any():
+        frame.batch.watch.waited(frame, index, mask & complete)
+    if not waiting.any():
+        return
+    batch, spot = frame.batch, index[waiting][:1]
+    patience = batch.patience
+    batch.is_tested |= is_test
+
+    def may_go() -> Array:
+        complete = over()
+        return np.ones_like(complete) if is_test and batch.patience != patience else complete
+
+    def after() -> None:
+        complete = over()
+        frame.write(slot, complete)
+        if batch.watch is not None:
+            batch.watch.waited(frame, index, frame.active() & complete)
+
+    def why() -> str:
+        where = int(spot[0]) % max(memory.stride, 1)
+        missing = still_to_come(memory.load(spot, 8))
+        return f"the mbarrier at shared address {hex(where)}, to which {missing}"
+
+    frame.holds.append(Hold(waiting, may_go, why, after))
+
+
+def arrive_behind_copies(
+    registers: Registers, space: str, address: Array, place: Place, arrivals: int, completed: int
+) -> None:
+    """Signal objects when all `cp.async` that the threads issued before are complete."""
+    frame: Frame = registers[0]
+    asynchrony = frame.batch.asynchrony
+    groups = asynchrony.groups(frame, COPIES)
+
+    def effect(_: Array | None) -> None:
+        groups.wait(-1)
+        signal(registers, space, address, arrivals, 0, completed)
+
+    asynchrony.launch(frame, effect, place, queue=COPIES)
+
+
+COPIES = "cp.async"
+"""The kind of groups of `cp.async`."""
 # Does an operation for a mask of threads (None: all of the frame).
 Effect = Callable[[Array | None], None]
 
@@ -276,6 +446,8 @@ class Groups:
         self._kind = kind
         self._asynchrony = asynchrony
         self._committed: Array = np.zeros((1, 1), dtype=np.int64)
+        # Groups before this one have been waited for.
+        self._limit: Array = np.zeros((1, 1), dtype=np.int64)
         self._entries: list[_Operation] = []
 
     @property
@@ -304,6 +476,16 @@ class Groups:
         """Complete all groups of the active threads but so many of the newest; -1: everything."""
         mask = self._frame.registers[MASK]
         limit = self._committed - pending
+        more = np.maximum(self._limit, limit)
+        self._limit = more if mask is None else np.where(mask, more, self._limit)
+        self._complete(limit, pending)
+
+    def catch_up(self, other: Groups) -> None:
+        """Complete those groups of the active threads that were waited for as those of another."""
+        self._complete(other._limit, 0)
+
+    def _complete(self, limit: Array, pending: int) -> None:
+        mask = self._frame.registers[MASK]
         entries = []
         for entry in self._entries:
             is_new = pending >= 0 and entry.group is not None

@@ -8,7 +8,7 @@ import numpy as np
 
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS
 from gpu_emulator.state.barriers import Asynchrony, Barriers
-from gpu_emulator.state.frame import Frame, Memory, TensorMemories, Trouble
+from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, TensorMemories, Trouble
 from gpu_emulator.state.recording import Recording
 from gpu_emulator.state.watching import RaceWatch, Watched
 from gpu_emulator.steps import WARP, Array
@@ -79,6 +79,8 @@ class Batch:
         # Of lanes that parted those in the block of the smallest number run first; `last`: of the
         # greatest; `first`: those that ran go on until they wait, and meet others only there.
         self.lanes = "lockstep"
+        # Whether every address of shared memory says by its rank, from 0 on, which CTA it is of.
+        self.has_all_ranks = False
         self.executed = 0
         self.ticks = 0
         # Goes up where nothing but who only tests a barrier can go on; whether anyone does.
@@ -118,6 +120,23 @@ class Batch:
             low, high = np.uint64(memory.base), np.uint64(memory.base + len(memory.data))
             inside = (address >= low) & (address < high)
         return inside
+
+    def owners(self, rows: Array, address: Array) -> Array:
+        """The rows of the CTAs whose shared memory addresses are of, which CTAs in `rows` have.
+
+        The address of a cubin in a cluster has its rank; that of PTX as `CLUSTER_SHIFT` says.
+        """
+        rank = address >> CLUSTER_SHIFT
+        if self.has_all_ranks:
+            return self.cluster_row(rows, rank)
+        return np.where(rank > 0, self.cluster_row(rows, rank - 1), rows)
+
+    def at_rank(self, address: Array, rank: int | None) -> Array:
+        """A shared address in its own CTA, or the same place in the CTA of a rank."""
+        if rank is None:
+            return address
+        inside = address & ((1 << CLUSTER_SHIFT) - 1)
+        return inside | (rank + (not self.has_all_ranks) << CLUSTER_SHIFT)
 
     def cluster_row(self, rows: Array, rank: Array) -> Array:
         """The rows of the CTAs of given ranks in the clusters that rows belong to."""

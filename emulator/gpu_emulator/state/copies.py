@@ -9,11 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from gpu_emulator.state.barriers import COPIES
 from gpu_emulator.state.frame import Frame, MemoryOperand, gather, scatter
 from gpu_emulator.steps import Array, Registers
-
-COPIES = "cp.async"
-"""The kind of their groups."""
 
 
 def begin_copy(

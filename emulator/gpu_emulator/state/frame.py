@@ -363,9 +363,8 @@ def _offsets(
 ) -> Array:
     if space == "shared":
         rows: Array = frame.rows
-        if int(address.max()) > _RANK_MASK:
-            rank = address >> CLUSTER_SHIFT
-            rows = np.where(rank > 0, frame.batch.cluster_row(frame.rows, rank - 1), rows)
+        if int(address.max()) > _RANK_MASK or frame.batch.has_all_ranks:
+            rows = frame.batch.owners(rows, address)
             address = address & _RANK_MASK
         memory.check(address, size, noun)
         return rows * memory.stride + address if memory.stride and frame.ctas > 1 else address

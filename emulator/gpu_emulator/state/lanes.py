@@ -98,6 +98,13 @@ def write_all(frame: Frame, slots: list[int], result: Array) -> None:
         frame.write(slot, np.ascontiguousarray(flat[..., number]))
 
 
+def leaders(frame: Frame) -> Array:
+    """The mask of the first active lane of each warp."""
+    active = frame.by_warp(frame.active())
+    first: Array = active & (np.cumsum(active, axis=2) == 1)
+    return first.reshape(frame.shape)
+
+
 def first_lanes(frame: Frame, rows: int) -> Array | None:
     """The mask of active threads in the first lanes of each warp."""
     outer: Array | None = frame.registers[MASK]

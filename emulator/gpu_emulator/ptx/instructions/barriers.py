@@ -10,10 +10,20 @@ from functools import partial
 import numpy as np
 
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
-from gpu_emulator.state.barriers import arrive, hold_at, initialised, parity, still_to_come
-from gpu_emulator.state.frame import Frame, Hold, Memory, Touch, Trouble, locate, reach_trap
-from gpu_emulator.state.happens_before import HappensBefore
-from gpu_emulator.steps import MASK, WARP, Array, Registers, Step
+from gpu_emulator.state.barriers import (
+    arrive_behind_copies,
+    arrive_in_cluster,
+    await_phase,
+    begin_phases,
+    hold_at,
+    initialised,
+    parity,
+    pending_arrivals,
+    signal,
+    wait_in_cluster,
+)
+from gpu_emulator.state.frame import Frame, reach_trap
+from gpu_emulator.steps import Registers, Step
 
 
 @opcode(
@@ -79,20 +89,10 @@ def _cluster_barrier(line: Binder) -> Step:
     slot = line.slots.hidden("%cluster_phase", 64)
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        barriers = frame.batch.barriers
-        if not is_wait:
-            phase = barriers.cluster_phase[:, None].astype(np.uint64)
-            frame.write(slot, phase)
-            barriers.cluster_arrived += frame.active().sum(axis=1)
-            barriers.complete_cluster()
-            return
-        arrived_in = registers[slot]
-
-        def over() -> Array:
-            return barriers.cluster_phase[:, None].astype(np.uint64) > arrived_in
-
-        frame.holds.append(Hold(frame.active(), over, lambda: "the barrier of its cluster"))
+        if is_wait:
+            wait_in_cluster(registers, registers[slot])
+        else:
+            registers[0].write(slot, arrive_in_cluster(registers))
 
     return Step(run, (slot,), reads_old=True)
 
@@ -155,17 +155,6 @@ _SEM = "?{sem:release|relaxed}?{scope:cta|cluster}"
 _WAIT_SEM = "?{sem:acquire|relaxed}?{scope:cta|cluster}"
 
 
-def _objects(registers: Registers, space: str, address: Array) -> tuple[Memory, Array, Array]:
-    """Shared memory, offsets of the objects for every thread, and which threads are active."""
-    frame: Frame = registers[0]
-    places = locate(frame, space, address, 8, "an mbarrier operation", registers[MASK])
-    if [memory.name for memory, _, _ in places] != ["shared"]:
-        raise Trouble("an mbarrier lies outside of shared memory")
-    [(memory, index, active)] = places
-    mask = frame.active() if active is None else np.broadcast_to(active, frame.shape)
-    return memory, np.broadcast_to(index, frame.shape), mask
-
-
 def _space(line: Binder) -> str:
     return "shared" if line.parts["space"] else "generic"
 
@@ -176,60 +165,12 @@ def _init(line: Binder) -> Step:
     count = line.read(1, "u32") if line.parts["what"] == "init" else None
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        memory, index, mask = _objects(registers, space, address(registers))
-        states = np.zeros(int(mask.sum()), dtype=np.uint64)
+        states = np.zeros((1, 1), np.uint64)
         if count is not None:
-            states = initialised(frame.full(count(registers))[mask])
-        if frame.batch.watch is not None:
-            frame.batch.watch.write(Touch(frame, memory, index, 8, mask, place), None)
-        memory.store(index[mask], states, 8)
+            states = initialised(np.where(registers[0].active(), count(registers), 1))
+        begin_phases(registers, space, address(registers), states, place)
 
     return Step(run)
-
-
-def signal(
-    registers: Registers,
-    space: str,
-    address: Array,
-    arrivals: Array | int,
-    expected: Array | int,
-    completed: Array | int,
-    drops: Array | int | None = None,
-) -> Array:
-    """Let each active thread change its object; states before, for every thread."""
-    frame: Frame = registers[0]
-    memory, index, mask = _objects(registers, space, address)
-    chosen = index[mask]
-    amounts = [
-        np.broadcast_to(np.asarray(amount, dtype=np.int64), frame.shape)[mask]
-        for amount in (arrivals, expected, completed, *(() if drops is None else (drops,)))
-    ]
-    states = np.zeros(frame.shape, dtype=np.uint64)
-    states[mask] = arrive(memory, chosen, *amounts)
-    watch = frame.batch.watch
-    if watch is not None:
-        if np.any(arrivals) or np.any(completed):
-            watch.signal(frame, index, mask)
-        _tell_of_phases(watch, memory, chosen, states[mask])
-    return states
-
-
-def _tell_of_phases(watch: HappensBefore, memory: Memory, index: Array, before: Array) -> None:
-    over = parity(memory.load(index, 8)) != parity(before)
-    if over.any():
-        watch.phase_complete(index[over])
-
-
-def complete_bytes(frame: Frame, rows: Array, index: Array, count: int, column: int) -> None:
-    """Take bytes from what objects at offsets wait for; the thread in a column asked for them."""
-    memory: Memory = frame.batch.memories["shared"]
-    zero = np.zeros(len(index), dtype=np.int64)
-    before = arrive(memory, index, zero, zero, np.full(len(index), count))
-    watch = frame.batch.watch
-    if watch is not None:
-        watch.signal_by_task((frame.first + column) // WARP, rows, index)
-        _tell_of_phases(watch, memory, index, before)
 
 
 @opcode(
@@ -274,9 +215,7 @@ def _count_bytes(line: Binder) -> Step:
 
 @opcode("mbarrier.pending_count.b64")
 def _pending(line: Binder) -> Step:
-    return line.computed(
-        lambda state: (state & np.uint64(0xF_FFFF)).astype(np.uint32), ["b64"], "u32"
-    )
+    return line.computed(lambda state: pending_arrivals(state).astype(np.uint32), ["b64"], "u32")
 
 
 @opcode(
@@ -290,45 +229,9 @@ def _wait(line: Binder) -> Step:
     awaited = line.read(2, "u32" if is_parity else "b64")
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        memory, index, mask = _objects(registers, space, address(registers))
-        if frame.batch.watch is not None:
-            frame.batch.watch.read(Touch(frame, memory, index, 8, mask, line.place))
         value = awaited(registers)
         phase = (value & 1).astype(np.uint64) if is_parity else parity(value)
-        view, places = memory.views[8], index >> 3
-
-        def over() -> Array:
-            return parity(view[places]) != phase
-
-        complete = over()
-        frame.write(slot, complete)
-        waiting = mask & ~complete
-        if frame.batch.watch is not None and (mask & complete).any():
-            frame.batch.watch.waited(frame, index, mask & complete)
-        if not waiting.any():
-            return
-        batch, spot = frame.batch, index[waiting][:1]
-        patience = batch.patience
-        batch.is_tested |= is_test
-
-        def may_go() -> Array:
-            """Who only tests is let go, with the answer no, where nothing else can go on."""
-            complete = over()
-            return np.ones_like(complete) if is_test and batch.patience != patience else complete
-
-        def after() -> None:
-            complete = over()
-            frame.write(slot, complete)
-            if batch.watch is not None:
-                batch.watch.waited(frame, index, frame.active() & complete)
-
-        def why() -> str:
-            place = int(spot[0]) % max(memory.stride, 1)
-            missing = still_to_come(memory.load(spot, 8))
-            return f"the mbarrier at shared address {hex(place)}, to which {missing}"
-
-        frame.holds.append(Hold(waiting, may_go, why, after))
+        await_phase(registers, space, address(registers), phase, slot, line.place, is_test=is_test)
 
     return Step(run, (slot,), reads_old=True)
 
@@ -339,18 +242,10 @@ def _arrive_behind_copies(line: Binder) -> Step:
     address, space, adds = line.address(0), _space(line), not line.parts["noinc"]
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
         at = address(registers)
         if adds:
             # The pending count goes up first, so that it comes out even.
             signal(registers, space, at, -1, 0, 0)
-        asynchrony = frame.batch.asynchrony
-        groups = asynchrony.groups(frame, "cp.async")
-
-        def effect(_: Array | None) -> None:
-            groups.wait(-1)
-            signal(registers, space, at, 1, 0, 0)
-
-        asynchrony.launch(frame, effect, line.place, queue="cp.async")
+        arrive_behind_copies(registers, space, at, line.place, 1, 0)
 
     return Step(run)

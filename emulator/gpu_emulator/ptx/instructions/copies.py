@@ -1,43 +1,30 @@
 """What is begun and waited for later: `cp.async`, `st.async`, `red.async`, and bulk copies.
 
 PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy", "st.async"; "Parallel
-Synchronization and Communication Instructions: red.async". Bulk copies are moved by an engine of
-their own. Loads signal an mbarrier. Stores belong to groups and have two times: when their source
-has been read, and when what they wrote can be seen.
+Synchronization and Communication Instructions: red.async". Bulk copies are in
+`gpu_emulator.state.bulk`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable
 
 import numpy as np
 
-from gpu_emulator.numbers.arithmetic import Change, combine
-from gpu_emulator.ptx.instructions.barriers import complete_bytes, signal
+from gpu_emulator.numbers.arithmetic import combine
 from gpu_emulator.ptx.instructions.loads import vector_size
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.atomics import apply_to_memory
-from gpu_emulator.state.copies import COPIES, begin_copy
-from gpu_emulator.state.frame import (
-    CLUSTER_SHIFT,
-    Frame,
-    Memory,
-    MemoryOperand,
-    Trouble,
-    issuers,
-    scatter,
-    semantics_of,
-)
-from gpu_emulator.steps import BITS, WARP, Array, Registers, Step
-from gpu_emulator.values import Place
+from gpu_emulator.state.barriers import COPIES, signal
+from gpu_emulator.state.bulk import RANK, READ, SEEN, begin_load, begin_store
+from gpu_emulator.state.copies import begin_copy
+from gpu_emulator.state.frame import Frame, MemoryOperand, scatter, semantics_of
+from gpu_emulator.steps import BITS, Array, Registers, Step
 
 _HINTS = "?{hint:L2::cache_hint}?{prefetch:L2::64B|L2::128B|L2::256B}"
 _SIGNALS = "shared::cluster.mbarrier::complete_tx::bytes"
 _TYPES = "b32|b64|u32|u64|s32|s64|f32|f64"
 _RED = f"red.async.relaxed.cluster.{_SIGNALS}"
-RANK = (1 << CLUSTER_SHIFT) - 1
 
 
 @opcode(
@@ -215,97 +202,7 @@ def _fill(line: Binder) -> Step:
     return Step(run)
 
 
-_READ, _SEEN = "bulk.read", "bulk.seen"
 _HINT = "?{hint:L2::cache_hint}"
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """What the threads in one column, of the CTAs in some rows, issue by one instruction."""
-
-    frame: Frame
-    column: int
-    rows: Array
-    place: Place
-
-    def of(self, chosen: Array) -> Issue:
-        """Some of the CTAs: a mask, or numbers of them."""
-        return replace(self, rows=self.rows[chosen])
-
-    def taken(self, value: Array) -> Array:
-        """What each of the threads has, as int64."""
-        taken = np.broadcast_to(value, self.frame.shape)[self.rows, self.column]
-        return taken.astype(np.int64, copy=False)
-
-    def in_shared(self, address: Array, size: int, noun: str) -> Array:
-        """Offsets into shared memory's data of `size` bytes at addresses, (n, size)."""
-        batch = self.frame.batch
-        memory, window = batch.memories["shared"], batch.windows["shared"]
-        address = np.where(address >= window, address - window, address)
-        rank = address >> CLUSTER_SHIFT
-        owner = np.where(rank > 0, batch.cluster_row(self.rows, rank - 1), self.rows)
-        start = address & RANK
-        memory.check(start, 1, noun)
-        memory.check(start + size - 1, 1, noun)
-        return (owner * memory.stride + start)[:, None] + np.arange(size)[None, :]
-
-    def in_global(self, address: Array, size: int, noun: str) -> Array:
-        """Offsets into global memory's data of `size` bytes at addresses, (n, size)."""
-        memory: Memory = self.frame.batch.memories["global"]
-        start = address - memory.base
-        memory.check(start, 1, noun)
-        memory.check(start + size - 1, 1, noun)
-        return start[:, None] + np.arange(size)[None, :]
-
-    def watched(self, space: str, spots: Array, size: int, *, writes: bool) -> None:
-        """Tell the checks of `size` bytes each at offsets (n, m) into shared or global memory."""
-        batch, warp = self.frame.batch, (self.frame.first + self.column) // WARP
-        if not writes and spots.size:
-            batch.note_unwritten(batch.memories[space], spots, size, None, self.place)
-        if batch.watch is not None:
-            # In shared memory it is the CTA whose memory it is that counts.
-            stride, flat = batch.memories[space].stride, spots.reshape(-1)
-            rows = flat // stride if stride else np.repeat(self.rows, spots.shape[1])
-            batch.watch.engine(space, warp, rows, flat, size, self.place, writes=writes)
-
-    def signalled(self, address: Array, count: int) -> None:
-        """Tell the mbarriers of the CTAs that so many bytes have come."""
-        index = self.in_shared(address, 8, "the mbarrier of a bulk copy")[:, 0]
-        complete_bytes(self.frame, self.rows, index, count, self.column)
-
-    def targets(self, ranks: Array | None) -> Iterator[tuple[Issue, Array, int | None]]:
-        """The CTAs that a copy goes to: its own (None), or each rank of the mask of one CTA."""
-        if ranks is None:
-            yield self, np.arange(len(self.rows)), None
-            return
-        for rank in range(self.frame.batch.launch.cluster_size):
-            members = np.nonzero(ranks >> rank & 1)[0]
-            if len(members):
-                yield self.of(members), members, rank
-
-
-def issues(registers: Registers, place: Place) -> Iterator[Issue]:
-    """Column by column what the active threads issue."""
-    for column, rows in issuers(registers[0]):
-        yield Issue(registers[0], column, rows, place)
-
-
-def copied(target: Memory, to: Array, source: Memory, origin: Array) -> None:
-    """Copy byte by byte, from offsets to offsets."""
-    target.store(to, source.load(origin, 1), 1)
-
-
-def _by_size(target: Array, source: Array, sizes: Array) -> Iterator[tuple[int, Array]]:
-    for values in (target, source, sizes):
-        if (values & 15).any():
-            raise Trouble("an address or the size of a bulk copy is no multiple of 16")
-    for size in np.unique(sizes).tolist():
-        yield size, sizes == size
-
-
-def at_rank(address: Array, rank: int | None) -> Array:
-    """A shared address in its own CTA, or the same place in the CTA of a rank."""
-    return address if rank is None else (address & RANK) | (rank + 1 << CLUSTER_SHIFT)
 
 
 @opcode(
@@ -321,35 +218,10 @@ def _bulk_load(line: Binder) -> Step:
     space, place = line.parts["source"].split("::")[0], line.place
 
     def run(registers: Registers) -> None:
-        asynchrony = registers[0].batch.asynchrony
         values = [to(registers), origin(registers), count(registers), barrier(registers)]
-        mask = None if ranks is None else ranks(registers)
-        for issue in issues(registers, place):
-            target, source, sizes, signal = map(issue.taken, values)
-            masks = None if mask is None else issue.taken(mask)
-            for size, same in _by_size(target, source, sizes):
-                taken = (target[same], source[same], signal[same])
-                chosen = None if masks is None else masks[same]
-                effect = partial(_load_bytes, issue.of(same), taken, size, chosen, space)
-                slot = int(signal[same][0]) & RANK
-                asynchrony.launch(registers[0], effect, place, slot=slot)
+        begin_load(registers, place, values, None if ranks is None else ranks(registers), space)
 
     return Step(run)
-
-
-def _load_bytes(
-    issue: Issue, taken: Sequence[Array], size: int, ranks: Array | None, space: str, _: object
-) -> None:
-    memories, noun = issue.frame.batch.memories, "a bulk copy"
-    target, source, signal = taken
-    for own, members, rank in issue.targets(ranks):
-        locate = own.in_global if space == "global" else own.in_shared
-        where = locate(source[members], size, noun)
-        index = own.in_shared(at_rank(target[members], rank), size, noun)
-        copied(memories["shared"], index, memories[space], where)
-        own.watched("shared", index[:, ::4], 4, writes=True)
-        own.watched(space, where[:, ::4], 4, writes=False)
-        own.signalled(at_rank(signal[members], rank), size)
 
 
 @opcode(
@@ -371,50 +243,10 @@ def _bulk_store(line: Binder) -> Step:
 
     def run(registers: Registers) -> None:
         values = [to(registers), origin(registers), count(registers)]
-        for issue in issues(registers, place):
-            target, source, sizes = map(issue.taken, values)
-            for size, same in _by_size(target, source, sizes):
-                own = issue.of(same)
-                read = partial(_read_bytes, own, source[same], size, unit)
-                stored(own, read, partial(_write_bytes, own, target[same], size, unit, change))
+        begin_store(registers, place, values, unit, change)
 
     return Step(run)
 
 
-def _read_bytes(issue: Issue, source: Array, size: int, unit: int) -> Array:
-    index = issue.in_shared(source, size, "a bulk store")
-    issue.watched("shared", index[:, ::4], 4, writes=False)
-    return issue.frame.batch.memories["shared"].load(index[:, ::unit], unit)
-
-
-def _write_bytes(
-    issue: Issue, target: Array, size: int, unit: int, change: Change | None, values: Array
-) -> None:
-    memory = issue.frame.batch.memories["global"]
-    whole = issue.in_global(target, size, "a bulk store")
-    if change is None:
-        issue.watched("global", whole[:, ::4], 4, writes=True)
-    index = whole[:, ::unit]
-    for row, data in zip(index, values, strict=True):
-        memory.store(row, data if change is None else change(memory.load(row, unit), data), unit)
-
-
-def stored(issue: Issue, read: Callable[[], Array], write: Callable[[Array], None]) -> None:
-    """A store in its two halves: what waits for the first lets the source be overwritten."""
-    taken: list[Array] = []
-    asynchrony = issue.frame.batch.asynchrony
-
-    def source(_: Array | None) -> None:
-        taken.append(read())
-
-    def visible(_: Array | None) -> None:
-        if not taken:
-            source(None)
-        write(taken[0])
-
-    asynchrony.groups(issue.frame, _READ).issue(source, issue.place)
-    asynchrony.groups(issue.frame, _SEEN).issue(visible, issue.place)
-
-
-commits("cp.async.bulk.commit_group", _READ, _SEEN)
-waits("cp.async.bulk.wait_group?{read:read}", _READ, _SEEN)
+commits("cp.async.bulk.commit_group", READ, SEEN)
+waits("cp.async.bulk.wait_group?{read:read}", READ, SEEN)

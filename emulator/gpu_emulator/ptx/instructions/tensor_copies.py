@@ -2,20 +2,17 @@
 
 PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy: Tensor copy",
 "tensormap.replace", "tensormap.cp_fenceproxy", "mapa", "getctarank". Which elements a tile has and
-where they go is in `gpu_emulator.engines`.
+where they go is in `gpu_emulator.engines`, how they are begun in `gpu_emulator.state.bulk`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-
 import numpy as np
 
 from gpu_emulator.engines import tiles
-from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
-from gpu_emulator.ptx.instructions.copies import RANK, Issue, at_rank, copied, issues, stored
+from gpu_emulator.engines.tiles import MAP_BYTES
 from gpu_emulator.ptx.program.binder import Binder, opcode
+from gpu_emulator.state.bulk import RANK, Issue, begin_tile_load, begin_tile_store, copied, issues
 from gpu_emulator.state.frame import CLUSTER_SHIFT, Frame, Memory, Trouble
 from gpu_emulator.steps import DTYPES, WARP, Array, Reader, Registers, Step
 
@@ -46,31 +43,6 @@ class _Tensor:
         return where, [reader(registers) for reader in self._coordinates]
 
 
-def _by_tile(frame: Frame, addresses: Array) -> Iterator[tuple[TileMap, Array]]:
-    maps = {address: _map_at(frame, address) for address in np.unique(addresses).tolist()}
-    tiles_of = [maps[address] for address in addresses.tolist()]
-    for tile in dict.fromkeys(tiles_of):
-        yield tile, np.array([own == tile for own in tiles_of])
-
-
-def _map_at(frame: Frame, address: int) -> TileMap:
-    is_parameter = frame.batch.windows["param"] <= address < 0x4000_0000_0000
-    space = "param" if is_parameter else "global"
-    memory: Memory = frame.batch.memories[space]
-    offset = address - frame.batch.windows[space] - memory.base
-    where = np.array([[offset]])
-    memory.check(where, 1, "a tensor map")
-    memory.check(where + MAP_BYTES - 1, 1, "a tensor map")
-    raw = memory.data[offset : offset + MAP_BYTES].tobytes()
-    try:
-        tile = TileMap.decode(raw)
-    except ValueError as error:
-        raise Trouble(f"the tensor map at {hex(address)}: {error}") from None
-    if problem := tile.problem():
-        raise Trouble(f"the tensor map at {hex(address)}: {problem}")
-    return tile
-
-
 @opcode(
     f"cp.async.bulk.tensor.{_DIM}.{{to:shared::cluster|shared::cta}}.global{_MODE}"
     f".mbarrier::complete_tx::bytes?{{multicast:multicast::cluster}}"
@@ -82,78 +54,12 @@ def _tensor_load(line: Binder) -> Step:
     is_gather, place = line.parts["mode"] == "tile::gather4", line.place
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
         where, coordinates = tensor.read(registers)
         values = [to(registers), barrier(registers), where, *coordinates]
         mask = None if ranks is None else ranks(registers)
-        for issue in issues(registers, place):
-            target, signal, maps, *axes = map(issue.taken, values)
-            masks = None if mask is None else issue.taken(mask)
-            corners = np.stack(axes, axis=1)
-            for tile, same in _by_tile(frame, maps):
-                effect = partial(
-                    _load_tile, issue.of(same), tile, (corners[same], target[same], signal[same]),
-                    None if masks is None else masks[same], is_gather=is_gather,
-                )  # fmt: skip
-                slot = int(signal[same][0]) & RANK
-                frame.batch.asynchrony.launch(frame, effect, place, slot=slot)
+        begin_tile_load(registers, place, values, mask, is_gather=is_gather)
 
     return Step(run)
-
-
-def _load_tile(
-    issue: Issue,
-    tile: TileMap,
-    taken: Sequence[Array],
-    ranks: Array | None,
-    _: object,
-    *,
-    is_gather: bool,
-) -> None:
-    corners, target, signal = taken
-    memories, size = issue.frame.batch.memories, tile.element_bytes
-    address, inside = _elements(tile, corners, is_gather=is_gather)
-    offset = address - memories["global"].base
-    if inside.any():
-        memories["global"].check(offset[inside], size, "a tensor copy")
-        for number, (spots, here) in enumerate(zip(offset, inside, strict=True)):
-            issue.of(np.array([number])).watched("global", spots[here][None], size, writes=False)
-    data = tiles.loaded(tile, memories["global"].load(np.where(inside, offset, 0), size), inside)
-    for own, members, rank in issue.targets(ranks):
-        index = _tile_places(own, tile, at_rank(target[members], rank), data.shape[1])
-        own.watched("shared", index, size, writes=True)
-        memories["shared"].store(index, data[members], size)
-        count = tiles.tile_bytes(tile, rows=4 if is_gather else 1)
-        own.signalled(at_rank(signal[members], rank), count)
-
-
-def _elements(tile: TileMap, corners: Array, *, is_gather: bool) -> tuple[Array, Array]:
-    try:
-        if is_gather:
-            return tiles.gathered(tile, corners[:, 0], corners[:, 1:])
-        if corners.shape[1] != tile.rank:
-            raise ValueError(f"{corners.shape[1]} coordinates for {tile.rank} dimensions")
-        return tiles.tile_elements(tile, corners)
-    except ValueError as error:
-        raise Trouble(f"a tensor copy: {error}") from None
-
-
-def _tile_places(issue: Issue, tile: TileMap, start: Array, count: int) -> Array:
-    """Offsets of the elements of tiles in shared memory, (n, elements)."""
-    memory: Memory = issue.frame.batch.memories["shared"]
-    size = tile.element_bytes
-    first = issue.in_shared(start, count * size, "a tensor copy")[:, 0]
-    many = count * size // tiles.tile_bytes(tile)
-    if (first % 128).any() and not tile.swizzle and (first % 16).any():
-        raise Trouble("the shared address of a tensor copy is no multiple of 16")
-    rowed = first // memory.stride * memory.stride
-    places = np.empty((len(first), count), dtype=np.int64)
-    for start_in_row in np.unique(first - rowed).tolist():
-        same = first - rowed == start_in_row
-        inside = tiles.shared_addresses(tile, start_in_row, rows=many)
-        memory.check(inside, size, "a tensor copy")
-        places[same] = rowed[same, None] + inside[None, :]
-    return places
 
 
 @opcode(
@@ -167,46 +73,11 @@ def _tensor_store(line: Binder) -> Step:
     operation, place = line.parts.get("op") or "", line.place
 
     def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
         where, coordinates = tensor.read(registers)
         values = [origin(registers), where, *coordinates]
-        for issue in issues(registers, place):
-            source, maps, *axes = map(issue.taken, values)
-            corners = np.stack(axes, axis=1)
-            for tile, same in _by_tile(frame, maps):
-                own = issue.of(same)
-                read = partial(_read_tile, own, tile, source[same], 4 if is_scatter else 1)
-                write = partial(_write_tile, own, tile, corners[same], operation)
-                stored(own, read, partial(write, is_scatter=is_scatter))
+        begin_tile_store(registers, place, values, operation, is_scatter=is_scatter)
 
     return Step(run)
-
-
-def _read_tile(issue: Issue, tile: TileMap, start: Array, rows: int) -> Array:
-    count = tiles.tile_bytes(tile, rows=rows) // tile.element_bytes
-    places = _tile_places(issue, tile, start, count)
-    issue.watched("shared", places, tile.element_bytes, writes=False)
-    return issue.frame.batch.memories["shared"].load(places, tile.element_bytes)
-
-
-def _write_tile(
-    issue: Issue, tile: TileMap, corners: Array, operation: str, data: Array, *, is_scatter: bool
-) -> None:
-    memory: Memory = issue.frame.batch.memories["global"]
-    address, inside = _elements(tile, corners, is_gather=is_scatter)
-    size = tile.element_bytes
-    offset = address - memory.base
-    for number, (where, valid, values) in enumerate(zip(offset, inside, data, strict=True)):
-        if not valid.any():
-            continue
-        places = where[valid]
-        memory.check(places, size, "a tensor copy")
-        new = values[valid]
-        if operation:
-            new = tiles.reduced(tile, operation, memory.load(places, size), new)
-        else:
-            issue.of(np.array([number])).watched("global", places[None], size, writes=True)
-        memory.store(places, new, size)
 
 
 _FIELDS = "global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype"

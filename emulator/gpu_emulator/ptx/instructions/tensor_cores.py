@@ -17,10 +17,9 @@ import numpy as np
 from gpu_emulator.engines import tcgen05
 from gpu_emulator.engines.matrices import MatrixDescriptor, tcgen05_descriptor
 from gpu_emulator.engines.tcgen05 import COLUMNS, ROWS, address_parts
-from gpu_emulator.ptx.instructions.barriers import signal
-from gpu_emulator.ptx.instructions.copies import at_rank
 from gpu_emulator.ptx.instructions.matrix import result_slots
 from gpu_emulator.ptx.program.binder import Binder, opcode, without_effect
+from gpu_emulator.state.barriers import signal
 from gpu_emulator.state.frame import (
     TENSOR_MEMORY,
     Frame,
@@ -430,7 +429,7 @@ def _commit(line: Binder) -> Step:
                 chosen = frame.active() & ((ranks >> rank & 1) == 1)
                 if chosen.any():
                     with frame.only(chosen):
-                        signal(registers, "shared", at_rank(at, rank), 1, 0, 0)
+                        signal(registers, "shared", registers[0].batch.at_rank(at, rank), 1, 0, 0)
 
         frame.batch.asynchrony.launch(frame, effect, place, queue=_QUEUE)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from gpu_emulator.sass.instructions import (
+    bulk,
     copies,
     floats,
     integers,
@@ -17,5 +18,5 @@ from gpu_emulator.sass.instructions import (
 )
 
 CHAPTERS: tuple[ModuleType, ...] = (
-    moves, integers, floats, memory, synchronisation, warps, copies, matrices, warpgroups,
+    moves, integers, floats, memory, synchronisation, warps, copies, matrices, warpgroups, bulk,
 )  # fmt: skip

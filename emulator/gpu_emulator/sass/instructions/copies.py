@@ -10,9 +10,11 @@ import numpy as np
 
 from gpu_emulator.sass.binder import Binder, Made, immediate, opcode
 from gpu_emulator.sass.instructions.memory import address_of
-from gpu_emulator.state.copies import COPIES, begin_copy
+from gpu_emulator.state.barriers import COPIES
+from gpu_emulator.state.bulk import READ
+from gpu_emulator.state.copies import begin_copy
 from gpu_emulator.state.frame import Frame, MemoryOperand
-from gpu_emulator.steps import Registers, Step
+from gpu_emulator.steps import NotExecutable, Registers, Step
 from gpu_emulator.values import Place
 
 _SIZES = {"": 4, "64": 8, "128": 16}
@@ -67,9 +69,15 @@ def _commit(line: Binder) -> Step:
     return Step(run)
 
 
-@opcode("DEPBAR.LE", evidence="PTX ISA: cp.async.wait_group, of which ptxas 13.5.37 makes it")
+@opcode(
+    "DEPBAR.LE",
+    evidence="PTX ISA: cp.async.wait_group, cp.async.bulk.wait_group.read, of which ptxas makes it",
+)
 def _wait(line: Binder) -> Step:
-    """Until at most so many groups are under way."""
+    """Until at most so many groups are under way; of bulk stores, until their source was read.
+
+    Both kinds share the counter, and which of them it then waits for is not known.
+    """
     if len(line.operands) != 2 or line.operands[0].text != "SB0":
         raise line.refuse()
     pending = immediate(line.operands[1].text, "b32") if line.operands[1].kind == "number" else None
@@ -78,6 +86,12 @@ def _wait(line: Binder) -> Step:
     count = int(pending[0, 0])
 
     def run(registers: Registers) -> None:
-        registers[0].batch.asynchrony.groups(registers[0], COPIES).wait(count)
+        frame: Frame = registers[0]
+        copies, stores = (frame.batch.asynchrony.groups(frame, kind) for kind in (COPIES, READ))
+        if count and copies.is_pending and stores.is_pending:
+            raise NotExecutable(f"{line.text} while copies and bulk stores are under way")
+        copies.wait(count)
+        with frame.only(frame.whole_warps(frame.active())):
+            stores.wait(count)
 
     return Step(run)

@@ -172,7 +172,7 @@ def _fence(line: Binder) -> Step:
 
 
 @opcode(
-    "ERRBAR", "CGAERRBAR", "CCTL.IVALL", "CCTL.E.{level:PF1|PF2|PF1.5}", "NANOSLEEP",
+    "ERRBAR", "CGAERRBAR", "CCTL.E.{level:PF1|PF2|PF1.5}", "NANOSLEEP",
     evidence=f"{_BINARIES}; PTX ISA: prefetch, nanosleep; changes no value",
 )  # fmt: skip
 def _no_value(line: Binder) -> Step:

@@ -1,0 +1,408 @@
+"""mbarriers, bulk copies and those of tensor maps, barriers of clusters.
+
+`gpu_emulator.state.barriers` and `.bulk` have them, as PTX's `mbarrier` and `cp.async.bulk`. What
+each opcode means is what PTX says of the instruction that ptxas 12.8.93, 13.0.88 and 13.5.37 make
+of it, for sm_90a, sm_100a and sm_120a; none of it was measured on a GPU.
+
+A uniform instruction (`U...`) is executed once by a warp: for the first of its active lanes. The
+groups of bulk stores belong to the warp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gpu_emulator.numbers.arithmetic import combine
+from gpu_emulator.sass.binder import CLUSTER_PHASE, Binder, Made, in_registers, opcode
+from gpu_emulator.sass.instructions.memory import address_of
+from gpu_emulator.sass.instructions.moves import write_for_warps
+from gpu_emulator.sass.listing import Operand
+from gpu_emulator.state.barriers import (
+    arrive_behind_copies,
+    arrive_in_cluster,
+    await_phase,
+    begin_phases,
+    signal,
+    wait_in_cluster,
+)
+from gpu_emulator.state.bulk import (
+    READ,
+    SEEN,
+    begin_load,
+    begin_store,
+    begin_tile_load,
+    begin_tile_store,
+)
+from gpu_emulator.state.frame import Frame
+from gpu_emulator.state.lanes import leaders, spread
+from gpu_emulator.steps import BITS, Array, Reader, Registers, Step
+from gpu_emulator.values import Place
+
+_SEEN = "of which ptxas 12.8 to 13.5.37 makes it; not measured"
+_NOTHING = Step(lambda _: None, is_pure=True)
+
+
+@opcode("SYNCS.EXCH.64", evidence=f"PTX ISA: mbarrier.init, {_SEEN}")
+def _begin_phases(line: Binder) -> Made:
+    """The state of an mbarrier is written, in the layout that `gpu_emulator.state.barriers` has."""
+    if len(line.operands) != 3 or line.operands[0].text not in ("URZ", "RZ"):
+        raise line.refuse()
+    address = address_of(line, line.operands[1], is_wide=False)
+    state = line.read(line.operands[2], "b64")
+    line.accesses.add(("shared", 8))
+
+    def make(place: Place) -> Step:
+        def run(registers: Registers) -> None:
+            with registers[0].only(leaders(registers[0])):
+                begin_phases(registers, "shared", address(registers), state(registers), place)
+
+        return Step(run)
+
+    return make
+
+
+@opcode("SYNCS.CCTL.IV", evidence=f"PTX ISA: mbarrier.inval, {_SEEN}")
+def _end_phases(line: Binder) -> Made:
+    if len(line.operands) != 1:
+        raise line.refuse()
+    address = address_of(line, line.operands[0], is_wide=False)
+    line.accesses.add(("shared", 8))
+
+    def make(place: Place) -> Step:
+        def run(registers: Registers) -> None:
+            nothing = np.zeros((1, 1), np.uint64)
+            begin_phases(registers, "shared", address(registers), nothing, place)
+
+        return Step(run)
+
+    return make
+
+
+# Of each word how many arrive (None: as the register says), and what the register counts: bytes
+# that are expected, bytes that have come, or nothing. A0T1 expects one byte, which goes with
+# ARRIVES.LDGSTSBAR.64.TRANSCNT.
+_ARRIVALS: dict[str, tuple[int | None, str]] = {
+    "": (1, "expected"), "A1T0": (1, ""), "ART0": (None, ""), "A0TR": (0, "expected"),
+    "A0TX": (0, "completed"), "A0T1": (0, "one"),
+}  # fmt: skip
+
+
+@opcode(
+    "SYNCS.ARRIVE.TRANS64?{red:RED}?{drop:OPTOUT}?{how:A1T0|ART0|A0TR|A0TX|A0T1}",
+    evidence=f"PTX ISA: mbarrier.arrive, .arrive_drop, .expect_tx, .complete_tx, {_SEEN}",
+)
+def _arrive(line: Binder) -> Step:
+    """Each active lane arrives. RED gives no state; OPTOUT drops out."""
+    parts = line.parts
+    if len(line.operands) != 3 or (parts["red"] and line.operands[0].text != "RZ"):
+        raise line.refuse()
+    (slots,) = line.results(line.operands[:1], ["b64"])
+    address = address_of(line, line.operands[1], is_wide=False)
+    amount = line.read(line.operands[2], "b32")
+    arrivals, counts = _ARRIVALS[parts["how"]]
+    if parts["drop"] and arrivals == 0:
+        raise line.refuse()
+    line.accesses.add(("shared", 8))
+
+    def run(registers: Registers) -> None:
+        number = amount(registers).astype(np.int64)
+        arriving: Array | int = number if arrivals is None else arrivals
+        expected: Array | int = number if counts == "expected" else int(counts == "one")
+        completed: Array | int = number if counts == "completed" else 0
+        drops = arriving if parts["drop"] else None
+        at = address(registers)
+        states = signal(registers, "shared", at, arriving, expected, completed, drops)
+        if line.operands[0].number is not None:
+            for slot, word in zip(slots, in_registers(states), strict=True):
+                registers[0].write(slot, word)
+
+    return Step(run, slots, reads_old=True)
+
+
+@opcode(
+    "ARRIVES.LDGSTSBAR.64.{how:TRANSCNT|ARVCNT}",
+    evidence=f"PTX ISA: cp.async.mbarrier.arrive, .noinc, {_SEEN}",
+)
+def _arrive_behind_copies(line: Binder) -> Made:
+    """Behind all LDGSTS of a lane one byte has come, or the lane arrives."""
+    if len(line.operands) != 1:
+        raise line.refuse()
+    address = address_of(line, line.operands[0], is_wide=False)
+    counts = (1, 0) if line.parts["how"] == "ARVCNT" else (0, 1)
+    line.accesses.add(("shared", 8))
+
+    def make(place: Place) -> Step:
+        return Step(lambda rs: arrive_behind_copies(rs, "shared", address(rs), place, *counts))
+
+    return make
+
+
+@opcode(
+    "SYNCS.PHASECHK.TRANS64?{how:TRYWAIT}", waits=True,
+    evidence=f"PTX ISA: mbarrier.try_wait, .test_wait, {_SEEN}",
+)  # fmt: skip
+def _await_phase(line: Binder) -> Made:
+    """Bit 31 of the register is the parity of the phase: of a state its high word has it there."""
+    if len(line.operands) != 3:
+        raise line.refuse()
+    ((slot,),) = line.results(line.operands[:1], ["pred"])
+    if line.is_of_warps(line.operands[:1]):
+        raise line.refuse(line.operands[0])
+    address = address_of(line, line.operands[1], is_wide=False)
+    awaited = line.read(line.operands[2], "b32")
+    is_test = not line.parts["how"]
+    line.accesses.add(("shared", 8))
+
+    def make(place: Place) -> Step:
+        def run(registers: Registers) -> None:
+            phase = (awaited(registers) >> np.uint32(31)).astype(np.uint64)
+            at = address(registers)
+            await_phase(registers, "shared", at, phase, slot, place, is_test=is_test)
+
+        return Step(run, (slot,), reads_old=True)
+
+    return make
+
+
+@opcode("ELECT", evidence=f"PTX ISA: elect.sync, {_SEEN}; which lane is elected is open")
+def _elect(line: Binder) -> Step:
+    """The first active lane gets a true predicate; its number goes to the register."""
+    if len(line.operands) != 3 or line.operands[2].text != "PT":
+        raise line.refuse()
+    (flag,), (slot,) = line.results(line.operands[:2], ["pred", "b32"])
+    if line.operands[1].kind != "UR" or line.operands[0].kind != "P":
+        raise line.refuse()
+    is_wanted = line.operands[1].number is not None
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        first = leaders(frame)
+        frame.write(flag, first)
+        if is_wanted:
+            lane = frame.by_warp(first).argmax(axis=2)[..., None].astype(np.uint32)
+            write_for_warps(registers, slot, spread(frame, lane))
+
+    return Step(run, (flag, slot), reads_old=True)
+
+
+def _uniform(line: Binder, operand: Operand, count: int, *, first_is_wide: bool) -> list[Reader]:
+    """What so many uniform registers in brackets hold; the first may be an address of 64 bits."""
+    number = operand.text.removeprefix("[UR").removesuffix("]")
+    if not number.isdecimal():
+        raise line.refuse(operand)
+    kinds = ["b64" if first_is_wide and not at else "b32" for at in range(count)]
+    return [
+        line.read(Operand(operand.text, "UR", int(number) + at), kind)
+        for at, kind in enumerate(kinds)
+    ]
+
+
+def _without_hint(line: Binder) -> list[Operand]:
+    """The operands without the description at the end, of a cache hint, which changes no value."""
+    operands = list(line.operands)
+    if operands and operands[-1].text.startswith("desc[UR"):
+        operands.pop()
+    return operands
+
+
+def _once(begin: Callable[[Registers], None]) -> Callable[[Registers], None]:
+    """For the first active lane of each warp."""
+
+    def run(registers: Registers) -> None:
+        with registers[0].only(leaders(registers[0])):
+            begin(registers)
+
+    return run
+
+
+def _values(registers: Registers, readers: list[Reader]) -> list[Array]:
+    return [read(registers).astype(np.int64) for read in readers]
+
+
+def _coordinates(registers: Registers, readers: list[Reader]) -> list[Array]:
+    return [read(registers).view(np.int32) for read in readers]
+
+
+_KINDS = {
+    "": "u32", "U64": "u64", "S32": "s32", "S64": "s64", "F32": "f32", "F64": "f64", "F16": "f16",
+    "BF16": "bf16",
+}  # fmt: skip
+
+
+@opcode(
+    "UBLKCP.{to:S}.{origin:G}?{ranks:MULTICAST}", "UBLKCP.{to:S}.{origin:S}",
+    "UBLKCP.{to:G}.{origin:S}", "UBLKRED.{to:G}.{origin:S}.{op:AND|OR|XOR}?{type:U64}",
+    "UBLKRED.{to:G}.{origin:S}.{op:ADD|MIN|MAX}?{type:S32|U64}",
+    "UBLKRED.{to:G}.{origin:S}.{op:MIN|MAX}.{type:S64}",
+    "UBLKRED.{to:G}.{origin:S}.{op:INC|DEC}",
+    "UBLKRED.{to:G}.{origin:S}.{op:ADD}.{type:F32|F64}.RN",
+    "UBLKRED.{to:G}.{origin:S}.{op:ADD|MIN|MAX}.{type:F16|BF16}.RN",
+    evidence=f"PTX ISA: cp.async.bulk, cp.reduce.async.bulk, {_SEEN}",
+)  # fmt: skip
+def _copy(line: Binder) -> Made:
+    """A register has the size, in units of 16 bytes, and above it the CTAs that get the bytes.
+
+    The mbarrier is in the register behind the address in shared memory.
+    """
+    operands, parts = _without_hint(line), line.parts
+    if len(operands) != 3 or operands[2].kind != "UR":
+        raise line.refuse()
+    is_load = parts["to"] == "S"
+    to = _uniform(line, operands[0], 2 if is_load else 1, first_is_wide=not is_load)
+    origin = _uniform(line, operands[1], 1, first_is_wide=parts["origin"] == "G")
+    size, space = line.read(operands[2], "b32"), "global" if parts["origin"] == "G" else "shared"
+    kind = _KINDS[parts.get("type", "")] if parts.get("op") else ""
+    change = combine(parts["op"].lower(), kind) if kind else None
+    unit, has_ranks = BITS[kind] // 8 if kind else 1, bool(parts.get("ranks"))
+    line.accesses |= {("shared", 4), ("global", 4)}
+
+    def make(place: Place) -> Step:
+        def begin(registers: Registers) -> None:
+            (target, *barrier), (source,) = _values(registers, to), _values(registers, origin)
+            word = size(registers).astype(np.int64)
+            values = [target, source, (word & 0xFFFF) * 16]
+            if is_load:
+                ranks = word >> 16 if has_ranks else None
+                begin_load(registers, place, [*values, *barrier], ranks, space)
+            else:
+                begin_store(registers, place, values, unit, change)
+
+        return Step(_once(begin))
+
+    return make
+
+
+_DIM = "{dim:1D|2D|3D|4D|5D}"
+
+
+@opcode(
+    f"UTMALDG.{_DIM}?{{ranks:MULTICAST}}",
+    evidence=f"PTX ISA: cp.async.bulk.tensor, to shared memory, {_SEEN}",
+)
+def _load_tile(line: Binder) -> Made:
+    """Registers have the address, the mbarrier and coordinates; the address of the tensor map.
+
+    With MULTICAST another one has, above 16 bits, the CTAs that get the tile.
+    """
+    operands, has_ranks = _without_hint(line), bool(line.parts["ranks"])
+    if len(operands) != 2 + has_ranks:
+        raise line.refuse()
+    count = 2 + int(line.parts["dim"][0])
+    to = _uniform(line, operands[0], count, first_is_wide=False)
+    tile = _uniform(line, operands[1], 1, first_is_wide=True)
+    ranks = line.read(operands[2], "b32") if has_ranks else None
+    line.accesses |= {("shared", 4), ("global", 4)}
+
+    def make(place: Place) -> Step:
+        def begin(registers: Registers) -> None:
+            mask = None if ranks is None else ranks(registers).astype(np.int64) >> 16
+            values = [*_values(registers, [*to[:2], *tile]), *_coordinates(registers, to[2:])]
+            begin_tile_load(registers, place, values, mask)
+
+        return Step(_once(begin))
+
+    return make
+
+
+@opcode(
+    f"UTMASTG.{_DIM}", f"UTMAREDG.{_DIM}.{{op:ADD|MIN|MAX|INC|DEC|AND|OR|XOR}}",
+    evidence=f"PTX ISA: cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, {_SEEN}",
+)  # fmt: skip
+def _store_tile(line: Binder) -> Made:
+    """Registers have the address in shared memory and coordinates; that of the tensor map."""
+    operands = _without_hint(line)
+    if len(operands) != 2:
+        raise line.refuse()
+    origin = _uniform(line, operands[0], 1 + int(line.parts["dim"][0]), first_is_wide=False)
+    tile = _uniform(line, operands[1], 1, first_is_wide=True)
+    operation = line.parts.get("op", "").lower()
+    line.accesses |= {("shared", 4), ("global", 4)}
+
+    def make(place: Place) -> Step:
+        def begin(registers: Registers) -> None:
+            values = [
+                *_values(registers, [origin[0], *tile]), *_coordinates(registers, origin[1:])
+            ]  # fmt: skip
+            begin_tile_store(registers, place, values, operation)
+
+        return Step(_once(begin))
+
+    return make
+
+
+@opcode("UTMACMDFLUSH", evidence=f"PTX ISA: cp.async.bulk.commit_group, {_SEEN}")
+def _commit(line: Binder) -> Step:
+    if line.operands:
+        raise line.refuse()
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        with frame.only(frame.whole_warps(frame.active())):
+            for kind in (READ, SEEN):
+                frame.batch.asynchrony.groups(frame, kind).commit()
+
+    return Step(run)
+
+
+@opcode("CCTL.IVALL", evidence=f"PTX ISA: cp.async.bulk.wait_group without .read, {_SEEN}")
+def _see_stores(line: Binder) -> Step:
+    """What bulk stores wrote that were waited for can be seen.
+
+    DEPBAR.LE alone is what ptxas makes of `.read`. The caches that this empties are not here.
+    """
+    if line.operands:
+        raise line.refuse()
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        stores, seen = (frame.batch.asynchrony.groups(frame, kind) for kind in (READ, SEEN))
+        with frame.only(frame.whole_warps(frame.active())):
+            seen.catch_up(stores)
+
+    return Step(run)
+
+
+@opcode(
+    "UBLKPF.L2", f"UTMAPF.L2.{_DIM}", "UTMACCTL.PF", "ACQBULK", "PREEXIT",
+    "USETMAXREG.DEALLOC.CTAPOOL", "NANOSLEEP.SYNCS",
+    evidence=f"PTX ISA: prefetches, griddepcontrol, setmaxnreg, {_SEEN}; changes no value",
+)  # fmt: skip
+def _no_value(line: Binder) -> Step:
+    del line
+    return _NOTHING
+
+
+@opcode("USETMAXREG.TRY_ALLOC.CTAPOOL", evidence=f"PTX ISA: setmaxnreg.inc, {_SEEN}")
+def _more_registers(line: Binder) -> Step:
+    """It succeeds: a loop asks again until it does. Registers of others are not counted here."""
+    if len(line.operands) != 2 or line.operands[0].kind != "UP":
+        raise line.refuse()
+    ((slot,),) = line.results(line.operands[:1], ["pred"])
+
+    def run(registers: Registers) -> None:
+        registers[slot] = np.ones((1, 1), np.bool_)
+
+    return Step(run, (slot,), is_pure=True, for_warps=True)
+
+
+@opcode("UCGABAR_ARV", is_plain=False, evidence=f"PTX ISA: barrier.cluster.arrive, {_SEEN}")
+def _arrive_in_cluster(line: Binder) -> Step:
+    if line.operands:
+        raise line.refuse()
+
+    def run(registers: Registers) -> None:
+        registers[0].write(CLUSTER_PHASE, arrive_in_cluster(registers).astype(np.uint32))
+
+    return Step(run, (CLUSTER_PHASE,), reads_old=True)
+
+
+@opcode(
+    "UCGABAR_WAIT", waits=True, is_plain=False, evidence=f"PTX ISA: barrier.cluster.wait, {_SEEN}"
+)
+def _wait_in_cluster(line: Binder) -> Step:
+    if line.operands:
+        raise line.refuse()
+    line.reads.add(CLUSTER_PHASE)
+    return Step(lambda registers: wait_in_cluster(registers, registers[CLUSTER_PHASE]))
