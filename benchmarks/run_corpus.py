@@ -157,7 +157,7 @@ def fill(path: Path, options: argparse.Namespace) -> None:
     for triton in options.triton:
         for sm in options.sm:
             words = SelectionOptions(kernel=options.kernel, sm=[sm], triton=[triton], ptxas=ptxas)
-            every = select_all(words)
+            every = list(select_all(words))
             if options.sample is not None:
                 every = random.Random(SEED).sample(every, min(options.sample, len(every)))
             wanted = [one for one in every if is_wanted(known, one, options)]

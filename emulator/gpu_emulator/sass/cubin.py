@@ -245,8 +245,9 @@ def _parameters(entry: CubinEntry, sections: Mapping[str, _Section]) -> None:
             " of no target that is known"
         )
     for number, offset, size in sorted(rows):
-        # The largest alignment that its offset has gives the same place.
-        align = min(offset & -offset, 256) if offset else 256
+        # Its alignment counts from the bank's start on; behind what comes before it, a multiple of
+        # its offset is the offset.
+        align = offset or 256
         entry.parameters.append(Variable(f"parameter {number}", "param", "b8", size, align))
 
 
