@@ -426,3 +426,53 @@ def test_lanes_of_two_masks_do_not_see_each_other() -> None:
         MOV R7, UR6
     """
     assert results(code, LANES) == [120] * 16 + [376] * 16
+
+
+PHASES = """
+    UMOV UR6, 0x400
+    UMOV UR8, 0xfffe0
+    USHF.L.U32 UR9, UR8, 0xb, URZ
+    USHF.L.U32 UR8, UR8, 0x1, URZ
+    ELECT P0, UR10, PT
+    @P0 SYNCS.EXCH.64 URZ, [UR6], UR8
+    BAR.SYNC.DEFER_BLOCKING 0x0
+    SYNCS.ARRIVE.TRANS64.A1T0 R8, [UR6], RZ
+.L_wait:
+    SYNCS.PHASECHK.TRANS64.TRYWAIT P1, [UR6], RZ
+    @!P1 BRA `(.L_wait)
+    SHF.R.U32.HI R7, RZ, 0x1f, R9
+    SYNCS.PHASECHK.TRANS64 P2, [UR6], R9
+    SEL R7, R7, 0x5, P2
+"""
+
+
+@pytest.mark.parametrize("warps", ["lockstep", "last"])
+def test_lanes_wait_for_a_phase_of_an_mbarrier(warps: str) -> None:
+    """32 arrivals; the high word of a state has its parity in bit 31."""
+    schedule = Schedule(warps=warps)  # type: ignore[arg-type]
+    assert results(PHASES, LANES, shared=8, schedule=schedule) == [0] * 32
+    missing = PHASES.replace("UMOV UR8, 0xfffe0", "UMOV UR8, 0xfffdf")
+    faults = run_sass(missing, LANES, shared=8, schedule=schedule).faults
+    assert faults[0].kind == "hang"
+    assert "1 arrivals and 0 bytes are still to come" in faults[0].what
+
+
+def test_a_warp_branches_together() -> None:
+    """`BRA.U.ANY`: lanes whose predicate is false go along with those whose is true."""
+    code = """
+        ISETP.EQ.AND P0, PT, R6, 0x3, PT
+        MOV R7, 0x1
+        @P0 BRA.U.ANY `(.L_end)
+        MOV R7, 0x2
+    .L_end:
+        NOP
+    """
+    assert results(code, LANES) == [1] * 32
+    assert results(code, [lane + 4 for lane in LANES]) == [2] * 32
+
+
+def test_lanes_that_parted_meet_where_all_of_a_warp_have_to() -> None:
+    code = MEET.replace("BSYNC B0", "WARPSYNC.ALL").replace("BSSY B0, `(.L_meet)", "NOP")
+    for warps in ("lockstep", "last"):
+        schedule = Schedule(warps=warps)  # type: ignore[arg-type]
+        assert results(code, LANES, schedule=schedule) == [0x2A] * 32

@@ -14,6 +14,7 @@ from gpu_emulator.state.lanes import bits_of, spread
 from gpu_emulator.steps import Array, Registers, Step
 
 _BINARIES = "CUDA Binary Utilities"
+_EVERYONE = np.full((1, 1), 0xFFFF_FFFF, np.uint32)
 _NOTHING = Step(lambda _: None, is_pure=True)
 
 
@@ -86,6 +87,7 @@ def _break(line: Binder) -> Step:
 def _meet_by_mask(line: Binder) -> Step:
     """Those of one mask then run together, and see only each other until the block ends."""
     if line.parts["how"] == "ALL":
+        line.meeting = lambda _: _EVERYONE
         return _NOTHING
     if len(line.operands) != 1 + (line.parts["how"] == "COLLECTIVE"):
         raise line.refuse()
