@@ -388,7 +388,7 @@ def shares(rows: dict[Place, Row]) -> Iterator[str]:
 executes its SASS under two orders of warps and of asynchronous copies, and with other garbage in
 registers; what it leaves is held to what the PTX leaves. *Emulated SASS*, nothing measured.
 """
-    yield "| target | ptxas | kernels | with a cubin | executed | right | alarms |"
+    yield "| target | ptxas | kernels | with a cubin | executed | as the PTX | alarms |"
     yield "|---|---|---|---|---|---|---|"
     unknown: Counter[str] = Counter()
     for target, ptxas in sorted({(row["target"], row["ptxas"]) for row in rows.values()}):
@@ -402,11 +402,12 @@ registers; what it leaves is held to what the PTX leaves. *Emulated SASS*, nothi
             f"| {len(fine)} | {len(ran) - len(fine)} |"
         )
         unknown.update(row["run_reason"] for row in made if row["run"] == "not_run")
-    seen = len({row["kernel"] for row in rows.values()})
-    yield (
-        f"\n{seen} kernels were drawn from the corpus by seed {SEED}. A cubin is missing where the "
-        "PTX does not compile, or a launch would be refused."
-    )
+    older = sum(map(is_older, rows.values()))
+    yield f"""
+Kernels are drawn from the corpus by seed {SEED}, one after the other, as far as the time went: a
+few kernels are no share of the corpus. A cubin is missing where the PTX does not compile, or a
+launch would be refused. {older} of these {len(rows)} rows are of an earlier state of the emulator.
+"""
     yield from (f"- not executed ({count}): {reason}" for reason, count in unknown.most_common())
     yield from alarms({place: row for place, row in rows.items() if row["run"] != "not_run"})
     yield ""

@@ -474,5 +474,5 @@ def test_a_warp_branches_together() -> None:
 def test_lanes_that_parted_meet_where_all_of_a_warp_have_to() -> None:
     code = MEET.replace("BSYNC B0", "WARPSYNC.ALL").replace("BSSY B0, `(.L_meet)", "NOP")
     for warps in ("lockstep", "last"):
-        schedule = Schedule(warps=warps)  # type: ignore[arg-type]
+        schedule = Schedule(warps=warps)
         assert results(code, LANES, schedule=schedule) == [0x2A] * 32
