@@ -43,7 +43,7 @@ async def find_pass(
         )
         if part is None:
             return None
-        # One that dies has not told of the passes that were still to come.
+        # The list of one that dies ends there.
         names = max(names, part.passes, key=len)
         return await look(part.lowering)
 

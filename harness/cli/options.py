@@ -103,20 +103,6 @@ def former(name: str, now: str | Callable[[str], str]) -> Callable[[F], F]:
     return click.option(name, cls=FormerOption, now=now)
 
 
-def _say_former(now: str, context: click.Context, option: click.Parameter, value: F) -> F:
-    if value:
-        line = f"{option.opts[0]} is {now} now; the old form goes on working"
-        context.meta.setdefault(_FORMER, {})[line] = None
-    return value
-
-
-def former_form(name: str, now: str) -> Callable[[F], F]:
-    """`name`, repeatable, goes on working out of sight, in its own language; `now` replaces it."""
-    former_name = f"former_{name.lstrip('-')}"
-    callback = partial(_say_former, now)
-    return click.option(name, former_name, multiple=True, hidden=True, callback=callback)
-
-
 EXECUTES = ("--run", "--formal", "--on", "--runner")
 """`--run`, and the options that imply it."""
 

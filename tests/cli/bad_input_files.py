@@ -97,6 +97,7 @@ _BESIDE: dict[str, tuple[str, ...]] = {
     "run --expect": ("k.ptx", "--buffer", "x=f32[4]"),
     "report --kernel": ("--for", "nvidia"),
     "report ": ("--for", "nvidia"),
+    "pr --matrix": ("--base", "."),
 }
 # Those that a toolchain or results come before, or that are folders: `_merge_cases` has those.
 _LATE = frozenset({"minimize --buffer", "minimize --expect", "matrix merge ", "import "})

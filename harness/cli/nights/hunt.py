@@ -34,7 +34,7 @@ _EPILOG = """\b
 Example:
   triage hunt ptxas --for 30m
   triage hunt ptxas --for 2m --ptxas 13.0.88 --seed 7 --jobs 2
-  triage hunt ptxas --for 30m --sm 100a --corpus FOLDER
+  triage hunt ptxas --for 30m --sm 100a --corpus .
   triage hunt triton --for 30m --sm 90a,100a
 
 Exit code 0: nothing was found. 1: something was. 4: this machine or a toolchain failed; what was
@@ -118,10 +118,11 @@ def _ptxas(
     # numpy comes with it.
     from harness.minimize.hunt.hunting import PtxasPlan, hunt, write_repros  # noqa: PLC0415
 
+    target = Target.parse(sm)
+    changed = _corpus(corpus, target) if corpus else ()
     versions = PTXAS_BACK_END.select(ptxas)
     if len(versions) != 1:
         raise UsageError(f"--ptxas {ptxas}: {len(versions)} versions are meant; name one")
-    target = Target.parse(sm)
     plan = PtxasPlan(
         ptxas=PTXAS_BACK_END.install(versions[0]),
         target=target,
@@ -129,7 +130,7 @@ def _ptxas(
         seconds=seconds,
         on=EMULATOR if corpus else on,
         most=most,
-        corpus=_corpus(corpus, target) if corpus else (),
+        corpus=changed,
     )
     _hunt(plan, how, hunt, write_repros, as_json=as_json)
 

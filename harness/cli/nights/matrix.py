@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,14 +12,13 @@ import click
 from msgspec.structs import replace
 
 from harness.cells.places import CompileOptions
-from harness.cells.repros.find import near_names
+from harness.cells.repros.find import find_kernels, near_names
 from harness.cli.amounts import SECONDS, FilePath, read_amount
 from harness.cli.gpu_way import Execution, execution_of
 from harness.cli.main import CONTEXT
 from harness.cli.options import (
     SilentOption,
     Verb,
-    former_form,
     json_option,
     kernel_options,
     package_version_option,
@@ -160,7 +160,7 @@ command.add_command(merge)
 )
 @kernel_options("Only this kernel of the matrix, or a pattern; as the argument.", is_required=False)
 @only_options
-@former_form("--only", "KERNEL, --sm, --triton, --ptxas, --launch and --config")
+@click.option("--only", "former_only", multiple=True, hidden=True)
 @package_version_option(
     "Kernels of a package in each of these releases of it: 'fla-core>=0.4,<0.6'; the name may be "
     "left out where all are of one."
@@ -237,6 +237,11 @@ def run(
         raise UsageError(f"--only {error}; {near_names(' '.join(former_only))}") from error
     if named and former_only:
         raise UsageError("--only is a whole selection: say all of it by options, or none")
+    if former_only:
+        now = "KERNEL, --sm, --triton, --ptxas, --launch and --config"
+        print_note(f"--only is {now} now; the old form goes on working")
+    if kernel and os.path.lexists(kernel.partition("::")[0]):
+        find_kernels(kernel)  # what cannot be read says why
     how = MatrixOptions(
         only=selectors,
         shard=Shard.parse(shard),

@@ -38,7 +38,7 @@ def keep_writes(folder: str) -> None:
         """Where to keep what was refused with this error, whose folder is there.
 
         Raises:
-            OSError: this one; it was not refused for want of a right.
+            OSError: this one, where a missing right was not the reason.
         """
         place, parent = kept(path), os.path.dirname(os.path.abspath(os.fsdecode(path)))
         is_refused = error.errno in _REFUSED and is_folder(parent)

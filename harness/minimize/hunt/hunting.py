@@ -222,7 +222,7 @@ class GeneratedProgram(Protocol):
 
 
 class Pursuit(Protocol):
-    """All causes that a hunt has found, and what becomes of a hit."""
+    """All causes that a hunt has found, and what is done with a hit."""
 
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
         """The hit without what is known; None where nothing is left: that cause is counted."""

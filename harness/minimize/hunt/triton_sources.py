@@ -505,7 +505,7 @@ def _ranges(text: str) -> Iterator[int]:
             yield int(node.id[1:])
 
 
-# What a kernel is made of, by which causes are told apart.
+# What a kernel is made of, by which causes are distinguished.
 
 
 def words_of(text: str) -> Counter[str]:
