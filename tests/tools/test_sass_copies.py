@@ -143,7 +143,10 @@ UNKNOWN = "R2UR.OR"
 """What ptxas from 13.0 on writes at -O0 where coordinates of a tile have to be those of a warp."""
 
 
-@pytest.mark.parametrize("version", ["12.8.93", "13.0.88", "13.5.37"])
+@pytest.mark.parametrize(
+    "version",
+    [*(pytest.param(v, marks=pytest.mark.long) for v in ("12.8.93", "13.0.88")), "13.5.37"],
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_cubins_leave_what_their_ptx_leaves(
     triage: Triage, toolchain_cache: Path, tmp_path: Path, name: str, version: str

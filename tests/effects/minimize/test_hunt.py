@@ -92,6 +92,7 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     assert len(said) == 1
 
 
+@pytest.mark.long
 def test_a_kill_loses_nothing_that_was_found(plan: PtxasPlan, tmp_path: Path) -> None:
     home = tmp_path / "home"
     program = (
