@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 
 import msgspec
@@ -228,7 +228,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     alive: dict[str, tuple[int, ...]] = {}
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    lines: Mapping[str, Sequence[tuple[str, int]]] = {}
+    lines: Mapping[str, tuple[str, int]] = {}
     unreached: tuple[str, ...] | None = None
 
     def exit_code(self, fail_on: str) -> int:

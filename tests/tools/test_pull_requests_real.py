@@ -153,6 +153,9 @@ def test_changes_of_ptx_are_told_by_their_machine_code(triage: Triage) -> None:
     edit(folder / "k.ptx", ", 7;", ", 8;")
     document = json_of(triage, *words, code=0)
     assert (document["same_code"], document["other_code"]) == (0, 1)
+    headline = triage("pr", *words).stdout.splitlines()[0]
+    assert ": nothing is worse" in headline
+    assert "nothing changed" not in headline
 
     # No code at all: what the four forms say, and when it is an error.
     edit(folder / "k.ptx", "mov.u32 %r1, 8", "mov.u32 %r2, 8")

@@ -33,7 +33,9 @@ def pr_said(result: PullRequest) -> list[SaidLine]:
     """As `triage diff`, and how many cells have the same machine code."""
     if result.unreached is not None:
         return [say(f"{_sides(result)}: nothing changed"), say(_code_words(result))]
-    said = changes_said(result.changes, informational=True, sides=_sides(result))
+    said = changes_said(
+        result.changes, informational=True, sides=_sides(result), calm=_calm(result)
+    )
     return [*said, say(_code_words(result))]
 
 
@@ -179,7 +181,7 @@ def _spelled(facts: Facts, metric: str) -> str:
 
 
 def as_sarif(result: PullRequest) -> dict[str, Any]:
-    """SARIF 2.1.0: what got worse, at the lines where it happens, or at the kernel."""
+    """SARIF 2.1.0: what got worse, at the line where its kernel begins."""
     worse = [change for change in result.changes.changes if change.kind.is_bad]
     kinds = list(dict.fromkeys(change.kind for change in worse))
     return {
@@ -207,7 +209,7 @@ def as_sarif(result: PullRequest) -> dict[str, Any]:
                                     "region": {"startLine": line},
                                 }
                             }
-                            for path, line in result.lines.get(change.facts.cell, ())[:1]
+                            for path, line in filter(None, [result.lines.get(change.facts.cell)])
                         ],
                     }
                     for change in worse

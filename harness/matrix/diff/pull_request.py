@@ -237,14 +237,12 @@ def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) ->
             )
 
 
-def lines_of_worse(
-    result: PullRequest, store: Store, head: Side
-) -> dict[str, tuple[tuple[str, int], ...]]:
+def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, tuple[str, int]]:
     """For each cell that got worse the file below head, and the line, where its kernel begins.
 
     Read in the `.file` and `.loc` lines of its PTX; else it is the file that names the kernel.
     """
-    lines: dict[str, tuple[tuple[str, int], ...]] = {}
+    lines: dict[str, tuple[str, int]] = {}
     for change in result.changes.changes:
         if not change.kind.is_bad:
             continue
@@ -256,7 +254,7 @@ def lines_of_worse(
             file = Path(dict(_FILE.findall(text)).get(first[1], ""))
             if file.is_relative_to(head.folder):
                 name, line = str(file.relative_to(head.folder)), int(first[2])
-        lines[facts.cell] = ((name, line),)
+        lines[facts.cell] = name, line
     return lines
 
 

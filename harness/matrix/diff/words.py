@@ -207,11 +207,16 @@ _QUIET_WORDS = {
 
 
 def changes_said(
-    changes: Changes, *, informational: bool = False, sides: str | None = None
+    changes: Changes,
+    *,
+    informational: bool = False,
+    sides: str | None = None,
+    calm: str = "nothing changed",
 ) -> list[SaidLine]:
     """The headline, then each piece of news: how many, what, where, and the command to look.
 
-    `sides` names what is compared; else that is by the numbers of the runs.
+    `sides` names what is compared; else that is by the numbers of the runs. `calm` is the headline
+    where there is no news.
     """
     older = f"run {changes.older} -> " if changes.older is not None else ""
     news = [
@@ -223,7 +228,7 @@ def changes_said(
              if changes.counts.get(kind)]  # fmt: skip
     lines = [
         say(
-            f"{sides or f'{older}run {changes.newer}'}: {', '.join(news) or 'nothing changed'}"
+            f"{sides or f'{older}run {changes.newer}'}: {', '.join(news) or calm}"
             + (f" ({', '.join(quiet)})" if quiet else ""),
             Tone.HEAD,
         )

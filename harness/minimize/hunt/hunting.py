@@ -10,6 +10,7 @@ code that makes its programs. What is hunted in is a `HuntedCompiler`: ptxas is 
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
 import json
 import re
@@ -702,14 +703,9 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
     """
     plan = report.plan
     assert isinstance(plan, PtxasPlan)
-    repros = home / "hunt" / f"ptxas-{plan.ptxas.version}-{plan.target}" / "repros"
-    folders: list[str] = []
-    for cause in report.state.new:
+
+    def files_of(name: str, cause: Cause) -> dict[str, bytes]:
         least = cause.least
-        name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
-        # Two causes may have one name: they fail on different versions.
-        number = sum(Path(other).name.startswith(name) for other in folders)
-        folder = repros / (f"{name}_{number + 1}" if number else name)
         launch = launch_of(least.seed, least.text)
         scalars = [argument for argument in launch.arguments if isinstance(argument, Scalar)]
         values = [int.from_bytes(scalar.raw, "little") for scalar in scalars]
@@ -717,7 +713,7 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
         written = f"u32[{THREADS * RESULTS // 4}]:0xa5a5a5a5"
         words = f"{cause.name} (ptxas {plan.ptxas.version}); {least.answer.words}"
         lines = [
-            f"kernel: {folder.name}",
+            f"kernel: {name}",
             "files: [case.ptx]",
             f"summary: {json.dumps(words)}",
             f"targets: [{plan.target}]",
@@ -730,14 +726,39 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
                 "  grid: 1",
                 f"  block: {THREADS}",
             ]
+        data = io.BytesIO()
+        np.save(data, launch.allocations[0].data.view(np.uint32), allow_pickle=False)
+        # A repro is named as its entry.
+        text = re.sub(r"\.entry\s+k\b", f".entry {name}", least.text, count=1)
+        return {
+            "case.ptx": text.encode(),
+            "repro.yaml": ("\n".join(lines) + "\n").encode(),
+            "in.npy": data.getvalue(),
+        }
+
+    return write_folders(
+        report, home / "hunt" / f"ptxas-{plan.ptxas.version}-{plan.target}", files_of
+    )
+
+
+def write_folders(
+    report: HuntReport, place: Path, files_of: Callable[[str, Cause], Mapping[str, bytes]]
+) -> list[str]:
+    """Write a repro for each new cause below a place: its files, by the repro's name; the folders.
+
+    Raises:
+        StorageError: a folder cannot be written.
+    """
+    folders: list[str] = []
+    for cause in report.state.new:
+        name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
+        # Two causes may have one name: they fail on different versions.
+        number = sum(Path(other).name.startswith(name) for other in folders)
+        folder = place / "repros" / (f"{name}_{number + 1}" if number else name)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # A repro is named as its entry.
-            text = re.sub(r"\.entry\s+k\b", f".entry {folder.name}", least.text, count=1)
-            (folder / "case.ptx").write_text(text)
-            (folder / "repro.yaml").write_text("\n".join(lines) + "\n")
-            data = launch.allocations[0].data.view(np.uint32)
-            np.save(folder / "in.npy", data, allow_pickle=False)
+            for file, content in files_of(folder.name, cause).items():
+                (folder / file).write_bytes(content)
         except OSError as error:
             raise StorageError(f"{folder}: {error.strerror or error}") from error
         folders.append(str(folder))

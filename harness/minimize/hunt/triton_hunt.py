@@ -24,7 +24,7 @@ from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
-from harness.minimize.hunt.hunting import HuntPlan, HuntReport, HuntState, hunt_in
+from harness.minimize.hunt.hunting import HuntPlan, HuntReport, HuntState, hunt_in, write_folders
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_oracles import TritonOracles
 from harness.minimize.hunt.triton_sources import KERNEL, TritonProgram, program, words_of
@@ -33,7 +33,6 @@ from harness.minimize.python.passes import STRUCTURE
 from harness.minimize.python.tree import PythonFile
 from harness.minimize.reduction.driver import Effort, Reducer, TextFormat, sweep_coarsely
 from harness.store.store import Store
-from harness.values.errors import StorageError
 from harness.values.standalone import FileLaunch, Standalone
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -334,24 +333,18 @@ def write_triton_repros(report: HuntReport, home: Path) -> list[str]:
         StorageError: a folder cannot be written.
     """
     plan = report.plan
-    repros = home / "hunt" / f"triton-{plan.tool.version}" / "repros"
-    folders: list[str] = []
-    for cause in report.state.new:
+
+    def files_of(name: str, cause: Cause) -> dict[str, bytes]:
         least = cause.least
-        name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
-        number = sum(Path(other).name.startswith(name) for other in folders)
-        folder = repros / (f"{name}_{number + 1}" if number else name)
         lines = [
-            f"kernel: {folder.name}",
+            f"kernel: {name}",
             f"summary: {json.dumps(f'{cause.name}; {least.answer.words}'[:400])}",
             f"triton: {plan.tool.version}",
             f"targets: [{plan.target_of(least.seed)}]",
         ]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "launch.py").write_text(re.sub(rf"\b{KERNEL}\b", folder.name, least.text))
-            (folder / "repro.yaml").write_text("\n".join(lines) + "\n")
-        except OSError as error:
-            raise StorageError(f"{folder}: {error.strerror or error}") from error
-        folders.append(str(folder))
-    return folders
+        return {
+            "launch.py": re.sub(rf"\b{KERNEL}\b", name, least.text).encode(),
+            "repro.yaml": ("\n".join(lines) + "\n").encode(),
+        }
+
+    return write_folders(report, home / "hunt" / f"triton-{plan.tool.version}", files_of)

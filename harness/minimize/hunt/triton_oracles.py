@@ -88,7 +88,7 @@ class TritonOracles:
                 try:
                     words = SelectionOptions(
                         kernel=str(folder / "generated.py"),
-                        sm=(str(self.target_of(asked)),),
+                        sm=(str(self.targets[asked.seed % len(self.targets)]),),
                         triton=(self.compiler.version,),
                     )
                     return await self._of_cells(bench, select(words), is_thorough=is_thorough)
@@ -100,10 +100,6 @@ class TritonOracles:
                     self.bench.cpu_seconds += bench.cpu_seconds
         finally:
             hub.drop_folder(folder)
-
-    def target_of(self, asked: Asked) -> Target:
-        """The target for which a program is compiled."""
-        return self.targets[asked.seed % len(self.targets)]
 
     async def _of_cells(
         self, bench: Workbench, selection: Selection, *, is_thorough: bool
