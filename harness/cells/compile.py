@@ -5,6 +5,7 @@ What comes of it is a report, the document that `--json` prints, and (`--out`) f
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from harness.cells.places import (
     CompileOptions,
@@ -24,12 +26,14 @@ from harness.cells.places import (
     work,
     work_off,
 )
-from harness.frontends.base import Selection
+from harness.cells.spelling import SelectionOptions, spell_command
+from harness.frontends.base import CapturePlace, Plan, PlannedCell, Selection
 from harness.io.files.locations import storage_error
 from harness.store.stages import STAGES, stage_bytes
 from harness.store.store import Store
 from harness.tables.survivors import group_rows, survivors
 from harness.values.errors import EmptySelectionError, TriageError
+from harness.values.outcome import LaunchFacts
 from harness.values.row import SCHEMA, Row
 
 
@@ -45,6 +49,81 @@ class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     wall_seconds: float
     cpu_seconds: float
+
+
+_MOST_CONFIGS = 64
+
+
+class Survey(Steering):
+    """Of a file that launches a kernel in very many ways, as tests do, those that differ the most.
+
+    Of each kernel whole launches are taken, each with all configs of its tuner: always the one
+    that shows most facts of arguments (types, alignments, constants) that none before it shows,
+    and again from the beginning where all are shown. It ends before there are more than 64 configs
+    of a kernel. A kernel that is named, or a `--config`, gets every launch. `words` spell commands.
+    """
+
+    def __init__(self, words: SelectionOptions) -> None:
+        self._words = words
+        self.notes: list[str] = []
+
+    def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
+        """All but those of the launches that are left out."""
+        repro = place.selection.repro
+        if repro.kernel or repro.group or place.selection.config.wanted:
+            return plan.cells
+        kernels: dict[str, dict[str, dict[str, set[str]]]] = {}
+        for cell in plan.cells:
+            if cell.record:
+                launch = kernels.setdefault(cell.record.kernel, {}).setdefault(_launch_of(cell), {})
+                launch[cell.cell.config.label] = _facts(cell.record)
+        taken = {kernel: _most_different(launches) for kernel, launches in kernels.items()}
+        for kernel, launches in kernels.items():
+            if len(taken[kernel]) < len(launches):
+                few = sum(len(launches[launch]) for launch in taken[kernel])
+                every = sum(map(len, launches.values()))
+                words = structs.replace(self._words, kernel=f"{self._words.kernel}::{kernel}")
+                self.notes += [
+                    f"{kernel}: {few:,} of {every:,} configs are compiled, of launches that "
+                    f"differ the most; all: {spell_command('compile', words)}"
+                ]
+        return [
+            cell
+            for cell in plan.cells
+            if cell.record is None or _launch_of(cell) in taken[cell.record.kernel]
+        ]
+
+
+def _launch_of(cell: PlannedCell) -> str:
+    """What the configs of one launch of a tuner share; without a tuner, each is of its own."""
+    return cell.record.key if cell.record and not cell.record.autotuned else cell.cell.launch
+
+
+def _facts(record: LaunchFacts) -> set[str]:
+    """What decides the code, argument by argument: the exact shape or integer does not."""
+    facts = [
+        {n: v for n, v in argument.items() if n not in ("shape", "value")}
+        for argument in record.arguments
+    ]
+    return {json.dumps(fact, sort_keys=True) for fact in facts}
+
+
+def _most_different(launches: dict[str, dict[str, set[str]]]) -> set[str]:
+    """The launches, each with the facts of its configs, that a survey takes; one at least."""
+    facts = {name: set().union(*configs.values()) for name, configs in launches.items()}
+    taken: list[str] = []
+    count, shown = 0, set[str]()
+    while rest := [name for name in launches if name not in taken]:
+        best = max(rest, key=lambda name: len(facts[name] - shown))
+        if shown and not facts[best] - shown:
+            shown = set()
+            continue
+        count += len(launches[best])
+        if taken and count > _MOST_CONFIGS:
+            break
+        taken.append(best)
+        shown |= facts[best]
+    return set(taken)
 
 
 async def compile_selections(
@@ -63,11 +142,13 @@ async def compile_selections(
     """
     started = time.monotonic()
     async with work(store, options) as (bench, run_id):
-        run = Run(bench=bench, run=run_id, progress=progress, steering=steering or Steering())
+        steering = steering or Steering()
+        run = Run(bench=bench, run=run_id, progress=progress, steering=steering)
         run.notes.extend(note for selection in selections for note in selection.notes)
         places = [place for selection in selections for place in places_of(selection)]
         by_place: dict[int, list[Row]] = {}
         await work_off(run, places, captures_of(places), keep=by_place.__setitem__)
+        run.notes += steering.notes
         rows = [row for index in range(len(places)) for row in by_place[index]]
         if not rows:
             raise _nothing(run, selections[0])

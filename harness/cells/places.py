@@ -131,13 +131,14 @@ class Treatment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Steering:
-    """Takes every cell, as it comes, until the end.
+    """Takes every cell, as it comes, until the end; `notes` are what it has to tell then.
 
     `at_once` cells may be in the works at a time: without a bound, all are lowered before the first
     is done.
     """
 
     at_once: int = 1 << 20
+    notes: Sequence[str] = ()
 
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:  # noqa: ARG002
         """The cells to work on, in order."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 from msgspec.structs import replace
 
-from harness.cells.compile import compile_document, compile_selections, save_cells
+from harness.cells.compile import Survey, compile_document, compile_selections, save_cells
 from harness.cells.next_steps import next_steps
 from harness.cells.places import CompileOptions
 from harness.cells.selection import select_all
@@ -83,7 +83,8 @@ def command(
         selections = select_all(words)
     with open_results() as store:
         with show_progress(status) as progress:
-            report = run_to_the_end(compile_selections(selections, store, how, progress))
+            work = compile_selections(selections, store, how, progress, Survey(words))
+            report = run_to_the_end(work)
         if save:
             saved = save_cells(store, report.rows, save)
             status.print(f"{saved} files written below {save}")
