@@ -283,11 +283,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1200, help="of CPU, for one script")
     parser.add_argument("--page", action="store_true", help="run nothing")
     options = parser.parse_args()
-    rows: dict[str, Row] = {}
-    if ROWS.is_file():
-        for line in ROWS.read_bytes().splitlines():
-            row = msgspec.json.decode(line, type=Row)
-            rows[f"{row.package}/{row.script}"] = row
+    rows = _read()
     for package, script in () if options.page else _scripts(options.script):
         name = f"{package.package}/{script}"
         if name in rows:
@@ -295,10 +291,18 @@ def main() -> None:
             is_failed = options.again == "failed" and not row.is_table
             if not (is_failed or fnmatchcase(name, options.again or "")):
                 continue
-        row = rows[name] = row_of(package, script, options.seconds)
+        row = row_of(package, script, options.seconds)
+        # Another call may have made others meanwhile.
+        rows = {**_read(), name: row}
         _write(rows)
         print(_line(row), end="", flush=True)
     _write(rows)
+
+
+def _read() -> dict[str, Row]:
+    lines = ROWS.read_bytes().splitlines() if ROWS.is_file() else ()
+    rows = [msgspec.json.decode(line, type=Row) for line in lines]
+    return {f"{row.package}/{row.script}": row for row in rows}
 
 
 def _write(rows: dict[str, Row]) -> None:
