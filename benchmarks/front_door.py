@@ -296,7 +296,7 @@ def main() -> None:
         rows = {**_read(), name: row}
         _write(rows)
         print(_line(row), end="", flush=True)
-    _write(rows)
+    _write(_read())
 
 
 def _read() -> dict[str, Row]:
