@@ -83,10 +83,10 @@ class Survey(Steering):
                 few = sum(len(launches[launch]) for launch in taken[kernel])
                 every = sum(map(len, launches.values()))
                 words = structs.replace(self._words, kernel=f"{self._words.kernel}::{kernel}")
-                self.notes += [
+                self.notes.append(
                     f"{kernel}: {few:,} of {every:,} configs are compiled, of launches that "
                     f"differ the most; all: {spell_command('compile', words)}"
-                ]
+                )
         return [
             cell
             for cell in plan.cells

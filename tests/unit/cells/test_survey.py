@@ -20,13 +20,15 @@ TARGET = Target.parse("90a")
 
 def cell(config: dict[str, Any], nth: int = 1, *, tuned: bool, **arguments: object) -> PlannedCell:
     """One config of the nth launch, whose arguments have these facts."""
-    facts = [{"name": name, "tensor": value, "shape": [nth]} for name, value in arguments.items()]
+    facts: list[dict[str, object]] = [
+        {"name": name, "tensor": value, "shape": [nth]} for name, value in arguments.items()
+    ]
     record = LaunchFacts(
         key=f"{config} {arguments}",
         kernel="k",
         config=config,
         autotuned=tuned,
-        arguments=cast("list[dict[str, object]]", facts),
+        arguments=facts,
         grid=None,
         file="/p/k.py",
     )
