@@ -10,6 +10,7 @@ what is left: the first words of its opcodes, the levels that lose the vote, or 
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from gpu_emulator.ptx.text.document import Document, parse, read_head
 from gpu_emulator.ptx.text.facts import Instruction
 from harness.minimize.hunt.corpus import CorpusSource, changed_program
 from harness.minimize.hunt.generator import opcode_forms
-from harness.minimize.hunt.oracles import Asked, Together
+from harness.minimize.hunt.oracles import LEVELS, Asked, Together
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.ptx.reduce import (
     count_instructions,
@@ -35,6 +36,8 @@ from harness.minimize.reduction.driver import Effort
 # A reduction asks about so many candidates at a time, and about so many in all.
 _AT_ONCE, _MOST_TESTS = 32, 1500
 _MOST_AT_ONCE = 64
+# How much of what may go alone is tried together: all of it, then less, in several orders.
+_SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15)
 # A cause that so many opcodes of one first word have is taken to be of all of this word.
 _OF_ONE_WORD = 3
 # Chunks of a program that are taken away at once: halves, quarters, eighths.
@@ -275,13 +278,15 @@ def is_closed(text: str) -> bool:
     """Whether a candidate is of the kind that is generated: no more is open than there."""
     document = parse(text)
     allowed = _allowed()
-    sets_carry = False
+    carry = ""
     for _, op in document.instructions:
         if op.base not in _OTHERS and op.opcode not in allowed and not _is_of_carry(op.opcode):
             return False
-        if op.base in ("addc", "subc", "madc") and not sets_carry:
+        # A borrow is no carry: what takes the one must not follow what sets the other.
+        kind = "borrow" if op.base in ("sub", "subc") else "carry"
+        if op.base in ("addc", "subc", "madc") and carry != kind:
             return False
-        sets_carry = "cc" in op.modifiers
+        carry = kind if "cc" in op.modifiers else ""
     heads = [read_head(line.code) for line in document.statements if ".entry" in line.code]
     return len(heads) == 1 and all(
         head and head.name == "k" and {one.name for one in head.parameters} <= _PARAMETERS
@@ -320,49 +325,82 @@ class Causes:
         self.together = together
         self.causes = causes
         self.seen = seen
+        self.walked: dict[int, set[str]] = {}
+        """What was taken out of a hit already, by its seed."""
 
     def is_allowed(self, candidate: str) -> bool:
         """Whether a candidate may be what a program is reduced to."""
         return is_closed(candidate)
 
+    def mark(self, asked: Asked, answer: Answer) -> str:
+        """What a hit is most likely about: its rarest opcode, or what ptxas says."""
+        opcodes = {op.opcode for op in computing(parse(asked.text)) if op.base != "bra"}
+        rarest = min(opcodes, key=lambda opcode: (self.seen.get(opcode, 0), opcode), default="")
+        return answer.signature or rarest
+
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
         """The hit without what is known; None where nothing is left of it: that cause is counted.
 
+        A hit of wrong code is cut down to one result first. It is not asked twice about one word.
+
         Raises:
             InfrastructureError: a tool cannot be started.
         """
-        for cause in self.causes:
-            for word, needed in _walks(cause, self.seen):
-                there = {op.opcode for op in computing(parse(asked.text))}
-                if not needed <= there | {opcode.partition(".")[0] for opcode in there}:
-                    continue
-                less = Asked(without(asked.text, word), asked.seed)
-                after = await self._ask(less, answer)
-                if not is_same_kind(after, answer):
-                    cause.hits += 1
-                    return None
-                asked, answer = less, after
-        return asked, answer
+        walked = self.walked.get(asked.seed)
+        if walked is None:
+            walked = self.walked[asked.seed] = set()
+            if answer.vote is Vote.WRONG:
+                texts = [text for text in slices(asked.text) if is_closed(text)]
+                parts = [Asked(text, asked.seed) for text in texts]
+                answers = await asyncio.gather(*(self._ask(part, answer) for part in parts))
+                pairs = zip(parts, answers, strict=True)
+                wrong = [part for part, one in pairs if is_same_kind(one, answer)]
+                asked = min([asked, *wrong], key=lambda part: _size(part.text))
+        opcodes = {op.opcode for op in computing(parse(asked.text))}
+        opcodes |= {opcode.partition(".")[0] for opcode in opcodes}
+        walks = {
+            word: cause
+            for cause in self.causes
+            for word, needed in _walks(cause, self.seen)
+            if needed <= opcodes and word not in walked
+        }
+        if not walks:
+            return asked, answer
+        walked.update(walks)
+        less = [Asked(without(asked.text, word), asked.seed) for word in walks]
+        least = asked
+        for word in walks:
+            least = Asked(without(least.text, word), asked.seed)
+        *answers, after = await asyncio.gather(*(self._ask(one, answer) for one in (*less, least)))
+        needed_causes = [
+            cause
+            for cause, one in zip(walks.values(), answers, strict=True)
+            if not is_same_kind(one, answer)
+        ]
+        if is_same_kind(after, answer):
+            return least, answer
+        # Where only all of them together are needed, several known causes are in it.
+        [*needed_causes, *walks.values()][0].hits += 1
+        return None
 
     async def reduce(
         self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | None:
+    ) -> LeastProgram | str:
         """The least program that gets such an answer.
 
-        None if it does not get it a second time, or the time is up before it is as small as it can
-        be.
+        Else why there is none, in words: it does not get it a second time. No words: the time is up
+        before it is as small as it can be, or it was counted with a cause that is known by now.
 
         Raises:
             InfrastructureError: a tool cannot be started.
         """
-        first = await self._ask(asked, answer)
-        if not is_same_kind(first, answer):
-            return None
-        text = asked.text
+        text: str | None = asked.text
         if answer.vote is Vote.WRONG:
             text = await self._narrowed(asked, answer, is_time_up)
+        elif not is_same_kind(await self._ask(asked, answer), answer):
+            return "a hit that did not come back"
         else:
-            most = count_unwritten(text)
+            most = count_unwritten(asked.text)
 
             async def is_interesting(candidate: str) -> bool:
                 if not self.is_allowed(candidate) or count_unwritten(candidate) > most:
@@ -370,27 +408,33 @@ class Causes:
                 return is_same_kind(await self._ask(Asked(candidate, asked.seed), answer), answer)
 
             result = await reduce_ptx(
-                text,
+                asked.text,
                 lambda candidate: asyncio.ensure_future(is_interesting(candidate)),
                 always=True,
                 effort=Effort(jobs=_AT_ONCE, max_tests=_MOST_TESTS, is_time_up=is_time_up),
             )
             text = result.document
-        votes = answer.vote is Vote.WRONG
-        alone = [Asked(text, asked.seed)]
-        if is_time_up():
-            return None  # what is half reduced has no name yet
-        [last] = await self.together.oracles.ask(alone, is_thorough=True, votes=votes)
-        return LeastProgram.of(alone[0], last) if last.is_hit else None
+        if is_time_up() or text is None:
+            return ""  # what is half reduced has no name yet
+        least = Asked(text, asked.seed)
+        if answer.vote is Vote.WRONG:
+            last = await self.together.ask(least, LEVELS, is_thorough=True)
+        else:
+            [last] = await self.together.oracles.ask([least], votes=False)
+        return LeastProgram.of(least, last) if last.is_hit else f"a hit that is {said_of(last)}"
 
-    async def _narrowed(self, asked: Asked, answer: Answer, is_time_up: Callable[[], bool]) -> str:
+    async def _narrowed(
+        self, asked: Asked, answer: Answer, is_time_up: Callable[[], bool]
+    ) -> str | None:
         """Wrong code, step by step: what is asked at once goes into one module.
 
         nvdisasm takes as long to start as to read a hundred small programs, so what counts is how
-        often it is started. Chunks of instructions go first, then every single step is tried.
+        often it is started. Chunks of instructions go first, then single ones, then every single
+        step is tried; of what may go alone, as much as may go together. None where the program
+        turns out to be of a cause that came up in the meantime.
         """
-        best, is_coarse = asked.text, True
-        tried = {best}
+        best, tried = asked.text, {asked.text}
+        draw = random.Random(asked.seed)  # noqa: S311 - to repeat, not to hide
 
         async def smaller(candidates: Iterable[str]) -> list[str]:
             """Those of them that are as wrong: of the smallest that have some, a module full."""
@@ -408,20 +452,21 @@ class Causes:
                     return good
             return []
 
-        best = next(iter(await smaller(slices(best))), best)
-        joint: list[str] = []
-        while not is_time_up():
-            document = parse(best)
-            steps = list(_chunks(document) if is_coarse else single_steps(document))
-            good = await smaller([*joint, *(str(pruned(step)) for step in steps)])
-            if not good and not is_coarse:
-                break
-            is_coarse = is_coarse and bool(good)
-            half = len(good) // 2
-            groups = [good, good[:half], good[half:], good[::2], good[1::2], good[: half // 2]]
-            texts = [combined(best, group) for group in groups if len(group) > 1]
-            joint = [str(pruned(parse(text))) for text in texts]
-            best = min([best, *good], key=_size)
+        kinds = (_chunks, lambda document: single_steps(document, deletes=True), single_steps)
+        for steps in kinds:
+            while not is_time_up():
+                left = await self.walk_around(Asked(best, asked.seed), answer)
+                if left is None:
+                    return None
+                best = left[0].text
+                good = await smaller(str(pruned(step)) for step in steps(parse(best)))
+                if not good:
+                    break
+                orders = [good, good[::-1], draw.sample(good, len(good))]
+                groups = [some[: round(part * len(good))] for part in _SHARES for some in orders]
+                joint = [combined(best, group) for group in groups if len(group) > 1]
+                better = await smaller(str(pruned(parse(text))) for text in joint)
+                best = min([*good, *better], key=_size)
         return tidy(best)
 
     async def _ask(self, asked: Asked, like: Answer) -> Answer:
@@ -455,7 +500,7 @@ class CorpusCauses(Causes):
 
     async def reduce(
         self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | None:
+    ) -> LeastProgram | str:
         """As `Causes.reduce`; steps that are not needed are dropped first."""
         made = changed_program(asked.seed, self.sources)
         text, steps = asked.text, made.steps

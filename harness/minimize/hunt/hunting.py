@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -68,18 +68,18 @@ KIND = "hunt"
 """The kind of evidence that a hunt keeps in the store."""
 
 _CORPUS_BATCH = 8
-BATCH = 256
+BATCH = 128
 """So many programs make one module."""
 
 # In the last of so many modules -O0 votes of every program: what it alone gets wrong is rare.
 _ALL_LEVELS = 8
 
 # So many hits are reduced side by side at least: of ptxas their questions go into one module.
-_FEWEST = 2
+_FEWEST = 4
 # Hits for each job that may wait to be reduced: beyond, no more programs are made until fewer do.
-_MOST_WAITING = 4
-# A reduction that is under way when the time is up may take this share of the time more.
-_GRACE = 0.25
+_MOST_WAITING = 12
+# Programs are made, and hits reduced, in these shares of the time; then other versions are asked.
+_MAKING, _REDUCING = 0.8, 0.9
 _MOST_REASONS = 200
 
 
@@ -225,13 +225,19 @@ class GeneratedProgram(Protocol):
 class Pursuit(Protocol):
     """All causes that a hunt has found, and what is done with a hit."""
 
+    def mark(self, asked: Asked, answer: Answer) -> str:
+        """What a hit is most likely about: of one mark one is reduced at a time."""
+
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
         """The hit without what is known; None where nothing is left: that cause is counted."""
 
     async def reduce(
         self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | None:
-        """The least program that gets such an answer; None if the hit does not come back."""
+    ) -> LeastProgram | str:
+        """The least program that gets such an answer; or why there is none, in words.
+
+        No words: there was no time, or it is counted with a cause.
+        """
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
@@ -262,8 +268,10 @@ class HuntedCompiler(Protocol):
     def spent(self) -> Mapping[str, float]:
         """Seconds of CPU by what used them, the compilers first."""
 
-    async def spread(self, state: HuntState, show: Callable[[str], None]) -> None:
-        """Ask other versions, and other targets, about all least programs."""
+    async def spread(
+        self, state: HuntState, show: Callable[[str], None], is_time_up: Callable[[], bool]
+    ) -> None:
+        """Ask other versions, and other targets, about all least programs, while there is time."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -280,7 +288,9 @@ class _Hunt:
     before: float = 0.0
     tried_before: int = 0
     in_flight: set[int] = field(default_factory=set)
+    lasted: float = 0.0
     taken: set[int] = field(default_factory=set)
+    marks: set[str] = field(default_factory=set)
     hits: asyncio.Event = field(default_factory=asyncio.Event)
     room: asyncio.Event = field(default_factory=asyncio.Event)
     is_made: bool = False
@@ -294,12 +304,13 @@ class _Hunt:
         return time.monotonic() - self.started
 
     def is_late(self) -> bool:
-        return self.passed > self.plan.seconds * (1 + _GRACE)
+        return self.passed > self.plan.seconds * _REDUCING
 
     def is_over(self) -> bool:
+        """Whether no batch may be begun: it would take as long as the last one did."""
         begun = self.state.tried - self.tried_before + self.hunted.batch * len(self.in_flight)
         is_enough = self.plan.most is not None and begun >= self.plan.most
-        return is_enough or self.passed > self.plan.seconds
+        return is_enough or self.passed + self.lasted > self.plan.seconds * _MAKING
 
     async def work(self, jobs: int) -> None:
         """Make programs and reduce what they hit, until the time is up.
@@ -317,8 +328,8 @@ class _Hunt:
                 self.is_made = True
                 self.hits.set()
 
-        pursuits = [self.hunted.causes(self.state) for _ in range(max(_FEWEST, jobs // 2))]
-        reducers = [self._reduce(causes) for causes in pursuits]
+        causes = self.hunted.causes(self.state)
+        reducers = [self._reduce(causes) for _ in range(max(_FEWEST, jobs // 2))]
         await in_parallel([make(), self._narrate(), *reducers])
 
     async def _make(self) -> None:
@@ -335,7 +346,9 @@ class _Hunt:
             first = self.plan.seed * 1_000_000_000 + number * batch
             programs = [self.hunted.program(first + n) for n in range(batch)]
             asked = [Asked(one.text, one.seed) for one in programs]
+            begun = self.passed
             answers = await self.hunted.ask(asked, number)
+            self.lasted = self.passed - begun
             self._note(number, programs, answers)
 
     def _note(
@@ -373,40 +386,51 @@ class _Hunt:
         keep_known(self.store, self.plan, self.state.new)
 
     async def _reduce(self, causes: Pursuit) -> None:
-        """Take hits that wait: walk around what is known of all of them, then reduce one."""
+        """Take hits that wait: walk around what is known of all of them, then reduce the least."""
         state = self.state
         while not self.is_late():
             hits = [hit for hit in state.waiting if hit.asked.seed not in self.taken]
-            if not hits:
-                if self.is_made:
-                    return
-                self.hits.clear()
-                await self.hits.wait()
-                continue
             self.taken |= {hit.asked.seed for hit in hits}
             # Most are known: one module shows it of all of them.
             walks = await in_parallel(causes.walk_around(hit.asked, hit.answer) for hit in hits)
-            new = [(hit, left) for hit, left in zip(hits, walks, strict=True) if left]
-            for hit, left in zip(hits, walks, strict=True):
-                if left is None:
-                    state.waiting.remove(hit)
-            self.taken -= {hit.asked.seed for hit, _ in new[1:]}
-            self.hits.set()
-            for hit, left in new[:1]:
-                await self._look_at(causes, *left)
-                if not self.is_late():
-                    state.waiting.remove(hit)
+            self.taken -= {hit.asked.seed for hit in hits}
+            left: list[Hit] = []
+            for hit, walk in zip(hits, walks, strict=True):
+                place = state.waiting.index(hit)
+                if walk is None:
+                    del state.waiting[place]
+                else:
+                    state.waiting[place] = Hit(asked=walk[0], answer=walk[1])
+                    left.append(state.waiting[place])
+            marks = [(causes.mark(hit.asked, hit.answer), hit) for hit in left]
+            new = [(mark, hit) for mark, hit in marks if mark not in self.marks]
+            if new:
+                mark, hit = min(new, key=lambda pair: len(pair[1].asked.text))
+                self.taken.add(hit.asked.seed)
+                self.marks.add(mark)
+                self.hits.set()
+                await self._look_at(causes, hit)
+                self.marks.discard(mark)
                 self.taken.discard(hit.asked.seed)
+                self.hits.set()
             self.save()
             self.room.set()
+            if not new:
+                if self.is_made and not self.taken:
+                    break
+                self.hits.clear()
+                await self.hits.wait()
+        self.hits.set()
         self.room.set()
 
-    async def _look_at(self, causes: Pursuit, asked: Asked, answer: Answer) -> None:
-        program = await causes.reduce(asked, answer, is_time_up=self.is_late)
-        if program is None and self.is_late():
+    async def _look_at(self, causes: Pursuit, hit: Hit) -> None:
+        program = await causes.reduce(hit.asked, hit.answer, is_time_up=self.is_late)
+        if not program and self.is_late():
             return
-        if program is None:
-            _count(self.state.reasons, "untold: a hit that did not come back")
+        self.state.waiting.remove(hit)
+        if isinstance(program, str):
+            if program:
+                _count(self.state.reasons, f"untold: {program}")
             return
         cause, is_new = causes.join(
             program, seconds=self.before + self.passed, tried=self.state.tried
@@ -478,8 +502,10 @@ class _HuntedPtxas:
     def spent(self) -> dict[str, float]:
         return asdict(self.oracles.spent)
 
-    async def spread(self, state: HuntState, show: Callable[[str], None]) -> None:
-        await _spread(self.plan, state, self.oracles, show)
+    async def spread(
+        self, state: HuntState, show: Callable[[str], None], is_time_up: Callable[[], bool]
+    ) -> None:
+        await _spread(self.plan, state, self.oracles, show, is_time_up)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -582,7 +608,7 @@ async def hunt_in(
     report.tried = state.tried - one.tried_before
     if state.new and not report.is_stopped:
         try:
-            await hunted.spread(state, show)
+            await hunted.spread(state, show, lambda: one.passed > plan.seconds)
         except asyncio.CancelledError:
             _go_on()
             report.is_stopped = True
@@ -649,40 +675,85 @@ def _oracles(hub: Hub, plan: PtxasPlan, how: CompileOptions) -> Oracles:
 
 
 async def _spread(
-    plan: PtxasPlan, state: HuntState, oracles: Oracles, show: Callable[[str], None]
+    plan: PtxasPlan,
+    state: HuntState,
+    oracles: Oracles,
+    show: Callable[[str], None],
+    is_time_up: Callable[[], bool],
 ) -> None:
     """Ask every ptxas that is installed, and other targets, about all least programs.
 
-    Programs of one name that do not fail on the same versions are of two causes.
+    Programs of one name that do not fail on the same versions are of two causes. Where time is
+    short, the versions that are asked lie apart.
     """
     programs = [program for cause in state.new for program in cause.programs]
-    for version in installed_versions(PTXAS):
-        waiting = [one for one in programs if str(version) not in one.versions]
-        if waiting:
-            show(f"asking ptxas {version} about {len(waiting)} programs")
-            asked = [one.asked for one in waiting]
-            answers = await replace(oracles, ptxas=install_ptxas(version)).ask(asked)
-            for one, answer in zip(waiting, answers, strict=True):
-                one.versions[str(version)] = said_of(answer)
-    for target in _others(plan.target):
-        waiting = [one for one in programs if str(target) not in one.targets]
-        if waiting:
-            show(f"asking for {target} about {len(waiting)} programs")
-            there = replace(oracles, target=target)
-            try:
-                head = await there.head()
-            except UsageError:
-                continue  # this ptxas does not know it
-            asked = [
-                Asked(retargeted(one.text, str(target)), one.seed)
-                if plan.corpus
-                else Asked(head + body_of(one.text), one.seed)
-                for one in waiting
-            ]
-            for one, answer in zip(waiting, await there.ask(asked), strict=True):
-                one.targets[str(target)] = said_of(answer)
+    for program in programs:
+        program.versions.setdefault(plan.ptxas.version, said_of(program.answer))
+    places: list[str | Target] = list(map(str, apart(installed_versions(PTXAS))))
+    places[2:2] = _others(plan.target)
+
+    async def ask() -> None:
+        while places and not is_time_up():
+            place = places.pop(0)
+            await _spread_to(place, plan, programs, oracles, show)
+
+    await in_parallel(ask() for _ in range(oracles.jobs))
     parts = [part for cause in state.new for part in cause.parted(plan.ptxas.version)]
     state.causes[:] = [cause for cause in state.causes if cause.is_known] + joined(parts)
+
+
+async def _spread_to(
+    place: str | Target,
+    plan: PtxasPlan,
+    programs: Sequence[LeastProgram],
+    oracles: Oracles,
+    show: Callable[[str], None],
+) -> None:
+    """Ask a version of ptxas, or the hunted one for another target."""
+    is_version = isinstance(place, str)
+    answers_of = [one.versions if is_version else one.targets for one in programs]
+    waiting = [
+        (one, there)
+        for one, there in zip(programs, answers_of, strict=True)
+        if str(place) not in there
+    ]
+    if not waiting:
+        return
+    asked = [one.asked for one, _ in waiting]
+    if isinstance(place, str):
+        show(f"asking ptxas {place} about {len(waiting)} programs")
+        oracles = replace(oracles, ptxas=install_ptxas(place))
+    else:
+        show(f"asking for {place} about {len(waiting)} programs")
+        oracles = replace(oracles, target=place)
+        try:
+            head = await oracles.head()
+        except UsageError:
+            return  # this ptxas does not know it
+        asked = [
+            Asked(
+                retargeted(one.text, str(place)) if plan.corpus else head + body_of(one.text),
+                one.seed,
+            )
+            for one, _ in waiting
+        ]
+    for (_, there), answer in zip(waiting, await oracles.ask(asked), strict=True):
+        there[str(place)] = said_of(answer)
+
+
+T = TypeVar("T")
+
+
+def apart(values: Sequence[T]) -> list[T]:
+    """The last, the first, and then always the middle of what lies between: the largest first."""
+    order, gaps = [*values[:-2:-1], *values[: len(values) > 1]], [(0, len(values) - 1)]
+    while gaps:
+        low, high = gaps.pop(0)
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(values[middle])
+            gaps += [(low, middle), (middle, high)]
+    return order
 
 
 def _others(target: Target) -> list[Target]:

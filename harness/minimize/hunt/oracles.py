@@ -329,6 +329,9 @@ def _place(starts: Sequence[int], line: int) -> int:
     return max((place for place, start in enumerate(starts) if start <= line), default=0)
 
 
+_Question = tuple[tuple[int, ...], bool]
+
+
 class Together:
     """Puts questions that are asked at the same time into one module.
 
@@ -337,13 +340,15 @@ class Together:
 
     def __init__(self, oracles: Oracles) -> None:
         self.oracles = oracles
-        self._waiting: dict[tuple[int, ...], list[tuple[Asked, asyncio.Future[Answer]]]] = {}
+        self._waiting: dict[_Question, list[tuple[Asked, asyncio.Future[Answer]]]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, asked: Asked, levels: tuple[int, ...]) -> asyncio.Future[Answer]:
-        """A started question; `levels` as in `Oracles.ask`."""
+    def ask(
+        self, asked: Asked, levels: tuple[int, ...], *, is_thorough: bool = False
+    ) -> asyncio.Future[Answer]:
+        """A started question; the arguments are those of `Oracles.ask`."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(levels, []).append((asked, future))
+        self._waiting.setdefault((levels, is_thorough), []).append((asked, future))
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._work())
         return future
@@ -353,12 +358,12 @@ class Together:
             # Others that are about to ask do so first.
             for _ in range(3):
                 await asyncio.sleep(0)
-            levels = next(iter(self._waiting))
-            together = self._waiting.pop(levels)
+            levels, is_thorough = next(iter(self._waiting))
+            together = self._waiting.pop((levels, is_thorough))
             wanted = [(asked, future) for asked, future in together if not future.cancelled()]
             try:
                 asked_now = [one for one, _ in wanted]
-                answers = await self.oracles.ask(asked_now, levels=levels)
+                answers = await self.oracles.ask(asked_now, is_thorough=is_thorough, levels=levels)
             except BaseException as error:
                 for _, future in wanted:
                     if not future.done():

@@ -116,13 +116,15 @@ class _HuntedTriton:
     def spent(self) -> dict[str, float]:
         return {"Triton and the emulator": self.oracles.bench.cpu_seconds}
 
-    async def spread(self, state: HuntState, show: Callable[[str], None]) -> None:
+    async def spread(
+        self, state: HuntState, show: Callable[[str], None], is_time_up: Callable[[], bool]
+    ) -> None:
         """Ask every Triton that is installed, and the other targets, about all least programs."""
         programs = [one for cause in state.causes for one in cause.programs]
         front = front_end(self.plan.triton.kind)
         for compiler in sorted(front.installed(), key=lambda one: Version(one.version)):
             waiting = [one for one in programs if compiler.version not in one.versions]
-            if waiting:
+            if waiting and not is_time_up():
                 show(f"asking {compiler.name} about {len(waiting)} programs")
                 there = replace(self.oracles, compiler=compiler)
                 answers = await there.ask([one.asked for one in waiting], is_thorough=True)
@@ -134,7 +136,7 @@ class _HuntedTriton:
                 for one in programs
                 if str(target) not in one.targets and self.plan.target_of(one.seed) != target
             ]
-            if waiting:
+            if waiting and not is_time_up():
                 show(f"asking for {target} about {len(waiting)} programs")
                 there = replace(self.oracles, targets=[target])
                 answers = await there.ask([one.asked for one in waiting], is_thorough=True)
@@ -161,6 +163,10 @@ class TritonCauses:
     oracles: TritonOracles
     causes: list[Cause]
 
+    def mark(self, asked: Asked, answer: Answer) -> str:
+        """What a hit is most likely about: how it fails, for which GPU."""
+        return f"{answer.signature} {self.plan.target_of(asked.seed)}"
+
     async def walk_around(self, asked: Asked, answer: Answer) -> tuple[Asked, Answer] | None:
         """The hit, or None where it is counted with a cause: it fails alike, and has all of it."""
         for cause in self.causes:
@@ -172,10 +178,11 @@ class TritonCauses:
 
     async def reduce(
         self, asked: Asked, answer: Answer, *, is_time_up: Callable[[], bool]
-    ) -> LeastProgram | None:
+    ) -> LeastProgram | str:
         """The least kernel that fails in such a way, in one config.
 
-        None if it does not a second time, or the time is up before it is small.
+        Else why there is none: it does not a second time; no words where the time is up before it
+        is small.
 
         Raises:
             InfrastructureError: a tool cannot be started.
@@ -194,7 +201,7 @@ class TritonCauses:
             if await fails_alike(text):
                 break
         else:
-            return None
+            return "a hit that did not come back"
         result = await _SOURCES.reduce_text(
             text,
             lambda candidate: asyncio.ensure_future(is_interesting(candidate)),
@@ -202,13 +209,13 @@ class TritonCauses:
             watch=lambda progress: None,  # noqa: ARG005
         )
         if is_time_up():
-            return None  # what is half reduced has no name yet
+            return ""  # what is half reduced has no name yet
         least = Asked(tidy(result.document), asked.seed)
         [last] = await self.oracles.ask([least], is_thorough=True)
         if not is_same_kind(last, answer):
             least = Asked(text, asked.seed)
             [last] = await self.oracles.ask([least], is_thorough=True)
-        return least_of(self.plan, least, last) if last.is_hit else None
+        return least_of(self.plan, least, last) if last.is_hit else f"a hit that is {said_of(last)}"
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""

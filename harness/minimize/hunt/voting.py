@@ -86,7 +86,12 @@ class VoteJob(msgspec.Struct, frozen=True, kw_only=True):
     is_thorough: bool = False
 
 
-_BUDGET = Budget(max_instructions=1_000_000, max_memory=1 << 28)
+# Thread-instructions of the PTX: of 2,000 generated programs the longest needs less than half of
+# this. A candidate of a reduction whose loop has lost its end takes seconds for it, not minutes.
+_MOST_INSTRUCTIONS = 50_000
+# SASS has so many for one of PTX at most (a division at -O0), or it does not end.
+_SASS_FOR_PTX, _SASS_AT_LEAST = 100, 20_000
+_MOST_MEMORY = 1 << 28
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([\w$]+),", re.MULTILINE)
 
 
@@ -97,7 +102,7 @@ def work(folder: Path) -> None:
     with (folder / ANSWERS).open("ab", buffering=0) as answers:
         for program in job.programs:
             of_levels = {level: parts.get(program.entry) for level, parts in cubins.items()}
-            answer = _vote(program, of_levels, is_thorough=job.is_thorough)
+            answer = vote_on(program, of_levels, is_thorough=job.is_thorough)
             answers.write(msgspec.json.encode(answer) + b"\n")
 
 
@@ -114,23 +119,26 @@ def _cubins(folder: Path, level: int) -> dict[str, Cubin]:
     }
 
 
-def _vote(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> Answer:
+def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> Answer:
+    """The vote on one program, by the entry that it has in the cubin of each level."""
     launch = launch_of(program.seed, program.text)
-    expected = _executed(launch, Checks(races=True, validity=True))
+    expected = _executed(launch, Checks(races=True, validity=True), _MOST_INSTRUCTIONS)
     if expected.not_run:
         return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
     if open_words := _left_open(expected):
         return Answer(vote=Vote.LEFT_OUT, words=open_words)
     right = comparable(expected.allocations[1].data)
     if is_thorough:
-        other = _executed(launch, Checks(), Schedule(garbage=1))
+        other = _executed(launch, Checks(), _MOST_INSTRUCTIONS, Schedule(garbage=1))
         if other.faults or (comparable(other.allocations[1].data) != right).any():
             return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
+    most = _SASS_AT_LEAST + _SASS_FOR_PTX * expected.executed
     results: dict[int, Array] = {}
     for level, cubin in cubins.items():
         if cubin is None:
             return Answer(vote=Vote.UNTOLD, words=f"-O{level}: nvdisasm lists no such entry")
-        outcome = _executed(replace(launch, ptx="", cubin=cubin, entry=program.entry), Checks())
+        compiled = replace(launch, ptx="", cubin=cubin, entry=program.entry)
+        outcome = _executed(compiled, Checks(), most)
         if outcome.not_run:
             return Answer(vote=Vote.UNTOLD, words=f"SASS: {outcome.not_run}")
         # A fault leaves what cannot be right.
@@ -139,8 +147,11 @@ def _vote(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bo
     return _counted(right, results)
 
 
-def _executed(launch: Launch, checks: Checks, schedule: Schedule | None = None) -> Outcome:
-    return run(launch, schedule, _BUDGET, checks)
+def _executed(
+    launch: Launch, checks: Checks, most: int, schedule: Schedule | None = None
+) -> Outcome:
+    budget = Budget(max_instructions=most, max_memory=_MOST_MEMORY)
+    return run(launch, schedule, budget, checks)
 
 
 def _left_open(outcome: Outcome) -> str:

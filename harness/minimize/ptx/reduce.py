@@ -738,9 +738,12 @@ def _size(document: Document) -> int:
     return _PER_INSTRUCTION * len(document.instructions) + length
 
 
-def single_steps(document: Document) -> Iterator[Document]:
-    """The document after each single step of the passes on instructions."""
-    for transformation in (COLLAPSE, _DELETE, *_PLAIN, *_FINE):
+def single_steps(document: Document, *, deletes: bool = False) -> Iterator[Document]:
+    """The document after each single step of the passes on instructions.
+
+    Those that delete one are first; with `deletes` there are no others.
+    """
+    for transformation in (_DELETE,) if deletes else (COLLAPSE, _DELETE, *_PLAIN, *_FINE):
         for edit in transformation.opportunities(document):
             changed = transformation.apply(document, [edit])
             if changed is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,6 +13,7 @@ from harness.minimize.hunt.causes import (
     Causes,
     LeastProgram,
     combined,
+    is_closed,
     is_same_kind,
     joined,
     known_words,
@@ -162,3 +165,73 @@ def test_a_generator_leaves_out_the_rarest_opcode_and_after_three_of_a_word_the_
     seen = {"xor.b32": 9}
     assert known_words([Cause(programs=programs[:1])], seen) == {"bfe.u32"}
     assert known_words([Cause(programs=programs)], seen) == {*forms, "bfe"}
+
+
+class Judge:
+    """Says of a program that it is wrong where it has one of these groups of words."""
+
+    def __init__(self, *groups: str) -> None:
+        self.groups = [group.split() for group in groups]
+        self.asked: list[str] = []
+
+    async def ask(self, asked: Asked, levels: tuple[int, ...]) -> Answer:
+        assert levels == (3,)
+        self.asked.append(asked.text)
+        is_wrong = any(all(word in asked.text for word in group) for group in self.groups)
+        return WRONG if is_wrong else Answer(vote=Vote.RIGHT)
+
+
+SUM = "add.u32 %r1, %r0, 3;"
+FIELD = "bfe.u32 %r1, %r0, 3, 4;"
+DIFFERENCE = "sad.u32 %r2, %r0, 3, 4;"
+STORES = ("st.global.u32 [%out], %r1;", "st.global.u32 [%out+4], %r2;")
+
+
+def test_a_hit_without_all_that_is_known_is_another_hit_or_none() -> None:
+    judge = Judge("bfe", "sad")
+    known = [Cause(programs=[least(FIELD)]), Cause(programs=[least("prmt.b32 %r1, %r0, 3, 4;")])]
+    causes = Causes(judge, known, {})  # type: ignore[arg-type]  # asked, it answers
+    hit = least(FIELD, DIFFERENCE, "add.u32 %r2, %r2, %r1;", *STORES[1:]).asked
+    left = asyncio.run(causes.walk_around(hit, WRONG))
+    assert left
+    assert "bfe" not in left[0].text
+    assert "sad" in left[0].text
+    # What was taken out once is not taken out again.
+    count = len(judge.asked)
+    assert asyncio.run(causes.walk_around(*left)) == left
+    assert len(judge.asked) == count
+    alone = least(SUM, FIELD, *STORES[:1]).asked
+    assert asyncio.run(causes.walk_around(replace_seed(alone, 2), WRONG)) is None
+    assert known[0].hits == 2
+
+
+def test_a_hit_is_cut_down_to_one_result_first() -> None:
+    causes = Causes(Judge("sad"), [], {"sad.u32": 3})  # type: ignore[arg-type]  # it answers
+    hit = least(SUM, DIFFERENCE, *STORES).asked
+    left = asyncio.run(causes.walk_around(hit, WRONG))
+    assert left
+    assert "add" not in left[0].text
+    assert causes.mark(*left) == "sad.u32"
+    assert causes.mark(hit, WRONG) == "add.u32"
+
+
+def test_a_reduction_ends_where_its_cause_comes_up_in_the_meantime() -> None:
+    known: list[Cause] = []
+    causes = Causes(Judge("sad"), known, {})  # type: ignore[arg-type]  # it answers
+    hit = least(DIFFERENCE, *STORES[1:]).asked
+    assert asyncio.run(causes.walk_around(hit, WRONG))
+    known.append(Cause(programs=[least(DIFFERENCE)]))
+    assert asyncio.run(causes.reduce(hit, WRONG, is_time_up=lambda: False)) == ""
+    assert known[0].hits == 2
+
+
+def replace_seed(asked: Asked, seed: int) -> Asked:
+    return Asked(asked.text, seed)
+
+
+def test_a_borrow_is_not_read_as_a_carry() -> None:
+    sets = "add.cc.u32 %r1, %r0, 3;"
+    assert is_closed(least(sets, "addc.u32 %r2, %r0, 3;").text)
+    assert is_closed(least(sets, "madc.lo.u32 %r2, %r0, 3, 4;").text)
+    assert not is_closed(least(sets, "subc.u32 %r2, %r0, 3;").text)
+    assert not is_closed(least("sub.cc.u32 %r1, %r0, 3;", "addc.u32 %r2, %r0, 3;").text)
