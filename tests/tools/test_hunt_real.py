@@ -117,7 +117,7 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
             [answer] = await causes.together.oracles.ask([hit])
             assert said_of(answer) == "wrong -O3"
             least = await causes.reduce(hit, answer, is_time_up=lambda: False)
-            assert least is not None
+            assert not isinstance(least, str), least
             assert said_of(least.answer) == "wrong -O3"
             assert len(least.opcodes) <= 10
             cause, is_new = causes.join(least, seconds=0.0, tried=1)
