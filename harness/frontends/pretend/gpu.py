@@ -236,13 +236,35 @@ _IN_PLACE = re.compile(r"__setitem__|__i[a-z]+__|[a-z]\w*_|_foreach_\w+_")
 _BACKWARD = frozenset({"backward", "grad"})
 
 
+# Calls whose results have sizes that follow from sizes alone, as `_kind` tells them apart.
+_SIZED: set[Any] = set()
+
+
+def _kind(value: Any) -> Any:
+    """What decides whether the size of a result follows from values: no number does."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.dim()
+    if isinstance(value, list | tuple):
+        return (*map(_kind, value),)
+    if isinstance(value, dict):
+        return (*((name, _kind(item)) for name, item in value.items()),)
+    if isinstance(value, slice):
+        return (*map(_kind, (value.start, value.stop, value.step)),)
+    return value if value is None or isinstance(value, bool | str) else type(value)
+
+
 def _check_sizes(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> None:
     """Try a function without values, as it would be in a capture that has none.
+
+    Once for each kind of call: torch computes many sizes in Python.
 
     Raises:
         NeedsValuesError: what kernels leave decides the size of its result.
     """
     if name == "__get__" or name in _METHODS or name in _BACKWARD:
+        return
+    kind = func, _kind(args), _kind(kwargs)
+    if kind in _SIZED:
         return
 
     def without(value: Any) -> Any:
@@ -255,6 +277,7 @@ def _check_sizes(func: Any, name: str, args: Any, kwargs: dict[str, Any]) -> Non
     with torch.no_grad(), contextlib.suppress(TypeError, ValueError, IndexError):
         try:
             func(*tree_map(without, args), **tree_map(without, kwargs))
+            _SIZED.add(kind)
         except RuntimeError as error:
             if isinstance(error, NotImplementedError) or _OF_META in str(error):
                 action = _SYNTAX.get(name, f"torch's {name}")
@@ -468,7 +491,6 @@ _METHODS: dict[str, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
     "get_device": _get_device,
     "pin_memory": lambda func, args, kwargs: args[0],  # noqa: ARG005
     "type": _type,
-    "record_stream": lambda func, args, kwargs: None,  # noqa: ARG005
     **dict.fromkeys(("allclose", "equal"), _compared),
     **dict.fromkeys(("item", "tolist"), _if(_is_unknown, _numbers)),
     **dict.fromkeys(("__repr__", "__format__"), _if(_is_unknown, _shown)),
@@ -617,6 +639,8 @@ def _patch_torch() -> None:
     torch.set_default_device = lambda device: set_default_device(_device_argument(device))
     torch.get_default_device = lambda: _CUDA if torch.empty(0).device.type == "cuda" else _CPU
     torch.Generator = _Generator
+    # Torch looks at the stream before it asks a mode.
+    torch.Tensor.record_stream = idle()
     # What it wraps is for torch's compiler to see; on meta tensors it would launch nothing.
     torch.library.wrap_triton = lambda kernel: kernel
     torch.compile = _uncompiled
