@@ -51,7 +51,7 @@ class CompileReport(msgspec.Struct, frozen=True, kw_only=True):
     cpu_seconds: float
 
 
-_MOST_CONFIGS = 64
+_MOST_CONFIGS = 32
 
 
 class Survey(Steering):
@@ -59,7 +59,7 @@ class Survey(Steering):
 
     Of each kernel whole launches are taken, each with all configs of its tuner: always the one
     that shows most facts of arguments (types, alignments, constants) that none before it shows,
-    and again from the beginning where all are shown. It ends before there are more than 64 configs
+    and again from the beginning where all are shown. It ends before there are more than 32 configs
     of a kernel. A kernel that is named, or a `--config`, gets every launch. `words` spell commands.
     """
 
