@@ -33,7 +33,7 @@ from harness.values.execution import RunRow
 from harness.values.kernel import Config, ConfigFilter
 from harness.values.row import Row
 from harness.values.target import Target
-from harness.values.toolchain import BUNDLED, GPU, assembler_name
+from harness.values.toolchain import BUNDLED, assembler_name
 from harness.values.verdict import VerdictKind
 from harness.workaround.executed import Executions
 
@@ -271,11 +271,12 @@ class AttachedTrial:
                 self.rows[subject], self.runs[subject] = result.evaluated.row, result.row
 
     async def launch(self, places: Sequence[AttachedPlace]) -> None:
-        """Launch the cubin of each file on a GPU, and those of all cells that are named.
+        """Launch the cubin of each file, and those of all cells that are named, as the case's was.
 
         A file with a launch beside it gets that, any other what the repro says.
         """
-        case, tool = self.dossier.case, self.dossier.tool
+        case, tool, executed = self.dossier.case, self.dossier.tool, self.dossier.executed
+        assert executed, "what is reported was executed"
         cells = {
             row.cell: AttachedPlace(
                 file="original.ptx", tool=tool, version=row.ptxas or "", target=case.target
@@ -296,7 +297,7 @@ class AttachedTrial:
             )
             try:
                 launches = await executed_rows(
-                    select(words), self.store, self.how, _silent, GPU, self.runner, inputs
+                    select(words), self.store, self.how, _silent, executed.on, self.runner, inputs
                 )
             except TriageError as error:
                 self.untried |= dict.fromkeys(mine, str(error))

@@ -163,6 +163,11 @@ class Dossier:
         return VerdictKind.SICK if self.condition and kind is VerdictKind.OK else kind
 
     @property
+    def device(self) -> str:
+        """The GPU that executed it; empty where none did."""
+        return (self.executed.device if self.executed else None) or ""
+
+    @property
     def of_cubins(self) -> bool:
         """Whether cubins were executed, and what they compute is reported."""
         return self.executed is not None and takes_cubins(self.executed.on)

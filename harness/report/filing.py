@@ -94,7 +94,9 @@ def attach(
     if reduction and reduction.suffix != ".ptx":
         words = f"what min{reduction.suffix} was reduced from"
         files[f"original{reduction.suffix}"] = (reduction.original_text.encode(), words)
-    again = _LAUNCHES if dossier.of_cubins else _EXECUTES if dossier.executed else ""
+    again = _EXECUTES if dossier.executed else ""
+    if dossier.of_cubins:
+        again = _LAUNCHES if dossier.device else _EMULATES
     for script, words in _SCRIPTS.items():
         if script in scripts:
             files[script] = (scripts[script].encode(), again or words)
@@ -131,6 +133,7 @@ _SCRIPTS = {
 
 
 _EXECUTES = "executes kernel.py without a GPU, and checks that it goes wrong in this way"
+_EMULATES = "emulates the SASS of the cubins of min.ptx, and checks what they compute"
 _LAUNCHES = "launches the cubins of min.ptx with kernel-triage, and checks what they compute"
 
 

@@ -71,6 +71,7 @@ from harness.values.toolchain import (
     EMULATOR,
     PTX,
     PTXAS,
+    SASS,
     TRITON,
     assembler_name,
     compiler_name,
@@ -285,11 +286,15 @@ def log_of(store: Store, record: ResultRecord) -> str:
     return as_the_user_sees_it(lowering.error.traceback) or lowering.error.message
 
 
-_NO_GPU = {False: "none; it is compiled only", True: "none; its PTX is executed on an emulator"}
+_NO_GPU = {
+    None: "none; it is compiled only",
+    EMULATOR: "none; its PTX is executed on an emulator",
+    SASS: "none; the SASS of its cubins is executed on an emulator",
+}
 
 
-def environment_of(case: Row, device: str | None = None) -> dict[str, str]:
-    """In the manner of collect_env, with the ptxas if it ran; `device` is the GPU, if one did."""
+def environment_of(case: Row, executed: RunRow | None = None) -> dict[str, str]:
+    """In the manner of collect_env, with the ptxas if it ran; `executed` is what came of a run."""
     title = compiler_name(case.compiler or TRITON)
     language = compiler_name(case.compiler) if case.compiler else "PTX"
     tool = assembler_name(case.assembler)
@@ -303,7 +308,8 @@ def environment_of(case: Row, device: str | None = None) -> dict[str, str]:
         "Python version": platform.python_version(),
         "OS": f"{platform.system()} {platform.machine()}, {platform.libc_ver()[0]} "
         f"{platform.libc_ver()[1]}",
-        "GPU": device or _NO_GPU[case.ptxas == EMULATOR],
+        "GPU": (executed.device if executed else None)
+        or _NO_GPU[executed.on if executed else None],
         "kernel-triage version": harness.__version__,
     }
 
@@ -509,7 +515,7 @@ class _Gathering:
             log=log_of(self.store, record),
             banner=banner,
             ptxas_package=package,
-            environment=environment_of(case, shown.device if shown else None),
+            environment=environment_of(case, shown),
             executed=shown,
         )
 

@@ -183,7 +183,8 @@ class View:
         where = ", executed on an emulator" if d.executed else ""
         does = observed_words(d.kind)
         if d.of_cubins and d.executed:
-            where, does = f", launched on {d.executed.device}", launched_words(d.kind)
+            where = f", launched on {d.device}" if d.device else ", emulated without a GPU"
+            does = launched_words(d.kind)
         message = without_evidence(self.message)
         sentence = (
             f"{markdown_code(d.function)} for {case.target} with {_compilers(d)} {does}"

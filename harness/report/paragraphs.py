@@ -425,7 +425,8 @@ def launched_expected(ledger: Ledger, d: Dossier) -> str:
     claims: list[Claim] = [claim for place in places for claim in gives(place, VerdictAnswer.OK)]
     claims += [has_figures(report.rows[version]) for version in versions] if report else []
     if versions:
-        sentence += f", and as the cubin of ptxas {' and '.join(versions)} does on the same GPU"
+        where = "on the same GPU" if d.device else "when its SASS is emulated"
+        sentence += f", and as the cubin of ptxas {' and '.join(versions)} does {where}"
     return ledger.say(f"{sentence}.", *claims)
 
 

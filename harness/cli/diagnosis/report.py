@@ -45,7 +45,7 @@ from harness.report.picture import PICTURE, draw_history
 from harness.store.store import Store
 from harness.values.errors import UsageError
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR, GPU, TRITON
+from harness.values.toolchain import EMULATOR, GPU, SASS, TRITON
 
 # Of a sentence that could not be checked: enough to find it in the issue.
 _SHOWN = 100
@@ -120,8 +120,8 @@ class _ReportOptions(msgspec.Struct, frozen=True, kw_only=True):
 )
 @execution_of(
     "Report what the PTX computes when it is executed on the emulator.",
-    "On a GPU, what the cubin of a file of PTX computes.",
-    takes=(EMULATOR, GPU),
+    "On a GPU, what the cubin of a file of PTX computes; with sass, its SASS is emulated.",
+    takes=(EMULATOR, SASS, GPU),
 )
 @click.option(
     "--measured",

@@ -251,7 +251,7 @@ class MeasuredCase:
             if buffer.file
         }
         text = self.bench.store.artifacts.get(emulation.ptx).decode()
-        launch = replace(predicate.launch, tensors=predicate.original.tensors)
+        launch = self._written(predicate)
         files = launch_files(launch, [buffer.file for buffer in emulation.buffers], contents)
         folder = self.bench.hub.new_folder("candidates")
         try:
@@ -299,6 +299,20 @@ class MeasuredCase:
             shown=shown,
             accused=_tool(self.results[0]).replace(",", " "),
         )
+
+    def _written(self, predicate: MeasuredPtx) -> PtxLaunch:
+        """The launch with what is judged: where somebody says what one buffer must hold, that."""
+        tensors = predicate.original.tensors
+        launch = replace(predicate.launch, tensors=tensors)
+        for trusted in predicate.original.trusted:
+            told = [tensor for tensor in tensors if trusted.buffers[tensor.buffer]]
+            if trusted.is_final and len(told) == 1:
+                data = self.bench.store.artifacts.get(trusted.buffers[told[0].buffer] or "")
+                words = trusted.words
+                launch = replace(
+                    launch, tensors=tuple(told), expected=data.hex(), expected_by=words
+                )
+        return launch
 
     def _held(self) -> list[str]:
         return [f"{_tool(executed)}: {executed.row.run.value}" for executed in self.results]

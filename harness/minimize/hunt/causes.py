@@ -20,7 +20,7 @@ from functools import cache
 import msgspec
 
 from gpu_emulator.ptx.text.document import Document, parse, read_head
-from gpu_emulator.ptx.text.facts import Instruction
+from gpu_emulator.ptx.text.facts import Instruction, names_in
 from harness.minimize.hunt.corpus import CorpusSource, changed_program
 from harness.minimize.hunt.generator import opcode_forms
 from harness.minimize.hunt.oracles import LEVELS, Asked, Together
@@ -45,6 +45,8 @@ _PARTS = (2, 4, 8)
 _PARAMETERS = {"in", "out", "n", "m"}
 # What may stand in a program beside the opcodes of the emulator's table that are closed.
 _OTHERS = ("ld", "st", "mov", "bra", "ret", "bar")
+# What makes an address of an address.
+_ADDRESSING = ("mad", "add", "xor")
 _REGISTERS = re.compile(r"(\s*\.reg \.\w+ )([^<>]*);")
 # What every program has: it loads, stores, and leaves.
 _COMMON = ("ld", "st", "ret", "mov")
@@ -287,11 +289,34 @@ def is_closed(text: str) -> bool:
         if op.base in ("addc", "subc", "madc") and carry != kind:
             return False
         carry = kind if "cc" in op.modifiers else ""
+    if _tells_an_address(document):
+        return False
     heads = [read_head(line.code) for line in document.statements if ".entry" in line.code]
     return len(heads) == 1 and all(
         head and head.name == "k" and {one.name for one in head.parameters} <= _PARAMETERS
         for head in heads
     )
+
+
+def _tells_an_address(document: Document) -> bool:
+    """Whether a result may depend on where a buffer or a variable lies, which nothing says."""
+    addresses: set[str] = set()
+    for _, op in document.instructions:
+        named = {
+            name
+            for operand in op.operands[op.results :]
+            if not operand.startswith("[")
+            for name in names_in(operand)
+        }
+        names_one = op.base == "mov" and not all(name.startswith("%") for name in named)
+        makes_one = op.base in _ADDRESSING and named & addresses
+        if named & addresses and not makes_one:
+            return True
+        if op.opcode == "ld.param.u64" or names_one or makes_one:
+            addresses.update(op.writes)
+        else:
+            addresses.difference_update(op.writes)
+    return False
 
 
 def _walks(cause: Cause, seen: Mapping[str, int]) -> Iterator[tuple[str, frozenset[str]]]:

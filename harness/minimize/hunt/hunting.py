@@ -53,8 +53,8 @@ from harness.minimize.hunt.generator import (
     launch_of,
     some_forms,
 )
-from harness.minimize.hunt.oracles import Asked, Oracles, Together, body_of
-from harness.minimize.hunt.voting import Answer, Vote
+from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
+from harness.minimize.hunt.voting import Answer, Vote, emulated_ptx
 from harness.store.store import Store
 from harness.values.errors import StorageError, UsageError
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -81,6 +81,8 @@ _MOST_WAITING = 12
 # Programs are made, and hits reduced, in these shares of the time; then other versions are asked.
 _MAKING, _REDUCING = 0.8, 0.9
 _MOST_REASONS = 200
+# Of the name of a repro; and the file of one that is wrong at every level.
+_PREFIX, _EXPECTED = "hunt_", "what_the_emulated_ptx_leaves.npy"
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
@@ -639,11 +641,11 @@ def known_causes(store: Store, plan: HuntPlan) -> list[Cause]:
 def keep_known(store: Store, plan: HuntPlan, causes: Sequence[Cause]) -> None:
     """Let other hunts know of causes."""
     there = known_causes(store, plan)
-    texts = {program.text for cause in there for program in cause.programs}
-    new = [cause for cause in causes if cause.least.text not in texts]
-    if new:
+    texts = {program.text for cause in causes for program in cause.programs}
+    others = [cause for cause in there if texts.isdisjoint(one.text for one in cause.programs)]
+    if [*others, *causes] != there:
         key = content_key(known=plan.tool.kind)
-        store.put_evidence(KIND, key, msgspec.json.encode([*there, *new]), {})
+        store.put_evidence(KIND, key, msgspec.json.encode([*others, *causes]), {})
 
 
 async def _still_there(
@@ -782,6 +784,9 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
         values = [int.from_bytes(scalar.raw, "little") for scalar in scalars]
         read = f"u32[{THREADS * WORDS}]:in.npy"
         written = f"u32[{THREADS * RESULTS // 4}]:0xa5a5a5a5"
+        # A failure is known by what differs: so each cause is a bug of its own.
+        out = f"out_of_{name.removeprefix(_PREFIX)}"
+        files: dict[str, np.ndarray[Any, Any]] = {"in.npy": launch.allocations[0].data}
         words = f"{cause.name} (ptxas {plan.ptxas.version}); {least.answer.words}"
         lines = [
             f"kernel: {name}",
@@ -792,24 +797,32 @@ def write_repros(report: HuntReport, home: Path) -> list[str]:
         if least.answer.vote is Vote.WRONG:
             lines += [
                 "inputs:",
-                f"  buffers: {{in: '{read}', out: '{written}'}}",
+                f"  buffers: {{in: '{read}', {out}: '{written}'}}",
                 f"  scalars: {{n: {values[0]}, m: {values[1]}}}",
                 "  grid: 1",
                 f"  block: {THREADS}",
             ]
-        data = io.BytesIO()
-        np.save(data, launch.allocations[0].data.view(np.uint32), allow_pickle=False)
+            if least.answer.levels == LEVELS:
+                # No cubin says the same as the PTX.
+                lines.append(f"  expect: {{{out}: {_EXPECTED}}}")
+                files[_EXPECTED] = emulated_ptx(launch).allocations[1].data
         # A repro is named as its entry.
         text = re.sub(r"\.entry\s+k\b", f".entry {name}", least.text, count=1)
         return {
             "case.ptx": text.encode(),
             "repro.yaml": ("\n".join(lines) + "\n").encode(),
-            "in.npy": data.getvalue(),
+            **{file: _as_npy(data) for file, data in files.items()},
         }
 
     return write_folders(
         report, home / "hunt" / f"ptxas-{plan.ptxas.version}-{plan.target}", files_of
     )
+
+
+def _as_npy(data: np.ndarray[Any, Any]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, data.view(np.uint32), allow_pickle=False)
+    return stream.getvalue()
 
 
 def write_folders(
@@ -822,7 +835,7 @@ def write_folders(
     """
     folders: list[str] = []
     for cause in report.state.new:
-        name = f"hunt_{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
+        name = f"{_PREFIX}{re.sub(r'[^a-z0-9]+', '_', cause.name.lower()).strip('_')[:60]}"
         # Two causes may have one name: they fail on different versions.
         number = sum(Path(other).name.startswith(name) for other in folders)
         folder = place / "repros" / (f"{name}_{number + 1}" if number else name)

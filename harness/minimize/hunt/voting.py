@@ -122,7 +122,7 @@ def _cubins(folder: Path, level: int) -> dict[str, Cubin]:
 def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: bool) -> Answer:
     """The vote on one program, by the entry that it has in the cubin of each level."""
     launch = launch_of(program.seed, program.text)
-    expected = _executed(launch, Checks(races=True, validity=True), _MOST_INSTRUCTIONS)
+    expected = emulated_ptx(launch)
     if expected.not_run:
         return Answer(vote=Vote.UNTOLD, words=f"PTX: {expected.not_run}")
     if open_words := _left_open(expected):
@@ -145,6 +145,11 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
         is_faulty = bool(outcome.faults) or not outcome.allocations
         results[level] = right ^ 0xFF if is_faulty else comparable(outcome.allocations[1].data)
     return _counted(right, results)
+
+
+def emulated_ptx(launch: Launch) -> Outcome:
+    """What the PTX of a launch computes, with all that is wrong with it."""
+    return _executed(launch, Checks(races=True, validity=True), _MOST_INSTRUCTIONS)
 
 
 def _executed(

@@ -13,7 +13,7 @@ DECLARED = {
     "bisect": [EMULATOR, SASS, GPU],
     "blame": [EMULATOR, SASS, GPU],
     "minimize": [EMULATOR, SASS, GPU],
-    "report": [EMULATOR, GPU],
+    "report": [EMULATOR, SASS, GPU],
     "matrix run": [EMULATOR, SASS, GPU],
     "pr": [EMULATOR, SASS, GPU],
     "workaround": [GPU],
