@@ -51,6 +51,19 @@ def test_only_nvidia_hears_of_cubins_that_disagree(triage: Triage) -> None:
     assert "report it with --for nvidia" in said
 
 
+def test_without_a_gpu_the_sass_is_emulated_and_the_issue_says_so(triage: Triage) -> None:
+    words = ("--kernel", "fold_slct_constants", "--ptxas", "13.0.88", "--run", "--on", "sass")
+    done = triage("report", *words, "--for", "nvidia", "--out", "case", "--quick", "--json")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert "emulated without a GPU: " in document["body"]
+    assert "launched" not in document["title"] + document["body"]
+    assert "emulates the SASS of the cubins, without a GPU" in document["body"]
+    assert "GPU: none; the SASS of its cubins is executed on an emulator" in document["body"]
+    assert "claim" not in {each["kind"] for each in document["defects"]}
+    assert document["statements_checked"] == document["statements"]
+
+
 @pytest.mark.long
 def test_the_whole_report_passes_its_gate(triage: Triage) -> None:
     code, out, said = reported(triage)

@@ -169,13 +169,13 @@ def name_of(text: str, answer: Answer) -> str:
     """The failure that ptxas names; else the first words of what is left, and the losing levels.
 
     A guard that is left could not be taken away: where one is, it is what both levels get wrong,
-    whatever it guards.
+    of that opcode alone.
     """
     operations = list(computing(parse(text)))
     bases = " ".join(sorted({op.base for op in operations}) or ["mov"])
-    is_guarded = any(op.guard and op.base != "bra" for op in operations)
-    if is_guarded and len(answer.levels) > 1:
-        bases = "a guarded instruction"
+    guarded = sorted({op.base for op in operations if op.guard and op.base != "bra"})
+    if guarded and len(answer.levels) > 1:
+        bases = f"guarded {' '.join(guarded)}"
     levels = " and ".join(f"-O{level}" for level in answer.levels)
     if answer.vote is Vote.FAILS:
         return f"{answer.words[:80]} ({bases})"

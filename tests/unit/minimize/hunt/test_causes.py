@@ -106,7 +106,7 @@ def test_what_is_guarded_at_every_level_is_one_cause() -> None:
     both = Answer(vote=Vote.WRONG, levels=(0, 3))
     flag = ".reg .pred %p0;\nsetp.gt.s32 %p0, %r0, 3;"
     guarded = "@%p0 set.lt.f32.s32 %r0, %r0, 7;"
-    assert least(flag, guarded, answer=both).name == "a guarded instruction at -O0 and -O3"
+    assert least(flag, guarded, answer=both).name == "guarded set at -O0 and -O3"
     assert least(flag, guarded).name == "set setp at -O3"
     assert "setp" in least(flag, "@%p0 bra L1;", "L1:", answer=both).name
 
@@ -235,3 +235,15 @@ def test_a_borrow_is_not_read_as_a_carry() -> None:
     assert is_closed(least(sets, "madc.lo.u32 %r2, %r0, 3, 4;").text)
     assert not is_closed(least(sets, "subc.u32 %r2, %r0, 3;").text)
     assert not is_closed(least("sub.cc.u32 %r1, %r0, 3;", "addc.u32 %r2, %r0, 3;").text)
+
+
+def test_a_result_that_depends_on_an_address_is_left_out() -> None:
+    load = "ld.u32 %r1, [%out+4];"
+    assert is_closed(least(load, "st.global.u32 [%out], %r1;").text)
+    index = "mad.wide.u32 %out, %r0, 64, %out;"
+    assert is_closed(least(index, load, "st.global.u32 [%out], %r1;").text)
+    assert not is_closed(least("bfi.b64 %out, %out, %out, 3, 4;").text)
+    assert not is_closed(least("cvt.u32.u64 %r1, %out;", "st.global.u32 [%out], %r1;").text)
+    assert not is_closed(least(index, "st.global.u64 [%out], %out;").text)
+    # Where an address was, a number may be.
+    assert is_closed(least("mov.b64 %out, 3;", "cvt.u32.u64 %r1, %out;").text)

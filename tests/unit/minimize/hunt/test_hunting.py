@@ -1,9 +1,20 @@
-"""The order in which versions are asked, and programs that do not end."""
+"""The order in which versions are asked, programs that do not end, and causes as repros."""
 
 from __future__ import annotations
 
-from harness.minimize.hunt.hunting import apart
-from harness.minimize.hunt.voting import Vote, Voter, vote_on
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.cells.repros.find import find_kernel
+from harness.minimize.hunt.causes import Cause, LeastProgram
+from harness.minimize.hunt.hunting import HuntReport, HuntState, PtxasPlan, apart, write_repros
+from harness.minimize.hunt.oracles import Asked
+from harness.minimize.hunt.voting import Answer, Vote, Voter, vote_on
+from harness.run.raw_ptx import inputs_of
+from harness.values.target import Target
+from harness.values.toolchain import SASS, Assembler
 
 
 def test_versions_that_are_asked_first_lie_apart() -> None:
@@ -33,3 +44,48 @@ def test_a_program_that_does_not_end_is_left_out_soon() -> None:
     answer = vote_on(Voter(text=ENDLESS, seed=1, entry="k"), {}, is_thorough=False)
     assert answer.vote is Vote.LEFT_OUT
     assert answer.words == "no end within 50,000 instructions of threads"
+
+
+STORES = """.version 7.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m)
+{
+.reg .b32 %r0;
+.reg .b64 %out;
+ld.param.u64 %out, [out];
+mov.u32 %r0, OPERAND;
+popc.b32 %r0, %r0;
+st.global.u32 [%out], %r0;
+ret;
+}
+"""
+
+
+def test_a_cause_is_a_repro_with_a_name_for_what_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ptxas = Assembler(version="13.0.88", origin="bundled", path=tmp_path, sha256="0")
+    target = Target.parse("90")
+    plan = PtxasPlan(ptxas=ptxas, target=target, seed=3, seconds=1.0, on=SASS)
+    causes = [
+        Cause(
+            programs=[
+                LeastProgram.of(
+                    Asked(STORES.replace("OPERAND", operand), 1),
+                    Answer(vote=Vote.WRONG, levels=levels),
+                )
+            ]
+        )
+        for operand, levels in (("7", (3,)), ("15", (0, 3)))
+    ]
+    report = HuntReport(plan=plan, state=HuntState(causes=causes))
+    one, both = write_repros(report, tmp_path)
+    monkeypatch.chdir(Path(one).parents[1])
+    inputs = inputs_of(find_kernel(Path(one).name))
+    assert [buffer.name for buffer in inputs.buffers] == ["in", "out_of_popc_at_o3"]
+    assert not inputs.expected
+    # Where no cubin agrees with the PTX, what this leaves is written down.
+    [(name, file)] = inputs_of(find_kernel(Path(both).name)).expected
+    assert name == "out_of_popc_at_o0_and_o3"
+    assert np.load(Path(both) / file)[0] == 4
