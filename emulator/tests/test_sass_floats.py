@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from sass_programs import results, run_sass
 
+from gpu_emulator.sass.listing import read_section
+
 ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFFFFF, 0x80000000
 
 
@@ -75,6 +77,22 @@ def test_what_is_not_known_is_refused_by_its_name(text: str) -> None:
     outcome = run_sass(text, [1])
     assert outcome.not_run is not None
     assert any(word in outcome.not_run for word in text.split())
+
+
+def test_the_encoding_says_which_nan_a_constant_is() -> None:
+    listing = """
+        /*0000*/ FSEL R7, R6, +QNAN , P0 ;  /* 0x7fc1234506077808 */
+                                            /* 0x000fca0000000000 */
+        /*0010*/ DADD R6, R2, -QNAN ;       /* 0xfff8001002067429 */
+                                            /* 0x000fca0000000000 */
+    """
+    lines, _ = read_section(listing)
+    assert [line.text for line in lines] == [
+        "FSEL R7, R6, 0f7fc12345 , P0",
+        "DADD R6, R2, 0ffff80010",
+    ]
+    assert results("FSEL R7, R6, 0f7fc12345, !PT", [1]) == [0x7FC12345]
+    assert results("MOV R2, RZ\nMOV R3, RZ\nDADD R6, R2, 0ffff80010", [1]) == [0xFFF80010]
 
 
 def test_a_predicate_may_choose_between_least_and_greatest_in_each_lane() -> None:

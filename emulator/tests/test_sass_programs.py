@@ -301,6 +301,19 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("MOV R9, RZ\nMOV R8, R6\nIADD.64 R8, -R8, RZ\nMOV R7, R9", 0xFFFFFFFF),
         ("MOV R9, RZ\nMOV R8, R6\nSEL.64 R8, R8, -0x1, !PT\nMOV R7, R9", 0xFFFFFFFF),
         ("MOV R9, R6\nMOV R8, RZ\nISETP.GE.U64.AND P0, PT, R8, 0x7, PT\nSEL R7, 0x1, RZ, P0", 1),
+        (
+            "UMOV.64 UR8, 0x1ffffffffffffff\nUIADD3.64 UR8, UPT, UPT, UR8, -0x1, URZ\nMOV R7, UR9",
+            0x1FFFFFF,
+        ),
+        ("UIMNMX.S64 UPT, UPT, UR8, URZ, 0x7, !UPT, !UPT\nMOV R7, UR8", 7),
+        ("MOV R8, RZ\nMOV R9, RZ\nIADD.64 RZ, P0, R8, -0x1\nSEL R7, R6, 0x2, P0", 2),
+        (
+            (
+                "MOV R8, RZ\nMOV R9, RZ\nIADD.64 RZ, P0, R8, -R8\n"
+                "IADD.64.X R8, P1, R8, -0x1, P0\nMOV R7, R9\n@P1 IADD3 R7, R7, R6, RZ"
+            ),
+            5,
+        ),
         ("VIADD.S32.ISAT R7, -R6, 0x80000000", 0x80000000),
         ("IADD RZ, P0, R6, -0x1\nIADD.X R7, RZ, RZ, P0", 1),
         ("VIMNMX.S32 R7, R6, -0x1, PT", 0xFFFFFFFF),
@@ -334,6 +347,15 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ("R2P PR, R6, 0x3\nSEL R7, RZ, 0x1, P1\n@P0 IADD3 R7, R7, 0x2, RZ", 3),
         ("PLOP3.LUT P0, P1, R6.SIGN, PT, PT, 0x8, 0x80\nSEL R7, 0x1, RZ, P0", 1),
         ("BSSY B3, `(.L_on)\nBMOV.32.CLEAR R7, B3\nBMOV.32 B3, R7\nBSYNC B3\n.L_on:\nNOP", 1),
+        (
+            (
+                "MOV R8, 0x40000000\nMOV R9, 0x3f800000\n"
+                "FFMA2 R8, R8.F32x2.LO_HI, -R8.F32, R8.F32x2.HI_LO\nIADD3 R7, R8, R9, RZ"
+            ),
+            0xC0400000,
+        ),
+        ("MOV R8, 0x3f800001\nFMUL.M4 R7, R8, R8", 0x40800002),
+        ("DEPBAR.LE SB1, 0x36\nMOV R7, R6", 5),
     ],
 )
 def test_moves_and_newer_forms(code: str, right: int) -> None:
@@ -371,6 +393,25 @@ def test_atomic_operations_give_what_was_there() -> None:
     assert results(swapped, LANES) == LANES
     added = "REDG.E.ADD.STRONG.GPU desc[UR4][R4.64], R6\nLDG.E R7, desc[UR4][R4.64]"
     assert results(added, LANES) == LANES
+
+
+def test_256_bits_are_eight_registers_and_the_first_has_the_upper_ones() -> None:
+    load = "@!P0 LDG.E.ENL2.256 R12, R8, desc[UR4][R2.64]\n"
+    code = f"ISETP.NE.AND P0, PT, R0, RZ, PT\nMOV R7, R6\n{load}"
+    assert results(code + "@!P0 MOV R7, R15", range(8)) == [7, *range(1, 8)]
+    assert results(code + "@!P0 MOV R7, R8", range(3, 11)) == list(range(3, 11))
+    stored = "@!P0 STG.E.ENL2.256 desc[UR4][R4.64], R12, R8\nLDG.E R7, desc[UR4][R4.64]"
+    swapped = stored.replace("R12, R8", "R8, R12")
+    assert results(code + stored, range(8)) == [*range(4, 8), *range(4)]
+    assert results(code + swapped, range(8)) == list(range(8))
+    assert "LDG.E.ENL2.256" in str(run_sass(load.replace("64]", "64], 0x91"), [1]).not_run)
+
+
+def test_a_store_of_fewer_than_four_bytes_leaves_the_others() -> None:
+    code = "UMOV UR6, RZ\nSTS [UR6+0x400], R6\n"
+    read = "LDS R7, [UR6+0x400]"
+    assert results(f"{code}STS.U16 [UR6+0x402], RZ\n{read}", [0x12345678], shared=4) == [0x5678]
+    assert results(f"{code}STS.U8 [UR6+0x401], RZ\n{read}", [0x12345678], shared=4) == [0x12340078]
 
 
 EXCHANGE = """

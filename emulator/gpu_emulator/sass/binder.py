@@ -306,6 +306,12 @@ def _float_signs(plain: Reader, dtype: np.dtype[Any], operand: Operand) -> Reade
 def immediate(text: str, kind: str) -> Array | None:
     """A number of the listing as a type, (1, 1); None if it is not one of that type."""
     dtype = DTYPES[kind]
+    if text.startswith("0f"):
+        if dtype.kind != "f" or dtype.itemsize < 4:
+            return None
+        # Of 64 bits it is the upper half.
+        bits = int(f"0x{text[2:]}", 0) << 8 * (dtype.itemsize - 4)
+        return np.array([[bits]], f"u{dtype.itemsize}").view(dtype)
     if dtype.kind == "f":
         word = text.removesuffix(".NEG")
         special = {"INF": np.inf, "QNAN": np.nan, "SNAN": np.nan}.get(word.lstrip("+-"))

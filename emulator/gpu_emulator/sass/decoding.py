@@ -113,6 +113,10 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
     unknown = sorted(name for name in opcodes if not is_known(name))
     if unknown:
         raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
+    for line in lines:
+        counter = None if line.control is None else line.control >> 5 & 7
+        if counter and "LDGDEPBAR" in line.text:
+            raise NotExecutable(f"{line.text} counts copies by scoreboard {counter}, not by 0")
     blocks, starts = _blocks(header, lines, labels)
     known = header.known_words
     touched: set[int] = set()

@@ -15,14 +15,14 @@ _SECTION = re.compile(r"^\.text\.([^\n]+):[ \t\r]*$", re.MULTILINE)
 _SECTION_END = re.compile(r"^(?://-|[ \t]*\.section[ \t])", re.MULTILINE)
 _LINE = re.compile(
     r"^[ \t]*/\*([0-9a-f]{4,})\*/[ \t]+(.*?)[ \t]*(?:\(\*.*?\*\))?[ \t]*;"
-    r"(?:[ \t]*/\* 0x[0-9a-f]{16} \*/\s*/\* 0x([0-9a-f]{16}) \*/)?"
+    r"(?:[ \t]*/\* 0x(?P<constant>[0-9a-f]{8})[0-9a-f]{8} \*/\s*/\* 0x(?P<high>[0-9a-f]{16}) \*/)?"
     r"|^(?P<label>[\w$.]+):[ \t]*$"
-    r'|^[ \t]*//## File "([^"]*)", line ([0-9]+)',
+    r'|^[ \t]*//## File "(?P<file>[^"]*)", line (?P<number>[0-9]+)',
     re.MULTILINE,
 )
 _GUARD = re.compile(r"@(!?)(U?P[0-9T])[ \t]+")
 _SEPARATOR = re.compile(r",(?![^\[\]{}()]*[\]})])")
-_NUMBER = r"[-+]?(?:0x[0-9a-f]+|(?:[0-9.]+(?:e[-+]?[0-9]+)?|INF|QNAN|SNAN)(?:\.NEG)?)"
+_NUMBER = r"[-+]?(?:0x[0-9a-f]+|(?:[0-9.]+(?:e[-+]?[0-9]+)?|INF|QNAN|SNAN)(?:\.NEG)?|0f[0-9a-f]{8})"
 _OPERAND = re.compile(
     r"(?P<sign>[-~!]?)(?P<bar>\|)?(?:"
     r"(?P<register>UR|R|UP|P|B|SB|UB)(?P<number>[0-9]+|Z|T)"
@@ -30,6 +30,8 @@ _OPERAND = re.compile(
     r"|(?P<special>SR_\w+(?:\.\w+)?)"
     r")(?P<inner>(?:\.\w+)*)(?(bar)\|)(?P<outer>(?:\.\w+)*)\Z"
 )
+# Of one constant all bits are encoded; the listing leaves out which NaN it is.
+_NAN = re.compile(r"(?<=, )[-+][QS]NAN(?:\.NEG)?(?=[ ]*(?:,|$))(?!.*NAN)")
 _ADDRESS = re.compile(r"(?:desc\[(?P<desc>UR[0-9]+)\])?\[(?P<parts>[^\]]*)\](?P<more>.*)\Z")
 
 
@@ -94,14 +96,17 @@ def read_section(text: str) -> tuple[list[SassLine], dict[str, int]]:
     for found in _LINE.finditer(text):
         if found["label"]:
             pending.append(found["label"])
-        elif found[5] is not None:
-            source = f"{found[5]}:{found[6]}"
+        elif found["file"] is not None:
+            source = f"{found['file']}:{found['number']}"
         else:
             offset = int(found[1], 16)
-            control = None if found[3] is None else int(found[3], 16) >> 41 & 0x1F_FFFF
+            control = None if found["high"] is None else int(found["high"], 16) >> 41 & 0x1F_FFFF
+            text = found[2]
+            if found["constant"] and "NAN" in text:
+                text = _NAN.sub(f"0f{found['constant']}", text)
             labels.update(dict.fromkeys(pending, offset))
             pending = []
-            lines.append(SassLine(offset, found[2], control, source))
+            lines.append(SassLine(offset, text, control, source))
     if any(line.offset != 16 * number for number, line in enumerate(lines)):
         raise NotExecutable("the listing leaves instructions out")
     return lines, labels

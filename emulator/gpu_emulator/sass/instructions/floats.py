@@ -26,7 +26,7 @@ from gpu_emulator.numbers.formats import from_float64, to_float32
 from gpu_emulator.sass.binder import Binder, bound, computed, immediate, opcode
 from gpu_emulator.sass.instructions.integers import JOIN
 from gpu_emulator.sass.listing import Operand
-from gpu_emulator.steps import Array, Reader, Registers, Step
+from gpu_emulator.steps import Array, NotExecutable, Reader, Registers, Step
 
 _FORMS = "benchmarks/sass_forms.py"
 _ROUND = "?{rounding:RM|RP|RZ}"
@@ -48,14 +48,34 @@ _ARITHMETIC: dict[str, tuple[Callable[..., Array], int]] = {
 
 
 @opcode(
-    f"FADD|FMUL|FFMA?{{ftz:FTZ}}{_ROUND}?{{sat:SAT}}",
+    f"FADD|FMUL|FFMA|UFADD|UFMUL|UFFMA?{{ftz:FTZ}}{_ROUND}?{{sat:SAT}}",
     evidence=f"PTX ISA: add.f32, mul.f32, fma.f32; {_FORMS}",
 )
 def _single(line: Binder) -> Step:
-    function, count = _ARITHMETIC[line.base[1:]]
+    function, count = _ARITHMETIC[line.base[-3:]]
     operation = partial(function, "f32", **_how(line.parts))
     form = "b32 =" + " -|f32" * count
     return bound(line, form, lambda *values: operation(*(x.view(np.uint32) for x in values)))
+
+
+@opcode(
+    "FMUL.{scale:M4|M8}",
+    evidence="PTX ISA: mul.f32 twice, the second by a power of two, of which ptxas makes it",
+)
+def _scaled(line: Binder) -> Step:
+    """The product, times 4 or 8. Whether it is rounded before is open: refused where that shows."""
+    scale = float(line.parts["scale"][1:])
+
+    def function(a: Array, b: Array) -> Array:
+        with np.errstate(all="ignore"):
+            whole = a.astype(np.float64) * b * scale
+            later = (a * b * np.float32(scale)).view(np.uint32)
+        result = from_float64(whole, "f32")
+        if ((result != later) & ~np.isnan(whole)).any():
+            raise NotExecutable(f"not known: when {line.opcode} rounds, in {line.text}")
+        return arithmetic.multiply("f32", result, np.full((1, 1), 0x3F80_0000, np.uint32))
+
+    return bound(line, "b32 = -|f32 -|f32", function)
 
 
 @opcode(
@@ -63,21 +83,39 @@ def _single(line: Binder) -> Step:
     evidence=f"PTX ISA: add, mul, fma of f32x2, of which ptxas makes it for sm_100a; {_FORMS}",
 )
 def _pair_of_singles(line: Binder) -> Step:
-    """Two registers of each operand, one after the other."""
+    """Two registers of each operand, one after the other; `.LO_HI` swaps them, `.F32` is one twice.
+
+    A constant is one number, twice.
+    """
     function, count = _ARITHMETIC[line.base[1:-1]]
     operation = partial(function, "f32", **_how(line.parts))
     result, *operands = line.operands
-    signs = [np.uint64(0x8000_0000_8000_0000 * (operand.sign == "-")) for operand in operands]
-    for operand in operands:
-        if operand.suffixes != ("F32x2", "HI_LO") or operand.is_absolute:
-            raise line.refuse(operand)
-    line.operands = (result, *(replace(x, suffixes=(), sign="") for x in operands))
+    if len(operands) != count:
+        raise line.refuse()
+    readers = [_pair(line, operand) for operand in operands]
+    line.operands = (result,)
+    return bound(line, "b64 =", partial(packed, operation, 32), readers)
 
-    def run(*values: Array) -> Array:
-        whole = [value ^ sign for value, sign in zip(values, signs, strict=True)]
-        return packed(operation, 32, *whole)
 
-    return bound(line, "b64 =" + " b64" * count, run)
+def _pair(line: Binder, operand: Operand) -> Reader:
+    turn = np.uint64(0x8000_0000_8000_0000 * (operand.sign == "-"))
+    plain = replace(operand, suffixes=(), sign="")
+    if operand.suffixes == ("F32",) and not operand.is_absolute:
+        single = line.read(plain, "b32")
+        return lambda registers: single(registers).astype(np.uint64) * _TWICE ^ turn
+    swaps = operand.suffixes == ("F32x2", "LO_HI")
+    if not swaps and operand.suffixes != ("F32x2", "HI_LO"):
+        raise line.refuse(operand)
+    whole = line.read(plain, "b64")
+
+    def read(registers: Registers) -> Array:
+        value = whole(registers) ^ turn
+        return value << np.uint64(32) | value >> np.uint64(32) if swaps else value
+
+    return read
+
+
+_TWICE = np.uint64(0x1_0000_0001)
 
 
 @opcode(

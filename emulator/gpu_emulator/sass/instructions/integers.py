@@ -93,9 +93,25 @@ def _add_saturated(line: Binder) -> Step:
     return bound(line, "b32 = ~s32 ~s32", function)
 
 
-@computed("IADD|UIADD.64", signature="b64 = -s64 -s64", evidence=f"PTX ISA: add.u64; {_TRUTH}")
-def _add_wide(a: Array, b: Array) -> Array:
-    return a + b
+@opcode("IADD|UIADD.64?{x:X}", evidence=f"PTX ISA: add.u64, add.cc.u64, addc.u64; {_TRUTH}")
+def _add_wide(line: Binder) -> Step:
+    """As with 32 bits, where there is a carry a minus is a complement and one more."""
+    if not _has_carries(line):
+        form = f"b64 pred? = -s64 -s64{' pred' if line.parts['x'] else ''}"
+        return bound(line, form, lambda a, b, *_: (a + b, _FALSE))
+    more = _literally(line, range(1, len(line.operands)))
+    if more > 1:
+        raise line.refuse()
+
+    def function(a: Array, b: Array, *carry: Array) -> tuple[Array, Array]:
+        total: Array = a.view(np.uint64) + b.view(np.uint64)
+        over = total < a.view(np.uint64)
+        for one in (np.uint64(more), *carry):
+            total = total + one
+            over = over | ((total == 0) & (one != 0))
+        return total, over
+
+    return bound(line, f"b64 pred? = ~s64 ~s64{' pred' if line.parts['x'] else ''}", function)
 
 
 @computed("VIADD.16x2", signature="b32 = b32 b32", evidence="PTX ISA: add.u16x2")
@@ -104,7 +120,7 @@ def _add_halves(a: Array, b: Array) -> Array:
 
 
 @computed(
-    "UIADD3.64", signature="b64 = -b64 -b64 -b64",
+    "UIADD3.64", signature="b64 PT? PT? = -s64 -s64 -s64",
     evidence="PTX ISA: add.u64, of which ptxas 13.5.37 makes it",
 )  # fmt: skip
 def _add_three_wide(a: Array, b: Array, c: Array) -> Array:
@@ -329,10 +345,12 @@ def _of_halves(line: Binder) -> Step:
     return bound(line, f"b32 pred? pred? = b32 b32{' b32' if has_three else ''} pred", halves)
 
 
-@opcode("IMNMX.{type:S64|U64}", evidence="PTX ISA: min.s64, max.u64, of which ptxas makes it")
+@opcode(
+    "IMNMX|UIMNMX.{type:S64|U64}", evidence="PTX ISA: min.s64, max.u64, of which ptxas makes it"
+)
 def _of_64_bits(line: Binder) -> Step:
     kind = line.parts["type"].lower()
-    if line.operands[-1].text != "!PT":
+    if line.operands[-1].text not in ("!PT", "!UPT"):
         raise line.refuse(line.operands[-1])
     line.operands = line.operands[:-1]
     return bound(line, f"PT? PT? b64 = {kind} {kind} pred", _extremum)

@@ -27,7 +27,8 @@ from gpu_emulator.steps import BITS, Array, Reader, Registers, Step
 from gpu_emulator.values import Place
 
 _SPACES = {"G": "global", "": "generic", "L": "local", "S": "shared"}
-_SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "": 4, "32": 4, "64": 8, "128": 16}
+_SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "": 4, "32": 4, "64": 8, "128": 16,
+          "ENL2.256": 16}  # fmt: skip
 _CACHE = "?{cache:EF|EL|LU|EU|NA}?{ltc:LTC64B|LTC128B|LTC256B}"
 _SIZE = "?{size:U8|S8|U16|S16|64|128}"
 _STRONG = ".STRONG.{scope:SM|GPU|SYS}"
@@ -102,22 +103,19 @@ def semantics(line: Binder) -> Semantics:
 @opcode(
     f"LDG.E{_CACHE}{_SIZE}?{{how:CONSTANT}}", f"LDG.E{_CACHE}{_SIZE}{_STRONG}",
     f"LD.E{_CACHE}{_SIZE}", f"LD.E{_CACHE}{_SIZE}{_STRONG}",
-    f"LDL?{{cache:LU}}{_SIZE}", f"LDS{_SIZE}",
-    evidence="CUDA Binary Utilities; PTX ISA: ld; H200: truth programs",
+    f"LDL?{{cache:LU}}{_SIZE}", f"LDS{_SIZE}", f"LDG.E{_CACHE}.{{size:ENL2.256}}?{{how:CONSTANT}}",
+    evidence="CUDA Binary Utilities; PTX ISA: ld; H200: truth programs; 256 bits for sm_100a",
 )  # fmt: skip
 def _load(line: Binder) -> Made:
-    if len(line.operands) != 2:
-        raise line.refuse()
+    """256 bits are twice 128: the upper ones go to the first register."""
     size, word = _SIZES[line.parts["size"]], line.parts["size"]
-    target = line.operands[0]
-    if target.kind != "R" or target.suffixes:
-        raise line.refuse(target)
-    count = max(size // 4, 1)
+    *targets, _ = line.operands
+    if len(targets) != 1 + (word == "ENL2.256"):
+        raise line.refuse()
     slots = tuple(
-        line.results([Operand("", "R", None if target.number is None else target.number + more)],
-                     ["b32"])[0][0] for more in range(count)
-    )  # fmt: skip
-    address, space = _address(line, 1), _SPACES[line.base[2:]]
+        slot for target in reversed(targets) for slot in _vector(line, target, max(size // 4, 1))
+    )
+    address, space = _address(line, len(targets)), _SPACES[line.base[2:]]
     how = semantics(line)
     line.accesses.add((space, size))
     widen = _widened(word, size)
@@ -126,14 +124,22 @@ def _load(line: Binder) -> Made:
         operand = MemoryOperand(space, size, place, how)
 
         def run(registers: Registers) -> None:
-            value = gather(registers, operand, address(registers))
+            at = address(registers)
+            values = [gather(registers, operand, at + size * more) for more in range(len(targets))]
+            parts = [part for value in values for part in widen(value)]
             frame = registers[0]
-            for slot, part in zip(slots, widen(value), strict=True):
+            for slot, part in zip(slots, parts, strict=True):
                 frame.write(slot, part)
 
         return Step(run, slots)
 
     return make
+
+
+def _vector(line: Binder, target: Operand, count: int) -> list[int]:
+    if target.kind != "R":
+        raise line.refuse(target)
+    return line.vector_results(target, count)
 
 
 def _widened(word: str, size: int) -> Callable[[Array], tuple[Array, ...]]:
@@ -152,20 +158,24 @@ def _words(value: Array) -> tuple[Array, ...]:
 @opcode(
     f"STG.E{_CACHE}{_SIZE}", f"STG.E{_CACHE}{_SIZE}{_STRONG}", f"ST.E{_CACHE}{_SIZE}",
     f"ST.E{_CACHE}{_SIZE}{_STRONG}", f"STL{_SIZE}", f"STS{_SIZE}",
-    evidence="CUDA Binary Utilities; PTX ISA: st; H200: truth programs",
+    f"STG.E{_CACHE}.{{size:ENL2.256}}",
+    evidence="CUDA Binary Utilities; PTX ISA: st; H200: truth programs; 256 bits for sm_100a",
 )  # fmt: skip
 def _store(line: Binder) -> Made:
-    if len(line.operands) != 2:
-        raise line.refuse()
     size = _SIZES[line.parts["size"]]
-    source = line.operands[1]
-    if source.kind not in ("R", "UR") or source.suffixes:
-        raise line.refuse(source)
-    readers = [
-        line.read(Operand(source.text, source.kind, None if source.number is None
-                          else source.number + more, source.sign, source.is_absolute), "b32")
-        for more in range(max(size // 4, 1))
-    ]  # fmt: skip
+    _, *sources = line.operands
+    count = max(size // 4, 1)
+    if len(sources) != 1 + (line.parts["size"] == "ENL2.256"):
+        raise line.refuse()
+    readers: list[Reader] = []
+    for source in sources:
+        if source.kind not in ("R", "UR") or source.suffixes:
+            raise line.refuse(source)
+        readers += [
+            line.read(Operand(source.text, source.kind, None if source.number is None
+                              else source.number + more, source.sign, source.is_absolute), "b32")
+            for more in range(count)
+        ]  # fmt: skip
     address, space = _address(line, 0), _SPACES[line.base[2:]]
     how = semantics(line)
     line.accesses.add((space, size))
@@ -174,9 +184,11 @@ def _store(line: Binder) -> Made:
         operand = MemoryOperand(space, size, place, how)
 
         def run(registers: Registers) -> None:
-            values = [read(registers) for read in readers]
-            value = values[0].astype(f"u{size}", copy=False) if size <= 4 else _whole(values)
-            scatter(registers, operand, address(registers), value)
+            values, at = [read(registers) for read in readers], address(registers)
+            for more in range(len(sources)):
+                own = values[more * count : (more + 1) * count]
+                value = own[0].astype(f"u{size}", copy=False) if size <= 4 else _whole(own)
+                scatter(registers, operand, at + size * more, value)
 
         return Step(run)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,17 @@ from gpu_emulator.steps import Array, NotExecutable, Reader, Registers, Step
 _BINARIES = "CUDA Binary Utilities"
 
 computed("MOV|UMOV", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
-computed("MOV|UMOV.64", signature="b64 = b64", evidence=_BINARIES)(lambda a: a)
+
+
+@opcode("MOV|UMOV.64", evidence=f"{_BINARIES}; all 64 bits of a constant are encoded, and listed")
+def _move_wide(line: Binder) -> Step:
+    if len(line.operands) == 2 and re.fullmatch(r"0x[0-9a-f]{1,16}", line.operands[1].text):
+        value = np.array([[int(line.operands[1].text, 16)]], np.uint64)
+        line.operands = line.operands[:1]
+        return bound(line, "b64 =", lambda a: a, (lambda _: value,))
+    return bound(line, "b64 = b64", lambda a: a)
+
+
 computed(
     "SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp; H200: truth programs"
 )(lambda a, b, p: np.where(p, a, b))
