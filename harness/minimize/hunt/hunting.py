@@ -96,9 +96,9 @@ class HuntState(msgspec.Struct, kw_only=True):
     """How far a hunt is, over all times that it was run.
 
     Batches below `batch` are done, and those of `beyond`. `reasons` count why programs were
-    refused, left out or not voted on. `curve` has the seconds, programs and causes each time that
-    one came up. `waiting` are hits that were not reduced yet; `causes` begin with those that other
-    hunts found and that are still there.
+    refused, left out or not voted on. `curve` has the seconds, programs, causes and seconds of CPU
+    each time that one came up. `waiting` are hits that were not reduced yet; `causes` begin with
+    those that other hunts found and that are still there.
     """
 
     batch: int = 0
@@ -109,7 +109,8 @@ class HuntState(msgspec.Struct, kw_only=True):
     reasons: dict[str, int] = {}
     seen: dict[str, int] = {}
     causes: list[Cause] = []
-    curve: list[tuple[float, int, int]] = []
+    cpu: float = 0.0
+    curve: list[tuple[float, int, int, float]] = []
     waiting: list[Hit] = []
 
     @property
@@ -288,6 +289,7 @@ class _Hunt:
     key: str = ""
     started: float = field(default_factory=time.monotonic)
     before: float = 0.0
+    cpu_before: float = 0.0
     tried_before: int = 0
     in_flight: set[int] = field(default_factory=set)
     lasted: float = 0.0
@@ -300,10 +302,16 @@ class _Hunt:
     def __post_init__(self) -> None:
         state = self.state
         self.before, self.tried_before = state.seconds, state.tried
+        self.cpu_before = state.cpu - time.process_time()
 
     @property
     def passed(self) -> float:
         return time.monotonic() - self.started
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of CPU, of all processes, over all times that the hunt was run."""
+        return self.cpu_before + time.process_time() + sum(self.hunted.spent().values())
 
     def is_late(self) -> bool:
         return self.passed > self.plan.seconds * _REDUCING
@@ -384,6 +392,7 @@ class _Hunt:
     def save(self) -> None:
         """Put into the store where the hunt is, and what it knows."""
         self.state.seconds = self.before + self.passed
+        self.state.cpu = self.cpu
         self.store.put_evidence(KIND, self.key, msgspec.json.encode(self.state), {})
         keep_known(self.store, self.plan, self.state.new)
 
@@ -439,7 +448,7 @@ class _Hunt:
         )
         if is_new:
             state = self.state
-            state.curve.append((cause.seconds, cause.tried, len(state.new)))
+            state.curve.append((cause.seconds, cause.tried, len(state.new), self.cpu))
             self.tell(f"{cause.name}: {program.answer.words}")
 
     async def _narrate(self) -> None:

@@ -45,8 +45,8 @@ def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
         )
         rows = tuple(_row(report, cause) for cause in causes)
         blocks += [SaidGrid(columns=columns, rows=rows), BLANK]
-        curve = ", ".join(f"{count} at {seconds:.0f} s" for seconds, _, count in state.curve)
-        blocks.append(say(f"Causes over time: {curve}"))
+        curve = ", ".join(f"{count} at {cpu:.0f} s" for _, _, count, cpu in state.curve)
+        blocks.append(say(f"Causes over CPU time: {curve}"))
     blocks += _tried(report)
     return blocks
 

@@ -76,6 +76,9 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     document = hunt_document(report, [folder])
     assert document["causes"][0]["opcodes"] == list(cause.least.opcodes)
     assert document["hunt"]["tried"] == report.state.tried
+    [(_, _, count, cpu)] = document["hunt"]["curve"]
+    assert count == 1
+    assert 0 < cpu <= report.state.cpu
     assert any("C7907" in getattr(block, "text", "") for block in hunt_said(report, [folder]))
 
     again = hunted(plan, tmp_path / "home", said)
