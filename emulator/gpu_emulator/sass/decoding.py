@@ -60,7 +60,8 @@ from gpu_emulator.values import Cubin, Launch, Place
 
 _WIDEST = 16
 _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
-_BRANCHES = frozenset(("BRA", "BRX", "BRXU", "CALL", "RET", "EXIT", "KILL"))
+BRANCHES = frozenset(("BRA", "BRX", "BRXU", "CALL", "RET", "EXIT", "KILL"))
+"""What ends a block. No rows: `_read_branch` knows their forms."""
 _INDIRECT = re.compile(r"(U?R)([0-9]+)(?:[ ]+(-?0x[0-9a-f]+|[0-9]+|`\([^)]*\)))?\Z")
 
 
@@ -104,7 +105,7 @@ def decode_cubin(cubin: Cubin, entry: str | None) -> Program:
 def is_known(opcode: str) -> bool:
     """Whether an instruction of this name, with its modifiers, can be executed."""
     assert CHAPTERS
-    return opcode.split(".", maxsplit=1)[0] in _BRANCHES or find_row(opcode) is not None
+    return opcode.split(".", maxsplit=1)[0] in BRANCHES or find_row(opcode) is not None
 
 
 def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) -> Program:
@@ -207,7 +208,7 @@ def _blocks(
     for line in lines:
         opcode = read_instruction(line.text).opcode
         base = opcode.split(".")[0]
-        if base in _BRANCHES:
+        if base in BRANCHES:
             branch = branches[line.offset] = _read_branch(header, line, labels)
             begins.add(line.offset + 16)
             if branch.target is not None:

@@ -1,0 +1,35 @@
+"""The page of SASS opcodes says what the tables of the emulator say."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import sass_opcodes  # noqa: E402
+
+from gpu_emulator.sass.binder import ROWS  # noqa: E402
+from gpu_emulator.templates import parts_of  # noqa: E402
+
+
+def test_the_page_is_what_the_tables_make() -> None:
+    assert sass_opcodes.PAGE.read_text() == sass_opcodes.page(), (
+        "PYTHONPATH=.:emulator python benchmarks/sass_opcodes.py writes it"
+    )
+
+
+def test_forms_are_counted_and_spelled_as_templates_match_them() -> None:
+    template = "SHF.{way:L|R}?{wrap:W}.{type:U32|S32}"
+    assert sass_opcodes.spelled(template) == "SHF.(L|R)[.W].(U32|S32)"
+    assert sass_opcodes.forms_of(template) == 8
+    assert parts_of(template, ["SHF", "L", "W", "S32"]) is not None
+
+
+def test_each_row_has_evidence() -> None:
+    rows = [row for own in ROWS.values() for row in own]
+    assert all(row.evidence.strip() for row in rows)
+    assert {sass_opcodes.kind_of(row.evidence) for row in rows} == {
+        words for _, words in sass_opcodes.KINDS
+    }
