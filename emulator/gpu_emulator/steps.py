@@ -267,13 +267,17 @@ class Slots:
 
 @dataclass(slots=True)
 class Entry:
-    """What a launch has to know of an entry. `functions` maps a function to its address."""
+    """What a launch has to know of an entry. `functions` maps a function to its address.
+
+    The first parameter begins at `parameters_from` of the memory of parameters.
+    """
 
     name: str
     parameters: list[Variable] = field(default_factory=list)
     variables: list[Variable] = field(default_factory=list)
     functions: dict[str, int] = field(default_factory=dict)
     directives: tuple[str, ...] = ()
+    parameters_from: int = 0
 
 
 # So many values for registers that nothing wrote; the next register begins so many further on.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import Triage
 
+from gpu_emulator.sass.cubin import read_entry
 from harness.minimize.ptx.reduce import count_instructions
 from harness.store.store import Store
 
@@ -213,6 +214,40 @@ def test_a_cubin_without_ptx_says_what_it_computes(triage: Triage) -> None:
     (triage.folder / "torn.cubin").write_bytes(cubin[:900])
     done = triage("run", "torn.cubin", "--on", "sass")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+TILES = """import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@triton.jit
+def doubled_tiles(x_desc, out_desc, N: tl.constexpr, B: tl.constexpr):
+    row = tl.program_id(0) * B
+    for column in range(0, N, B):
+        out_desc.store([row, column], x_desc.load([row, column]) * 2)
+
+
+def launch(n: int = 64, block: int = 32):
+    x = torch.randn(n, n, device="cuda", dtype=torch.float16)
+    out = torch.empty_like(x)
+    tiles = [TensorDescriptor.from_tensor(t, [block, block]) for t in (x, out)]
+    doubled_tiles[(n // block,)](*tiles, N=n, B=block)
+    return {"out": out}
+"""
+
+
+def test_tensor_maps_of_the_host_are_parameters_that_tma_reads(triage: Triage) -> None:
+    """They are aligned to 64 bytes in the constant bank, so the first begins behind its start."""
+    (triage.folder / "tiles.py").write_text(TILES)
+    words = ["--kernel", "tiles.py", "--sm", "90a", "--triton", "3.9.0", "-O", "0,3"]
+    rows = executed(triage, *words, "--ptxas", "13.5.37", "--on", "sass")
+    assert [row["run"] for row in rows] == ["right"] * 2
+    with Store.open(Path(triage.env["TRIAGE_HOME"])) as store:
+        cubins = [store.artifacts.get(row["cubin_sha256"]) for row in rows]
+    first = [read_entry(cubin, None).parameters_from for cubin in cubins]
+    assert all(0x210 + start == 0x240 for start in first)
 
 
 # Counts for a profiler, and computes nothing.

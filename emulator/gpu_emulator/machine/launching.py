@@ -244,7 +244,8 @@ def parameter_memory(launch: Launch, entry: Entry, arena: Arena) -> Memory:
 
 
 def _parameter_regions(entry: Entry) -> tuple[list[Region], int]:
-    return laid_out(((p.name, p.size, max(p.align, 1)) for p in entry.parameters), 0)
+    sizes = ((p.name, p.size, max(p.align, 1)) for p in entry.parameters)
+    return laid_out(sizes, entry.parameters_from)
 
 
 def place_symbols(registers: Registers, program: Program, arena: Arena) -> None:

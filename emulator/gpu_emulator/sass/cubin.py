@@ -55,6 +55,7 @@ class Bank:
 class CubinEntry:
     """An entry. `parameters_at` is where its parameters begin in constant bank 0.
 
+    The first of them is `parameters_from` bytes behind that: tensor maps are aligned in the bank.
     `stack` and `shared` are sizes in bytes; static shared memory begins at `shared_start`.
     `functions` maps the names of code to offsets in the entry's section, `branches` the offset of
     an indirect branch to those of its targets.
@@ -63,6 +64,7 @@ class CubinEntry:
     name: str
     parameters: list[Variable] = field(default_factory=list)
     parameters_at: int = 0
+    parameters_from: int = 0
     stack: int = 0
     shared: int = 0
     shared_start: int = 0
@@ -244,6 +246,7 @@ def _parameters(entry: CubinEntry, sections: Mapping[str, _Section]) -> None:
             f"parameters begin at {entry.parameters_at:#x} of constant bank 0, which is the layout"
             " of no target that is known"
         )
+    entry.parameters_from = min((offset for _, offset, _ in rows), default=0)
     for number, offset, size in sorted(rows):
         # Its alignment counts from the bank's start on; behind what comes before it, a multiple of
         # its offset is the offset.

@@ -142,7 +142,10 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
     start, stop = header.shared_start, header.shared_start + header.shared
     shared = (Region("shared memory", start, stop),) if header.shared else ()
     local = (Region("the stack", 0, header.stack),) if header.stack else ()
-    entry = Entry(header.name, header.parameters, header.variables, header.functions)
+    entry = Entry(
+        header.name, header.parameters, header.variables, header.functions,
+        parameters_from=header.parameters_from,
+    )  # fmt: skip
     if header.threads:
         entry.directives = (".reqntid " + ", ".join(map(str, header.threads)),)
     grains = {space: min((size for own, size in accesses if own in (space, "generic")),
