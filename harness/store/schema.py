@@ -468,11 +468,25 @@ def from_row(row: Sequence[Any]) -> ResultRecord:
     Raises:
         DamagedRowError: it is not what was written.
     """
-    run, *columns = intact(row)[: len(RESULT_COLUMNS) - 1]
-    stored = dict(zip(_FIELDS, columns))  # noqa: B905 - of one length
-    stored["config"] = _parsed(stored["config"])
-    stored["evidence"] = _decode_evidence(stored["evidence"])
-    return ResultRecord(run=run, **stored)
+    # Named one by one: a night reads as many as a matrix has cells.
+    run, cell, short, kernel, launch, config, target, triton, ptxas, *others = intact(row)
+    verdict, signature_key, body, evidence, created, *_ = others
+    return ResultRecord(
+        cell=cell,
+        short=short,
+        kernel=kernel,
+        launch=launch,
+        config=_parsed(config),
+        target=target,
+        triton=triton,
+        ptxas=ptxas,
+        verdict=verdict,
+        signature_key=signature_key,
+        row=body,
+        evidence=_decode_evidence(evidence),
+        created=created,
+        run=run,
+    )
 
 
 _decode_evidence = msgspec.json.Decoder().decode

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
@@ -196,7 +197,7 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True):
+class Config(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One tuning point: meta-parameters and options, in the order in which the tuner names them."""
 
     items: tuple[tuple[str, Scalar], ...] = ()
@@ -210,7 +211,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         """Name to value, in the tuner's order."""
         return dict(self.items)
 
-    @property
+    @cached_property
     def label(self) -> str:
         """As in a cell id: `num_warps=4,num_stages=1`; a launch without any says `default`."""
         return ",".join(f"{name}={_spell(value)}" for name, value in self.items) or "default"
