@@ -17,7 +17,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from email.parser import Parser
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -40,6 +39,8 @@ def package_license(package: str, version: str, sha256: str) -> str | None:
     Raises:
         TriageError: the source cannot be fetched.
     """
+    from email.parser import Parser  # noqa: PLC0415 - each command pins sources, and few say this
+
     file = fetch_sdist(package, version, sha256) / "PKG-INFO"
     if not file.is_file():
         return None
