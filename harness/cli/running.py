@@ -187,9 +187,7 @@ def _kind_option(name: str, example: str) -> Callable[[F], F]:
     return click.option(f"--{name}", multiple=True, metavar="KIND==X", help=words)
 
 
-only_options = as_value(
-    "only",
-    select_stored,
+_ONLY = (
     sm_option(),
     _tool_option("triton", "Triton", ">=3.6"),
     _kind_option("compiler", "nvcc>=13"),
@@ -204,7 +202,16 @@ only_options = as_value(
     ),
     _config_option,
 )
+only_options = as_value("only", select_stored, *_ONLY)
 """Which cells of those that are there, by the words of `selection_options`: as `only`."""
+
+stored_options = as_value(
+    "only",
+    select_stored,
+    click.option("--kernel", metavar="KERNEL", help="Only this kernel, or a pattern of names."),
+    *_ONLY,
+)
+"""As `only_options`, of any kernel."""
 
 
 def _pass_on(context: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:  # noqa: ARG001

@@ -107,10 +107,14 @@ class _Include(msgspec.Struct, forbid_unknown_fields=True):
     assembler: _Text | None = None
 
 
-class _Override(msgspec.Struct, forbid_unknown_fields=True):
-    """Other limits: seconds and GiB for one compiler run, and how often each cell is run."""
+class _Override(_When, forbid_unknown_fields=True, kw_only=True):
+    """Other limits: seconds and GiB for one compiler run, and how often each cell is run.
 
-    select: _Text
+    `select` is the former way to say which cells are meant, all in one text.
+    """
+
+    kernel: _Text | None = None
+    select: _Text | None = None
     timeout: _Seconds | None = None
     memory: _GiB | None = None
     repeat: _Times | None = None
@@ -265,8 +269,16 @@ class _Meaning:
         where, entry = f"$.overrides[{index}]", self.data.overrides[index]
         if (entry.timeout, entry.memory, entry.repeat) == (None, None, None):
             raise FieldError(where, "it overrides nothing; give timeout, memory or repeat")
+        selector = self._selector(where, entry, entry.kernel)
+        if entry.select:
+            if selector != Selector():
+                raise FieldError(f"{where}.select", "say all of it by kernel, target, ..., or none")
+            selector = _meant(f"{where}.select", parse_selector, entry.select)
+        if selector == Selector():
+            raise FieldError(where, "it overrides for every cell; say which are meant, or defaults")
         return Override(
-            selector=_meant(f"{where}.select", parse_selector, entry.select),
+            selector=selector,
+            is_former=entry.select is not None,
             timeout=entry.timeout,
             memory=int(entry.memory * _GIB) if entry.memory else None,
             repeat=entry.repeat,

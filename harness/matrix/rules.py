@@ -113,6 +113,7 @@ def make_selector(
 
 def select_stored(
     *,
+    kernel: str | None = None,
     sm: Sequence[str] = (),
     launch: str | None = None,
     set: Sequence[str] = (),  # noqa: A002 - as the option
@@ -136,7 +137,9 @@ def select_stored(
         except UsageError as error:
             raise UsageError(f"--{option} {error}") from error
     selectors = [
-        make_selector(launch=launch, target=target, config=config or "", **dict(tools))
+        make_selector(
+            kernel=kernel, launch=launch, target=target, config=config or "", **dict(tools)
+        )
         for tools in product(*filter(None, (compilers, assemblers)))
     ]
     return tuple(replace(selector, set=tuple(set)) for selector in selectors)
@@ -249,6 +252,15 @@ def coordinates_of_row(facts: Facts | Row) -> Coordinates:
         ptxas=facts.ptxas,
         ptxas_origin=facts.ptxas_origin,
     )
+
+
+EVERY = (Selector(),)
+"""What `select_stored` gives without any option."""
+
+
+def is_meant(facts: Facts | Row, only: Sequence[Selector]) -> bool:
+    """Whether one of the selectors means a stored cell."""
+    return only == EVERY or any(one.matches(coordinates_of_row(facts)) for one in only)
 
 
 def exclusion_of(matrix: Matrix | None, facts: Facts) -> str | None:

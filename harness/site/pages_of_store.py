@@ -26,6 +26,7 @@ from harness.matrix.bugs.list import list_bugs, reproducer_of, workarounds_of
 from harness.matrix.bugs.words import bug_said, bug_title
 from harness.matrix.diff.between_runs import compare_runs, last_night, matrix_of, previous_run
 from harness.matrix.diff.words import ChangeGroup, changes_said, group_changes
+from harness.matrix.rules import EVERY, is_meant
 from harness.site import squares
 from harness.site.live import Live
 from harness.site.overview import Night, Overview, life_lines
@@ -52,6 +53,7 @@ from harness.values.bug import Bug, BugFacts
 from harness.values.change import ChangeKind, Changes
 from harness.values.kernel import Config
 from harness.values.limits import limits_of
+from harness.values.matrix import Selector
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import TRITON, Tool
@@ -90,13 +92,16 @@ class SiteReport:
     failures_without_page: int
 
 
-def write_site(store: Store, out: Path, *, cell_pages: int) -> SiteReport:
+def write_site(
+    store: Store, out: Path, *, cell_pages: int, only: Sequence[Selector] = EVERY
+) -> SiteReport:
     """Write the pages into the folder `out`: all of them, or none.
 
     Args:
         store: what the pages are of; it is read as a stream, a kernel at a time.
         out: a folder that is not there, is empty, or is an older site, which is replaced.
         cell_pages: the most cells that get a page of their own.
+        only: pages are of the cells that one of these means.
 
     Raises:
         UsageError: `out` is something else.
@@ -106,7 +111,8 @@ def write_site(store: Store, out: Path, *, cell_pages: int) -> SiteReport:
 
     async def write(folder: Path) -> SiteReport:
         async with at_bench(store, CompileOptions(timeout=_SECONDS)) as bench:
-            return await _Writer(store=store, folder=folder, most=cell_pages, bench=bench).write()
+            writer = _Writer(store=store, folder=folder, most=cell_pages, only=only, bench=bench)
+            return await writer.write()
 
     def fill(folder: Path) -> None:
         reports.append(asyncio.run(write(folder)))
@@ -120,6 +126,7 @@ class _Writer:
     store: Store
     folder: Path
     most: int
+    only: Sequence[Selector]
     bench: Workbench
     sizes: list[int] = field(default_factory=list)
     overview: Overview = field(default_factory=Overview)
@@ -131,8 +138,8 @@ class _Writer:
     pairs: set[str] = field(default_factory=set)
 
     async def write(self) -> SiteReport:
-        self.bugs = list_bugs(self.store)
-        run, _, changes = last_night(self.store)
+        self.bugs = list_bugs(self.store, only=self.only)
+        run, _, changes = last_night(self.store, only=self.only)
         groups = group_changes(changes.changes)[:_MOST_GROUPS] if changes else []
         examples = {group.changes[0].facts.cell for group in groups}
         examples |= {bug.example.cell for bug in self.bugs}
@@ -179,6 +186,8 @@ class _Writer:
         with_page: list[tuple[ResultRecord, int | None]] = []
         for record in self.store.latest_results(kernel):
             facts = self._shared(_decode(record.row))
+            if not is_meant(facts, self.only):
+                continue
             bug = None
             if facts.signature is not None and is_failure(facts.verdict):
                 key = bug_key(facts, signatures.get(facts.signature))
@@ -372,7 +381,7 @@ class _Writer:
         while run and len(nights) < _MOST_NIGHTS:
             older = previous_run(self.store, run.id)
             if nights and older and len(nights) < _MOST_NIGHTS - 1:
-                changes = compare_runs(self.store, older.id, run.id, matrix_of(run))
+                changes = compare_runs(self.store, older.id, run.id, matrix_of(run), only=self.only)
             nights.append(
                 Night.of(
                     run.id, run.started, run.finished or run.started, changes if older else None

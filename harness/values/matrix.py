@@ -181,9 +181,13 @@ class Extra(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True):
-    """Other limits for some cells: seconds and bytes for one compiler run, and how often to run."""
+    """Other limits for some cells: seconds and bytes for one compiler run, and how often to run.
+
+    `is_former`: the file says which in the former way.
+    """
 
     selector: Selector
+    is_former: bool = False
     timeout: float | None = None
     memory: int | None = None
     repeat: int | None = None

@@ -282,3 +282,51 @@ def test_a_workaround_that_a_new_triton_has_no_need_of_is_told(triage: Triage, h
     [told] = document(triage, code=0)["expired_workarounds"]
     assert told.startswith("workaround no longer needed: scan_fwd on sm_100a: it is ok with Triton")
     assert told in triage("diff").stdout
+
+
+def test_a_part_of_what_is_stored_is_selected_by_the_words_of_compile(
+    triage: Triage, home: Path
+) -> None:
+    night(home, FIRST)
+    night(home, SECOND)
+    whole = document(triage, code=1)
+    part = document(triage, "--kernel", "cumsum", "--sm", "100a", code=1)
+    assert whole["counts"]["regressed"] == 3
+    assert {name: count for name, count in part["counts"].items() if count} == {
+        "same-ok": 1,
+        "metric-worse": 1,
+    }
+    assert not any(document(triage, "--ptxas", "<13", code=0)["counts"].values())
+
+    def lines(*words: str) -> list[str]:
+        done = triage("export", "--format", "jsonl", "--all", *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    stored = [*FIRST, *SECOND]
+    assert len(lines()) == len(stored)
+    assert len(lines("--kernel", "cumsum")) == sum(row.kernel == "cumsum" for row in stored)
+    assert len(lines("--sm", "90a", "--sm", "80", "--config", "num_warps=4")) == 3
+
+    def bugs(*words: str) -> list[tuple[str, list[str]]]:
+        done = triage("bugs", "--json", *words)
+        assert done.returncode == 0, done.stderr
+        found = msgspec.json.decode(done.stdout)["bugs"]
+        return sorted((bug["kind"], sorted(bug["kernels"])) for bug in found)
+
+    everything = [
+        ("compiler_crash", ["scan_bwd"]),
+        ("ptxas_ice", ["scan_bwd", "scan_fwd"]),
+        ("timeout", ["cumsum"]),
+        ("trap_stub", ["scan_bwd"]),
+    ]
+    assert bugs() == everything
+    # What is said of a bug is said of all of its cells.
+    assert bugs("--kernel", "scan_fwd") == everything[1:2]
+    assert bugs("--ptxas", ">=13.1") == everything[1:2]
+    assert bugs("--sm", "80") == everything[2:3]
+
+    done = triage("site", "--json", "--kernel", "cumsum", "--sm", "100a", "--out", "pages")
+    assert done.returncode == 0, done.stderr
+    assert msgspec.json.decode(done.stdout)["cells"] == 2
+    assert not [path for path in (triage.folder / "pages").iterdir() if "scan" in path.name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
@@ -10,6 +11,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import exclusive, holds_option, json_option
 from harness.cli.output import print_json, print_said, results_console
 from harness.cli.results import open_results, read_results
+from harness.cli.running import stored_options
 from harness.judging.conditions import Condition
 from harness.judging.followed import read_while
 from harness.matrix.bugs.list import (
@@ -31,6 +33,7 @@ from harness.matrix.bugs.words import (
     record_document,
 )
 from harness.values.bug import HumanState, MachineState
+from harness.values.matrix import Selector
 
 _EPILOG = """\b
 Example:
@@ -39,6 +42,7 @@ Example:
   triage bugs set 3 reported https://github.com/triton-lang/triton/issues/9933
   triage bugs join 3 5 --because "the same reduced PTX"
   triage bugs rekey
+  triage bugs --kernel 'mamba3_*' --sm 100a
   triage bugs --while "n_regs<=32 and spill_stores>4096"
 
 Failures with equal signatures are one bug; its number never changes. A failure without words (an
@@ -59,19 +63,25 @@ _STATES = click.Choice([state.value for state in HumanState])
     help="Only bugs in this state, of the results or of people. Repeatable.",
 )
 @holds_option
+@stored_options
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, *, states: tuple[str, ...], condition: str | None, as_json: bool
+    ctx: click.Context,
+    *,
+    states: tuple[str, ...],
+    condition: str | None,
+    only: Sequence[Selector],
+    as_json: bool,
 ) -> None:
-    """List the bugs that all results so far add up to."""
+    """List the bugs that all results so far add up to, or those that some cells ever had."""
     if ctx.invoked_subcommand is not None:
         return
     if (holds := read_while(condition)) is not None:
-        _list_held(holds, as_json=as_json)
+        _list_held(holds, only, as_json=as_json)
         return
     with read_results() as store:
-        bugs = list_bugs(store)
+        bugs = list_bugs(store, only=only)
     if states:
         bugs = [bug for bug in bugs if {bug.machine.value, bug.record.state.value} & set(states)]
     if as_json:
@@ -80,9 +90,9 @@ def command(
         print_said(bugs_said(bugs))
 
 
-def _list_held(condition: Condition, *, as_json: bool) -> None:
+def _list_held(condition: Condition, only: Sequence[Selector], *, as_json: bool) -> None:
     with read_results() as store:
-        kernels = list_held(store, condition)
+        kernels = list_held(store, condition, only=only)
     if as_json:
         print_json(held_document(kernels, condition))
     else:

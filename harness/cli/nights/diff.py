@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -11,15 +12,18 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import json_option
 from harness.cli.output import print_json, print_said, status_console
 from harness.cli.results import read_results
+from harness.cli.running import stored_options
 from harness.matrix.diff.between_runs import choose_runs, compare_runs, matrix_of
 from harness.matrix.diff.words import changes_document, changes_said
 from harness.values.errors import UsageError
+from harness.values.matrix import Selector
 
 _EPILOG = """\b
 Example:
   triage diff
   triage diff last~1 last --json
   triage diff 12 15 --all
+  triage diff --kernel 'mamba3_*' --sm 100a
 
 Exit code 0: nothing got worse. 1: a regression, another signature, a metric that got worse, or a
 cell whose own runs disagree. 4: something known could not be determined. 5: only fixes, with
@@ -37,9 +41,16 @@ cell whose own runs disagree. 4: something known could not be determined. 5: onl
     "that was run.",
 )
 @click.option("--strict-fixed", is_flag=True, help="Exit with 5 where something was fixed.")
+@stored_options
 @json_option
 def command(
-    runs: tuple[str, ...], *, show_all: bool, matrix: Path | None, strict_fixed: bool, as_json: bool
+    runs: tuple[str, ...],
+    *,
+    show_all: bool,
+    matrix: Path | None,
+    strict_fixed: bool,
+    only: Sequence[Selector],
+    as_json: bool,
 ) -> None:
     """Say what changed from one run to another, and nothing else.
 
@@ -51,7 +62,7 @@ def command(
         raise UsageError(f"{len(runs)} runs are given; two can be compared")
     with read_results() as store:
         older, newer = choose_runs(store, runs)
-        changes = compare_runs(store, older.id, newer.id, matrix_of(newer, matrix))
+        changes = compare_runs(store, older.id, newer.id, matrix_of(newer, matrix), only=only)
     for run in (older, newer):
         if run.finished is None:
             status_console().print(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -14,19 +15,20 @@ from harness.cli.options import exclusive
 from harness.cli.output import print_bytes, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import read_results
+from harness.cli.running import stored_options
 from harness.cli.streams import reader_is_gone
 from harness.matrix.diff.between_runs import all_runs, find_run
-from harness.matrix.history.versions import export_file, export_stream
+from harness.matrix.history.versions import export_file, export_stream, rows_of
 from harness.store.export import FORMATS, TEXT_FORMATS
-from harness.store.schema import RunRecord
-from harness.store.store import Store
+from harness.store.results import StoredRow
 from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.matrix import Selector
 
 _EPILOG = """\b
 Example:
   triage export --format csv --out night.csv
   triage export --all --format parquet --out history.parquet
-  triage export --format jsonl | head -1
+  triage export --format jsonl --kernel 'mamba3_*' --sm 100a | head -1
 
 Columns are those of `--json`, after `run` and `created` (seconds since 1970). In CSV, SQLite and
 Parquet `config`, `instructions` and `ptxas_flags` are JSON text. Markdown has the columns that
@@ -42,7 +44,16 @@ people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
     "--out", type=FilePath(), metavar="FILE", help="Default: stdout, for the formats that are text."
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
-def command(*, form: str, run: str | None, every: bool, out: Path | None, force: bool) -> None:
+@stored_options
+def command(
+    *,
+    form: str,
+    run: str | None,
+    every: bool,
+    out: Path | None,
+    force: bool,
+    only: Sequence[Selector],
+) -> None:
     """Write the results of a run, or of all, for other programs to read."""
     if out is None and form not in TEXT_FORMATS:
         raise UsageError(f"--format {form} is not text: say where it goes with --out FILE")
@@ -51,18 +62,19 @@ def command(*, form: str, run: str | None, every: bool, out: Path | None, force:
         runs = all_of_store if every else [find_run(all_of_store, run or "last")]
         if not runs:
             raise EmptySelectionError("there are no runs; start one with `triage compile`")
+        rows = rows_of(store, runs, only)
         if out is None:
-            _print(store, runs, form)
+            _print(rows, form)
             return
         with working(status_console(), f"writing {len(runs)} runs to {out}"):
-            export_file(store, runs, form, out, overwrite=force)
+            export_file(rows, form, out, overwrite=force)
     status_console().print(f"written to {out}", soft_wrap=True)
 
 
-def _print(store: Store, runs: list[RunRecord], form: str) -> None:
+def _print(rows: Iterator[StoredRow], form: str) -> None:
     if sys.stdout.isatty():
         page = io.BytesIO()
-        export_stream(store, runs, form, page, lambda: True)
+        export_stream(rows, form, page, lambda: True)
         print_bytes(page.getvalue())
     else:
-        export_stream(store, runs, form, sys.stdout.buffer, lambda: not reader_is_gone())
+        export_stream(rows, form, sys.stdout.buffer, lambda: not reader_is_gone())

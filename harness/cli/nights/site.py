@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from http import HTTPStatus
@@ -16,8 +17,10 @@ from harness.cli.options import exclusive, goes_with, json_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.progress.steps import doing, working
 from harness.cli.results import read_results
+from harness.cli.running import stored_options
 from harness.site.pages_of_store import write_site
 from harness.values.errors import UsageError
+from harness.values.matrix import Selector
 
 _HERE = "127.0.0.1"
 
@@ -65,6 +68,7 @@ _EPILOG = """\b
 Example:
   triage site
   triage site --out public --cell-pages 1000
+  triage site --kernel 'mamba3_*' --sm 100a
   triage site --serve
 
 The pages need no server and no network; open index.html. A folder that an earlier `triage site`
@@ -94,11 +98,20 @@ wrote is replaced; any other that is not empty is refused."""
 @click.option(
     "--port", type=click.IntRange(0, 65535), help="The port of --serve. Default: any free one."
 )
+@stored_options
 @json_option
-def command(*, out: Path, cell_pages: int, serves: bool, port: int | None, as_json: bool) -> None:
+def command(
+    *,
+    out: Path,
+    cell_pages: int,
+    serves: bool,
+    port: int | None,
+    only: Sequence[Selector],
+    as_json: bool,
+) -> None:
     """Write what is stored as static pages: tonight, matrix, kernels, bugs, cells, toolchains."""
     with read_results() as store, working(status_console(), "writing pages"):
-        report = write_site(store, out, cell_pages=cell_pages)
+        report = write_site(store, out, cell_pages=cell_pages, only=only)
     if as_json:
         print_json({"schema": 1, **asdict(report), "path": str(out)})
         return

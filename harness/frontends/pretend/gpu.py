@@ -576,6 +576,8 @@ _NO_OPS = (
     "reset_peak_memory_stats",
     "seed",
     "seed_all",
+    "set_per_process_memory_fraction",
+    "set_sync_debug_mode",
     "synchronize",
 )
 
@@ -606,7 +608,7 @@ def _patch_torch_cuda(properties: dict[str, Any]) -> None:
         "Event": _Event,
         "device": _Guard,
         "device_of": _GuardOf,
-        **dict.fromkeys(_MEMORY, lambda *_, **__: 0),
+        **dict.fromkeys((*_MEMORY, "get_sync_debug_mode"), lambda *_, **__: 0),
         "mem_get_info": lambda *_, **__: (facts.total_memory, facts.total_memory),
     }
     answers.update({name: idle() for name in _NO_OPS})

@@ -25,6 +25,7 @@ from harness.matrix.bugs.life import (
     related,
 )
 from harness.matrix.diff.between_runs import all_runs
+from harness.matrix.rules import EVERY, is_meant
 from harness.store.bug_identity import bug_key, signature_of
 from harness.store.schema import RunRecord
 from harness.store.store import Store
@@ -44,6 +45,7 @@ from harness.values.bug import (
     reproducer_key,
 )
 from harness.values.errors import UsageError
+from harness.values.matrix import Selector
 from harness.values.row import Row
 from harness.values.toolchain import assembler_name, compiler_name
 from harness.values.verdict import Signature
@@ -54,14 +56,19 @@ _decode = msgspec.json.Decoder(BugFacts).decode
 _decode_row = msgspec.json.Decoder(Row).decode
 
 
-def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
-    """All bugs by number, as all results tell them; those of which no result is left are left out.
+def list_bugs(
+    store: Store, *, only: Sequence[Selector] = EVERY, clean_nights: int = CLEAN_NIGHTS
+) -> list[Bug]:
+    """Bugs by number, as all results tell them; those of which no result is left are left out.
+
+    Those that a cell ever had which one of `only` means.
 
     Raises:
         StorageError: the results cannot be read or written.
     """
     records = {record.number: record for record in store.bugs()}
-    stories = _chronicle(store).stories(clean_nights=clean_nights)
+    chronicle, meant = _chronicle(store, only)
+    stories = chronicle.stories(clean_nights=clean_nights)
     signatures = store.signatures()
     issues = {repro.name: repro.issue for repro in list_repros()[0] if repro.issue}
     # What only variants of a cell show is an answer about that cell, and no bug by itself.
@@ -87,16 +94,22 @@ def list_bugs(store: Store, *, clean_nights: int = CLEAN_NIGHTS) -> list[Bug]:
         )
         for bug in found
     ]
-    return sorted((_verified(store, bug) for bug in found), key=lambda bug: bug.record.number)
+    found = [_verified(store, bug) for bug in found if bug.record.number in meant]
+    return sorted(found, key=lambda bug: bug.record.number)
 
 
-def list_held(store: Store, condition: Condition) -> list[HeldAt]:
+def list_held(
+    store: Store, condition: Condition, *, only: Sequence[Selector] = EVERY
+) -> list[HeldAt]:
     """Each kernel and target of which a result meets the condition; nothing of it is stored.
+
+    Results are those of cells that one of `only` means.
 
     Raises:
         StorageError: the results cannot be read.
     """
-    return held_at(_results(store), condition, cache(known_versions))
+    results = (entry for entry in _results(store) if is_meant(entry[2], only))
+    return held_at(results, condition, cache(known_versions))
 
 
 def _results(store: Store) -> Iterator[tuple[Occasion, BugFacts, Row]]:
@@ -297,9 +310,10 @@ def _no_such_bug(number: int, numbers: Sequence[int]) -> str:
     return f"there is no bug {number}; {words}"
 
 
-def _chronicle(store: Store) -> Chronicle:
+def _chronicle(store: Store, only: Sequence[Selector]) -> tuple[Chronicle, set[int]]:
+    """All results, and the bugs of those that one of `only` means."""
     numbers, signatures = store.bug_numbers(), store.signatures()
-    chronicle = Chronicle(known=cache(known_versions))
+    chronicle, meant = Chronicle(known=cache(known_versions)), set[int]()
     for run in all_runs(store):
         for stored in store.run_bodies(run.id):
             facts = _decode(stored.row)
@@ -307,7 +321,9 @@ def _chronicle(store: Store) -> Chronicle:
             key = bug_key(facts, signatures.get(facts.signature or "")) if failed else None
             bug = numbers.get(key) if key else None
             chronicle.add(_occasion(run), facts, bug)
-    return chronicle
+            if bug is not None and bug not in meant and is_meant(facts, only):
+                meant.add(bug)
+    return chronicle, meant
 
 
 def _bug(

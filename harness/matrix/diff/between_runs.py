@@ -15,13 +15,13 @@ from msgspec.structs import replace
 from harness.cells.spelling import purpose_of
 from harness.matrix.diff.compare import PLAIN, UNTOLD, compare, unchanged
 from harness.matrix.file import find_matrix_file, read_matrix
-from harness.matrix.rules import exclusion_of
+from harness.matrix.rules import EVERY, exclusion_of, is_meant
 from harness.store.schema import RunRecord
 from harness.store.store import Store
 from harness.values.cell import place_of
 from harness.values.change import Changes, Facts
 from harness.values.errors import EmptySelectionError, UsageError
-from harness.values.matrix import Matrix
+from harness.values.matrix import Matrix, Selector
 from harness.values.verdict import VerdictKind
 from harness.workaround.expiry import broken, expired
 
@@ -35,9 +35,12 @@ def compare_runs(
     newer: int,
     matrix: Matrix | None = None,
     *,
+    only: Sequence[Selector] = EVERY,
     seen: Callable[[Facts], None] = lambda facts: None,  # noqa: ARG005
 ) -> Changes:
     """Compare the results of two runs, cell by cell; `older` is None where there is none before.
+
+    Cells that none of `only` means count nowhere.
 
     `seen` hears each failure of the newer one, in the order of cells, and what else is read. The
     known failures and the exclusions are those of `matrix`.
@@ -60,21 +63,24 @@ def compare_runs(
 
     expectations = matrix.expect if matrix else ()
     places = [""]
-    if older is not None:
+    if older is not None and only == EVERY:
         selectors = [expectation.selector for expectation in expectations]
         kernels = [name for name in store.kernels() if any(own.names(name) for own in selectors)]
         cells = store.changed_cells(older, newer, but=sorted(PLAIN), kernels=kernels)
         places = _starts(place_of(cell) + "/" for cell in cells)
     unread = store.verdicts(newer)
 
+    def read(run: int) -> Iterator[Facts]:
+        return (facts for facts in _stream(store, run, places) if is_meant(facts, only))
+
     def after() -> Iterator[Facts]:
-        for facts in _stream(store, newer, places):
+        for facts in read(newer):
             unread[facts.verdict] -= 1
             seen(facts)
             yield facts
 
     changes = compare(
-        _stream(store, older, places) if older is not None else (),
+        read(older) if older is not None else (),
         after(),
         runs=(older, newer),
         expectations=expectations,
@@ -82,11 +88,11 @@ def compare_runs(
         earlier=earlier,
     )
     counts = Counter(changes.counts)
-    for verdict, count in unread.items():
+    for verdict, count in unread.items() if only == EVERY else ():
         counts[unchanged(VerdictKind(verdict))] += count
     changes = replace(changes, counts=counts)
     workarounds = store.workarounds()
-    if not workarounds:
+    if not workarounds or only != EVERY:
         return changes
     return replace(
         changes,
@@ -104,8 +110,12 @@ def previous_run(store: Store, run: int) -> RunRecord | None:
     return _before(all_runs(store), run, steps=1)
 
 
-def last_night(store: Store) -> tuple[RunRecord | None, RunRecord | None, Changes | None]:
+def last_night(
+    store: Store, *, only: Sequence[Selector] = EVERY
+) -> tuple[RunRecord | None, RunRecord | None, Changes | None]:
     """The last run that finished, of a matrix if there is one; the one before it; what changed.
+
+    Changes are those of the cells that one of `only` means.
 
     Raises:
         StorageError: the results cannot be read.
@@ -118,7 +128,7 @@ def last_night(store: Store) -> tuple[RunRecord | None, RunRecord | None, Change
     older = previous_run(store, run.id)
     if older is None:
         return run, None, None
-    return run, older, compare_runs(store, older.id, run.id, matrix_of(run))
+    return run, older, compare_runs(store, older.id, run.id, matrix_of(run), only=only)
 
 
 def choose_runs(store: Store, words: Sequence[str]) -> tuple[RunRecord, RunRecord]:

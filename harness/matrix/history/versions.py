@@ -13,7 +13,7 @@ import msgspec
 
 from harness.io.files.writing import write_output
 from harness.io.packages.versions import toolchain_order
-from harness.matrix.rules import coordinates_of_row
+from harness.matrix.rules import EVERY, is_meant
 from harness.store.export import BINARY_FORMATS, TEXT_FORMATS
 from harness.store.results import StoredRow
 from harness.store.schema import RunRecord
@@ -27,20 +27,20 @@ from harness.values.row import Row
 
 
 def export_stream(
-    store: Store, runs: Sequence[RunRecord], form: str, out: IO[bytes], is_read: Callable[[], bool]
+    rows: Iterator[StoredRow], form: str, out: IO[bytes], is_read: Callable[[], bool]
 ) -> None:
-    """Write the results of the runs to an open stream, for as long as it `is_read`.
+    """Write results to an open stream, for as long as it `is_read`.
 
     Raises:
         StorageError: the results cannot be read.
     """
-    TEXT_FORMATS[form](takewhile(lambda _: is_read(), _rows(store, runs)), out)
+    TEXT_FORMATS[form](takewhile(lambda _: is_read(), rows), out)
 
 
 def export_file(
-    store: Store, runs: Sequence[RunRecord], form: str, path: Path, *, overwrite: bool = False
+    rows: Iterator[StoredRow], form: str, path: Path, *, overwrite: bool = False
 ) -> None:
-    """Write the results of the runs to a file: all of it, or nothing.
+    """Write results to a file: all of it, or nothing.
 
     Raises:
         UsageError: the file exists, or the format needs a library that is not installed.
@@ -48,7 +48,6 @@ def export_file(
     """
 
     def write(draft: Path) -> None:
-        rows = _rows(store, runs)
         if form not in TEXT_FORMATS:
             BINARY_FORMATS[form](rows, draft)
             return
@@ -58,9 +57,18 @@ def export_file(
     write_output(path, write, option="--out", overwrite=overwrite)
 
 
-def _rows(store: Store, runs: Sequence[RunRecord]) -> Iterator[StoredRow]:
+def rows_of(
+    store: Store, runs: Sequence[RunRecord], only: Sequence[Selector]
+) -> Iterator[StoredRow]:
+    """The results of the runs that one of `only` means, as they are read.
+
+    Raises:
+        StorageError: the results cannot be read.
+    """
     for run in runs:
-        yield from store.run_bodies(run.id)
+        for stored in store.run_bodies(run.id):
+            if only == EVERY or is_meant(_decode(stored.row), only):
+                yield stored
 
 
 _decode = msgspec.json.Decoder(Row).decode
@@ -81,9 +89,7 @@ def read_history(store: Store, kernel: str, only: Sequence[Selector]) -> list[Ro
         for name in _kernels(store, kernel)
         for record in store.latest_results(name)
     ]
-    rows = [
-        row for row in cells if any(selector.matches(coordinates_of_row(row)) for selector in only)
-    ]
+    rows = [row for row in cells if is_meant(row, only)]
     if not rows:
         raise EmptySelectionError(
             f"{kernel} has {len(cells)} cells with results, and none matches; "
