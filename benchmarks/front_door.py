@@ -205,10 +205,12 @@ def page(rows: list[Row]) -> str:
     lines = [row for row in others if row.names_line and not row.names_package]
     rest = len(others) - len(packages) - len(lines)
     cpu = sorted(row.cpu for row in rows)
-    listed = len(list(_scripts("*")))
+    listed = [f"{package.package}-{package.version}/{script}" for package, script in _scripts("*")]
+    made = {f"{row.package}-{row.version}/{row.script}" for row in rows}
+    missing = ", ".join(f"`{name}`" for name in listed if name not in made)
     return f"""# Public scripts, at the first command
 
-{len(rows)} of the {listed} scripts of `benchmarks/front_door.json`, which lists {len(_packages())}
+{len(rows)} of the {len(listed)} scripts of `benchmarks/front_door.json`, which lists {len(_packages())}
 distributions of the package index with their sha256. Each is unmodified, as it lies in its
 distribution: `triage compile --kernel SCRIPT --sm {TARGET} --jobs 1`,
 in an empty folder, with an empty store, and with the distribution and the packages of
@@ -235,7 +237,7 @@ of Helion and fla have no scripts, and vLLM's need compiled code.
 1: some do not). {len(packages)} gave one line that names a package that is not installed here, and
 the command that installs it; {len(lines)} one line with a line of a file; {rest} something else.
 The median took {cpu[len(cpu) // 2] if cpu else 0:.0f} CPU seconds. `--timeout` of triage is wall
-time: where it ended a script, `CPU s` is what it got until then.
+time: where it ended a script, `CPU s` is what it got until then. Not run yet: {missing or "none"}.
 
 {_states(rows)}
 

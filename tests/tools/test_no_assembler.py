@@ -31,7 +31,7 @@ kernels: [rain.drip]
 exclude:
 - {assembler: kettle>=2, reason: it is too new}
 overrides:
-- {select: 'assembler=none', repeat: 2}
+- {assembler: none, repeat: 2}
 expect:
 - {kernel: rain.drip, when: {assembler: kettle==1.1, config: width=4|8}, verdict: compiler_crash}
 - kernel: rain.drip

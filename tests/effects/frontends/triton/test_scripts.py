@@ -195,6 +195,31 @@ def test_an_operator_of_torch_runs_as_it_does_on_a_gpu(children: Children) -> No
     assert [record.config["BLOCK"] for record in capture.records] == [16, 32, 64, 128, 256]
 
 
+def test_what_torch_asks_of_a_stream_in_c_is_passed_over(
+    children: Children, tmp_path: Path
+) -> None:
+    shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
+    file = tmp_path / "streams.py"
+    file.write_text(
+        """
+import torch
+from compiled import launched
+
+torch.cuda.set_sync_debug_mode("warn")
+x = torch.zeros(64, device="cuda")
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream):
+    launched(x)
+x.record_stream(stream)
+assert torch.cuda.get_sync_debug_mode() == 0
+launched(torch.zeros(9, device="cuda"))
+"""
+    )
+    capture = children.capture(str(file), None, 90)
+    assert capture.error is None, capture.error.traceback
+    assert kernels_of(capture) == {"add_one": 2}
+
+
 def test_a_module_of_a_package_runs_as_its_module(children: Children, tmp_path: Path) -> None:
     shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
     package = tmp_path / "kernels" / "copies"
