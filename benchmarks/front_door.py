@@ -210,9 +210,9 @@ def page(rows: list[Row]) -> str:
     missing = ", ".join(f"`{name}`" for name in listed if name not in made)
     return f"""# Public scripts, at the first command
 
-{len(rows)} of the {len(listed)} scripts of `benchmarks/front_door.json`, which lists {len(_packages())}
-distributions of the package index with their sha256. Each is unmodified, as it lies in its
-distribution: `triage compile --kernel SCRIPT --sm {TARGET} --jobs 1`,
+{len(rows)} of the {len(listed)} scripts of `benchmarks/front_door.json`, which lists
+{len(_packages())} distributions of the package index with their sha256. Each is unmodified, as
+it lies in its distribution: `triage compile --kernel SCRIPT --sm {TARGET} --jobs 1`,
 in an empty folder, with an empty store, and with the distribution and the packages of
 `benchmarks/front_door.txt` on the module path, as if they were installed.
 `python benchmarks/front_door.py` makes this page.
