@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harness.frontends.bench.bench import Kept, Sessions, Workbench
+from harness.io.children.captures import MOST_TIMES
 from harness.io.files.reading import read_regular
 from harness.io.files.writing import scratch_disk
 from harness.io.processes.hub import (
@@ -145,12 +146,16 @@ class JobResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Session(msgspec.Struct, frozen=True, kw_only=True):
-    """A capture that goes on; what it and its jobs write lies in its folder."""
+    """A capture that goes on; what it and its jobs write lies in its folder.
+
+    It took so many `seconds`, without those in which it waited for a core.
+    """
 
     peer: Peer
     capture: Capture
     folder: Path
     ended: asyncio.Future[JobEnd]
+    seconds: float = 0.0
 
     @property
     def gone(self) -> bool:
@@ -218,16 +223,16 @@ class LaunchSessions(Sessions):
 
     async def _with_values(self, server: Peer, request: CaptureRequest) -> _Session:
         """A session without values; with those that launch code needs, where that leads further."""
-        began = time.monotonic()
         session = await self._open_on(server, request)
+        spent = session.seconds
         values, needs = "", session.capture.needs
         while _VALUES.index(needs) > _VALUES.index(values):
             values = needs
             try:
-                spent = time.monotonic() - began
                 other = await self._open_on(server, request, values, spent=spent)
             except CaptureError as error:
                 return _noted(session, f"with values, {error}")
+            spent += other.seconds
             needs = other.capture.needs
             if _got_further(other.capture, session.capture):
                 session, other = other, session
@@ -255,9 +260,13 @@ class LaunchSessions(Sessions):
         futures: set[asyncio.Future[Any]] = {captured, ended}
         try:
             # It ends itself in time, unless it does not hear of that: in a call of C, say.
-            await asyncio.wait(
-                futures, timeout=left + _GOODBYE_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
+            began = time.monotonic()
+            ends, last = began + left, began + MOST_TIMES * left
+            while not captured.done() and not ended.done() and time.monotonic() < ends:
+                seconds = ends - time.monotonic() + _GOODBYE_SECONDS
+                await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                # Where it has waited for a core, it has more time.
+                ends = min(_told_time(folder)[0], last)
             if not _line_in(request, folder):
                 # It has heard of it, or there is no sign of it on a loaded machine.
                 await asyncio.wait(
@@ -267,7 +276,14 @@ class LaunchSessions(Sessions):
                 peer, capture = opened
                 # Its descendants are jobs from now on, each with limits of its own.
                 server.count_alone(job)
-                return _Session(peer=peer, capture=capture, folder=folder, ended=ended)
+                waited = _told_time(folder)[1]
+                return _Session(
+                    peer=peer,
+                    capture=capture,
+                    folder=folder,
+                    ended=ended,
+                    seconds=time.monotonic() - began - waited,
+                )
             if not captured.done() and not ended.done():
                 raise CaptureError(self._late(request, _line_in(request, folder)))
             # It hung up; launch code that closes all its files does so, and lives on.
@@ -408,6 +424,14 @@ def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
     last = f": {lines[-1][:300]}" if lines else ""
     return f"{request.file}: the launch code ended its process ({words}){last}"
+
+
+def _told_time(folder: Path) -> tuple[float, float]:
+    """When launch code is to end (`monotonic()`), and for how long it has waited for a core."""
+    with contextlib.suppress(ConfigurationError, ValueError):
+        ends, waited = map(float, read_regular(folder / "capture.time", _MOST_SAID).split())
+        return ends, waited
+    return 0.0, 0.0
 
 
 def _line_in(request: CaptureRequest, folder: Path) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from json import dumps
 from pathlib import Path
@@ -88,21 +90,52 @@ class CaptureSession:
         self._supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 
 
+def waited() -> float:
+    """Seconds for which this process could have run, and others did; 0 where that is not told."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:  # noqa: PTH123 - in a handler of signals
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+MOST_TIMES = 4
+"""How many times its time launch code may take where others have the machine's cores."""
+
+
 @contextlib.contextmanager
 def time_limit(left: float, seconds: float, where: Path) -> Iterator[None]:
     """Raise `TimeUpError` in the `with` block once what is `left` of its seconds is over.
 
     0: never. Raised again every few seconds: code may swallow it, or be called by C, which does.
     The file `where` gets the stack of code that does not hear of it, in a call of C, or does not
-    end of it.
+    end of it. Seconds in which the block waits for a core do not count, three times as many as are
+    `left` at most: on a machine that does much else, a capture comes to the same. A file beside
+    `where` tells of the end (as of `monotonic()`), and of those seconds.
     """
+    began, already = time.monotonic(), waited()
+    ends = began + left
+
+    def tell() -> None:
+        words = f"{ends} {waited() - already:.3f}".ljust(64)
+        with contextlib.suppress(OSError):
+            os.pwrite(teller, words.encode(), 0)
 
     def ring(*_: object) -> None:
+        nonlocal ends
+        due = began + left + min(waited() - already, (MOST_TIMES - 1) * left)
+        if (more := due - time.monotonic()) > _LEAST_MORE:
+            ends = due
+            tell()
+            faulthandler.dump_traceback_later(more + _DEAF_SECONDS, file=stream)
+            signal.setitimer(signal.ITIMER_REAL, more, _AGAIN_SECONDS)
+            return
         faulthandler.dump_traceback_later(_AGAIN_SECONDS, file=stream)
         words = f"the launch code did not end within {seconds:.0f} s"
         raise TimeUpError(f"{words}; it may compute on real values (see --timeout)")
 
     signal.signal(signal.SIGALRM, ring)
+    teller = os.open(where.with_suffix(".time"), os.O_WRONLY | os.O_CREAT, 0o600)
     with where.open("w") as stream:
         if left:
             faulthandler.dump_traceback_later(left + _DEAF_SECONDS, file=stream)
@@ -112,9 +145,12 @@ def time_limit(left: float, seconds: float, where: Path) -> Iterator[None]:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             faulthandler.cancel_dump_traceback_later()
+            tell()
+            with contextlib.suppress(OSError):
+                os.close(teller)
 
 
-_DEAF_SECONDS, _AGAIN_SECONDS = 4, 20
+_DEAF_SECONDS, _AGAIN_SECONDS, _LEAST_MORE = 4, 20, 1.0
 
 
 def leave(result: Mapping[str, Any], folder: Path) -> None:
