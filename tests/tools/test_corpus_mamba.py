@@ -74,6 +74,7 @@ def test_a_backward_kernel_reached_through_autograd(module_triage: Triage, kerne
     assert agree(document) == {kernel}
 
 
+@pytest.mark.long
 def test_kernels_of_one_launch_share_its_capture(module_triage: Triage) -> None:
     words = ["--kernel", "mamba2_c*_fwd", "--sm", "120a", "--config", "num_warps=8"]
     document = module_triage.compile(*words, code=1)

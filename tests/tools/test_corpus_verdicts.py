@@ -110,8 +110,12 @@ def test_ok(module_triage: Triage) -> None:
     assert (row["verdict"], row["stage"], row["reason"]) == ("ok", None, "compiled")
 
 
+# Compile longest.
+LONG = ("sick_spills", "sick_local_memory", "unsupported")
+
+
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.long] if n == "sick_spills" else []) for n in SHOWN]
+    "name", [pytest.param(n, marks=[pytest.mark.long] if n in LONG else []) for n in SHOWN]
 )
 def test_a_kernel_shows_its_verdict_and_its_neighbour_does_not(stored: Triage, name: str) -> None:
     verdict, stage, said, neighbour = SHOWN[name]

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.tools
 TUNED = ["--kernel", str(HERE / "kernels" / "tuned.py"), "--sm", "90a", "--triton", "installed"]
 
 
+@pytest.mark.long
 def test_the_same_versions_twice_without_the_cache_change_nothing(triage: Triage) -> None:
     first = triage("compile", *TUNED, "--json")
     second = triage("compile", *TUNED, "--json", "--no-cache", "--jobs", "1")

@@ -291,7 +291,7 @@ def test_an_assertion_that_was_recovered_from_is_kept_in_a_module(triage: Triage
 @pytest.mark.parametrize(
     ("kernel", "before", "after"),
     [
-        ("verdict_trap_stub_assume", 12, 3),
+        pytest.param("verdict_trap_stub_assume", 12, 3, marks=pytest.mark.long),
         pytest.param("verdict_trap_stub", 81, 15, marks=pytest.mark.long),
     ],
 )
