@@ -222,8 +222,15 @@ def test_a_pull_request_that_changes_comments_spills_loses_and_fixes(triage: Tri
         "    tile = tl.load(x + places)\n"
         "    tl.store(out + places, tile * tl.sum(tile, 1)[:, None] * tl.sum(tile, 0)[None, :])",
     )
-    document = json_of(triage, *words, code=1)
+    document = json_of(triage, *words, "--out", "out", code=1)
     assert document["same_code"] == 6
+    for sarif in msgspec.json.decode((folder / "out/triage.sarif").read_bytes())["runs"]:
+        for one in sarif["results"]:
+            [location] = one["locations"]
+            place = location["physicalLocation"]
+            assert place["artifactLocation"]["uri"] == "kern/tile.py"
+            # The tile is kept for its sums, and moved where it is loaded, summed and used.
+            assert place["region"]["startLine"] in (9, 10)
     worse = document["changes"]["metric-worse"]
     assert {cell["kernel"] for cell in worse} == {"launches/tile.py::tile_kernel"}
     assert {cell["target"] for cell in worse} == {"sm_90a", "sm_120a"}

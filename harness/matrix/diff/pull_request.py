@@ -15,7 +15,9 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +31,7 @@ from harness.io.files.locations import cache_dir
 from harness.io.processes.hub import run_tool
 from harness.judging.answers import works
 from harness.judging.ptxas.cubin import CubinError, code_sha256
+from harness.judging.ptxas.sass import LineTable, line_tables
 from harness.matrix.diff.between_runs import all_runs
 from harness.matrix.diff.compare import compare
 from harness.matrix.nights.night import (
@@ -52,6 +55,9 @@ _GIT_SECONDS = 600.0
 _DEEP = re.compile(r"\*\*(?=[^/*])")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+([1-9]\d*)", re.MULTILINE)
+_LOCAL = re.compile(
+    r"^\.text\.([^\s:]+):|^\s*/\*([0-9a-f]{4,16})\*/\s+(?:@!?U?P\w+\s+)?(?:LDL|STL)\b", re.MULTILINE
+)
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
@@ -238,9 +244,11 @@ def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) ->
 
 
 def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, tuple[str, int]]:
-    """For each cell that got worse the file below head, and the line, where its kernel begins.
+    """For each cell that got worse the file below head, and the line.
 
-    Read in the `.file` and `.loc` lines of its PTX; else it is the file that names the kernel.
+    That is the line most of whose code moves spilled registers, where there is more of it than in
+    base; else the line where its kernel begins. Read in the line table of the cubin and in the
+    `.file` and `.loc` lines of the PTX; else it is the file that names the kernel.
     """
     lines: dict[str, tuple[str, int]] = {}
     for change in result.changes.changes:
@@ -248,14 +256,35 @@ def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, t
             continue
         facts = change.facts
         name, line = facts.kernel.partition("::")[0], 1
-        ptx = stage_bytes(store, store.find_cells(facts.short)[0], "ptx") or b""
+        record = store.find_cells(facts.short)[0]
+        ptx = stage_bytes(store, record, "ptx") or b""
         text = ptx.decode(errors="replace")
-        if first := _LOC.search(text):
-            file = Path(dict(_FILE.findall(text)).get(first[1], ""))
+        places = [*_LOC.finditer(text)]
+        spilled = 0
+        if any(step.worse and step.metric == "spills" for step in change.steps):
+            cubin, sass = (stage_bytes(store, record, stage) or b"" for stage in ("cubin", "sass"))
+            spilled = _spilled_at(sass.decode(errors="replace"), line_tables(cubin))
+        starts = [text.count("\n", 0, place.start()) + 1 for place in places] if spilled else []
+        at = bisect_right(starts, spilled) - 1
+        if places:
+            place = places[max(at, 0)]
+            file = Path(dict(_FILE.findall(text)).get(place[1], ""))
             if file.is_relative_to(head.folder):
-                name, line = str(file.relative_to(head.folder)), int(first[2])
+                name, line = str(file.relative_to(head.folder)), int(place[2])
         lines[facts.cell] = name, line
     return lines
+
+
+def _spilled_at(sass: str, tables: Mapping[str, LineTable]) -> int:
+    """The line of the PTX that most loads and stores of local memory come from; 0 for none."""
+    counts: Counter[int] = Counter()
+    table = None
+    for kernel, address in _LOCAL.findall(sass):
+        if kernel:
+            table = tables.get(kernel)
+        elif table and (line := table.line(int(address, 16))):
+            counts[line] += 1
+    return counts.most_common(1)[0][0] if counts else 0
 
 
 def last_run(store: Store) -> int:
