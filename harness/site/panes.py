@@ -11,19 +11,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 
-from harness.judging.ptxas.sass import line_tables
-from harness.site.live import (
-    Live,
-    LiveCurve,
+from harness.judging.origins import (
     Origins,
     kernel_file,
     lines_of,
-    live_curves,
-    live_margins,
     mlir_origins,
     ptx_origins,
     sass_origins,
 )
+from harness.judging.ptxas.sass import line_tables
+from harness.site.live import Live, LiveCurve, live_curves, live_margins
 
 # The lines of a pane as HTML.
 #

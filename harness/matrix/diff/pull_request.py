@@ -15,9 +15,8 @@ import hashlib
 import os
 import re
 import sys
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -30,8 +29,9 @@ from harness.frontends.registry import front_end, kinds, takes
 from harness.io.files.locations import cache_dir
 from harness.io.processes.hub import run_tool
 from harness.judging.answers import works
+from harness.judging.origins import kernel_file, lines_of, ptx_origins, sass_origins
 from harness.judging.ptxas.cubin import CubinError, code_sha256
-from harness.judging.ptxas.sass import LineTable, line_tables
+from harness.judging.ptxas.sass import line_tables
 from harness.matrix.diff.between_runs import all_runs
 from harness.matrix.diff.compare import compare
 from harness.matrix.nights.night import (
@@ -53,11 +53,8 @@ from harness.values.toolchain import PTX
 
 _GIT_SECONDS = 600.0
 _DEEP = re.compile(r"\*\*(?=[^/*])")
-_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"', re.MULTILINE)
-_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+([1-9]\d*)", re.MULTILINE)
-_LOCAL = re.compile(
-    r"^\.text\.([^\s:]+):|^\s*/\*([0-9a-f]{4,16})\*/\s+(?:@!?U?P\w+\s+)?(?:LDL|STL)\b", re.MULTILINE
-)
+_FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
+_LOCAL = re.compile(r"\b(?:LDL|STL)\b")
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
@@ -247,8 +244,8 @@ def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, t
     """For each cell that got worse the file below head, and the line.
 
     That is the line most of whose code moves spilled registers, where there is more of it than in
-    base; else the line where its kernel begins. Read in the line table of the cubin and in the
-    `.file` and `.loc` lines of the PTX; else it is the file that names the kernel.
+    base; else the line where its kernel begins. Without debug information it is the first of the
+    file that names the kernel.
     """
     lines: dict[str, tuple[str, int]] = {}
     for change in result.changes.changes:
@@ -257,34 +254,20 @@ def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, t
         facts = change.facts
         name, line = facts.kernel.partition("::")[0], 1
         record = store.find_cells(facts.short)[0]
-        ptx = stage_bytes(store, record, "ptx") or b""
-        text = ptx.decode(errors="replace")
-        places = [*_LOC.finditer(text)]
-        spilled = 0
-        if any(step.worse and step.metric == "spills" for step in change.steps):
-            cubin, sass = (stage_bytes(store, record, stage) or b"" for stage in ("cubin", "sass"))
-            spilled = _spilled_at(sass.decode(errors="replace"), line_tables(cubin))
-        starts = [text.count("\n", 0, place.start()) + 1 for place in places] if spilled else []
-        at = bisect_right(starts, spilled) - 1
-        if places:
-            place = places[max(at, 0)]
-            file = Path(dict(_FILE.findall(text)).get(place[1], ""))
-            if file.is_relative_to(head.folder):
-                name, line = str(file.relative_to(head.folder)), int(place[2])
+        text = (stage_bytes(store, record, "ptx") or b"").decode(errors="replace")
+        origins = ptx_origins(text)
+        paths = [path for path in _FILE.findall(text) if Path(path).name == kernel_file(text)]
+        if paths and Path(paths[0]).is_relative_to(head.folder):
+            name = str(Path(paths[0]).relative_to(head.folder))
+            line = next(filter(None, origins), 1)
+            if any(step.worse and step.metric == "spills" for step in change.steps):
+                data = (stage_bytes(store, record, stage) or b"" for stage in ("cubin", "sass"))
+                tables, sass = line_tables(next(data)), next(data).decode(errors="replace")
+                places = zip(lines_of(sass), sass_origins(sass, tables, origins), strict=True)
+                spilled = Counter(at for code, at in places if at and _LOCAL.search(code))
+                line = spilled.most_common(1)[0][0] if spilled else line
         lines[facts.cell] = name, line
     return lines
-
-
-def _spilled_at(sass: str, tables: Mapping[str, LineTable]) -> int:
-    """The line of the PTX that most loads and stores of local memory come from; 0 for none."""
-    counts: Counter[int] = Counter()
-    table = None
-    for kernel, address in _LOCAL.findall(sass):
-        if kernel:
-            table = tables.get(kernel)
-        elif table and (line := table.line(int(address, 16))):
-            counts[line] += 1
-    return counts.most_common(1)[0][0] if counts else 0
 
 
 def last_run(store: Store) -> int:

@@ -6,8 +6,14 @@ import re
 
 from conftest import HERE
 
+from harness.judging.origins import (
+    kernel_file,
+    mlir_origins,
+    ptx_origins,
+    sass_addresses,
+    sass_origins,
+)
 from harness.judging.ptxas.sass import LineTable, line_tables
-from harness.site.live import kernel_file, mlir_origins, ptx_origins, sass_addresses, sass_origins
 from harness.site.panes import Pane, PaneLine, pane_html, panes_of, shown_stages
 
 PTX = """\
@@ -40,6 +46,21 @@ def test_ptx_without_debug_information_has_no_origins() -> None:
     bare = "\n".join(line for line in PTX.splitlines() if ".loc" not in line)
     assert kernel_file(bare) is None
     assert set(ptx_origins(bare)) == {None}
+
+
+def test_inline_assembly_is_of_the_line_that_its_first_line_names() -> None:
+    # LLVM counts a line on for each line of the text.
+    ptx = """\
+	.loc	1 8 0
+	// begin inline asm
+	.loc	1 9 12
+	mov.u32 %r1, 0x0;
+	.loc	1 10 12
+	ld.global.b32 { %r1 }, [ %rd1 + 0 ];
+	// end inline asm
+	.loc	1 11 5
+"""
+    assert ptx_origins(ptx) == [8, 8, 9, 9, 9, 9, 9, 11]
 
 
 MLIR = """\
