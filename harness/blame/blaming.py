@@ -76,7 +76,7 @@ async def as_users_pair(
     if case.launch is None or case.bundled is None:
         return []
     own = case.launch.compiler.version
-    mine = (row for program in programs if program.triton == own for row in program.all_rows())
+    mine = (row for program in programs if program.version == own for row in program.all_rows())
     if any(works(row.verdict, row.stage) for row in mine):
         return []
     bundled = Version(case.bundled.version)
@@ -185,8 +185,8 @@ async def _trials(
         PairTrial(
             label=variant.label,
             varied=variant.varied,
-            triton=pair.row.compiler_version,
-            ptxas=pair.ptxas.version,
+            version=pair.row.compiler_version,
+            assembler=pair.ptxas.version,
             before=pair.outcome if variant.varied is Varied.NOTHING else before,
             after=_outcome(mine, reaction),
             verdict=reaction.verdict.value,
@@ -312,7 +312,7 @@ async def follow_case(
     if options.looks_further and not others and rank(row, question) in (1, NOT_MEANT):
         match = await look_along(state, case, row, lambda beside: rank(beside, question) == 0)
         case, row = match or (case, row)
-    grid = Grid(lines=(), ptxas=(), focus=_follow(case, row, question))
+    grid = Grid(lines=(), assemblers=(), focus=_follow(case, row, question))
     if rank(row, question) < NOT_MEANT:
         grid = await grid_of(case, row, question)
     return case, BlameReport(
@@ -394,7 +394,7 @@ async def _grid(state: BlameState, case: PlannedCell, row: Row, question: Follow
         focus = follow_now()
     lines = lines_of(programs, focus)
     used = {version for line in lines for version in line.cells}
-    grid = Grid(lines=lines, ptxas=tuple(sorted(used, key=Version)), focus=focus)
+    grid = Grid(lines=lines, assemblers=tuple(sorted(used, key=Version)), focus=focus)
     failing, working = await _pairs(distinct(programs), columns, focus)
     trials = await run_trials(state.bench, failing, working, focus)
     return replace(grid, trials=trials)
@@ -420,7 +420,7 @@ async def _pairs(
     beside = beside or _first(programs, VerdictAnswer.OK, focus, [version])
     others = {
         other.row.ptxas_flags: "with the flags of "
-        + compiler_name(other.row.compiler, other.triton)
+        + compiler_name(other.row.compiler, other.version)
         for other in reversed(programs)
         if other.row and program.row and other.row.ptxas_flags != program.row.ptxas_flags
     }

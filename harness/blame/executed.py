@@ -123,8 +123,8 @@ class _Case:
         trial = PairTrial(
             label=label,
             varied=varied,
-            triton=version,
-            ptxas=EMULATOR,
+            version=version,
+            assembler=EMULATOR,
             before=VerdictAnswer.SAME,
             after=outcome,
             verdict=verdict,
@@ -187,23 +187,23 @@ async def _grid(case: _Case, row: Row) -> Grid:
     await _vary_options(case)
     await _vary_targets(case)
     # Of the Tritons that work, the nearest to the one that does not; the newer of two.
-    ordered = sorted(programs, key=lambda program: Version(program.triton or "0"), reverse=True)
-    places = [program.triton for program in ordered]
+    ordered = sorted(programs, key=lambda program: Version(program.version or "0"), reverse=True)
+    places = [program.version for program in ordered]
     working = [
         program
         for program in ordered
         if program.cell and program.row and case.focus.of(program.row) is VerdictAnswer.OK
     ]
     mine = places.index(case.cell.compiler.version)
-    good = min(working, key=lambda program: abs(places.index(program.triton) - mine), default=None)
+    good = min(working, key=lambda program: abs(places.index(program.version) - mine), default=None)
     if good is not None:
-        await _contrast(case, good.cell, compiler_name(case.cell.compiler.kind, good.triton))
+        await _contrast(case, good.cell, compiler_name(case.cell.compiler.kind, good.version))
         await _cross(case, programs[0], good)
     if good is not None or any(trial.after is VerdictAnswer.OK for trial in case.trials):
         await _find_pass(case)
     return Grid(
         lines=tuple(lines),
-        ptxas=(EMULATOR,),
+        assemblers=(EMULATOR,),
         focus=case.focus,
         trials=tuple(case.trials),
         contrast=case.contrast,
@@ -383,8 +383,8 @@ async def _measured_grid(
         PairTrial(
             label=change.label,
             varied=Varied.LEVEL,
-            triton=row.compiler_version,
-            ptxas=case.ptxas.version,
+            version=row.compiler_version,
+            assembler=case.ptxas.version,
             before=VerdictAnswer.SAME,
             after=focus.of(varied),
             verdict=varied.verdict,
@@ -394,7 +394,7 @@ async def _measured_grid(
     )
     return Grid(
         lines=lines,
-        ptxas=tuple(sorted(used, key=Version)),
+        assemblers=tuple(sorted(used, key=Version)),
         focus=focus,
         trials=trials,
         device=launched.device,

@@ -150,12 +150,15 @@ class Varied(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTrial:
-    """One pair again, with something varied: `before` is what it did unvaried."""
+    """One pair again, with something varied: `before` is what it did unvaried.
+
+    `version` and `assembler` are the versions of the pair.
+    """
 
     label: str
     varied: Varied
-    triton: str | None
-    ptxas: str
+    version: str | None
+    assembler: str
     before: VerdictAnswer
     after: VerdictAnswer
     verdict: str
@@ -177,14 +180,14 @@ class Contrasted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Lines (the one that the question begins with first) and ptxas versions, oldest first.
+    """Lines (that of the question first) and versions of the assembler, oldest first.
 
-    Where the PTX is executed, the emulator stands in the place of ptxas. `device` is the name
+    Where the PTX is executed, the emulator stands in the assembler's place. `device` is the name
     of what executed cubins, where that is what was looked at.
     """
 
     lines: tuple[Line, ...]
-    ptxas: tuple[str, ...]
+    assemblers: tuple[str, ...]
     focus: Followed
     trials: tuple[PairTrial, ...] = ()
     contrast: Contrasted | None = None
@@ -198,7 +201,7 @@ class Grid:
     @property
     def is_executed(self) -> bool:
         """The PTX is executed, and what comes out is followed."""
-        return self.ptxas == (EMULATOR,)
+        return self.assemblers == (EMULATOR,)
 
     @property
     def tool(self) -> str:
@@ -335,7 +338,7 @@ class Grid:
     def ptxas_with(self, outcome: VerdictAnswer) -> list[str]:
         """The ptxas with this outcome on any line, oldest first."""
         versions = {version for line in self.lines for version in line.ptxas(outcome)}
-        return [version for version in self.ptxas if version in versions]
+        return [version for version in self.assemblers if version in versions]
 
 
 def fold(chosen: Sequence[str], columns: Sequence[str]) -> str:

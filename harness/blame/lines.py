@@ -178,13 +178,13 @@ class BlameState:
 
 @dataclass(slots=True, kw_only=True)
 class CompiledPtx:
-    """The PTX that one Triton compiled the config to, and its rows on every ptxas that was tried.
+    """The PTX that one version of the compiler compiled the config to, and its rows by assembler.
 
     `cell` is the one with the ptxas that the PTX was compiled for; None where there is none, and
     `stopped` says why.
     """
 
-    triton: str | None
+    version: str | None
     cell: PlannedCell | None = None
     row: Row | None = None
     made_for: str | None = None
@@ -215,7 +215,7 @@ async def make_all(
 ) -> list[CompiledPtx]:
     """What each Triton makes, the case's first; what no version of a compiler makes is there."""
     if case.launch is None or not case.compiler.version:
-        return [CompiledPtx(triton=None, cell=case, row=row, rows={case.ptxas.version: row})]
+        return [CompiledPtx(version=None, cell=case, row=row, rows={case.ptxas.version: row})]
     turns = asyncio.Semaphore(state.bench.jobs + 1)
     own = case.launch.compiler
 
@@ -237,7 +237,7 @@ def as_seen(case: PlannedCell, row: Row) -> CompiledPtx:
     """What Triton makes when it is pointed at the case's ptxas: only that fails."""
     version = case.ptxas.version
     return CompiledPtx(
-        triton=row.compiler_version,
+        version=row.compiler_version,
         cell=structs.replace(case, bundled=case.ptxas, freeze_ptx=True),
         row=row,
         made_for=version,
@@ -255,23 +255,23 @@ async def _make(state: BlameState, compiler: Compiler | str, case: PlannedCell) 
     except InfrastructureError as error:
         state.troubles.append(f"{name}: {error}")
         stopped = Cell(outcome=VerdictAnswer.INFRA, reason=str(error))
-        return CompiledPtx(triton=version, stopped=stopped)
+        return CompiledPtx(version=version, stopped=stopped)
     except (CaptureError, TriageError) as error:
         state.tell(name, str(error))
         stopped = Cell(outcome=VerdictAnswer.UNTESTABLE, reason=str(error))
-        return CompiledPtx(triton=version, stopped=stopped)
+        return CompiledPtx(version=version, stopped=stopped)
     cell = next((cell for cell in plan.cells if followed(cell) == followed(case)), None)
     if cell is None:
         reason = "it does not make this config"
         stopped = Cell(outcome=VerdictAnswer.UNTESTABLE, reason=reason)
-        return CompiledPtx(triton=version, stopped=stopped)
+        return CompiledPtx(version=version, stopped=stopped)
     try:
         row = await state.row(cell)
     finally:
         if plan.session:
             await state.bench.sessions.close(plan.session)
     rows = {cell.ptxas.version: row} if row.program else {}
-    return CompiledPtx(triton=version, cell=cell, row=row, rows=rows)
+    return CompiledPtx(version=version, cell=cell, row=row, rows=rows)
 
 
 async def _at(state: BlameState, program: CompiledPtx, ptxas: Assembler) -> Row:
@@ -290,7 +290,7 @@ async def look_along(
     """The newest ptxas on which the PTX of a cell that works is as `is_meant`; None if on none."""
     bundled = [case.bundled] if case.bundled else []
     columns = choose_columns(state.selection, case.ptxas, bundled, state.troubles)
-    program = CompiledPtx(triton=row.compiler_version, cell=case, row=row)
+    program = CompiledPtx(version=row.compiler_version, cell=case, row=row)
     neutral = Followed()
     await _walk_back(state, program, columns, columns.versions[: state.budget], neutral)
     for version in sorted(program.rows, key=Version, reverse=True):
@@ -352,7 +352,7 @@ async def _walk_back(
             holes = holes + 1 if is_hole and not columns.chosen else 0
     if untried := [version for version in later if version not in program.rows]:
         kind = program.row.compiler if program.row else None
-        of = f" of {compiler_name(kind, program.triton)}" if kind and program.triton else ""
+        of = f" of {compiler_name(kind, program.version)}" if kind and program.version else ""
         state.notes.append(
             f"The PTX{of} was not tried with ptxas {fold(untried, columns.ordered)}: {holes} newer "
             "versions in a row do not support it"
@@ -386,7 +386,7 @@ def lines_of(programs: Sequence[CompiledPtx], focus: Followed) -> tuple[Line, ..
 
 def _line(group: Sequence[CompiledPtx], focus: Followed, title: str) -> Line:
     first, row = group[0], group[0].row
-    compilers = tuple(dict.fromkeys(program.triton for program in group if program.triton))
+    compilers = tuple(dict.fromkeys(program.version for program in group if program.version))
     title = title if compilers or row is None else compiler_name(row.compiler)
     if row is None or row.program is None:
         stopped = first.stopped or (_cell(row, focus) if row else None)

@@ -52,8 +52,8 @@ async def find_pass(
         return PairTrial(
             label=label,
             varied=Varied.LLVM,
-            triton=cell.compiler.version,
-            ptxas=ptxas,
+            version=cell.compiler.version,
+            assembler=ptxas,
             before=VerdictAnswer.SAME,
             after=after,
             verdict=verdict,

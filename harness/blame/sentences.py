@@ -72,7 +72,7 @@ def _verbs(grid: Grid) -> tuple[str, str]:
 
 def _at(grid: Grid, lines: Sequence[Line], outcome: VerdictAnswer) -> str:
     versions = {version for line in lines for version in line.ptxas(outcome)}
-    words = fold([version for version in grid.ptxas if version in versions], grid.ptxas)
+    words = fold([version for version in grid.assemblers if version in versions], grid.assemblers)
     cells = [cell for line in lines for cell in line.all_cells() if cell.outcome is outcome]
     numbers = measured(grid.focus.fields, [cell.row for cell in cells if cell.row])
     return f"{words} ({numbers})" if numbers else words
@@ -89,7 +89,7 @@ def _split(grid: Grid) -> Iterator[str]:
 
 
 def _crash(grid: Grid) -> Iterator[str]:
-    versions = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
+    versions = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.assemblers)
     is_internal = grid.focus.kind is VerdictKind.PTXAS_ICE
     does = "ends with an internal error" if is_internal else "dies by a signal"
     yield f"{grid.tool} {versions} {does}: no input may do that to a compiler."
@@ -108,7 +108,7 @@ def _stub(grid: Grid) -> Iterator[str]:
         f"The kernel is already missing from the {grid.code} (stage {grid.focus.stage}): "
         f"{compiled_by(grid.failing)} left it out and reported success."
     )
-    assembled = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.ptxas)
+    assembled = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.assemblers)
     yield f"{grid.tool} is not involved: it assembles this {grid.code} as it is ({assembled})."
     if grid.focus.is_over_limit:
         yield (
@@ -157,7 +157,7 @@ def _way_around(grid: Grid) -> Iterator[str]:
         if not working.has(VerdictAnswer.SAME):
             by_line.setdefault(id(working), (working, []))[1].append(version)
     for working, versions in by_line.values():
-        folded = fold(versions, grid.ptxas)
+        folded = fold(versions, grid.assemblers)
         rows = [working.cells[version].row for version in versions]
         numbers = measured(grid.focus.fields, [row for row in rows if row])
         measures = f" ({numbers})" if numbers else ""
@@ -234,7 +234,7 @@ def _refusals(grid: Grid, line: Line) -> Iterator[str]:
         if cell.outcome in (VerdictAnswer.SAME, VerdictAnswer.UNTESTABLE):
             refused.setdefault(cell.reason, []).append(version)
     for reason, versions in refused.items():
-        yield f"{line_name(line)} with {grid.tool} {fold(versions, grid.ptxas)}: {reason}."
+        yield f"{line_name(line)} with {grid.tool} {fold(versions, grid.assemblers)}: {reason}."
 
 
 def _settings(grid: Grid) -> Iterator[str]:
@@ -262,7 +262,7 @@ def _pointed(grid: Grid) -> Iterator[str]:
 def _both(grid: Grid) -> Iterator[str]:
     for line in grid.splits:
         bad, good = (
-            fold(line.ptxas(o), grid.ptxas) for o in (VerdictAnswer.SAME, VerdictAnswer.OK)
+            fold(line.ptxas(o), grid.assemblers) for o in (VerdictAnswer.SAME, VerdictAnswer.OK)
         )
         yield (
             f"The {grid.code} of {line_name(line)} is refused by {grid.tool} {bad}, and accepted "
@@ -368,10 +368,10 @@ def _fragile_words(trial: PairTrial, grid: Grid) -> str:
 
 
 def _trial_words(trial: PairTrial, grid: Grid) -> str:
-    who = f"{compiler_names(grid.title, (trial.triton,))} " if trial.triton else ""
+    who = f"{compiler_names(grid.title, (trial.version,))} " if trial.version else ""
     words = dict(zip((VerdictAnswer.SAME, VerdictAnswer.OK), _verbs(grid), strict=True))
     before, after = words.get(trial.before, "?"), words.get(trial.after, "?")
-    return f"{who}on {grid.tool} {trial.ptxas} {before}; {trial.label}, it {after}"
+    return f"{who}on {grid.tool} {trial.assembler} {before}; {trial.label}, it {after}"
 
 
 def _untold(grid: Grid) -> Iterator[str]:
@@ -388,12 +388,12 @@ def _untold(grid: Grid) -> Iterator[str]:
         others = line.ptxas(VerdictAnswer.OTHER)
         if others:
             verdicts = ", ".join(sorted({line.cells[version].verdict for version in others}))
-            versions = fold(others, grid.ptxas)
+            versions = fold(others, grid.assemblers)
             tools = f"{grid.tool} {versions}"
             yield f"Fails in another way with {line_name(line)}, {tools}: {verdicts}."
         holes = line.ptxas(VerdictAnswer.UNTESTABLE)
         if holes and line.has(VerdictAnswer.SAME):
-            yield f"Untestable with {line_name(line)}: {grid.tool} {fold(holes, grid.ptxas)}."
+            yield f"Untestable with {line_name(line)}: {grid.tool} {fold(holes, grid.assemblers)}."
 
 
 _GROUNDS: dict[Ground, Callable[[Grid], Iterator[str]]] = {
@@ -501,7 +501,7 @@ def _varied_runs(grid: Grid) -> Iterator[str]:
             groups.setdefault((is_same, verdict), []).append(trial)
         for (_, verdict), trials in sorted(groups.items()):
             labels = ", ".join(trial.label for trial in trials)
-            versions = [trial.triton for trial in trials if trial.triton]
+            versions = [trial.version for trial in trials if trial.version]
             who = compiler_names(grid.title, versions)
             yield f"{words.format(what=labels)} ({who}): {verdict}."
 
@@ -579,7 +579,7 @@ def _levels(grid: Grid) -> Iterator[str]:
     trials = grid.varying(Varied.LEVEL)
     fails = [trial.label for trial in trials if trial.after is VerdictAnswer.SAME]
     works = [trial for trial in trials if trial.changed]
-    tool = f"{grid.tool} {trials[0].ptxas}"
+    tool = f"{grid.tool} {trials[0].assembler}"
     yield (
         f"{grid.code} identical at each level: yes, so {grid.tool}. With {tool} it fails at "
         f"{', '.join(fails) or 'its default level'}, and works at "

@@ -137,7 +137,7 @@ def grid_said(grid: Grid) -> SaidGrid:
     lines = grid.by_compiler()
     # Runs of columns in which no line says two things.
     runs: list[list[str]] = []
-    for version in grid.ptxas:
+    for version in grid.assemblers:
         if runs and all(len(_said(line, [*runs[-1], version])) < 2 for line in lines):
             runs[-1].append(version)
         else:
@@ -204,8 +204,8 @@ def blame_document(report: BlameReport, would_tell: list[str]) -> dict[str, Any]
         "probes": [
             {
                 "probe": trial.label,
-                "triton": trial.triton,
-                "ptxas": trial.ptxas,
+                "triton": trial.version,
+                "ptxas": trial.assembler,
                 "before": trial.before.value,
                 "outcome": trial.after.value,
                 "verdict": trial.verdict,

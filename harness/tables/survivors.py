@@ -130,7 +130,7 @@ def common_reason(rows: Sequence[Reasoned]) -> str:
         if not shared:
             return f"{reasons[0]} (others: {reasons[1]})"
         reasons = [
-            "; ".join(part for skeleton_of in shared for part in by_skeleton[skeleton_of])
+            "; ".join(part for skeleton in shared for part in by_skeleton[skeleton])
             for by_skeleton in parts
         ]
     numbers = list(zip(*(_NUMBER.findall(reason) for reason in reasons), strict=True))

@@ -109,9 +109,7 @@ def place_of_name(name: NamedPlace) -> CapturePlace:
         variant=name.variant,
     )
     mine = _same(place)
-    if differing := [
-        name_of for name_of, digest in name.same.items() if mine.get(name_of) != digest
-    ]:
+    if differing := [what for what, digest in name.same.items() if mine.get(what) != digest]:
         raise InfrastructureError(f"other than where the run was started: {', '.join(differing)}")
     return place
 

@@ -81,15 +81,15 @@ def stopped(letter: str, focus: Followed, *, triton: str) -> Line:
 
 
 def judged(focus: Followed, *lines: Line, trials: Sequence[PairTrial] = ()) -> Blame:
-    return blame(Grid(lines=lines, ptxas=PTXAS, focus=focus, trials=tuple(trials)))
+    return blame(Grid(lines=lines, assemblers=PTXAS, focus=focus, trials=tuple(trials)))
 
 
 def trial(varied: Varied, before: VerdictAnswer, after: VerdictAnswer) -> PairTrial:
     return PairTrial(
         label="varied",
         varied=varied,
-        triton="3.6.0",
-        ptxas=PTXAS[0],
+        version="3.6.0",
+        assembler=PTXAS[0],
         before=before,
         after=after,
         verdict="",
@@ -268,7 +268,7 @@ def grids(draw: st.DrawFn) -> Grid:
             max_size=2,
         )
     )
-    return Grid(lines=tuple(lines), ptxas=PTXAS, focus=focus, trials=tuple(trials))
+    return Grid(lines=tuple(lines), assemblers=PTXAS, focus=focus, trials=tuple(trials))
 
 
 @settings(max_examples=500)
@@ -287,7 +287,7 @@ def test_every_answer_is_true_of_every_small_grid(focus: Followed) -> None:
                 line(letters, focus, triton=triton, body=body, version=triton[:3])
                 for letters, triton, body in zip(chosen, TRITONS, bodies, strict=False)
             ]
-            assert_true_of(Grid(lines=tuple(lines), ptxas=PTXAS, focus=focus))
+            assert_true_of(Grid(lines=tuple(lines), assemblers=PTXAS, focus=focus))
 
 
 def assert_true_of(grid: Grid) -> None:
@@ -541,7 +541,7 @@ def executed(focus: Followed, *trials: PairTrial, **compilers: str) -> Blame:
         )
         for name, letter in compilers.items()
     )
-    return blame(Grid(lines=lines, ptxas=("emulator",), focus=focus, trials=trials))
+    return blame(Grid(lines=lines, assemblers=("emulator",), focus=focus, trials=trials))
 
 
 def varied(what: str, how: Varied, after: VerdictAnswer) -> PairTrial:
@@ -586,7 +586,7 @@ def test_what_nothing_has_right_may_be_the_kernel() -> None:
 def launched(focus: Followed, *lines: Line, **levels: VerdictAnswer) -> Blame:
     """Cubins on a GPU; each level (`O3=SAME`) of the first ptxas."""
     trials = tuple(varied(f"-{name}", Varied.LEVEL, after) for name, after in levels.items())
-    return blame(Grid(lines=lines, ptxas=PTXAS, focus=focus, trials=trials, device="H200"))
+    return blame(Grid(lines=lines, assemblers=PTXAS, focus=focus, trials=trials, device="H200"))
 
 
 def test_cubins_of_one_ptx_that_disagree_are_ptxas() -> None:
