@@ -91,7 +91,7 @@ class CaptureSession:
 
 
 def waited() -> float:
-    """Seconds for which this process could have run, and others did; 0 where that is not told."""
+    """Seconds for which this process could have run, and others did; 0 where that is not known."""
     try:
         with open("/proc/self/schedstat", "rb") as file:  # noqa: PTH123 - in a handler of signals
             return int(file.read().split()[1]) / 1e9

@@ -305,12 +305,12 @@ class MeasuredCase:
         tensors = predicate.original.tensors
         launch = replace(predicate.launch, tensors=tensors)
         for trusted in predicate.original.trusted:
-            told = [tensor for tensor in tensors if trusted.buffers[tensor.buffer]]
-            if trusted.is_final and len(told) == 1:
-                data = self.bench.store.artifacts.get(trusted.buffers[told[0].buffer] or "")
+            judged = [tensor for tensor in tensors if trusted.buffers[tensor.buffer]]
+            if trusted.is_final and len(judged) == 1:
+                data = self.bench.store.artifacts.get(trusted.buffers[judged[0].buffer] or "")
                 words = trusted.words
                 launch = replace(
-                    launch, tensors=tuple(told), expected=data.hex(), expected_by=words
+                    launch, tensors=tuple(judged), expected=data.hex(), expected_by=words
                 )
         return launch
 
