@@ -26,20 +26,13 @@ LOG2_E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def decays(
-    dt, rows, dt_stride, end, rate, bias, dt_min, dt_max, DT_SOFTPLUS: tl.constexpr
-):  # fmt: skip
-    """Of each row of a tile its time step, and the logarithm (to base 2) of the decay until it."""
-    inside = rows < end
-    step = tl.load(dt + rows * dt_stride, mask=inside, other=0.0).to(tl.float32) + bias
-    if DT_SOFTPLUS:
-        # log1p by Kahan's formula: exact where exp(step) is small, which is where it matters.
-        power = tl.exp(tl.minimum(step, 20.0))
-        above = 1.0 + power
-        exact = tl.log(above) * (power / tl.where(above == 1.0, 1.0, above - 1.0))
-        step = tl.where(step > 20.0, step, tl.where(above == 1.0, power, exact))
-    step = tl.where(inside, tl.minimum(tl.maximum(step, dt_min), dt_max), 0.0)
-    return step, tl.cumsum(step * rate, axis=0)
+def softplus(value):
+    """log(1 + exp(value)) by Kahan's formula: exact where it is small, which is where it matters."""
+    power = tl.exp(tl.minimum(value, 20.0))
+    above = 1.0 + power
+    small = above == 1.0
+    exact = tl.log(above) * (power / tl.where(small, 1.0, above - 1.0))
+    return tl.where(value > 20.0, value, tl.where(small, power, exact))
 
 
 @triton.jit
@@ -59,9 +52,14 @@ def sequence_at(seq_idx, row):
 
 
 @triton.jit
-def added(x, b, weights):
-    """What the rows of a tile add to the state: (headdim, dstate), float32."""
-    return tl.dot(tl.trans((x * weights[:, None]).to(x.dtype)), b)
+def part_of(vector, first, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """The BLOCK elements of a vector of ROWS that begin at `first`, a multiple of BLOCK."""
+    if ROWS == BLOCK:
+        return vector
+    else:
+        parts = tl.reshape(vector, (ROWS // BLOCK, BLOCK))
+        is_part = tl.arange(0, ROWS // BLOCK)[:, None] * BLOCK == first
+        return tl.sum(tl.where(is_part, parts, 0.0), axis=0)
 
 
 @triton.jit(do_not_specialize=["seqlen", "nchunks", "sequences"])
@@ -115,174 +113,167 @@ def ssd_fused_kernel(
 
     dims = place * BLOCK_HEADDIM + tl.arange(0, BLOCK_HEADDIM)
     columns = tl.arange(0, BLOCK_DSTATE)
-    tile_rows = tl.arange(0, BLOCK_ROWS)
+    rows = tl.arange(0, CHUNK)
     length = end - first
-    rate = tl.load(A + head).to(tl.float32) * LOG2_E
-    bias = 0.0
-    if dt_bias is not None:
-        bias = tl.load(dt_bias + head).to(tl.float32)
 
-    # What the chunk adds, and by how much a state before it fades.
-    state = tl.zeros((BLOCK_HEADDIM, BLOCK_DSTATE), tl.float32)
-    fading = 0.0
-    if CHUNK == BLOCK_ROWS:  # Then what is loaded here serves for the outputs, too.
-        step, decay = decays(
-            dt, tile_rows, dt_stride_seqlen, length, rate, bias, dt_min, dt_max, DT_SOFTPLUS
-        )
-        x_tile = tile_of(x, tile_rows, x_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
-        b_tile = tile_of(B, tile_rows, B_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
+    if D is not None and not D_HAS_HEADDIM:
+        skip = tl.load(D + head * D_stride_head).to(tl.float32)
+    rate = tl.load(A + head).to(tl.float32) * LOG2_E
+    step = tl.load(dt + rows * dt_stride_seqlen, mask=rows < length, other=0.0).to(tl.float32)
+    if dt_bias is not None:
+        step += tl.load(dt_bias + head).to(tl.float32)
+    if DT_SOFTPLUS:
+        step = softplus(step)
+    step = tl.where(rows < length, tl.minimum(tl.maximum(step, dt_min), dt_max), 0.0)
+    # From the beginning of the chunk to a row, and from a row on: powers of two. The time step is
+    # in the exponent, so that an element of C B^T costs a subtraction, a power and a product.
+    decay = tl.cumsum(step * rate, axis=0)
+    since = decay - tl.log2(step)
+    total = tl.sum(step * rate, axis=0)
+    keeps = tl.exp2(total)
+    if seq_idx is not None:
+        keeps = tl.where(last == before, keeps, 0.0)
+
+    # What the chunk's own rows make of a state that is zero before them.
+    state = tl.zeros((BLOCK_DSTATE, BLOCK_HEADDIM), tl.float32)
+    if CHUNK == BLOCK_ROWS:  # One tile: what is loaded here serves for the outputs, too.
+        b_tile = tile_of(B, rows, B_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
+        x_tile = tile_of(x, rows, x_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
     for tile in range(0, CHUNK, BLOCK_ROWS):
-        rows = tile + tile_rows
+        part = tile + tl.arange(0, BLOCK_ROWS)
         if CHUNK != BLOCK_ROWS:
-            step, decay = decays(
-                dt, rows, dt_stride_seqlen, length, rate, bias, dt_min, dt_max, DT_SOFTPLUS
-            )
-            x_tile = tile_of(x, rows, x_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
-            b_tile = tile_of(B, rows, B_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
-        total = tl.sum(step * rate, axis=0)
-        weights = step * tl.exp2(total - decay)
+            b_tile = tile_of(B, part, B_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
+            x_tile = tile_of(x, part, x_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
+        since_part = part_of(since, tile, CHUNK, BLOCK_ROWS)
+        weights = tl.exp2(total - since_part)
         if seq_idx is not None:
-            of_row = tl.load(seq_idx + first + rows, mask=rows < length, other=-1)
-            weights = tl.where((of_row == last) & (last >= 0), weights, 0.0)
-        state = state * tl.exp2(total) + added(x_tile, b_tile, weights)
-        fading += total
+            of_part = tl.load(seq_idx + first + part, mask=part < length, other=-2)
+            weights = tl.where((of_part == last) & (last >= 0), weights, 0.0)
+        state = tl.dot(tl.trans(b_tile), (x_tile * weights[:, None]).to(x_tile.dtype), state)
 
     # Wait for the state before the chunk, and hand over the one after it.
-    cells = dims[:, None] * DSTATE + columns[None, :]
-    is_cell = (dims[:, None] < HEADDIM) & (columns[None, :] < DSTATE)
     number = sample * nheads + head
     buffer = (chunk % 2).to(tl.int64) * batch * nheads * HEADDIM * DSTATE
     other = ((chunk + 1) % 2).to(tl.int64) * batch * nheads * HEADDIM * DSTATE
-    state_of_head = number * HEADDIM * DSTATE
-    handed += state_of_head
+    is_cell = (columns[:, None] < DSTATE) & (dims[None, :] < HEADDIM)
+    handed += number * HEADDIM * DSTATE + columns[:, None] * HEADDIM + dims[None, :]
+    # As the caller's tensors of states lie.
+    cells = number * HEADDIM * DSTATE + dims[None, :] * DSTATE + columns[:, None]
     flag = counters + 1 + number * slices + place
-    carried = tl.zeros((BLOCK_HEADDIM, BLOCK_DSTATE), tl.float32)
+    carried = tl.zeros((BLOCK_DSTATE, BLOCK_HEADDIM), tl.float32)
     if chunk > 0:
         while tl.atomic_add(flag, 0, sem="acquire") < chunk:
             pass
-        read = handed + other + cells
-        carried = tl.load(read, mask=is_cell, other=0.0, cache_modifier=".cg").to(tl.float32)
+        carried = tl.load(handed + other, mask=is_cell, other=0.0, cache_modifier=".cg")
+        carried = carried.to(tl.float32)
     elif initial_states is not None:
         initial_states += sample * initial_stride_batch + wide_head * initial_stride_head
-        places = initial_states + dims[:, None] * initial_stride_dim + columns[None, :]
+        places = initial_states + dims[None, :] * initial_stride_dim + columns[:, None]
         carried = tl.load(places, mask=is_cell, other=0.0).to(tl.float32)
-    keeps = tl.exp2(fading)
-    if seq_idx is not None:
-        keeps = tl.where(last == before, keeps, 0.0)
     state += carried * keeps
     if chunk < nchunks - 1:
-        written = handed + buffer + cells
-        tl.store(written, state.to(handed.dtype.element_ty), mask=is_cell)
+        tl.store(handed + buffer, state.to(handed.dtype.element_ty), mask=is_cell)
         # All threads have written before one of them says so.
         tl.debug_barrier()
         tl.atomic_xchg(flag, chunk + 1, sem="release")
     else:
         if final_states is not None:
-            tl.store(final_states + state_of_head + cells, state, mask=is_cell)
+            tl.store(final_states + cells, state, mask=is_cell)
         tl.atomic_xchg(flag, 0, sem="relaxed")
 
     # The states at the ends of sequences that lie in this chunk.
     if cu_seqlens is not None:
         for sequence in range(sequences):
-            since = tl.load(cu_seqlens + sequence) - first
+            begin = tl.load(cu_seqlens + sequence) - first
             until = tl.load(cu_seqlens + sequence + 1) - first
             if (until > 0) & (until <= CHUNK):
-                state = tl.where(since < 0, carried, 0.0)
+                total = tl.sum(tl.where(rows < until, step * rate, 0.0), axis=0)
+                state = tl.where(begin < 0, carried * tl.exp2(total), 0.0)
                 for tile in range(0, until, BLOCK_ROWS):
-                    rows = tile + tile_rows
-                    part, until_row = decays(
-                        dt, rows, dt_stride_seqlen, until, rate, bias, dt_min, dt_max, DT_SOFTPLUS
-                    )
-                    total = tl.sum(part * rate, axis=0)
-                    weights = tl.where(rows >= since, part * tl.exp2(total - until_row), 0.0)
-                    x_part = tile_of(x, rows, x_stride_seqlen, dims, until, HEADDIM, BLOCK_HEADDIM)
-                    b_part = tile_of(
-                        B, rows, B_stride_seqlen, columns, until, DSTATE, BLOCK_DSTATE
-                    )
-                    state = state * tl.exp2(total) + added(x_part, b_part, weights)
-                places = varlen_states + (sequence * nheads + wide_head) * HEADDIM * DSTATE
-                tl.store(places + cells, state, mask=is_cell)
+                    part = tile + tl.arange(0, BLOCK_ROWS)
+                    b_part = tile_of(B, part, B_stride_seqlen, columns, until, DSTATE, BLOCK_DSTATE)
+                    x_part = tile_of(x, part, x_stride_seqlen, dims, until, HEADDIM, BLOCK_HEADDIM)
+                    weights = tl.exp2(total - part_of(since, tile, CHUNK, BLOCK_ROWS))
+                    weights = tl.where((part >= begin) & (part < until), weights, 0.0)
+                    weighted = (x_part * weights[:, None]).to(x_part.dtype)
+                    state = tl.dot(tl.trans(b_part), weighted, state)
+                places = sequence * nheads * HEADDIM * DSTATE
+                tl.store(varlen_states + places + cells, state, mask=is_cell)
 
     # The outputs, tile by tile.
-    causal = tile_rows[:, None] >= tile_rows[None, :]
+    base = 0.0
+    part_rows = tl.arange(0, BLOCK_ROWS)
     for tile in range(0, CHUNK, BLOCK_ROWS):
-        rows = tile + tile_rows
-        c_tile = tile_of(C, rows, C_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
+        part = tile + part_rows
+        c_tile = tile_of(C, part, C_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
         if CHUNK != BLOCK_ROWS:
-            step, decay = decays(
-                dt, rows, dt_stride_seqlen, length, rate, bias, dt_min, dt_max, DT_SOFTPLUS
-            )
-            b_tile = tile_of(B, rows, B_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
-            x_tile = tile_of(x, rows, x_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
-        counts, reach = causal, tl.exp2(decay)
+            b_tile = tile_of(B, part, B_stride_seqlen, columns, length, DSTATE, BLOCK_DSTATE)
+            x_tile = tile_of(x, part, x_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
+        since_part = part_of(since, tile, CHUNK, BLOCK_ROWS)
+        decay_part = part_of(decay, tile, CHUNK, BLOCK_ROWS)
+        until = base + tl.sum(part_of(step, tile, CHUNK, BLOCK_ROWS) * rate, axis=0)
+        counts = part_rows[:, None] >= part_rows[None, :]
+        reach = tl.exp2(decay_part - base)
+        weights, keeps = tl.exp2(until - since_part), tl.exp2(until - base)
         if seq_idx is not None:
-            of_row = tl.load(seq_idx + first + rows, mask=rows < length, other=-1)
+            of_part = tl.load(seq_idx + first + part, mask=part < length, other=-1)
             before = sequence_at(seq_idx, first + tile - 1)
             last = sequence_at(seq_idx, tl.minimum(first + tile + BLOCK_ROWS, end) - 1)
-            counts = causal & (of_row[:, None] == of_row[None, :])
-            reach = tl.where(of_row == before, reach, 0.0)
-        y = tl.dot(c_tile, tl.trans(carried.to(c_tile.dtype))) * reach[:, None]
+            counts = counts & (of_part[:, None] == of_part[None, :])
+            reach = tl.where(of_part == before, reach, 0.0)
+            weights = tl.where((of_part == last) & (last >= 0), weights, 0.0)
+            keeps = tl.where(last == before, keeps, 0.0)
+        y = tl.dot(c_tile, carried.to(c_tile.dtype)) * reach[:, None]
+        # Where a row does not count, the power may be infinite, and is not looked at.
         products = tl.dot(c_tile, tl.trans(b_tile))
-        # Where it is not causal, the difference is positive and its power may overflow.
-        between = tl.exp2(tl.minimum(decay[:, None] - decay[None, :], 0.0)) * step[None, :]
-        products = tl.where(counts, products * between, 0.0)
-        y = tl.dot(products.to(x_tile.dtype), x_tile, y)
+        products *= tl.exp2(decay_part[:, None] - since_part[None, :])
+        y = tl.dot(tl.where(counts, products, 0.0).to(x_tile.dtype), x_tile, y)
         if D is not None:
             if D_HAS_HEADDIM:
                 skip = tl.load(D + head * D_stride_head + dims, mask=dims < HEADDIM, other=0.0)
                 y += x_tile * skip.to(tl.float32)[None, :]
             else:
-                y += x_tile * tl.load(D + head * D_stride_head).to(tl.float32)
+                y += x_tile * skip
         if z is not None:
-            gate = tile_of(z, rows, z_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
+            gate = tile_of(z, part, z_stride_seqlen, dims, length, HEADDIM, BLOCK_HEADDIM)
             gate = gate.to(tl.float32)
             y *= gate * tl.sigmoid(gate)
         tl.store(
-            out + rows[:, None] * out_stride_seqlen + dims[None, :],
+            out + part[:, None] * out_stride_seqlen + dims[None, :],
             y.to(out.dtype.element_ty),
-            mask=(rows[:, None] < length) & (dims[None, :] < HEADDIM),
+            mask=(part[:, None] < length) & (dims[None, :] < HEADDIM),
         )
         if CHUNK != BLOCK_ROWS:
-            total = tl.sum(step * rate, axis=0)
-            weights, keeps = step * tl.exp2(total - decay), tl.exp2(total)
-            if seq_idx is not None:
-                weights = tl.where((of_row == last) & (last >= 0), weights, 0.0)
-                keeps = tl.where(last == before, keeps, 0.0)
-            carried = carried * keeps + added(x_tile, b_tile, weights)
+            weighted = (x_tile * weights[:, None]).to(x_tile.dtype)
+            carried = tl.dot(tl.trans(b_tile), weighted, carried * keeps)
+            base = until
 
 
 def fits(configs, arguments, **kwargs):
-    """The configs whose tiles are no larger than the chunk and, rounded up, the head."""
-    values = {**arguments, **kwargs}
-    return [
-        config
-        for config in configs
-        if config.kwargs["BLOCK_ROWS"] <= values["CHUNK"]
-        and config.kwargs["BLOCK_HEADDIM"] <= max(16, triton.next_power_of_2(values["HEADDIM"]))
-    ]
+    """The configs whose tiles are no larger than the chunk."""
+    chunk = {**arguments, **kwargs}["CHUNK"]
+    return [config for config in configs if config.kwargs["BLOCK_ROWS"] <= chunk]
 
 
 CONFIGS = [
     triton.Config(
-        {"BLOCK_ROWS": rows, "BLOCK_HEADDIM": headdim}, num_warps=warps, num_stages=stages
+        {"BLOCK_ROWS": rows, "BLOCK_HEADDIM": headdim},
+        num_warps=warps, num_stages=stages, maxnreg=registers,
     )
-    for rows, headdim, warps, stages in (
-        (64, 64, 4, 1),
-        (64, 64, 4, 2),
-        (64, 64, 8, 1),
-        (64, 64, 8, 2),
-        (128, 64, 4, 1),
-        (128, 64, 8, 1),
-        (128, 64, 8, 2),
-        (32, 64, 4, 2),
-        (64, 32, 4, 1),
-        (64, 32, 4, 2),
-        (16, 64, 4, 1),
-        (64, 64, 4, 3),
+    for rows, headdim, warps, stages, registers in (
+        (128, 64, 8, 1, 128),
+        (128, 64, 8, 1, None),
+        (128, 64, 4, 1, None),
+        (64, 64, 4, 1, None),
+        (64, 64, 4, 2, None),
+        (64, 64, 4, 3, None),
+        (64, 64, 4, 2, 168),
+        (64, 64, 8, 1, 128),
+        (64, 64, 8, 2, 128),
+        (32, 64, 4, 1, None),
+        (32, 64, 4, 2, None),
     )
-]
-
-
+]  # fmt: skip
 tuned = triton.autotune(
     CONFIGS,
     key=["CHUNK", "HEADDIM", "DSTATE", "BLOCK_DSTATE"],
@@ -309,6 +300,7 @@ def ssd_fused(
     seqlen, ngroups, dstate), D (nheads) or (nheads, headdim), z as x, dt_bias (nheads),
     initial_states (batch, nheads, headdim, dstate), seq_idx (batch, seqlen) int32, cu_seqlens
     (sequences + 1) int32, for batch 1. `state_dtype`: of the states that chunks hand over.
+    `chunk_size` is a power of two from 16 on, and no part of dt_limit is negative.
     `space`: a `workspace` that no launch of another stream uses at the same time.
     """
     batch, seqlen, nheads, headdim = x.shape
@@ -316,20 +308,22 @@ def ssd_fused(
     assert nheads % ngroups == 0
     assert C.shape == B.shape == (batch, seqlen, ngroups, dstate)
     assert cu_seqlens is None or batch == 1
+    assert chunk_size >= 16 and chunk_size == triton.next_power_of_2(chunk_size)
     nchunks = triton.cdiv(seqlen, chunk_size)
     wide = [x, B, C, z, initial_states]
     x, B, C, z, initial_states = (
         t if t is None or t.stride(-1) == 1 else t.contiguous() for t in wide
     )
-    if D is not None and D.dim() == 2 and D.stride(-1) != 1:
-        D = D.contiguous()
+    A, D, dt_bias, seq_idx, cu_seqlens = (
+        t if t is None else t.contiguous() for t in (A, D, dt_bias, seq_idx, cu_seqlens)
+    )
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     states = {"dtype": torch.float32, "device": x.device}
     final = varlen = None
     if return_final_states:
         final = torch.empty(batch, nheads, headdim, dstate, **states)
     if return_varlen_states:
-        varlen = torch.empty(len(cu_seqlens) - 1, nheads, headdim, dstate, **states)
+        varlen = torch.zeros(len(cu_seqlens) - 1, nheads, headdim, dstate, **states)
     if space is None:
         space = workspace(batch, nheads, headdim, dstate, state_dtype, x.device)
     handed, counters = space

@@ -55,7 +55,7 @@ def everything(
     (x, dt, A, B, C), options = _inputs(batch, seqlen, nheads, headdim, ngroups, dstate)
     options["D"] = torch.randn(nheads, headdim, device="cuda")
     options["z"] = torch.randn_like(x)
-    options["initial_states"] = torch.randn(batch, nheads, headdim, dstate, device="cuda")
+    options["initial_states"] = 0.1 * torch.randn(batch, nheads, headdim, dstate, device="cuda")
     options["state_dtype"] = getattr(torch, state_dtype)
     return ssd_fused(
         x, dt, A, B, C, chunk_size, **options, dt_limit=(0.001, 0.5), return_final_states=True
@@ -64,7 +64,7 @@ def everything(
 
 def varlen(
     *,
-    lengths=(300, 1, 211, 600),
+    seqlen=1112,
     nheads=8,
     headdim=64,
     ngroups=1,
@@ -72,15 +72,14 @@ def varlen(
     chunk_size=64,
     state_dtype="float32",
 ):
-    """Sequences packed into one: no state passes from one to the next, each one's last is kept."""
-    seqlen = sum(lengths)
+    """Four sequences packed into one, one of them of one token; the last state of each is kept."""
     arguments, options = _inputs(1, seqlen, nheads, headdim, ngroups, dstate)
-    ends = torch.cumsum(torch.tensor((0, *lengths)), 0).to(torch.int32)
-    index = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
+    ends = torch.tensor([0, seqlen // 5, seqlen // 5 + 1, seqlen // 2, seqlen])
+    index = torch.repeat_interleave(torch.arange(4), ends.diff())
     return ssd_fused(
         *arguments, chunk_size, **options,
         D=torch.randn(nheads, device="cuda"),
-        seq_idx=index.to(torch.int32)[None].to("cuda"), cu_seqlens=ends.to("cuda"),
+        seq_idx=index.to(torch.int32)[None].to("cuda"), cu_seqlens=ends.to(torch.int32).to("cuda"),
         state_dtype=getattr(torch, state_dtype),
         return_final_states=True, return_varlen_states=True,
     )  # fmt: skip

@@ -19,7 +19,7 @@ def recurrence(
     state = x.new_zeros(batch, nheads, headdim, B.shape[-1])
     if initial_states is not None:
         state = state + initial_states
-    sequence = torch.zeros(batch, dtype=torch.int32)
+    sequence = torch.zeros(batch, dtype=torch.int32, device=x.device)
     ends = {} if cu_seqlens is None else {int(e) - 1: n for n, e in enumerate(cu_seqlens[1:])}
     out, varlen = torch.empty_like(x), [state] * len(ends)
     for t in range(seqlen):

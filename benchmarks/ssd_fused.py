@@ -1,0 +1,370 @@
+"""The fused SSD kernel on a GPU: what it computes, and how long it takes beside five kernels.
+
+    triage compile --kernel ssd_fused --kernel mamba2_chunk_scan_fwd     # fetches mamba-ssm and einops
+    python benchmarks/ssd_fused.py PART... --out ROWS.jsonl --packages SOURCES/mamba-ssm-*/tree \
+        --packages SOURCES/einops-*/tree
+
+Needs torch, Triton and a GPU, and nothing of this repository but repros/ssd_fused. Each row is
+written as soon as it is measured. Parts: `options` (every option and config against the recurrence in
+float64), `numerics` (what state dtypes change), `launches` (a thousand, a large grid, a chip that is
+half busy), `configs` (each at the shape of the repro), `times` (against mamba-ssm's five kernels,
+everything tuned at each size, in turns), `once` (launches for a profiler or a sanitizer).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.machinery
+import json
+import sys
+import time
+import types
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "repros" / "ssd_fused"))
+
+import fused  # noqa: E402
+import launch  # noqa: E402
+import reference  # noqa: E402
+
+SIZES = [1024 << i for i in range(9)]
+CHUNKS = [64, 128, 256]
+STATES = ["float32", "float16"]
+
+
+class Rows:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def add(self, part: str, **row: Any) -> None:
+        line = json.dumps({"part": part, **row})
+        with self.path.open("a") as file:
+            file.write(line + "\n")
+        print(line[:240], flush=True)
+
+
+def in_float64(value: Any) -> Any:
+    is_wide = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return value.double() if is_wide else value
+
+
+def exact(arguments: Any, options: dict[str, Any]) -> Any:
+    """What the recurrence gives in float64, for the options of `fused.ssd_fused`."""
+    options = dict(options)
+    least, most = options.pop("dt_limit", (0.0, float("inf")))
+    ends = options.pop("cu_seqlens", None)
+    wide = {name: in_float64(value) for name, value in options.items()}
+    return reference.recurrence(
+        *map(in_float64, arguments), **wide, dt_min=least, dt_max=most, cu_seqlens=ends
+    )
+
+
+def apart(actual: torch.Tensor, expected: torch.Tensor) -> dict[str, float]:
+    """The measures of `triage run`, and those that people quote of relaxed dtypes."""
+    left, right = actual.double(), expected.double()
+    error = (left - right).abs()
+    scale = right.abs() + right.square().mean().sqrt()
+    bad = error > 0.1 + 0.1 * right.abs()
+
+    def share(is_so: torch.Tensor) -> float:
+        return is_so.double().mean().item()
+
+    return {
+        "rel_err": (error.norm() / right.norm()).item(),
+        "stable_max_rel": (error / scale).max().item(),
+        "bad_frac": share(bad),
+        "max_abs": error.max().item(),
+        "differ": share(error > 0),
+        "within_1e-3": share(error <= 1e-3),
+        "within_1e-2": share(error <= 1e-2),
+        "within_0.1%": share(error <= 1e-3 * right.abs()),
+        "within_1%": share(error <= 1e-2 * right.abs()),
+    }
+
+
+def shape(seqlen: int, dtype: torch.dtype = torch.bfloat16) -> tuple[Any, dict[str, Any]]:
+    torch.manual_seed(0)
+    arguments, options = launch._inputs(1, seqlen, 80, 64, 1, 128, dtype)
+    options["D"] = torch.randn(80, device="cuda")
+    return arguments, options
+
+
+def chosen(config: triton.Config) -> dict[str, Any]:
+    words = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    return {**config.kwargs, **words, "maxnreg": config.maxnreg}
+
+
+def fused_with(
+    arguments: Any, options: dict[str, Any], chunk: int, state: str, **words: Any
+) -> Any:
+    """A call without arguments that launches the kernel, in a workspace of its own."""
+    dtype = getattr(torch, state)
+    space = fused.workspace(1, 80, 64, 128, dtype, "cuda")
+    return lambda: fused.ssd_fused(
+        *arguments, chunk, **options, state_dtype=dtype, space=space,
+        return_final_states=True, **words,
+    )  # fmt: skip
+
+
+def five_kernels() -> tuple[Any, list[Any]]:
+    """mamba-ssm's forward pass, and its tuners. Its __init__, which needs CUDA C++, is not run."""
+    name = "mamba_ssm"
+    spec = importlib.machinery.PathFinder.find_spec(name)
+    package = types.ModuleType(name)
+    assert spec is not None
+    package.__path__ = list(spec.submodule_search_locations or ())
+    sys.modules[name] = package
+    from mamba_ssm.ops.triton import (
+        ssd_bmm,
+        ssd_chunk_scan,
+        ssd_chunk_state,
+        ssd_combined,
+        ssd_state_passing,
+    )
+
+    tuners = [
+        ssd_chunk_state._chunk_cumsum_fwd_kernel,
+        ssd_chunk_state._chunk_state_fwd_kernel,
+        ssd_state_passing._state_passing_fwd_kernel,
+        ssd_bmm._bmm_chunk_fwd_kernel,
+        ssd_chunk_scan._chunk_scan_fwd_kernel,
+    ]
+    return ssd_combined._mamba_chunk_scan_combined_fwd, tuners
+
+
+def tune_quickly(tuner: Any) -> None:
+    """From the next launch on, choose the config again."""
+    tuner.cache.clear()
+    tuner.__dict__.pop("do_bench", None)
+    tuner._do_bench = lambda call, quantiles: triton.testing.do_bench(
+        call, warmup=3, rep=15, quantiles=quantiles
+    )
+
+
+def timed(calls: dict[str, Any], runs: int) -> dict[str, list[float]]:
+    """Milliseconds of each call, in turns, each a CUDA graph; the L2 cache is overwritten before."""
+    flush = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
+    replays = {}
+    for name, call in calls.items():
+        call()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        replays[name] = graph
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for run in range(runs + 1):
+        for name, graph in replays.items():
+            flush.zero_()
+            begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+            begin.record()
+            graph.replay()
+            end.record()
+            end.synchronize()
+            if run:
+                samples[name].append(round(begin.elapsed_time(end), 5))
+    return samples
+
+
+def times(rows: Rows, sizes: list[int], chunks: list[int]) -> None:
+    forward, tuners = five_kernels()
+    for seqlen in sizes:
+        arguments, options = shape(seqlen)
+        for chunk in chunks:
+            calls: dict[str, Any] = {}
+            best: dict[str, Any] = {}
+            for state in STATES:
+                tune_quickly(fused.tuned)
+                call = fused_with(arguments, options, chunk, state)
+                call()
+                best[state] = chosen(fused.tuned.best_config)
+                calls[state] = fused_with(
+                    arguments, options, chunk, state, kernel=fused.ssd_fused_kernel, **best[state]
+                )
+            # Their offsets have 32 bits: states of more elements than that are out of reach.
+            if seqlen // chunk * 80 * 64 * 128 < 1 << 31:
+                for tuner in tuners:
+                    tune_quickly(tuner)
+                calls["five"] = partial(forward, *arguments, chunk, **options)
+                calls["five"]()
+                best["five"] = [str(tuner.best_config) for tuner in tuners]
+            samples = timed(calls, 20 if seqlen <= 65536 else 10)
+            rows.add("times", seqlen=seqlen, chunk=chunk, samples=samples, configs=best)
+            torch.cuda.empty_cache()
+
+
+def configs(rows: Rows) -> None:
+    """Every config at the repro's own shape, for the ranking without running."""
+    arguments, options = shape(16384)
+    for chunk in CHUNKS:
+        kept = fused.fits(fused.CONFIGS, {"CHUNK": chunk})
+        words = [chosen(config) for config in kept]
+        calls = {
+            f"{state} {json.dumps(word)}": fused_with(
+                arguments, options, chunk, state, kernel=fused.ssd_fused_kernel, **word
+            )
+            for word in words
+            for state in STATES
+        }
+        rows.add("configs", seqlen=16384, chunk=chunk, samples=timed(calls, 10))
+
+
+def numerics(rows: Rows) -> None:
+    forward, _ = five_kernels()
+    for dtype in (torch.bfloat16, torch.float16):
+        arguments, options = shape(8192, dtype)
+        right = exact(arguments, options)[0]
+        for chunk in CHUNKS:
+            results = {"five": forward(*arguments, chunk, **options)[0]}
+            for state in STATES:
+                results[state] = fused_with(arguments, options, chunk, state)()[0]
+            pairs = [("float16", "float32"), ("float32", "five"), ("float16", "five")]
+            facts = {f"{a} against {b}": apart(results[a], results[b]) for a, b in pairs}
+            facts |= {f"{a} against float64": apart(results[a], right) for a in results}
+            rows.add("numerics", dtype=str(dtype), seqlen=8192, chunk=chunk, measures=facts)
+
+
+def options(rows: Rows, states: list[str], chunks: list[int]) -> None:
+    """Each config with everything, and with packed sequences."""
+    for state in states:
+        for chunk in chunks:
+            for number, config in enumerate(fused.fits(fused.CONFIGS, {"CHUNK": chunk})):
+                dtype = [torch.bfloat16, torch.float16, torch.bfloat16][number % 3]
+                for name in ("everything", "varlen"):
+                    arguments, words = inputs_of(name, dtype)
+                    got = fused.ssd_fused(
+                        *arguments, chunk, **words, state_dtype=getattr(torch, state),
+                        kernel=fused.ssd_fused_kernel, **chosen(config), return_final_states=True,
+                        return_varlen_states="cu_seqlens" in words,
+                    )  # fmt: skip
+                    wanted = wanted_of(name, dtype)
+                    facts = [apart(a, b) for a, b in zip(got, wanted, strict=False)]
+                    keys = ("rel_err", "stable_max_rel")
+                    rows.add(
+                        "options", name=name, dtype=str(dtype), state=state, chunk=chunk,
+                        config=chosen(config), measures=[[f[k] for k in keys] for f in facts],
+                    )  # fmt: skip
+
+
+def inputs_of(name: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
+    torch.manual_seed(1)
+    if name == "everything":
+        arguments, words = launch._inputs(2, 600, 4, 64, 2, 128, dtype)
+        words["D"] = torch.randn(4, 64, device="cuda")
+        words["z"] = torch.randn_like(arguments[0])
+        words["initial_states"] = 0.1 * torch.randn(2, 4, 64, 128, device="cuda")
+        words["dt_limit"] = (0.001, 0.5)
+        return arguments, words
+    arguments, words = launch._inputs(1, 600, 4, 64, 1, 128, dtype)
+    ends = torch.tensor([0, 130, 131, 331, 395, 600])
+    index = torch.repeat_interleave(torch.arange(5), ends.diff())
+    words["D"] = torch.randn(4, device="cuda")
+    words["seq_idx"] = index.to(torch.int32)[None].cuda()
+    words["cu_seqlens"] = ends.to(torch.int32).cuda()
+    return arguments, words
+
+
+@cache
+def wanted_of(name: str, dtype: torch.dtype) -> Any:
+    return exact(*inputs_of(name, dtype))
+
+
+@triton.jit
+def spinning(out, turns):
+    value = tl.arange(0, 1024).to(tl.float32)
+    for _ in range(turns):
+        value = value * 1.0001 + 0.5
+    tl.store(out + tl.program_id(0) * 1024 + tl.arange(0, 1024), value)
+
+
+def launches(rows: Rows) -> None:
+    arguments, options = shape(4096)
+    call = fused_with(arguments, options, 128, "float16")
+    first = [tensor.clone() for tensor in call()]
+    torch.cuda.synchronize()
+    began = time.monotonic()
+    results = [call() for _ in range(1000)]
+    torch.cuda.synchronize()
+    same = all(torch.equal(a, b) for pair in results for a, b in zip(pair, first, strict=True))
+    rows.add("launches", name="1,000 in a row", same_bits=same, s=time.monotonic() - began)
+    del results
+    out = torch.empty(1024 * 1024, device="cuda")
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    other = torch.cuda.Stream()
+    # 32 warps of 64 registers: no block of the kernel fits on an SM beside it.
+    spin = {"num_warps": 32, "maxnreg": 64}
+    spinning[(1,)](out, 10, **spin)
+    torch.cuda.synchronize()
+    for _ in range(20):
+        with torch.cuda.stream(other):
+            spinning[(sms // 2,)](out, 4_000_000, **spin)
+        half = call()
+        torch.cuda.current_stream().synchronize()
+        spins = not other.query()
+        torch.cuda.synchronize()
+        same = all(torch.equal(a, b) for a, b in zip(half, first, strict=True))
+        rows.add("launches", name="half busy", same_bits=same, still_spinning=spins)
+    for seqlen, chunk in ((131072, 64), (262144, 64)):
+        arguments, options = shape(seqlen)
+        call = fused_with(arguments, options, chunk, "float16")
+        one, two = call(), call()
+        torch.cuda.synchronize()
+        same = all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+        finite = bool(one[0].isfinite().all())
+        blocks = seqlen // chunk * 80
+        rows.add("launches", name="large grid", blocks=blocks, same_bits=same, finite=finite)
+
+
+def once(seqlen: int, chunk: int, state: str) -> None:
+    """The best config of that chunk, three times; small ones with all options, for sanitizers."""
+    if seqlen:
+        arguments, options = shape(seqlen)
+        word = chosen(fused.fits(fused.CONFIGS, {"CHUNK": chunk})[0])
+        if chunk == 256:
+            word = {**word, "BLOCK_ROWS": 64, "num_warps": 4, "num_stages": 2, "maxnreg": None}
+        call = fused_with(arguments, options, chunk, state, kernel=fused.ssd_fused_kernel, **word)
+        for _ in range(3):
+            call()
+    else:
+        for name in ("everything", "varlen"):
+            arguments, words = inputs_of(name, torch.bfloat16)
+            for config in fused.fits(fused.CONFIGS, {"CHUNK": chunk}):
+                fused.ssd_fused(
+                    *arguments, chunk, **words, state_dtype=getattr(torch, state),
+                    kernel=fused.ssd_fused_kernel, **chosen(config), return_final_states=True,
+                    return_varlen_states="cu_seqlens" in words,
+                )  # fmt: skip
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("parts", nargs="+")
+    parser.add_argument("--out", type=Path, default=Path("ssd_fused.jsonl"))
+    parser.add_argument("--packages", action="append", default=[])
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    parser.add_argument("--chunks", type=int, nargs="*", default=CHUNKS)
+    parser.add_argument("--states", nargs="*", default=STATES)
+    asked = parser.parse_args()
+    sys.path[:0] = asked.packages
+    rows = Rows(asked.out)
+    for part in asked.parts:
+        if part == "times":
+            times(rows, asked.sizes, asked.chunks)
+        elif part == "once":
+            once(asked.sizes[0], asked.chunks[0], asked.states[0])
+        elif part == "options":
+            options(rows, asked.states, asked.chunks)
+        else:
+            {"numerics": numerics, "launches": launches, "configs": configs}[part](rows)
+
+
+if __name__ == "__main__":
+    main()
