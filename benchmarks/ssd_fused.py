@@ -1,21 +1,26 @@
-"""The fused SSD kernel on a GPU: what it computes, and how long it takes beside five kernels.
+r"""The fused SSD kernel on a GPU: what it computes, and how long it takes beside five kernels.
 
-    triage compile --kernel ssd_fused --kernel mamba2_chunk_scan_fwd     # fetches mamba-ssm and einops
-    python benchmarks/ssd_fused.py PART... --out ROWS.jsonl --packages SOURCES/mamba-ssm-*/tree \
-        --packages SOURCES/einops-*/tree
+    triage compile --kernel ssd_fused --kernel mamba2_chunk_scan_fwd    # fetches what it needs
+    python benchmarks/ssd_fused.py PART... --out ROWS.jsonl \
+        --packages SOURCES/mamba-ssm-*/tree --packages SOURCES/einops-*/tree
 
 Needs torch, Triton and a GPU, and nothing of this repository but repros/ssd_fused. Each row is
-written as soon as it is measured. Parts: `options` (every option and config against the recurrence in
-float64), `numerics` (what state dtypes change), `launches` (a thousand, a large grid, a chip that is
-half busy), `configs` (each at the shape of the repro), `times` (against mamba-ssm's five kernels,
-everything tuned at each size, in turns), `once` (launches for a profiler or a sanitizer).
+written as soon as it is measured. Parts: `options` (every option and config against the recurrence
+in float64), `numerics` (what state dtypes change), `launches` (a thousand, a large grid, a chip
+that is half busy), `configs` (each, at 16k tokens), `times` (against mamba-ssm's five kernels,
+everything tuned at each size, in turns), `waiting` (with and without the wait for the state),
+`once` (launches for a profiler or a sanitizer), `table` (the Markdown of docs/ssd.md, without GPU).
 """
+
+# ruff: noqa: ANN001, ANN201, ANN401, FBT003, PLC0415, SLF001 - Triton's code, and mamba-ssm's own
 
 from __future__ import annotations
 
 import argparse
 import importlib.machinery
+import importlib.util
 import json
+import statistics
 import sys
 import time
 import types
@@ -40,10 +45,13 @@ STATES = ["float32", "float16"]
 
 
 class Rows:
+    """A file that grows by a line for each thing that was measured."""
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def add(self, part: str, **row: Any) -> None:
+        """Write one row down, and show its beginning."""
         line = json.dumps({"part": part, **row})
         with self.path.open("a") as file:
             file.write(line + "\n")
@@ -51,6 +59,7 @@ class Rows:
 
 
 def in_float64(value: Any) -> Any:
+    """The same numbers in float64; what is not a tensor of numbers as it is."""
     is_wide = isinstance(value, torch.Tensor) and value.is_floating_point()
     return value.double() if is_wide else value
 
@@ -90,6 +99,7 @@ def apart(actual: torch.Tensor, expected: torch.Tensor) -> dict[str, float]:
 
 
 def shape(seqlen: int, dtype: torch.dtype = torch.bfloat16) -> tuple[Any, dict[str, Any]]:
+    """Batch 1, 80 heads of 64, one group, dstate 128: arguments and options."""
     torch.manual_seed(0)
     arguments, options = launch._inputs(1, seqlen, 80, 64, 1, 128, dtype)
     options["D"] = torch.randn(80, device="cuda")
@@ -97,6 +107,7 @@ def shape(seqlen: int, dtype: torch.dtype = torch.bfloat16) -> tuple[Any, dict[s
 
 
 def chosen(config: triton.Config) -> dict[str, Any]:
+    """A config as words of a launch."""
     words = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     return {**config.kwargs, **words, "maxnreg": config.maxnreg}
 
@@ -149,7 +160,7 @@ def tune_quickly(tuner: Any) -> None:
 
 
 def timed(calls: dict[str, Any], runs: int) -> dict[str, list[float]]:
-    """Milliseconds of each call, in turns, each a CUDA graph; the L2 cache is overwritten before."""
+    """Milliseconds of each call, in turns, each a CUDA graph; L2 is overwritten before."""
     flush = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
     replays = {}
     for name, call in calls.items():
@@ -174,6 +185,7 @@ def timed(calls: dict[str, Any], runs: int) -> dict[str, list[float]]:
 
 
 def times(rows: Rows, sizes: list[int], chunks: list[int]) -> None:
+    """Both state dtypes and the five kernels, each with its best config for the size."""
     forward, tuners = five_kernels()
     for seqlen in sizes:
         arguments, options = shape(seqlen)
@@ -216,19 +228,24 @@ def configs(rows: Rows) -> None:
         rows.add("configs", seqlen=16384, chunk=chunk, samples=timed(calls, 10))
 
 
-def numerics(rows: Rows) -> None:
+def numerics(rows: Rows, seqlen: int, chunks: list[int]) -> None:
+    """Each state dtype and the five kernels against each other, and against float64."""
     forward, _ = five_kernels()
-    for dtype in (torch.bfloat16, torch.float16):
-        arguments, options = shape(8192, dtype)
+    for dtype in (torch.float16, torch.bfloat16):
+        arguments, options = shape(seqlen, dtype)
         right = exact(arguments, options)[0]
-        for chunk in CHUNKS:
+        for chunk in chunks:
             results = {"five": forward(*arguments, chunk, **options)[0]}
             for state in STATES:
-                results[state] = fused_with(arguments, options, chunk, state)()[0]
+                word = chosen(fused.fits(fused.CONFIGS, {"CHUNK": chunk})[0])
+                call = fused_with(
+                    arguments, options, chunk, state, kernel=fused.ssd_fused_kernel, **word
+                )
+                results[state] = call()[0]
             pairs = [("float16", "float32"), ("float32", "five"), ("float16", "five")]
             facts = {f"{a} against {b}": apart(results[a], results[b]) for a, b in pairs}
             facts |= {f"{a} against float64": apart(results[a], right) for a in results}
-            rows.add("numerics", dtype=str(dtype), seqlen=8192, chunk=chunk, measures=facts)
+            rows.add("numerics", dtype=str(dtype), seqlen=seqlen, chunk=chunk, measures=facts)
 
 
 def options(rows: Rows, states: list[str], chunks: list[int]) -> None:
@@ -254,6 +271,7 @@ def options(rows: Rows, states: list[str], chunks: list[int]) -> None:
 
 
 def inputs_of(name: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
+    """Small inputs with everything, or of packed sequences."""
     torch.manual_seed(1)
     if name == "everything":
         arguments, words = launch._inputs(2, 600, 4, 64, 2, 128, dtype)
@@ -271,13 +289,60 @@ def inputs_of(name: str, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
     return arguments, words
 
 
+def waiting(rows: Rows) -> None:
+    """The same kernel, and one that takes whatever state is there (its results are wrong)."""
+    source = Path(fused.__file__).read_text()
+    waits = 'while tl.atomic_add(flag, 0, sem="acquire") < chunk:'
+    assert source.count(waits) == 1
+    copy = rows.path.with_name("fused_without_waiting.py")
+    copy.write_text(source.replace(waits, waits.replace("< chunk", "< 0")))
+    spec = importlib.util.spec_from_file_location("fused_without_waiting", copy)
+    assert spec is not None
+    assert spec.loader is not None
+    other = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(other)
+    for seqlen in (16384, 131072):
+        arguments, options = shape(seqlen)
+        for state, chunk, number in (("float16", 128, 0), ("float32", 256, 4)):
+            word = chosen(fused.CONFIGS[number])
+            calls = {
+                name: fused_with(arguments, options, chunk, state, kernel=kernel, **word)
+                for name, kernel in (
+                    ("waits", fused.ssd_fused_kernel), ("does not", other.ssd_fused_kernel)
+                )
+            }  # fmt: skip
+            facts = {"seqlen": seqlen, "chunk": chunk, "state": state, "config": word}
+            rows.add("waiting", **facts, samples=timed(calls, 20))
+
+
+def table(path: Path) -> None:
+    """Markdown of the measured times: medians in milliseconds, and the ratios."""
+    found: dict[int, dict[str, tuple[float, int]]] = {}
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        if row["part"] == "times":
+            best = found.setdefault(row["seqlen"], {})
+            for name, samples in row["samples"].items():
+                value = (statistics.median(samples), row["chunk"])
+                best[name] = min(best.get(name, value), value)
+    print("| tokens | five kernels | float32 states | ratio | float16 states | ratio |")
+    print("|---|---|---|---|---|---|")
+    for seqlen, best in sorted(found.items()):
+        five = best["five"][0]
+        cells = [f"{ms:.3f} ({chunk})" for ms, chunk in (best[n] for n in ("five", *STATES))]
+        wide, narrow = (f"{five / best[name][0]:.2f}" for name in STATES)
+        print(f"| {seqlen:,} | {cells[0]} | {cells[1]} | {wide} | {cells[2]} | {narrow} |")
+
+
 @cache
 def wanted_of(name: str, dtype: torch.dtype) -> Any:
+    """What is right for `inputs_of`."""
     return exact(*inputs_of(name, dtype))
 
 
 @triton.jit
 def spinning(out, turns):
+    """Keep a block busy."""
     value = tl.arange(0, 1024).to(tl.float32)
     for _ in range(turns):
         value = value * 1.0001 + 0.5
@@ -285,6 +350,7 @@ def spinning(out, turns):
 
 
 def launches(rows: Rows) -> None:
+    """That it comes to its end, with the same bits, whatever else the chip does."""
     arguments, options = shape(4096)
     call = fused_with(arguments, options, 128, "float16")
     first = [tensor.clone() for tensor in call()]
@@ -345,6 +411,7 @@ def once(seqlen: int, chunk: int, state: str) -> None:
 
 
 def main() -> None:
+    """Measure the parts that are asked for."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("ssd_fused.jsonl"))
@@ -360,10 +427,14 @@ def main() -> None:
             times(rows, asked.sizes, asked.chunks)
         elif part == "once":
             once(asked.sizes[0], asked.chunks[0], asked.states[0])
+        elif part == "table":
+            table(asked.out)
+        elif part == "numerics":
+            numerics(rows, asked.sizes[0], asked.chunks)
         elif part == "options":
             options(rows, asked.states, asked.chunks)
         else:
-            {"numerics": numerics, "launches": launches, "configs": configs}[part](rows)
+            {"waiting": waiting, "launches": launches, "configs": configs}[part](rows)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,55 @@
+"""The fused SSD kernel: right with all options, and no two blocks race for a state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from conftest import Triage
+
+pytestmark = pytest.mark.tools
+
+SMALL = {"seqlen": 72, "nheads": 2, "headdim": 16, "dstate": 16, "chunk_size": 32}
+
+
+def run(triage: Triage, launch: str, config: str, sm: str = "90a", **sizes: Any) -> Any:
+    words = ["--kernel", "ssd_fused", "--launch", launch, "--sm", sm, "--triton", "3.6.0"]
+    for name, value in {**SMALL, **sizes}.items():
+        words += ["--set", f"{name}={value}"]
+    done = triage("run", *words, "--config", config, "--json")
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    [row] = msgspec.json.decode(done.stdout)["runs"]
+    return row
+
+
+def test_chunks_wait_for_each_other_and_packed_sequences_do_not(module_triage: Triage) -> None:
+    # Three chunks of four sequences: each state is handed over, and the last of each is kept.
+    row = run(module_triage, "varlen", "BLOCK_ROWS=32,num_stages=1")
+    assert (row["run"], row["races"]) == ("right", [])
+    assert {output["name"] for output in row["outputs"]} >= {"out", "final_states", "varlen_states"}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("state", ["float32", "float16"])
+@pytest.mark.parametrize(
+    ("launch", "config", "sizes"),
+    [
+        ("prefill", "BLOCK_ROWS=32,num_stages=2", {"chunk_size": 64, "seqlen": 130}),
+        ("prefill", "BLOCK_ROWS=64,num_warps=8,num_stages=1", {"chunk_size": 64}),
+        ("everything", "BLOCK_ROWS=32,num_stages=1", {"nheads": 4}),
+        ("varlen", "BLOCK_ROWS=32,num_stages=2", {"chunk_size": 64, "seqlen": 130}),
+    ],
+)
+def test_all_options_and_configs_are_right(
+    module_triage: Triage, launch: str, config: str, sizes: dict[str, Any], state: str
+) -> None:
+    row = run(module_triage, launch, config, state_dtype=state, **sizes)
+    assert (row["run"], row["races"]) == ("right", [])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sm", ["80", "100a", "120a"])
+def test_other_targets_are_right(module_triage: Triage, sm: str) -> None:
+    row = run(module_triage, "prefill", "BLOCK_ROWS=32,num_stages=1", sm)
+    assert (row["run"], row["races"]) == ("right", [])
