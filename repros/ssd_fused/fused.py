@@ -217,7 +217,8 @@ def ssd_fused_kernel(
         weights, keeps = tl.exp2(until - since_part), tl.exp2(until - base)
         if seq_idx is not None:
             of_part = tl.load(seq_idx + first + part, mask=part < length, other=-1)
-            before = sequence_at(seq_idx, first + tile - 1)
+            # A tile may begin after the end.
+            before = sequence_at(seq_idx, tl.minimum(first + tile, end) - 1)
             last = sequence_at(seq_idx, tl.minimum(first + tile + BLOCK_ROWS, end) - 1)
             counts = counts & (of_part[:, None] == of_part[None, :])
             reach = tl.where(of_part == before, reach, 0.0)
