@@ -95,37 +95,62 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     assert len(said) == 1
 
 
-@pytest.mark.long
-def test_a_kill_loses_nothing_that_was_found(plan: PtxasPlan, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    program = (
-        "import asyncio, pickle, sys\n"
-        "from pathlib import Path\n"
-        "from harness.cells.places import CompileOptions\n"
-        "from harness.minimize.hunt.hunting import hunt\n"
-        "from harness.store.store import Store\n"
-        "plan = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
-        "with Store.open(Path(sys.argv[2])) as store:\n"
-        "    asyncio.run(hunt(plan, store, CompileOptions(jobs=2), print, lambda words: None))\n"
-    )
+# A hunt without an end, in a process of its own.
+ENDLESS = """
+import asyncio, pickle, sys
+from pathlib import Path
+from harness.cells.places import CompileOptions
+from harness.minimize.hunt.hunting import hunt
+from harness.store.store import Store
+plan = pickle.loads(bytes.fromhex(sys.argv[1]))
+with Store.open(Path(sys.argv[2])) as store:
+    report = asyncio.run(hunt(plan, store, CompileOptions(jobs=2), print, lambda words: None))
+print("stopped" if report.is_stopped else "ended", report.state.tried)
+"""
+
+
+def ended_by(number: signal.Signals, plan: PtxasPlan, home: Path) -> tuple[HuntState, str]:
+    """What a hunt had found before it got a signal, and what it printed."""
     body = pickle.dumps(msgspec.structs.replace(plan, most=100_000)).hex()
-    child = subprocess.Popen([sys.executable, "-c", program, body, str(home)])
+    child = subprocess.Popen(
+        [sys.executable, "-c", ENDLESS, body, str(home)], stdout=subprocess.PIPE, text=True
+    )
     try:
         state, deadline = HuntState(), time.monotonic() + 120
         while not state.causes and not state.waiting and time.monotonic() < deadline:
             time.sleep(0.3)
             state = kept(plan, home)
         assert child.poll() is None
+        os.kill(child.pid, number)
+        printed, _ = child.communicate(timeout=60)
     finally:
-        os.kill(child.pid, signal.SIGKILL)
+        child.kill()
         child.wait()
     assert state.causes or state.waiting
+    return state, printed
+
+
+@pytest.mark.long
+def test_a_kill_loses_nothing_that_was_found(plan: PtxasPlan, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    state, _ = ended_by(signal.SIGKILL, plan, home)
     after = kept(plan, home)
     assert after.tried >= state.tried
     report = hunted(plan, home, [])
     [cause] = report.state.causes
     assert {"brev.b32", "sad.u32"} <= set(cause.least.opcodes)
     assert report.state.tried >= after.tried
+
+
+@pytest.mark.long
+def test_a_stop_ends_a_hunt_which_says_what_it_found(plan: PtxasPlan, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    state, printed = ended_by(signal.SIGINT, plan, home)
+    words, tried = printed.splitlines()[-1].split()
+    assert words == "stopped"
+    after = kept(plan, home)
+    assert after.tried == int(tried) >= state.tried
+    assert after.causes or after.waiting
 
 
 def kept(plan: PtxasPlan, home: Path) -> HuntState:
