@@ -13,7 +13,7 @@ import pytest
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.minimize.hunt.causes import Causes, said_of
-from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms
+from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
 from harness.minimize.hunt.oracles import Asked, Oracles, Together
 from harness.minimize.hunt.voting import Answer
 from harness.values.target import Target
@@ -101,6 +101,20 @@ def test_what_a_hunt_found_is_told_by_the_vote(
     assert toolchain_cache.parent
     answers = asyncio.run(asked(version, [program(PAST_THE_END), program(GUARDED)]))
     assert [said_of(answer) for answer in answers] == words
+
+
+def test_opcodes_that_are_refused_only_where_others_are_right_are_left_out(
+    toolchain_cache: Path,
+) -> None:
+    assert toolchain_cache.parent
+
+    async def usable() -> list[OpcodeForm]:
+        async with Hub() as hub:
+            asked = oracles(hub, "13.0.88")
+            return await asked.usable(await asked.head(), some_forms(2))
+
+    forms = asyncio.run(usable())
+    assert {"add", "bfe", "cvt", "lop3", "setp"} <= {form.base for form in forms}
 
 
 @pytest.mark.long

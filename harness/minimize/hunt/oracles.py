@@ -277,18 +277,19 @@ class Oracles:
             InfrastructureError: ptxas does not say what it refuses, or nvdisasm cannot be run.
         """
         folder = self.hub.new_folder("hunt")
-        text, places = listing(head, forms)
-        first = await self.assemble(folder, text, LEVELS[0], self.limits)
-        if not first.has_cubin:
-            log = parse_ptxas_log(f"{first.stdout}\n{first.stderr}")
-            refused = {error.line for error in log.errors}
-            taken = [form for line, form in places.items() if line not in refused]
-            text, places = listing(head, taken)
-            again = await self.assemble(folder, text, LEVELS[0], self.limits, "-lineinfo")
-            if not again.has_cubin:
+        while True:
+            text, places = listing(head, forms)
+            assembly = await self.assemble(folder, text, LEVELS[0], self.limits, "-lineinfo")
+            if assembly.has_cubin:
+                break
+            # Some is refused only where all else is right.
+            log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
+            refused = {error.line for error in log.errors} & places.keys()
+            if not refused:
                 raise InfrastructureError(
-                    f"ptxas {self.ptxas.version} does not say what it refuses"
+                    f"ptxas {self.ptxas.version} does not say what it refuses: {log.errors[:1]}"
                 )
+            forms = [form for line, form in places.items() if line not in refused]
         if self.nvdisasm is None:
             return list(places.values())
         if problem := await self._disassembled(folder, LEVELS[0], "-g"):

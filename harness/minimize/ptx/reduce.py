@@ -125,10 +125,14 @@ def undeclared(document: Document) -> frozenset[str]:
 
 
 def count_unwritten(text: str) -> int:
-    """How many registers a PTX text may read before anything wrote them, or never declares."""
+    """How many registers a PTX text may read before anything wrote them, or never declares.
+
+    One that an instruction writes twice, as both halves of a value, holds either of them.
+    """
     document = parse(text)
     nameless = [name for name in undeclared(document) if not name.startswith("%")]
-    return undefined_registers(document).total() + len(nameless)
+    twice = sum(len(op.writes) - len(set(op.writes)) for _, op in document.instructions)
+    return undefined_registers(document).total() + len(nameless) + twice
 
 
 def undefined_registers(document: Document) -> Counter[str]:

@@ -25,6 +25,7 @@ from harness.minimize.hunt.causes import (
 from harness.minimize.hunt.oracles import Asked, Together
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.hunt.words import spread
+from harness.minimize.ptx.reduce import count_unwritten
 
 BODY = """.version 7.8
 .target sm_90
@@ -247,3 +248,9 @@ def test_a_result_that_depends_on_an_address_is_left_out() -> None:
     assert not is_closed(least(index, "st.global.u64 [%out], %out;").text)
     # Where an address was, a number may be.
     assert is_closed(least("mov.b64 %out, 3;", "cvt.u32.u64 %r1, %out;").text)
+
+
+def test_of_a_register_that_is_both_halves_nobody_knows_the_value() -> None:
+    halves = ".reg .b16 %h0, %h1;\nmov.b32 {%h0, %h1}, %r0;"
+    assert count_unwritten(least(halves).text) == 0
+    assert count_unwritten(least(halves.replace("{%h0, %h1}", "{%h0, %h0}")).text) == 1
