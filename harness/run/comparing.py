@@ -154,7 +154,10 @@ class Difference:
 
     `differing` counts the elements that are farther than what is allowed; `first` is the place of
     the first of them (else of the farthest), with the two values there. Infinite measures come from
-    a NaN or an infinity at a place where there must be none, or the other way round.
+    a NaN or an infinity at a place where there must be none, or the other way round. `unequal` is
+    the share of the elements that differ at all; `within_1e_3` and `within_1_percent` are the
+    shares that are off by no more than 0.001, and than a hundredth of what they must be: what
+    people quote of kernels that compute in narrower types.
     """
 
     elements: int
@@ -162,6 +165,9 @@ class Difference:
     max_abs: float = 0.0
     rel_err: float = 0.0
     stable_max_rel: float = 0.0
+    unequal: float = 0.0
+    within_1e_3: float = 1.0
+    within_1_percent: float = 1.0
     first: tuple[int, ...] | None = None
     actual: float | None = None
     expected: float | None = None
@@ -212,6 +218,9 @@ def compare(actual: Array, expected: Array, allowed: float) -> Difference:
         max_abs=float(error.max()),
         rel_err=whole / norm if norm else (math.inf if whole else 0.0),
         stable_max_rel=float(relative.max()),
+        unequal=float(np.mean(error > 0)),
+        within_1e_3=float(np.mean(error <= 1e-3)),
+        within_1_percent=float(np.mean(error <= 1e-2 * size)),
         first=place,
         actual=float(left[place]),
         expected=float(right[place]),
@@ -258,6 +267,9 @@ def _compare_exactly(actual: Array, expected: Array) -> Difference:
         max_abs=float(apart.max()),
         rel_err=_norm(apart) / norm if norm else math.inf,
         stable_max_rel=math.inf,
+        unequal=float(np.mean(bad)),
+        within_1e_3=float(np.mean(~bad)),
+        within_1_percent=float(np.mean(np.abs(left - right) <= 1e-2 * np.abs(right))),
         first=place,
         actual=float(actual[place]),
         expected=float(expected[place]),

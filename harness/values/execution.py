@@ -156,8 +156,10 @@ class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One tensor (or raw buffer) that the kernel wrote.
 
     `elements` is how many it has, `differing` how many of them are not what they must be, `max_abs`
-    and `rel_err` how far they are; None where there is nothing to compare with. `where` names the
-    first that differs. `sha256` is of its bytes after the run.
+    and `rel_err` how far they are; None where there is nothing to compare with. `unequal`,
+    `within_1e_3` and `within_1_percent` are shares (0 to 1): that differ at all, by at most 0.001,
+    and by at most a hundredth. `where` names the first that differs. `sha256` is of its bytes after
+    the run.
     """
 
     name: str
@@ -166,6 +168,10 @@ class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
     differing: int | None = None
     max_abs: float | None = None
     rel_err: float | None = None
+    stable_max_rel: float | None = None
+    unequal: float | None = None
+    within_1e_3: float | None = None
+    within_1_percent: float | None = None
     sha256: str = ""
     where: str | None = None
     expected: float | None = None

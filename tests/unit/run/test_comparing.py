@@ -59,6 +59,13 @@ def test_the_measures_by_their_formulas() -> None:
     assert found.stable_max_rel == pytest.approx(1 / math.sqrt(25 / 3))
     assert (found.first, found.actual, found.expected) == ((2,), 1.0, 0.0)
     assert compare(of(3, 4, 1), of(3, 4, 0), 0.5).differing == 0
+    shares = compare(of(1, 100, 2, 5), of(1, 100.5, 2.0005, 0), 0.5)
+    assert shares.unequal == 3 / 4
+    assert (shares.within_1e_3, shares.within_1_percent) == (2 / 4, 3 / 4)
+    whole = compare(of(1, 200, 3, 7, kind="int32"), of(1, 201, 3, 9, kind="int32"), 0.0)
+    assert (whole.unequal, whole.within_1e_3, whole.within_1_percent) == (2 / 4, 2 / 4, 3 / 4)
+    alike = compare(of(3, 4, kind="int32"), of(3, 4, kind="int32"), 0.0)
+    assert (alike.unequal, alike.within_1e_3, alike.within_1_percent) == (0.0, 1.0, 1.0)
     assert compare(of(3, 4), of(3, 4), 0.0).stable_max_rel == 0.0
 
 
