@@ -406,7 +406,8 @@ registers; what it leaves is held to what the PTX leaves. *Emulated SASS*, nothi
     yield f"""
 Kernels are drawn from the corpus by seed {SEED}, or taken in the order of their names, as far as
 the time went: some kernels are no share of the corpus. A cubin is missing where the PTX does not
-compile, or a launch would be refused. {older} of these {len(rows)} rows are of an earlier state of the emulator.
+compile, or a launch would be refused. {older} of these {len(rows)} rows are of an earlier state of
+the emulator.
 """
     yield from (f"- not executed ({count}): {reason}" for reason, count in unknown.most_common())
     yield from alarms({place: row for place, row in rows.items() if row["run"] != "not_run"})
