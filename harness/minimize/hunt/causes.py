@@ -14,6 +14,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 
@@ -36,6 +37,8 @@ from harness.minimize.reduction.driver import Effort
 # A reduction asks about so many candidates at a time, and about so many in all.
 _AT_ONCE, _MOST_TESTS = 32, 1500
 _MOST_AT_ONCE = 64
+# Seconds for a variant of what ptxas fails on: one that hangs costs all of them.
+_LONGEST_VARIANT = 10.0
 # How much of what may go alone is tried together: all of it, then less, in several orders.
 _SHARES = (1.0, 0.75, 0.5, 0.35, 0.25, 0.15)
 # A cause that so many opcodes of one first word have is taken to be of all of this word.
@@ -497,7 +500,10 @@ class Causes:
     async def _ask(self, asked: Asked, like: Answer) -> Answer:
         """The answer to a variant of a hit: alone where ptxas fails, since a module would."""
         if like.vote is Vote.FAILS:
-            return (await self.together.oracles.ask([asked], votes=False))[0]
+            oracles = self.together.oracles
+            seconds = min(oracles.limits.timeout, _LONGEST_VARIANT)
+            limits = msgspec.structs.replace(oracles.limits, timeout=seconds)
+            return (await replace(oracles, limits=limits).ask([asked], votes=False))[0]
         # One level is enough until the end: nvdisasm takes longest.
         return await self.together.ask(asked, like.levels[-1:])
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 from msgspec.structs import replace
 
 from gpu_emulator.ptx.text.document import parse
+from harness.io.processes.hub import ResourceLimits
 from harness.minimize.hunt.causes import (
     Cause,
     Causes,
@@ -254,3 +257,32 @@ def test_of_a_register_that_is_both_halves_nobody_knows_the_value() -> None:
     halves = ".reg .b16 %h0, %h1;\nmov.b32 {%h0, %h1}, %r0;"
     assert count_unwritten(least(halves).text) == 0
     assert count_unwritten(least(halves.replace("{%h0, %h1}", "{%h0, %h0}")).text) == 1
+
+
+@dataclass
+class HangingPtxas:
+    """Takes as long as it may, where there is a `sad`."""
+
+    limits: ResourceLimits
+    spent: list[float]
+
+    async def ask(self, programs: Sequence[Asked], *, votes: bool) -> list[Answer]:
+        assert not votes
+        hangs = ["sad" in asked.text for asked in programs]
+        self.spent += [self.limits.timeout for is_hang in hangs if is_hang]
+        return [HANG if is_hang else Answer(vote=Vote.ASSEMBLED) for is_hang in hangs]
+
+
+HANG = Answer(vote=Vote.FAILS, levels=(3,), words="killed after 60 s", signature="hang")
+
+
+def test_a_hang_is_not_waited_for_to_its_end_at_each_step() -> None:
+    ptxas = HangingPtxas(ResourceLimits(timeout=60.0, memory=1 << 30), [])
+    causes = Causes(Together(ptxas), [], {})  # type: ignore[arg-type]  # it answers
+    hit = least(SUM, DIFFERENCE, *STORES).asked
+    program = asyncio.run(causes.reduce(hit, HANG, is_time_up=lambda: False))
+    assert isinstance(program, LeastProgram)
+    assert program.opcodes == ("sad.u32",)
+    # The last answer is that of the ptxas that has all its time.
+    assert ptxas.spent[-1] == 60.0
+    assert set(ptxas.spent[:-1]) == {10.0}
