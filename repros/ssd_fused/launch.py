@@ -1,7 +1,7 @@
 """Launches of the fused SSD kernel."""
 
 import torch
-from fused import ssd_fused
+from fused import ssd_fused, ssd_fused_kernel
 
 
 def _inputs(batch, seqlen, nheads, headdim, ngroups, dstate, dtype=torch.bfloat16):
@@ -82,4 +82,13 @@ def varlen(
         seq_idx=index.to(torch.int32)[None].to("cuda"), cu_seqlens=ends.to(torch.int32).to("cuda"),
         state_dtype=getattr(torch, state_dtype),
         return_final_states=True, return_varlen_states=True,
+    )  # fmt: skip
+
+
+def narrow(*, seqlen=256, nheads=1, headdim=64, dstate=128, chunk_size=128):
+    """A config that compiles and is wrong on sm_90a with ptxas 12.8.93, and so is in no list."""
+    arguments, options = _inputs(1, seqlen, nheads, headdim, 1, dstate)
+    return ssd_fused(
+        *arguments, chunk_size, **options, kernel=ssd_fused_kernel,
+        BLOCK_ROWS=64, BLOCK_HEADDIM=32, num_warps=4, num_stages=1,
     )  # fmt: skip

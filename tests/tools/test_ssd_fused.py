@@ -53,3 +53,18 @@ def test_all_options_and_configs_are_right(
 def test_other_targets_are_right(module_triage: Triage, sm: str) -> None:
     row = run(module_triage, "prefill", "BLOCK_ROWS=32,num_stages=1", sm)
     assert (row["run"], row["races"]) == ("right", [])
+
+
+@pytest.mark.long
+def test_the_config_that_a_ptxas_gets_wrong_is_accused_without_a_gpu(module_triage: Triage) -> None:
+    words = ["--kernel", "ssd_fused", "--launch", "narrow", "--sm", "90a", "--triton", "3.6.0"]
+    for size in ("seqlen=128", "nheads=1", "headdim=64", "dstate=128", "chunk_size=128"):
+        words += ["--set", size]
+    words += ["--on", "sass", "--ptxas", "12.8.93", "--ptxas", "12.9.86", "-O", "0,3"]
+    done = module_triage("run", *words, "--json")
+    assert done.returncode == 1, done.stderr
+    rows = msgspec.json.decode(done.stdout)["runs"]
+    wrong = [row for row in rows if row["run"] != "right"]
+    assert (len(rows), [row["run"] for row in wrong]) == (4, ["memory_fault"])
+    assert wrong[0]["ptxas"] == "12.8.93"
+    assert "beyond shared memory" in wrong[0]["run_reason"]
