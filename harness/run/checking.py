@@ -167,6 +167,9 @@ def _judged(row: CheckRow, finding: LaunchComparison, variant: SameProgram) -> C
         rel_err=variant.rel_err,
         stable_max_rel=variant.stable_max_rel,
         bad_frac=variant.bad_frac,
+        unequal=variant.unequal,
+        within_1e_3=variant.within_1e_3,
+        within_1_percent=variant.within_1_percent,
     )
 
 

@@ -23,7 +23,7 @@ class SameProgram(msgspec.Struct, frozen=True, kw_only=True):
 
     `suspect` is what reading the source says of them at these sizes. `group` 0 is the one that the
     others are held to, None where `error` says why there is no result. The measures
-    (`distances` in Triton's child) are of the worst tensor against group 0, None where they are
+    (`Distance` in Triton's child) are of the worst tensor against group 0, None where they are
     infinite or where there is nothing to measure; `allowed` is the most that `stable_max_rel` may
     be.
     """
@@ -37,6 +37,9 @@ class SameProgram(msgspec.Struct, frozen=True, kw_only=True):
     rel_err: float | None = None
     stable_max_rel: float | None = None
     bad_frac: float | None = None
+    unequal: float | None = None
+    within_1e_3: float | None = None
+    within_1_percent: float | None = None
 
 
 class LaunchComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,3 +105,6 @@ class CheckRow(msgspec.Struct, frozen=True, kw_only=True):
     rel_err: float | None = None
     stable_max_rel: float | None = None
     bad_frac: float | None = None
+    unequal: float | None = None
+    within_1e_3: float | None = None
+    within_1_percent: float | None = None

@@ -40,6 +40,9 @@ def test_configs_that_differ_are_named_and_no_others(module_triage: Triage) -> N
         assert row["rel_err"] > 0.1
         assert row["stable_max_rel"] > 0.1
         assert row["bad_frac"] > 0
+        assert row["unequal"] >= row["bad_frac"]
+        assert row["within_1_percent"] <= 1 - row["bad_frac"]
+        assert 1 - row["unequal"] <= row["within_1e_3"] < 1
         block = row["config"]["BLOCK"]
         assert row["suspect"] == (
             f"BLOCK={block} covers {block} of n=64, and the kernel does not loop over it"

@@ -278,21 +278,29 @@ _NARROW_BITS = 16
 
 
 class Distance(NamedTuple):
-    """Three measures of one tensor against another; zero where they are equal.
+    """How far one tensor is from another: the measures of `harness.run.comparing`, in torch.
 
     rel_err: `||a - b|| / ||b||`, Euclidean norms over all elements: the error as a whole.
     stable_max_rel: `max |a - b| / (|b| + rms(b))`, where `rms` is the root of the mean square: the
         worst element, judged against the tensor's own scale so that values near zero do not count
         for more than they are.
     bad_frac: the share of elements with `|a - b| > tolerance * (|b| + rms(b))`.
+    unequal, within_1e_3, within_1_percent: the shares of elements that differ at all, and with
+        `|a - b|` of at most 0.001, and of at most `|b| / 100`.
 
     A NaN or an infinity agrees with the same one at the same place, and with nothing else: it makes
-    its element bad and the other two infinite.
+    its element bad and `rel_err` and `stable_max_rel` infinite.
     """
 
     rel_err: float
     stable_max_rel: float
     bad_frac: float
+    unequal: float = 0.0
+    within_1e_3: float = 1.0
+    within_1_percent: float = 1.0
+
+
+_WHOLLY_APART = Distance(math.inf, math.inf, 1.0, 1.0, 0.0, 0.0)
 
 
 def tolerance(dtypes: list[torch.dtype]) -> float:
@@ -310,13 +318,16 @@ def tolerance(dtypes: list[torch.dtype]) -> float:
 def distance(a: torch.Tensor, b: torch.Tensor, allowed: float) -> Distance:
     """How far `a` is from `b`, any shape; tensors of another shape or dtype are wholly apart."""
     if a.shape != b.shape or a.dtype != b.dtype:
-        return Distance(float("inf"), float("inf"), 1.0)
+        return _WHOLLY_APART
     if not a.numel():
         return Distance(0.0, 0.0, 0.0)
     if not a.dtype.is_floating_point:
         unequal = float((a != b).double().mean())
         apart = float("inf") if unequal else 0.0
-        return Distance(apart, apart, unequal)
+        # Of integers, flags and complex numbers alike.
+        exact, other = b.to(torch.complex128), a.to(torch.complex128)
+        off = torch.where(a == b, 0.0, (other - exact).abs())
+        return Distance(apart, apart, unequal, unequal, *_near(off, exact.abs()))
     # In double precision: nothing is lost of the narrower ones, and squares do not overflow.
     left, right = a.detach().double(), b.detach().double()
     same = (left == right) | (left.isnan() & right.isnan())
@@ -333,7 +344,14 @@ def distance(a: torch.Tensor, b: torch.Tensor, allowed: float) -> Distance:
         whole / norm if norm else (float("inf") if whole else 0.0),
         float(relative.max()),
         float((relative > allowed).double().mean()),
+        float((error > 0).double().mean()),
+        *_near(error, size),
     )
+
+
+def _near(error: torch.Tensor, size: torch.Tensor) -> tuple[float, float]:
+    """The shares of elements off by at most 0.001, and by at most a hundredth of `size`."""
+    return float((error <= 1e-3).double().mean()), float((error <= 1e-2 * size).double().mean())
 
 
 class ConfigTrial(NamedTuple):
@@ -369,7 +387,7 @@ def compare(trial: ConfigTrial, reference: ConfigTrial, noise: Sequence[ConfigTr
     for name in {**reference.tensors, **trial.tensors}:
         left, right = trial.tensors.get(name), reference.tensors.get(name)
         if left is None or right is None:
-            return Apart(name, Distance(math.inf, math.inf, 1.0), least)
+            return Apart(name, _WHOLLY_APART, least)
         rounded = [run.tensors[name] for run in noise if run.tensors and name in run.tensors]
         by_rounding = (distance(tensor, right, least).stable_max_rel for tensor in rounded)
         allowed = max([least, *by_rounding])

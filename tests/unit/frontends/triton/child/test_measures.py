@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.run import comparing
+
 if TYPE_CHECKING:
     import torch
 
@@ -33,6 +35,7 @@ def _imported() -> None:
 
 
 NAN, INF = float("nan"), float("inf")
+NOTHING, WHOLLY = (0, 0, 0, 0, 1, 1), (INF, INF, 1, 1, 0, 0)
 
 
 def measured(a: list[float], b: list[float], allowed: float = 0.1) -> Distance:
@@ -51,21 +54,46 @@ def test_the_three_measures_by_their_formulas() -> None:
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_what_is_not_finite_agrees_with_itself_alone(value: float) -> None:
-    assert measured([1.0, value], [1.0, value]) == (0, 0, 0)
+    assert measured([1.0, value], [1.0, value]) == NOTHING
     for other in {NAN, INF, -INF, 1.0} - {value}:
         if not (math.isnan(value) and math.isnan(other)):
-            assert measured([1.0, other], [1.0, value]) == (INF, INF, 0.5)
+            assert measured([1.0, other], [1.0, value]) == (INF, INF, 0.5, 0.5, 0.5, 0.5)
 
 
 def test_zeros_shapes_dtypes_and_nothing() -> None:
-    assert measured([0.0, 0.0], [0.0, 0.0]) == (0, 0, 0)
+    assert measured([0.0, 0.0], [0.0, 0.0]) == NOTHING
     assert measured([1.0, 0.0], [0.0, 0.0]).rel_err == INF
-    assert measured([1.0], [1.0, 1.0]) == (INF, INF, 1)
-    assert distance(torch.ones(1), torch.ones(1, dtype=torch.float64), 0.1) == (INF, INF, 1)
-    assert measured([], []) == (0, 0, 0)
+    assert measured([1.0], [1.0, 1.0]) == WHOLLY
+    assert distance(torch.ones(1), torch.ones(1, dtype=torch.float64), 0.1) == WHOLLY
+    assert measured([], []) == NOTHING
     whole = torch.tensor([1, 2, 3, 4])
-    assert distance(whole, whole, 0.0) == (0, 0, 0)
-    assert distance(whole, torch.tensor([1, 2, 3, 5]), 0.0) == (INF, INF, 0.25)
+    assert distance(whole, whole, 0.0) == NOTHING
+    assert distance(whole, torch.tensor([1, 2, 3, 5]), 0.0) == (INF, INF, 0.25, 0.25, 0.75, 0.75)
+
+
+def test_shares_of_elements_that_differ_and_that_are_near() -> None:
+    wanted = [1.0, 100.0, 1e-4, 5.0]
+    found = measured([1.0, 100.5, 2e-4, 6.0], wanted)
+    assert (found.unequal, found.within_1e_3, found.within_1_percent) == (0.75, 0.5, 0.5)
+    whole = torch.tensor([1, 1000, 3, 4])
+    off = torch.tensor([1, 1001, 5, 4])
+    assert distance(off, whole, 0.0)[3:] == (0.5, 0.5, 0.75)
+    assert distance(whole * 1j, whole * 1j + 1e-4, 0.0)[3:] == (1, 1, 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "bool"])
+@given(pairs=st.lists(st.tuples(st.integers(-200, 200), st.integers(-200, 200)), min_size=1))
+def test_the_measures_are_those_of_triage_run(dtype: str, pairs: list[tuple[int, int]]) -> None:
+    kind = getattr(torch, dtype)
+    scale = 1 / 64 if kind.is_floating_point else 1
+    left, right = (
+        torch.tensor([x * scale for x in side]).to(kind) for side in zip(*pairs, strict=True)
+    )
+    ours = distance(left, right, 0.1)
+    run = comparing.compare(left.numpy(), right.numpy(), 0.1)
+    names = ("stable_max_rel", "unequal", "within_1e_3", "within_1_percent")
+    for name in names:
+        assert getattr(ours, name) == pytest.approx(getattr(run, name)), name
 
 
 numbers = st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=20)
@@ -73,16 +101,16 @@ numbers = st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_s
 
 @given(numbers)
 def test_a_tensor_is_no_distance_from_itself(values: list[float]) -> None:
-    assert measured(values, values) == (0, 0, 0)
+    assert measured(values, values) == NOTHING
 
 
 @given(numbers, st.floats(1e-3, 1e3))
-def test_measures_do_not_depend_on_the_scale(values: list[float], scale: float) -> None:
+def test_three_measures_do_not_depend_on_the_scale(values: list[float], scale: float) -> None:
     tensor = torch.tensor(values, dtype=torch.float64)
     other = tensor + tensor.abs().max() * 0.01
     one = distance(other, tensor, 0.1)
     two = distance(other * scale, tensor * scale, 0.1)
-    assert one == pytest.approx(two, rel=1e-6)
+    assert one[:3] == pytest.approx(two[:3], rel=1e-6)
 
 
 def test_the_coarsest_dtype_decides_the_tolerance() -> None:
