@@ -9,7 +9,8 @@ written as soon as it is measured. Parts: `options` (every option and config aga
 in float64), `numerics` (what state dtypes change), `launches` (a thousand, a large grid, a chip
 that is half busy), `configs` (each, at 16k tokens), `times` (against mamba-ssm's five kernels,
 everything tuned at each size, in turns), `waiting` (with and without the wait for the state),
-`once` (launches for a profiler or a sanitizer), `table` (the Markdown of docs/ssd.md, without GPU).
+`once` (launches for a profiler or a sanitizer); and without a GPU `table` (the Markdown of
+docs/ssd.md) and `plot` (its pictures).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN401, FBT003, PLC0415, SLF001 - Triton's code, and mamba-ssm's own
@@ -20,6 +21,7 @@ import argparse
 import importlib.machinery
 import importlib.util
 import json
+import math
 import statistics
 import sys
 import time
@@ -39,6 +41,7 @@ import fused  # type: ignore[import-not-found]  # noqa: E402
 import launch  # type: ignore[import-not-found]  # noqa: E402
 import reference  # type: ignore[import-not-found]  # noqa: E402
 
+PICTURES = ROOT / "docs" / "pictures"
 SIZES = [1024 << i for i in range(9)]
 CHUNKS = [64, 128, 256]
 STATES = ["float32", "float16"]
@@ -334,6 +337,118 @@ def table(path: Path) -> None:
         print(f"| {seqlen:,} | {cells[0]} | {cells[1]} | {wide} | {cells[2]} | {narrow} |")
 
 
+# Of middle brightness: on a white page and on a black one.
+COLOURS = ["#3b82d0", "#d9622b", "#2f9e60", "#a566cc"]
+GREY = "#808080"
+
+
+class Picture:
+    """A drawing in SVG, 640 by 340: a logarithmic axis of x and a linear one of y.
+
+    `xs` and `ys` are the ticks with their labels; the first and the last are the ends of the axis.
+    """
+
+    def __init__(self, title: str, names: str, xs: dict[float, str], ys: dict[float, str]) -> None:
+        x_name, y_name = names.split(" / ")
+        self.xs, self.ys = list(xs), list(ys)
+        self.parts = [
+            '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="340">',
+            f'<g font-family="sans-serif" font-size="12" fill="{GREY}">',
+            f"<title>{title}</title>",
+            f'<text x="255" y="334" text-anchor="middle">{x_name}</text>',
+            f'<text transform="translate(13 155) rotate(-90)" text-anchor="middle">{y_name}</text>',
+        ]
+        for x, label in xs.items():
+            at = self.x(x)
+            self.line([(at, 290), (at, 295)], GREY)
+            self.parts.append(f'<text x="{at}" y="310" text-anchor="middle">{label}</text>')
+        for y, label in ys.items():
+            at = self.y(y)
+            self.line([(60, at), (450, at)], GREY, "stroke-opacity='.35'" if y > self.ys[0] else "")
+            self.parts.append(f'<text x="53" y="{at + 4}" text-anchor="end">{label}</text>')
+
+    def x(self, value: float) -> float:
+        """Where a value stands."""
+        first, last = self.xs[0], self.xs[-1]
+        return round(70 + 370 * math.log(value / first) / math.log(last / first), 1)
+
+    def y(self, value: float) -> float:
+        """Where a value stands."""
+        return round(290 - 270 * (value - self.ys[0]) / (self.ys[-1] - self.ys[0]), 1)
+
+    def line(self, points: list[tuple[float, float]], colour: str, more: str = "") -> None:
+        """A line through points of the drawing."""
+        places = " ".join(f"{x},{y}" for x, y in points)
+        self.parts.append(f'<polyline points="{places}" fill="none" stroke="{colour}" {more}/>')
+
+    def curve(
+        self, number: int, name: str, values: dict[int, float], colour: str, dash: str
+    ) -> None:
+        """Values by `x`, and line `number` of the legend."""
+        points = [(self.x(x), self.y(y)) for x, y in sorted(values.items())]
+        at = 30 + 20 * number
+        more = f'stroke-width="2" stroke-dasharray="{dash}"'
+        self.line(points, colour, more)
+        self.line([(465, at), (495, at)], colour, more)
+        self.parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in points]
+        self.parts.append(f'<text x="502" y="{at + 4}">{name}</text>')
+
+    def write(self, path: Path) -> None:
+        """Leave the file."""
+        path.write_text("\n".join([*self.parts, "</g></svg>"]) + "\n")
+
+
+DASHES = {64: "2 4", 128: "none", 256: "8 4"}
+
+
+def plot(path: Path) -> None:
+    """The pictures of docs/ssd.md: the speed-up by size, and how near float16 states are."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    times = [row for row in rows if row["part"] == "times"]
+    medians = {
+        (row["seqlen"], row["chunk"], name): statistics.median(samples)
+        for row in times
+        for name, samples in row["samples"].items()
+    }
+    sizes = sorted({row["seqlen"] for row in times})
+    five = {
+        size: min(ms for (other, _, name), ms in medians.items() if (other, name) == (size, "five"))
+        for size in sizes
+    }
+    picture = Picture(
+        "How many times as fast as five kernels",
+        "tokens / five kernels' time, best chunk, over this one's",
+        {size: f"{size // 1024}k" for size in sizes},
+        {tick / 4: f"{tick / 4:g}" for tick in range(2, 9)},
+    )
+    for number, (state, chunk) in enumerate((s, c) for s in STATES for c in CHUNKS):
+        ratios = {size: five[size] / medians[size, chunk, state] for size in sizes}
+        colour = COLOURS[STATES.index(state)]
+        picture.curve(number, f"{state}, chunk {chunk}", ratios, colour, DASHES[chunk])
+    picture.write(PICTURES / "ssd-speed-up.svg")
+
+    picture = Picture(
+        "How many elements float16 states leave near those of float32 states",
+        "chunk size / share of elements, 8,192 tokens, bfloat16 outputs",
+        {chunk: str(chunk) for chunk in CHUNKS},
+        {tick / 100: f"{tick} %" for tick in range(93, 101)},
+    )
+    kept = {
+        row["chunk"]: row["measures"]["float16 against float32"]
+        for row in rows
+        if row["part"] == "numerics" and row["dtype"] == "torch.bfloat16"
+    }
+    shares = {
+        "within 0.01": {chunk: facts["within_1e-2"] for chunk, facts in kept.items()},
+        "within 1 %": {chunk: facts["within_1%"] for chunk, facts in kept.items()},
+        "within 0.001": {chunk: facts["within_1e-3"] for chunk, facts in kept.items()},
+        "equal": {chunk: 1 - facts["differ"] for chunk, facts in kept.items()},
+    }
+    for number, (name, values) in enumerate(shares.items()):
+        picture.curve(number, name, values, COLOURS[number], "none")
+    picture.write(PICTURES / "ssd-float16-states.svg")
+
+
 @cache
 def wanted_of(name: str, dtype: torch.dtype) -> Any:
     """What is right for `inputs_of`."""
@@ -429,6 +544,8 @@ def main() -> None:
             once(asked.sizes[0], asked.chunks[0], asked.states[0])
         elif part == "table":
             table(asked.out)
+        elif part == "plot":
+            plot(asked.out)
         elif part == "numerics":
             numerics(rows, asked.sizes[0], asked.chunks)
         elif part == "options":
