@@ -352,7 +352,7 @@ class Picture:
         x_name, y_name = names.split(" / ")
         self.xs, self.ys = list(xs), list(ys)
         self.parts = [
-            '<svg xmlns="http://www.w3.org/2000/svg" width="640" height="340">',
+            '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 340" width="640">',
             f'<g font-family="sans-serif" font-size="12" fill="{GREY}">',
             f"<title>{title}</title>",
             f'<text x="255" y="334" text-anchor="middle">{x_name}</text>',
