@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -264,6 +265,22 @@ def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
     )
 
 
+def _suspect(trail: _Trail, evidence: CellEvidence) -> str | None:
+    """What reading the source, or the PTX, finds wrong with the config; None for nothing."""
+    record, limits, occupancy = trail.plan.record, trail.plan.limits, evidence.occupancy
+    if record is None or record.suspect:
+        return record.suspect if record else None
+    if not (evidence.ptx and evidence.ptx.waits and record.grid and occupancy and limits):
+        return None
+    blocks, fit = math.prod(record.grid), occupancy.blocks_per_sm * (limits.multiprocessors or 0)
+    if not 0 < fit < blocks:
+        return None
+    return (
+        "may wait for a block that is not resident: a loop reads memory until another block writes "
+        f"it, and {fit:,} of {blocks:,} blocks fit on {limits.product} at once"
+    )
+
+
 def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
     plan, cell, needs = trail.plan, trail.plan.cell, evidence.resources
     facts = evidence.ptx
@@ -304,7 +321,7 @@ def _row(trail: _Trail, evidence: CellEvidence, verdict: Verdict) -> Row:
         frozen=plan.freeze_ptx,
         ptxas_flags=trail.flags,
         cubin_sha256=trail.assembly.artifacts.get("cubin") if trail.assembly else None,
-        suspect=plan.record.suspect or None if plan.record else None,
+        suspect=_suspect(trail, evidence),
         values=plan.record.values or None if plan.record else None,
         attempts=max((step.value.attempts for step in steps), default=1),
         cached=bool(steps) and all(step.cached for step in steps),

@@ -14,7 +14,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -205,7 +205,8 @@ class PtxFacts:
     a number or from a register that holds one; None where the text does not say. `effects` counts
     the entry's instructions whose result can be seen outside the block (stores to global memory,
     atomics, calls); `traps` its `trap` instructions; `instructions` all of them. `always_traps`: no
-    way leads past the first `trap`.
+    way leads past the first `trap`. `waits`: a loop ends only by what it reads of global memory, as
+    `waits_for_others` finds it.
     """
 
     version: str
@@ -218,6 +219,7 @@ class PtxFacts:
     effects: int
     traps: int
     always_traps: bool = False
+    waits: bool = False
 
     @property
     def is_trap_stub(self) -> bool:
@@ -252,14 +254,67 @@ def read_ptx(text: str, entry: str | None = None) -> PtxFacts:
     chosen = names[0] if entry is None else entry
     head, body = entries[chosen]
     block = _REQNTID.search(head)
-    counts, columns, always_traps = _survey(LOC.sub(" ", _FILE.sub(" ", body)))
+    body = LOC.sub(" ", _FILE.sub(" ", body))
+    counts, columns, always_traps = _survey(body)
     return PtxFacts(
         version=version[1], target=target[1], entry=chosen, entries=names,
         threads=math.prod(map(int, block.groups("1"))) if block else None, tmem_columns=columns,
         instructions=sum(counts.values()),
         effects=sum(count for opcode, count in counts.items() if writes_outside(opcode)),
-        traps=counts["trap"], always_traps=always_traps,
+        traps=counts["trap"], always_traps=always_traps, waits=waits_for_others(body),
     )  # fmt: skip
+
+
+def waits_for_others(body: str) -> bool:
+    """Whether a loop of an entry ends only when another block writes to global memory.
+
+    Such a loop reads memory by a load that sees what others write (acquire, relaxed, volatile; or a
+    compare-and-swap with what it compares to), writes none, and carries no register from one turn
+    to the next. Not after a ticket (an atomic addition whose result is used): such a block can wait
+    for those alone that began before it.
+    """
+    if not _POLLS.search(body):
+        return False
+    code: list[Instruction] = []
+    labels: dict[str, int] = {}
+    for match in _STATEMENT.finditer(body):
+        statement, at = match[0].strip(), 0
+        while label := _LABEL.match(statement, at):
+            labels[label[0].strip("{} \n\t:")] = len(code)
+            at = label.end()
+        code_only = statement[at:].lstrip("{} \n\t")
+        if instruction := read_instruction(f"{code_only};"):
+            code.append(instruction)
+    reads = Counter(name for instruction in code for name in instruction.reads)
+    for end, branch in enumerate(code):
+        begin = labels.get(branch.operands[-1], end) if branch.base == "bra" else end
+        if begin < end and branch.guard and _only_polls(code[begin:end]):
+            tickets = (one.writes for one in code[:begin] if _ADDS.match(one.opcode))
+            return not any(reads[name] for names in tickets for name in names)
+    return False
+
+
+def _only_polls(turn: Sequence[Instruction]) -> bool:
+    written: set[str] = set()
+    carried: set[str] = set()
+    polls = False
+    for one in turn:
+        is_poll = _POLLS.match(one.opcode) is not None
+        if one.base == "atom":
+            is_poll = is_poll and one.operands[-1] == one.operands[-2]
+        if not is_poll and writes_outside(one.opcode):
+            return False
+        polls = polls or is_poll
+        carried |= {*one.reads} - written
+        written |= {*one.writes}
+    return polls and not carried & written
+
+
+_POLLS = re.compile(
+    r"ld\.(?:global\.|gpu\.|sys\.|cluster\.)*(?:acquire|relaxed|volatile|mmio)\b[\w.]*"
+    r"|atom\.[\w.]*\bcas\b[\w.]*"
+)
+_ADDS = re.compile(r"atom\.(?:\w+\.)*(?:add|inc)\b")
 
 
 def writes_outside(opcode: str) -> bool:
