@@ -84,7 +84,7 @@ def test_where_the_predicate_is_false_zeros_are_copied() -> None:
     "text",
     [
         "HMMA.16816.F32.FOO R8, R8, R8, R8", "HMMA.16816.F32 R8, -R8, R8, R8", "BMMA.88128 R8, R8",
-        "IMMA.16816.S8.S8 R8, R8, R8.COL, R8", "LDSM.8.M88 R7, [R9]", "DEPBAR.LE SB1, 0x0",
+        "IMMA.16816.S8.S8 R8, R8, R8.COL, R8", "LDSM.8.M88 R7, [R9]",
         "LDGSTS.E.128.ZFILL [R9], desc[UR4][R2.64]", "DEPBAR {5,4,3,2,1,0}",
     ],
 )  # fmt: skip

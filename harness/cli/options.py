@@ -32,8 +32,8 @@ _SECTIONS = {
     "On a GPU": "pack import inspect measure sanitize",
     "Limits": "max-time max-tries max-instructions programs most quick gpu-timeout timeout memory "
     "jobs",
-    "Output": "out patch format markdown list dry-run replay draft-duplicates strict-fixed "
-    "fail-on json",
+    "Output": "out force patch format markdown list all cell-pages dry-run replay draft-duplicates "
+    "strict-fixed fail-on json",
     "Surroundings": "resume seed scheduler no-cache confine pass-env verbose help",
 }
 """The sections of a help, and which options are in each: a name means one thing everywhere."""

@@ -309,10 +309,6 @@ def test_minimize_keeps_what_the_vote_accuses(triage: Triage) -> None:
             "--on sass follow",
         ),
         (["minimize", "case.ptx", "--run", "--on", "sass"], "--on sass: name the ptxas that gets"),
-        (
-            ["report", "--kernel", "case.ptx", "--for", "nvidia", "--on", "sass"],
-            "'sass' is not one",
-        ),
         (["workaround", "--kernel", "case.ptx", "--on", "sass"], "'sass' is not 'gpu'"),
         (["matrix", "run", "--on", "sass", "--scheduler", "local:1"], "--on sass"),
     ],

@@ -9,7 +9,7 @@ import click
 
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import json_option
+from harness.cli.options import Verb, json_option
 from harness.cli.output import print_json, print_said, status_console
 from harness.cli.results import read_results
 from harness.cli.running import stored_options
@@ -30,7 +30,7 @@ cell whose own runs disagree. 4: something known could not be determined. 5: onl
 --strict-fixed."""
 
 
-@click.command("diff", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("diff", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @click.argument("runs", nargs=-1, metavar="[RUN] [RUN]")
 @click.option("--all", "show_all", is_flag=True, help="Also differences too small to matter.")
 @click.option(

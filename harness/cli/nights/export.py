@@ -11,7 +11,7 @@ import click
 
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import exclusive
+from harness.cli.options import Verb, exclusive
 from harness.cli.output import print_bytes, status_console
 from harness.cli.progress.steps import working
 from harness.cli.results import read_results
@@ -35,7 +35,7 @@ Parquet `config`, `instructions` and `ptxas_flags` are JSON text. Markdown has t
 people read. Parquet needs pyarrow: pip install 'kernel-triage[parquet]'."""
 
 
-@click.command("export", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("export", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--run", "--all")
 @click.option("--format", "form", type=click.Choice(FORMATS), required=True)
 @click.option("--run", metavar="RUN", help="A run's number, `last` (the default), or `last~1`.")

@@ -13,7 +13,7 @@ import click
 
 from harness.cli.amounts import FilePath
 from harness.cli.main import CONTEXT
-from harness.cli.options import exclusive, goes_with, json_option
+from harness.cli.options import Verb, exclusive, goes_with, json_option
 from harness.cli.output import print_json, results_console, status_console
 from harness.cli.progress.steps import doing, working
 from harness.cli.results import read_results
@@ -75,7 +75,7 @@ The pages need no server and no network; open index.html. A folder that an earli
 wrote is replaced; any other that is not empty is refused."""
 
 
-@click.command("site", context_settings=CONTEXT, epilog=_EPILOG)
+@click.command("site", cls=Verb, context_settings=CONTEXT, epilog=_EPILOG)
 @exclusive("--serve", "--json")
 @goes_with("--serve", "--port")
 @click.option(
