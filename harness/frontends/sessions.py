@@ -266,7 +266,7 @@ class LaunchSessions(Sessions):
                 seconds = ends - time.monotonic() + _GOODBYE_SECONDS
                 await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
                 # Where it has waited for a core, it has more time.
-                ends = min(_told_time(folder)[0], last)
+                ends = min(_capture_time(folder)[0], last)
             if not _line_in(request, folder):
                 # It has heard of it, or there is no sign of it on a loaded machine.
                 await asyncio.wait(
@@ -276,7 +276,7 @@ class LaunchSessions(Sessions):
                 peer, capture = opened
                 # Its descendants are jobs from now on, each with limits of its own.
                 server.count_alone(job)
-                waited = _told_time(folder)[1]
+                waited = _capture_time(folder)[1]
                 return _Session(
                     peer=peer,
                     capture=capture,
@@ -426,7 +426,7 @@ def _how_it_died(request: CaptureRequest, ended: JobEnd, folder: Path) -> str:
     return f"{request.file}: the launch code ended its process ({words}){last}"
 
 
-def _told_time(folder: Path) -> tuple[float, float]:
+def _capture_time(folder: Path) -> tuple[float, float]:
     """When launch code is to end (`monotonic()`), and for how long it has waited for a core."""
     with contextlib.suppress(ConfigurationError, ValueError):
         ends, waited = map(float, read_regular(folder / "capture.time", _MOST_SAID).split())

@@ -12,6 +12,7 @@ from harness.judging.ptxas.sass import LineTable
 Origins: TypeAlias = Sequence["int | None"]
 """For each line of a text, in order, the line of the source (from 1)."""
 
+LOCAL_ACCESS = re.compile(r"\b(?:LDL|STL)(?=[.\s])")
 _FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]+)"')
 _LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)(?:.*?inlined_at\s+(\d+)\s+(\d+)\s+(\d+))?")
 _END = re.compile(r"^\}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from harness.judging.origins import (
+    LOCAL_ACCESS,
     Origins,
     kernel_file,
     lines_of,
@@ -74,7 +75,6 @@ _CHOSEN = ("python", "source", "ptx", "sass")
 _MLIR = re.compile(r"^\s*(?:module\b|#loc|[a-z]+\.func\b)", re.MULTILINE)
 _MOST_LINES = 10_000
 _MOST_BYTES = 1_000_000
-_LOCAL = re.compile(r"\b(?:LDL|STL)(?=[.\s])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
     note = ""
     if len(lines) < len(every):
         note = f"The first {len(lines):,} of {len(every):,} lines; `triage show` prints all."
-    is_local = _LOCAL.search if name == "sass" else (lambda _: None)
+    is_local = LOCAL_ACCESS.search if name == "sass" else (lambda _: None)
     shown: set[int | None] = {None}
     pane_lines = []
     for index, line in enumerate(lines):
@@ -243,7 +243,7 @@ def _weights(sass: str, origins: Origins) -> dict[int, str]:
     for line, origin in zip(lines_of(sass), origins, strict=False):
         if origin:
             instructions[origin] += 1
-            spills[origin] += _LOCAL.search(line) is not None
+            spills[origin] += LOCAL_ACCESS.search(line) is not None
     return {
         at: f"{count:,}" + (f", {spills[at]:,} local" if spills[at] else "")
         for at, count in instructions.items()

@@ -29,7 +29,7 @@ from harness.frontends.registry import front_end, kinds, takes
 from harness.io.files.locations import cache_dir
 from harness.io.processes.hub import run_tool
 from harness.judging.answers import works
-from harness.judging.origins import kernel_file, lines_of, ptx_origins, sass_origins
+from harness.judging.origins import LOCAL_ACCESS, kernel_file, lines_of, ptx_origins, sass_origins
 from harness.judging.ptxas.cubin import CubinError, code_sha256
 from harness.judging.ptxas.sass import line_tables
 from harness.matrix.diff.between_runs import all_runs
@@ -54,7 +54,6 @@ from harness.values.toolchain import PTX
 _GIT_SECONDS = 600.0
 _DEEP = re.compile(r"\*\*(?=[^/*])")
 _FILE = re.compile(r'^\s*\.file\s+\d+\s+"([^"]+)"', re.MULTILINE)
-_LOCAL = re.compile(r"\b(?:LDL|STL)\b")
 _SKIPPED = frozenset({"__pycache__", "node_modules"})
 
 
@@ -256,15 +255,15 @@ def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, t
         record = store.find_cells(facts.short)[0]
         text = (stage_bytes(store, record, "ptx") or b"").decode(errors="replace")
         origins = ptx_origins(text)
-        paths = [path for path in _FILE.findall(text) if Path(path).name == kernel_file(text)]
-        if paths and Path(paths[0]).is_relative_to(head.folder):
-            name = str(Path(paths[0]).relative_to(head.folder))
+        file = Path(next((f for f in _FILE.findall(text) if Path(f).name == kernel_file(text)), ""))
+        if file.is_relative_to(head.folder):
+            name = str(file.relative_to(head.folder))
             line = next(filter(None, origins), 1)
             if any(step.worse and step.metric == "spills" for step in change.steps):
                 data = (stage_bytes(store, record, stage) or b"" for stage in ("cubin", "sass"))
                 tables, sass = line_tables(next(data)), next(data).decode(errors="replace")
                 places = zip(lines_of(sass), sass_origins(sass, tables, origins), strict=True)
-                spilled = Counter(at for code, at in places if at and _LOCAL.search(code))
+                spilled = Counter(at for code, at in places if at and LOCAL_ACCESS.search(code))
                 line = spilled.most_common(1)[0][0] if spilled else line
         lines[facts.cell] = name, line
     return lines
