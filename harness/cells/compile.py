@@ -60,11 +60,14 @@ class Survey(Steering):
     Of each kernel whole launches are taken, each with all configs of its tuner: always the one
     that shows most facts of arguments (types, alignments, constants) that none before it shows,
     and again from the beginning where all are shown. It ends before there are more than 32 configs
-    of a kernel. A kernel that is named, or a `--config`, gets every launch. `words` spell commands.
+    of a kernel. A kernel that is named, or a `--config`, gets every launch. `words` spell commands
+    of this `verb`, which has something `done` to configs.
     """
 
-    def __init__(self, words: SelectionOptions) -> None:
-        self._words = words
+    def __init__(
+        self, words: SelectionOptions, verb: str = "compile", done: str = "compiled"
+    ) -> None:
+        self._words, self._verb, self._done = words, verb, done
         self.notes: list[str] = []
 
     def choose(self, place: CapturePlace, plan: Plan) -> Sequence[PlannedCell]:
@@ -84,8 +87,8 @@ class Survey(Steering):
                 every = sum(map(len, launches.values()))
                 words = structs.replace(self._words, kernel=f"{self._words.kernel}::{kernel}")
                 self.notes.append(
-                    f"{kernel}: {few:,} of {every:,} configs are compiled, of launches that "
-                    f"differ the most; all: {spell_command('compile', words)}"
+                    f"{kernel}: {few:,} of {every:,} configs are {self._done}, of launches that "
+                    f"differ the most; all: {spell_command(self._verb, words)}"
                 )
         return [
             cell

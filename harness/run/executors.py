@@ -10,9 +10,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpu_emulator.values import Budget
-from harness.cells.places import CompileOptions, places_of, work
+from harness.cells.places import CompileOptions, Steering, places_of, work
 from harness.cells.selection import small_launch
-from harness.frontends.base import Selection, raised_words
+from harness.frontends.base import PlannedCell, Selection, raised_words
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import plan_launch
 from harness.run.executing import Executor, Follow, OnEmulator, keep_execution
@@ -22,11 +22,11 @@ from harness.run.jobs import RunTrial
 from harness.run.launching import LaunchSource
 from harness.run.raw_ptx import RawInputs, inputs_of, raw_launch
 from harness.run.recorded_launch import RecordedLaunch, require_values, small_selection
-from harness.run.recording import PLAIN_TARGET
+from harness.run.recording import PLAIN_TARGET, find_variant
 from harness.run.schedules import INSTRUCTIONS, default_trials
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
-from harness.values.execution import RunRow
+from harness.values.execution import Inputs, RunRow
 from harness.values.toolchain import EMULATOR, SASS, takes_cubins
 
 
@@ -117,11 +117,13 @@ async def run_selections(
     tell: Callable[[str], None],
     heard: Callable[[RunRow], None] = lambda row: None,  # noqa: ARG005
     follow: Follow | None = None,
+    survey: Steering | None = None,
 ) -> RunReport:
     """Execute the PTX of every cell of the selections on small real inputs.
 
     `tell` hears what is done next, in words; `heard` each row as soon as it is known. `follow`
-    follows a value of each.
+    follows a value of each. A `survey` chooses cells; one of a launch whose values the file refuses
+    is never left out.
 
     Raises:
         EmptySelectionError: no config matches the filter.
@@ -130,6 +132,7 @@ async def run_selections(
     rows: list[RunRow] = []
     failures: list[TriageError] = []
     notes: list[str] = []
+    survey = survey or Steering()
     # Kernels of one launch file are interpreted in one run of it.
     together: dict[object, list[str]] = {}
     for selection in selections:
@@ -155,8 +158,11 @@ async def run_selections(
                         plan = await plan_launch(bench, place)
                         session = plan.session
                         notes += (*plan.notes, *plan.warnings)
-                        await source.inputs(PLAIN_TARGET, place.target)
-                        jobs = [executor.execute(bench, cell) for cell in plan.cells]
+                        inputs = await source.inputs(PLAIN_TARGET, place.target)
+                        cells = list(survey.choose(place, plan))
+                        refused = (cell for cell in plan.cells if _is_refused(inputs, cell))
+                        cells += [cell for cell in refused if cell not in cells]
+                        jobs = [executor.execute(bench, cell) for cell in cells]
                         for executed in await asyncio.gather(*jobs):
                             keep_execution(store, number, executed)
                             rows.append(executed.row)
@@ -180,8 +186,15 @@ async def run_selections(
                         notes.append(f"{words}, after the launches that are executed ({where})")
     if not rows:
         raise failures[0] if failures else EmptySelectionError("--config matches no config")
+    notes += survey.notes
     return RunReport(
         rows=tuple(rows),
         failures=tuple(dict.fromkeys(str(error) for error in failures)),
         notes=tuple(dict.fromkeys(notes)),
     )
+
+
+def _is_refused(inputs: Inputs, cell: PlannedCell) -> bool:
+    """Whether an assertion of the launch code fails on what this launch leaves."""
+    variant = find_variant(inputs, cell.record) if cell.record else None
+    return variant is not None and not all(one.holds for one in variant.asserted)

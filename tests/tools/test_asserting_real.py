@@ -138,6 +138,41 @@ def test_wrong(n, device):
     )
 
 
+@pytest.mark.long
+def test_of_very_many_launches_those_that_differ_and_those_that_fail_are_executed(
+    triage: Triage,
+) -> None:
+    (triage.folder / "test_many.py").write_text("""
+import pytest
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def add_constant(x, N: tl.constexpr):
+    at = x + tl.arange(0, 16)
+    tl.store(at, tl.load(at) + N)
+
+
+@pytest.mark.parametrize("n", range(2, 42))
+def test_sum(n):
+    x = torch.zeros(16, device="cuda")
+    add_constant[(1,)](x, n)
+    torch.testing.assert_close(x, torch.full_like(x, n if n < 41 else 1))
+""")
+    words = ("test_many.py", "--sm", "80", "--triton", "installed", "--json")
+    done = triage("run", *words)
+    assert done.returncode == 1, done.stderr
+    results = {row["config"]["N"]: row["run"] for row in msgspec.json.decode(done.stdout)["runs"]}
+    assert (len(results), results.pop(41)) == (33, "wrong_result")
+    assert set(results.values()) == {"right"}
+    assert (
+        "add_constant: 32 of 40 configs are executed, of launches that differ the most; all: "
+        "triage run --kernel test_many.py::add_constant --sm 80 --triton installed"
+    ) in done.stderr
+
+
 def test_addresses_in_a_buffer_are_interpreted_and_no_fault(triage: Triage) -> None:
     (triage.folder / "tables.py").write_text("""
 import torch

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from gpu_emulator.values import Budget
+from harness.cells.compile import Survey
 from harness.cells.places import CompileOptions
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
@@ -335,10 +336,18 @@ def _run_kernels(options: _RunOptions) -> int:
     budget = options.budget if options.programs else replace(options.budget, max_ctas=PROGRAMS)
     with preparing(status_console()):
         selections = select_all(options.words)
+    survey = Survey(options.words, "run", "executed")
     with open_results() as store, narrating(status_console(), "executing") as tell:
         report = run_to_the_end(
             run_selections(
-                selections, store, options.how, options.trials, budget, tell, follow=options.follow
+                selections,
+                store,
+                options.how,
+                options.trials,
+                budget,
+                tell,
+                follow=options.follow,
+                survey=survey,
             )
         )
     print_remarks((*report.notes, *report.failures))
