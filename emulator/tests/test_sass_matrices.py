@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sass_programs import results, run_sass
+from sass_programs import EPILOGUE, PROLOGUE, results, run_sass, sass
 
 from gpu_emulator.api import Schedule
+from gpu_emulator.sass.decoding import decode_cubin
+from gpu_emulator.steps import NotExecutable
 
 LANES = list(range(32))
 
@@ -78,6 +80,43 @@ def test_where_the_predicate_is_false_zeros_are_copied() -> None:
         predicate=", P0", wait="DEPBAR.LE SB0, 0x0"
     )
     assert results(code, [7] * 32, shared=128) == [7] * 3 + [0] + [7] * 28
+
+
+def controlled(code: str, bits: int) -> str:
+    """An instruction with its encoding behind it, of which only the control bits count."""
+    return f"{code} ; /* 0x0000000000000000 */ /* 0x{bits << 41:016x} */"
+
+
+@pytest.mark.parametrize(
+    ("code", "ends", "behind", "is_known"),
+    [
+        # Write barrier, read barrier, and the mask of what the next instruction waits for.
+        ("UTMACMDFLUSH", 0x0E0, 0x7E0, True),
+        ("UTMACMDFLUSH", 0x7E0, 0x7E0, True),
+        ("UTMACMDFLUSH", 0x1E0, 0x7E0 | 0b11 << 11, True),
+        ("UTMACMDFLUSH", 0x1E0, 0x7E0, False),
+        ("UTMACMDFLUSH", 0x1E0, 0x7E0 | 0b10 << 11, False),
+        ("UTMACMDFLUSH", 0x7E1, 0x7E0, False),
+        ("LDGDEPBAR", 0x700, 0x7E0, True),
+        ("LDGDEPBAR", 0x720, 0x7E0, False),
+    ],
+)
+def test_what_counts_a_group_is_scoreboard_0_or_is_refused(
+    code: str, ends: int, behind: int, is_known: bool
+) -> None:
+    lines = f"{controlled(code, ends)}\n{controlled('DEPBAR.LE SB0, 0x1', behind)}\n"
+    cubin = sass(PROLOGUE + lines + EPILOGUE)
+    if is_known:
+        assert decode_cubin(cubin, None)
+    else:
+        with pytest.raises(NotExecutable, match=f"{code} counts by scoreboard"):
+            decode_cubin(cubin, None)
+
+
+def test_a_group_that_the_next_instruction_waits_for_is_there() -> None:
+    code = COPY.format(predicate="", wait=controlled("NOP", 0x7E0 | 0b11 << 11))
+    code = code.replace("LDGDEPBAR", controlled("LDGDEPBAR", 0x720))
+    assert results(code, LANES, shared=128, schedule=Schedule(completion="late")) == LANES
 
 
 @pytest.mark.parametrize(

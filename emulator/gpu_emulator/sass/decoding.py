@@ -62,6 +62,10 @@ _WIDEST = 16
 _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 BRANCHES = frozenset(("BRA", "BRX", "BRXU", "CALL", "RET", "EXIT", "KILL"))
 """What ends a block. No rows: `_read_branch` knows their forms."""
+_SCOREBOARD_AT = {"LDGDEPBAR": 5, "UTMACMDFLUSH": 8}
+"""Where the control bits of what ends a group have the scoreboard that counts it."""
+_SERIAL = 0x7E0
+"""The control bits of all that ptxas 13.5 makes at -O0: no scoreboards, and no stall."""
 _INDIRECT = re.compile(r"(U?R)([0-9]+)(?:[ ]+(-?0x[0-9a-f]+|[0-9]+|`\([^)]*\)))?\Z")
 
 
@@ -114,10 +118,6 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
     unknown = sorted(name for name in opcodes if not is_known(name))
     if unknown:
         raise NotExecutable("unknown instructions: " + ", ".join(unknown), tuple(unknown))
-    for line in lines:
-        counter = None if line.control is None else line.control >> 5 & 7
-        if counter and "LDGDEPBAR" in line.text:
-            raise NotExecutable(f"{line.text} counts copies by scoreboard {counter}, not by 0")
     blocks, starts = _blocks(header, lines, labels)
     known = header.known_words
     touched: set[int] = set()
@@ -237,7 +237,25 @@ def _blocks(
             bound = bind(line.text)
             _check_collective(line, lines, labels)
             blocks[-1].lines.append((line, bound))
+            if _ends_at_once(line, lines[number + 1 :][:1]):
+                blocks[-1].lines.append((line, bind("DEPBAR.LE SB0, 0x0")))
     return blocks, starts
+
+
+def _ends_at_once(line: SassLine, behind: list[SassLine]) -> bool:
+    """Whether this ends a group that is waited for here, and not by DEPBAR.LE of scoreboard 0.
+
+    So it is at -O0 of ptxas 12.8 and 13.0: another scoreboard counts bulk stores, and the next
+    instruction waits, by its control bits, for that one and for scoreboard 0.
+    """
+    at = _SCOREBOARD_AT.get(read_instruction(line.text).opcode)
+    if at is None or line.control in (None, _SERIAL):
+        return False
+    counter = line.control >> at & 7
+    waits = next((one.control >> 11 for one in behind if one.control is not None), 0)
+    if counter and (counter > 5 or ~waits & (1 | 1 << counter)):
+        raise NotExecutable(f"{line.text} counts by scoreboard {counter}, not by 0")
+    return counter > 0
 
 
 def _check_collective(line: SassLine, lines: list[SassLine], labels: dict[str, int]) -> None:

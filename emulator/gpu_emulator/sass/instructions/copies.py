@@ -85,8 +85,8 @@ def _wait(line: Binder) -> Step:
         raise line.refuse(line.operands[1])
     count = int(pending[0, 0])
     if line.operands[0].number != 0:
-        # SB0 counts copies (`decoding.py` refuses others; of bulk stores that is not checked): this
-        # one counts loads, whose results are there at once.
+        # SB0 counts copies and bulk stores (`decoding.py` refuses others): this one counts loads,
+        # whose results are there at once.
         return Step(lambda _: None, is_pure=True)
 
     def run(registers: Registers) -> None:
