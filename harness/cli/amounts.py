@@ -15,8 +15,6 @@ from typing import Any
 
 import click
 
-from harness.io.files.reading import open_regular
-
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 """The units of a time."""
 
@@ -115,6 +113,8 @@ class FilePath(click.Path):
             self.fail(_EMPTY, param, ctx)
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         if self._is_read and os.path.lexists(path):
+            from harness.io.files.reading import open_regular  # noqa: PLC0415 - no help needs it
+
             with open_regular(path, sys.maxsize):
                 pass
         return path

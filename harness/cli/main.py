@@ -12,7 +12,6 @@ from typing import NoReturn
 import click
 
 import harness
-from harness.cells.spelling import silence_with
 from harness.cli import streams
 from harness.cli.amounts import Words
 from harness.cli.progress.steps import beating
@@ -74,6 +73,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in _MODULES:
             return None
         members = vars(importlib.import_module(f"harness.cli.{_MODULES[cmd_name]}"))
+        importlib.import_module("harness.cells.spelling").silence_with(_silent_options)
         command: click.Command = members.get(f"{cmd_name}_command") or members["command"]
         _type_texts(command)
         return command
@@ -126,9 +126,6 @@ def _silent_options(words: Sequence[str]) -> dict[str, bool]:
         if isinstance(option, SilentOption)
         for name in option.opts
     }
-
-
-silence_with(_silent_options)
 
 
 def main() -> NoReturn:
