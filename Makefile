@@ -12,7 +12,7 @@ FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long rewritten docs-check site-check lint ruff mypy vermin benchmark same-code clean
+.PHONY: demo test test-long rewritten docs-check site-check dist dist-check lint ruff mypy vermin benchmark same-code clean
 
 $(VENV)/installed: pyproject.toml emulator/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +60,16 @@ same-code: $(VENV)/installed
 # In a headless Chromium, which has to be there (Debian: chromium and chromium-driver).
 site-check: $(VENV)/installed
 	$(BIN)/python -m pytest -m browser tests/browser
+
+# Both distributions: sdists, the wheels that they make, and how an index will show them.
+dist: $(VENV)/installed
+	rm -rf dist
+	$(BIN)/uv build --quiet --all-packages
+	$(BIN)/uvx --quiet twine@7.0.0 check --strict dist/*.whl dist/*.tar.gz
+
+# The wheels, in environments of their own.
+dist-check: dist
+	$(BIN)/python -m pytest tests/tools/test_installed.py
 
 benchmark: $(VENV)/installed
 	$(BIN)/python benchmarks/compile.py

@@ -19,6 +19,7 @@ DOCUMENTS = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
+    ".github/SECURITY.md",
     "emulator/README.md",
     *(f"docs/{path.name}" for path in DOCS),
 ]

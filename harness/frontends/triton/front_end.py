@@ -293,6 +293,7 @@ class TritonFrontEnd(_Interpreting):
         return compilers
 
     def install(self, version: Version | str) -> Compiler:
+        _libraries()  # a Triton takes 0.9 GB, and does nothing without them
         return install_triton(version)
 
     def planned(self, version: Version | str) -> Compiler:
@@ -486,7 +487,13 @@ def _listed(path: Path | None) -> frozenset[str]:
 @functools.cache
 def _libraries() -> dict[str, str]:
     """The libraries beside Triton that decide what launch code does."""
-    return {name: version_beside(name) for name in ("torch", "numpy")}
+    try:
+        return {name: version_beside(name) for name in ("torch", "numpy")}
+    except ModuleNotFoundError as error:
+        raise InfrastructureError(
+            f"{error.name} is not installed beside triage, and launch code needs it; install it "
+            "there: a CPU build is enough"
+        ) from error
 
 
 @functools.cache
