@@ -36,10 +36,10 @@ _PREFIX = re.compile(
 _LONGEST = 20_000
 # Lines between what ptxas says and the PTX below it: its other complaints, and the command.
 _NEAR = 60
-# Of Python and of IPython, which numbers its lines.
+# Of Python, of IPython, which numbers its lines, and of a process that dies (without a comma).
 _FRAME = re.compile(
     r"[ \d]{0,20}File (?:\"(?P<file>[^\"\n]{1,1000})\", line (?P<line>\d{1,7})"
-    r"|(?P<cell>[^\s:\"]{1,1000}\.py):(?P<at>\d{1,7})), in \S"
+    r"|(?P<cell>[^\s:\"]{1,1000}\.py):(?P<at>\d{1,7}))(?P<raised>,?) in \S"
 )
 _SUBSCRIPTED = re.compile(r"\b(\w{1,200})\[")
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/(\w.*)\.py")
@@ -51,7 +51,8 @@ _PTX_BEGINS = re.compile(r"\.version \d{1,2}\.\d{1,2}\s*")
 _PTX_ENDS = re.compile(r"={20,}|-{20,}|```|Traceback \(|please share the reproducer")
 _PASS = re.compile(r"Pipeline failed while executing \[`(\w{1,100})`")
 _CRASH = re.compile(
-    r"Segmentation fault|\bSIG(?:SEGV|ABRT|KILL|FPE|ILL|BUS)\b|LLVM ERROR: .{1,200}"
+    r"Fatal Python error: \w[\w ]{1,60}|Segmentation fault|\bSIG(?:SEGV|ABRT|KILL|FPE|ILL|BUS)\b"
+    r"|LLVM ERROR: .{1,200}"
 )
 _AT_RUN_TIME = re.compile(
     r"an illegal memory access was encountered|misaligned address|device-side assert triggered"
@@ -365,21 +366,25 @@ def _most_shared(capability: int) -> int | None:
 def _launches(lines: Sequence[str], repros: Sequence[Repro]) -> Iterator[Clue]:
     """Frames that launch a kernel: the next one is inside Triton's runtime or its compiler."""
     frames = [
-        (at, (match["file"] or match["cell"]).replace("\\", "/"), match["line"] or match["at"])
+        (at, (match["file"] or match["cell"]).replace("\\", "/"), match)
         for at, line in enumerate(lines)
         if (match := _FRAME.match(line))
     ]
-    for (at, file, line), (inner_at, inner, _) in pairwise(frames):
+    for pair in pairwise(frames):
+        # A process that dies says its innermost frame first, and no code.
+        is_raised = all(match["raised"] for _, _, match in pair)
+        (at, file, match), (inner_at, inner, _) = pair if is_raised else reversed(pair)
         installed = _INSTALLED.fullmatch(file)
         module = installed[1].replace("/", ".") if installed else ""
         package = module.partition(".")[0]
         launches = _INSIDE_TRITON.match(inner) and not _INSIDE_TRITON.match(file)
         if not launches or package == "torch" or file.startswith("<"):
             continue
-        shown = [text for text in lines[at + 1 : inner_at] if not text.startswith(" ")]
-        code = next((text for text in shown if text.startswith("-->")), lines[at + 1])
-        subscripted = _SUBSCRIPTED.search(code)
+        below = lines[at + 1 : inner_at]
+        shown = (text for text in below if text.startswith("-->"))
+        subscripted = _SUBSCRIPTED.search(next(shown, "".join(below[:1])))
         kernel = subscripted[1] if subscripted else "a kernel"
+        line = match["line"] or match["at"]
         words = f"{module or file}, line {line}, launches {kernel}"
         if not installed:
             yield Clue(line=at + 1, words=words, file=file)

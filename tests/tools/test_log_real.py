@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from conftest import Triage
+from conftest import HERE, Triage
 
 from harness.io.toolchains.install import install_triton
+from harness.values.limits import limits_of
+from harness.values.target import Target
 
 pytestmark = pytest.mark.tools
 
@@ -48,14 +50,50 @@ source = ASTSource(
 triton.compile(source, target=GPUTarget("cuda", int(capability), 32), options={"num_warps": 8})
 """
 
+# A script of a user, under plain Triton: only its driver, and the device of tensors, are pretended.
+LAUNCHES = """
+import faulthandler
+import runpy
+import sys
+from types import SimpleNamespace
+import torch
+import triton
+from torch.overrides import TorchFunctionMode
+from triton.backends.compiler import GPUTarget
 
-def log_of(triage: Triage, triton: str, name: str, kind: str, capability: int) -> str:
-    """What Triton prints when it fails to compile one of the kernels."""
-    program = triage.folder / "program.py"
-    program.write_text(PROGRAM)
+class OnMeta(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if kwargs.get("device") == "cuda":
+            kwargs["device"] = "meta"
+        return function(*args, **kwargs)
+
+faulthandler.enable(all_threads=False)
+script, capability, shared = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+limits = {
+    "max_shared_mem": shared, "max_num_regs": 65536, "multiprocessor_count": 132, "warpSize": 32
+}
+triton.runtime.driver.set_active(SimpleNamespace(
+    get_current_target=lambda: GPUTarget("cuda", capability, 32),
+    get_current_device=lambda: 0,
+    get_current_stream=lambda _=None: 0,
+    utils=SimpleNamespace(
+        get_device_properties=lambda _: limits, load_binary=lambda *_: (0, 0, 32, 0)
+    ),
+    launcher_cls=lambda *_: lambda *_: None,
+))
+with OnMeta():
+    runpy.run_path(script)["launch"]()
+"""
+
+
+def log_of(triage: Triage, triton: str, *words: object, program: str = PROGRAM) -> str:
+    """What Triton prints when it fails to compile what the words of the program name."""
+    file = triage.folder / "program.py"
+    file.write_text(program)
     path = os.pathsep.join(map(str, (install_triton(triton).path, *sys.path)))
     done = subprocess.run(
-        [sys.executable, str(program), name, kind, str(capability)],
+        [sys.executable, str(file), *map(str, words)],
         env={
             **os.environ,
             "PYTHONPATH": path,
@@ -147,6 +185,57 @@ Hardware limit: 232448. Reducing block sizes or `num_stages` may help.
     assert command == "triage compile --kernel conch_silu_and_mul --sm 90a --triton 3.6.0"
     assert "sm_90" in found[1]["what"]
     assert triage(*shlex.split(command)[1:]).returncode == 0
+
+
+# The kernel of an issue (each file names it), the GPU that it is about, the Triton that fails,
+# what a logger writes before a line, what is found first, and what the command comes to.
+ACCELERATE = "an MLIR reproducer, which failed in TritonGPUAccelerateMatmul"
+CONVERT = "an MLIR reproducer, which failed in ConvertTritonGPUToLLVM"
+CI = "2026-04-24T06:46:09.0368804Z "
+RTX = "GeForce RTX"
+ISSUES = [
+    ("atomic_of_bf16", "H100", "90a", "3.3.1", "", "launches bins", "rejected"),
+    ("bf16_on_turing", "T4", "75", "3.2.0", "[rank0]: ", "launches scale", "ptxas_error"),
+    ("dot_of_batches", "A100", "80", "3.2.0", "", "launches a kernel", "compiler_crash"),
+    ("dot_of_bf16_on_turing", "T4", "75", "3.2.0", "> ", "launches matmul", "pass_failure"),
+    ("dot_of_bytes", "H200", "90a", "3.6.0", "[rank1]:", "launches matmul", "rejected"),
+    ("dot_of_bytes_on_turing", f"{RTX} 2070", "75", "3.4.0", CI, ACCELERATE, "pass_failure"),
+    ("dot_on_b300", "B300", "103a", "3.5.0", "", "launches a kernel", "compiler_crash"),
+    ("dot_on_turing", "T4", "75", "3.3.1", "(EngineCore_DP0 pid=93) ", CONVERT, "pass_failure"),
+    ("fp8_on_sm80", "A100", "80", "3.6.0", "", CONVERT, "pass_failure"),
+    ("fp8_to_fp8", "H100", "90a", "3.2.0", CI, "launches a kernel", "compiler_crash"),
+    ("scaled_dot_on_rtx50", f"{RTX} 5090", "120a", "3.3.1", "", "launches scaled", "ptxas_error"),
+    ("small_dot", "H100", "90a", "3.4.0", "(Worker pid=9) ", "launches matmul", "rejected"),
+    ("too_much_tensor_memory", "B200", "100a", "3.6.0", "", "launches three_sums", "trap_stub"),
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kernel", "gpu", "sm", "triton", "prefix", "what", "verdict"), ISSUES, ids=lambda word: word
+)
+def test_the_log_of_an_issue_leads_to_its_failure(
+    triage: Triage,
+    kernel: str,
+    gpu: str,
+    sm: str,
+    triton: str,
+    prefix: str,
+    what: str,
+    verdict: str,
+) -> None:
+    file = HERE / "kernels" / "reported" / f"{kernel}.py"
+    target = Target.parse(sm)
+    limits = limits_of(target.capability)
+    assert limits is not None
+    facts = target.capability, limits.max_shared_per_block
+    log = log_of(triage, triton, file, *facts, program=LAUNCHES)
+    found = found_in(triage, prefixed(prefix, f"triton=={triton}\nGPU 0: NVIDIA {gpu}\n{log}"))
+    first = next(entry["what"] for entry in found if entry["commands"])
+    assert what in first
+    cell = followed(triage, found, first)
+    assert (cell["verdict"], cell["triton"]) == (verdict, triton)
+    assert cell["target"] == str(target)
 
 
 def test_nothing_of_a_log_is_run(triage: Triage) -> None:

@@ -165,6 +165,25 @@ def test_frames_of_other_shells_lead_there_too(text: str) -> None:
     assert clue.names == ("scan",)
 
 
+DIES = """\
+Fatal Python error: Aborted
+
+Current thread 0x00007f5 (most recent call first):
+  File "/srv/env/lib/python3.11/site-packages/triton/compiler/compiler.py", line 279 in compile
+  File "/srv/env/lib/python3.11/site-packages/triton/runtime/jit.py", line 623 in run
+  File "/srv/env/lib/python3.11/site-packages/pack/ops/scan.py", line 12 in forward"""
+
+
+@pytest.mark.parametrize(
+    "more", ["", "\n" + FRAMES, '\n  File "/home/me/k.py", line 3 in <module>']
+)
+def test_frames_of_a_process_that_dies_lead_there_too(more: str) -> None:
+    clues = read_log(DIES + more, [_repro("scan", "scan_kernel", "pack.ops.scan")]).clues
+    assert clues[0].words == "a process dies: Fatal Python error: Aborted"
+    assert {clue.names for clue in clues[1:]} == {("scan",)}
+    assert clues[1].line == 6
+
+
 def test_one_thing_is_said_once() -> None:
     assert len(read_log(REFUSED * 3 + FRAMES * 2, []).clues) == 2
 
