@@ -12,7 +12,7 @@ FOUND = [ $$? -eq 1 ]
 # Tests start a thousand processes, and each would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-long rewritten docs-check site-check dist dist-check lint ruff mypy vermin benchmark same-code clean
+.PHONY: demo test test-long rewritten docs-check site-check docs-site dist dist-check lint ruff mypy vermin benchmark same-code clean
 
 $(VENV)/installed: pyproject.toml emulator/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -60,6 +60,10 @@ same-code: $(VENV)/installed
 # In a headless Chromium, which has to be there (Debian: chromium and chromium-driver).
 site-check: $(VENV)/installed
 	$(BIN)/python -m pytest -m browser tests/browser
+
+# README.md and docs/ as a site, in build/docs; a link that leads nowhere is an error.
+docs-site: $(VENV)/installed
+	$(BIN)/uvx --quiet --from mkdocs==1.6.1 --with mkdocs-material==9.8.2 mkdocs build --strict --quiet -f packaging/mkdocs.yml
 
 # Both distributions: sdists, the wheels that they make, and how an index will show them.
 dist: $(VENV)/installed

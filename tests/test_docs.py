@@ -56,6 +56,14 @@ def test_the_readme_leads_to_every_document() -> None:
     assert README.count("\n") < 150
 
 
+def test_the_site_leads_to_every_document() -> None:
+    """`make docs-site` checks its links."""
+    text = (ROOT / "packaging/mkdocs.yml").read_text()
+    named = re.findall(r"(?:- |: )([\w/.-]+\.md)$", text, re.MULTILINE)
+    assert sorted(set(named)) == sorted(named)
+    assert {path.name for path in DOCS} <= set(named)
+
+
 def test_no_link_of_the_readme_is_dead_on_an_index_page() -> None:
     """A wheel's own page is elsewhere: what links to a file there is the name of the file."""
     tomllib = pytest.importorskip("tomllib")
