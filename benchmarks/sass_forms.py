@@ -1,11 +1,15 @@
 """What ptxas makes of each form of PTX, executed: do the PTX and its cubins give the same bytes?
 
     python benchmarks/sass_forms.py [--ptxas 13.5.37] [--target sm_90a] [--sample N] [OPCODE ...]
+                                    [--constants | --uniform] [--forms]
 
 Every form of `isa_forms.txt` whose operands are registers becomes an entry that loads them, edge
 values and random ones, and stores the result. ptxas assembles it at -O0 and at -O3, nvdisasm lists
 the cubins, and the emulator executes all three. An approximate instruction may differ by the band
-of `emulator/tests/bands.py`, twice. Exit code 1: a cubin gives something else.
+of `emulator/tests/bands.py`, twice. `--constants` puts a constant in place of an operand,
+`--uniform` reads operands from parameters, which ptxas for sm_120a keeps in uniform registers.
+`--forms` adds the opcodes of cubins that agree to `sass_compared.txt` beside this file. Exit code
+1: a cubin gives something else.
 """
 
 from __future__ import annotations
@@ -24,16 +28,20 @@ from pathlib import Path
 
 import numpy as np
 from isa_coverage import Form, accepted, forms, spelled
+from sass_truth import forms_of
 
 sys.path.append(str(Path(__file__).parents[1] / "emulator" / "tests"))
 from bands import BANDS
 
-from gpu_emulator.api import Allocation, Cubin, Launch, Outcome, Pointer, run
+from gpu_emulator.api import Allocation, Cubin, Launch, Outcome, Pointer, Scalar, run
 from gpu_emulator.numbers.formats import FORMATS, to_float64
 from gpu_emulator.steps import Array
 from harness.io.toolchains.install import install_nvdisasm, install_ptxas
 
+COMPARED = Path(__file__).with_name("sass_compared.txt")
 LANES, SLOTS, SLOT, BATCH = 128, 12, 16, 150
+UNIFORM = 16
+"""So many lanes are given their operands as parameters, each in a launch of its own."""
 LEVELS = ("-O0", "-O3")
 WORDS = ("equal", "differs", "open", "PTX")
 WIDTHS = {"p": 1, "h": 16, "r": 32, "rd": 64, "q": 128}
@@ -87,6 +95,8 @@ class Result:
 
     form: Form
     levels: dict[str, str] = field(default_factory=dict)
+    equal: set[str] = field(default_factory=set)
+    """The opcodes of the cubins that agree."""
 
 
 def products(only: tuple[str, ...] = ()) -> Iterator[Form]:
@@ -128,12 +138,14 @@ def _letter(register: str) -> str:
     return register.strip("%0123456789")
 
 
-def entry(form: Form, number: int, constants: dict[str, str]) -> str:
-    """An entry that loads the operands of a form and stores its results."""
+def entry(
+    form: Form, number: int, constants: dict[str, str] | None = None, *, uniform: bool = False
+) -> str:
+    """An entry that loads the operands of a form (from a parameter), and stores its results."""
     written, read = split(form)
     loads, stores, text = "", "", form.text
     for place, register in enumerate(read):
-        if register in constants:
+        if constants and register in constants:
             text = re.sub(re.escape(register) + r"\b", constants[register], text)
             continue
         letter, at = _letter(register), place * SLOT
@@ -148,7 +160,12 @@ def entry(form: Form, number: int, constants: dict[str, str]) -> str:
             stores += f"selp.u32 word, 1, 0, {register}; st.global.u32 [to+{at}], word;\n"
         else:
             stores += f"st.global.b{WIDTHS[letter]} [to+{at}], {register};\n"
-    return ENTRY.format(number=number, row=ROW, loads=loads, text=text, stores=stores)
+    whole = ENTRY.format(number=number, row=ROW, loads=loads, text=text, stores=stores)
+    if uniform:
+        whole = whole.replace(".param .u64 in", f".param .align 16 .b8 in[{ROW}]")
+        whole = re.sub(r"(ld\.param\.u64|mad\.wide\.u32) from, .*?;", "", whole)
+        whole = re.sub(r"ld\.global(\.\w+ \S+) \[from", r"ld.param\1 [in", whole)
+    return whole
 
 
 _F32 = "0 80000000 3f800000 bf800000 7f800000 ff800000 7fc00000 7f800001 ffffffff 1 807fffff 800000"
@@ -205,21 +222,33 @@ def assembled(
         return Cubin(elf=cubin.read_bytes(), listing=listing), ""
 
 
-def launch(data: Array, ptx: str = "", cubin: Cubin | None = None, entry: str = "k0") -> Outcome:
-    """Execute an entry on all lanes."""
-    return run(
-        Launch(
-            grid=(1, 1, 1), block=(LANES, 1, 1),
-            allocations=(
-                Allocation(name="in", data=data.reshape(-1)),
-                Allocation(name="out", data=np.full(LANES * ROW, 0xA5, np.uint8)),
-            ),
-            arguments=(Pointer(allocation=0), Pointer(allocation=1)),
-            ptx=ptx,
-            cubin=cubin,
-            entry=entry,
-        )
-    )  # fmt: skip
+def launch(
+    data: Array, ptx: str = "", cubin: Cubin | None = None, entry: str = "k0", *,
+    uniform: bool = False,
+) -> Outcome:  # fmt: skip
+    """Execute an entry on all lanes, or on some, one after another, with the row as a parameter."""
+    rows: list[Scalar | Pointer] = [Pointer(allocation=0)]
+    if uniform:
+        rows = [Scalar(raw=data[lane].tobytes()) for lane in range(UNIFORM)]
+    left = np.full(LANES * ROW, 0xA5, np.uint8)
+    for number, first in enumerate(rows):
+        outcome = run(
+            Launch(
+                grid=(1, 1, 1), block=(1 if uniform else LANES, 1, 1),
+                allocations=(
+                    Allocation(name="in", data=data.reshape(-1)),
+                    Allocation(name="out", data=left),
+                ),
+                arguments=(first, Pointer(allocation=1, offset=ROW * number)),
+                ptx=ptx,
+                cubin=cubin,
+                entry=entry,
+            )
+        )  # fmt: skip
+        if outcome.not_run or outcome.faults:
+            break
+        left = outcome.allocations[1].data
+    return outcome
 
 
 def open_type(form: Form) -> str | None:
@@ -283,12 +312,13 @@ def verdict(form: Form, other: str | None) -> str:
 
 
 def check(
-    some: Sequence[Form], ptxas: Path, nvdisasm: Path, target: str, *, constants: bool = False
-) -> Iterator[Result]:
+    some: Sequence[Form], ptxas: Path, nvdisasm: Path, target: str, *, constants: bool = False,
+    uniform: bool = False,
+) -> Iterator[Result]:  # fmt: skip
     """Execute forms, which ptxas takes, on PTX and on the cubins of both levels."""
     for start in range(0, len(some), BATCH):
         batch = some[start : start + BATCH]
-        texts = [entry(form, number, _constants(form) if constants else {})
+        texts = [entry(form, number, _constants(form) if constants else None, uniform=uniform)
                  for number, form in enumerate(batch)]  # fmt: skip
         head = HEAD.format(target=target)
         cubins = {}
@@ -299,12 +329,13 @@ def check(
             cubins[level] = cubin
         for number, form in enumerate(batch):
             result, data = Result(form), inputs(form)
-            reference = launch(data, ptx=head + texts[number], entry=f"k{number}")
+            name = f"k{number}"
+            reference = launch(data, ptx=head + texts[number], entry=name, uniform=uniform)
             for level, cubin in cubins.items():
                 if reference.not_run or reference.faults:
                     result.levels[level] = f"PTX: {reference.not_run or reference.faults[0].what}"
                     continue
-                outcome = launch(data, cubin=cubin, entry=f"k{number}")
+                outcome = launch(data, cubin=cubin, entry=name, uniform=uniform)
                 if outcome.not_run:
                     result.levels[level] = outcome.not_run
                 elif outcome.faults:
@@ -312,6 +343,8 @@ def check(
                 else:
                     buffers = (x.allocations[1].data for x in (reference, outcome))
                     result.levels[level] = verdict(form, difference(form, data, *buffers))
+                    if result.levels[level] == "equal":
+                        result.equal |= forms_of(cubin, name)
             yield result
 
 
@@ -353,6 +386,8 @@ def main() -> int:
     parser.add_argument("--sample", type=int)
     parser.add_argument("--chapter", default="", help="part of the name of a chapter")
     parser.add_argument("--constants", action="store_true", help="an operand is a constant")
+    parser.add_argument("--uniform", action="store_true", help="operands are parameters")
+    parser.add_argument("--forms", action="store_true", help="write down opcodes that agree")
     parser.add_argument("opcodes", nargs="*", metavar="OPCODE")
     options = parser.parse_args()
     ptxas, nvdisasm = install_ptxas(options.ptxas).path, install_nvdisasm().path
@@ -362,7 +397,10 @@ def main() -> int:
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    for result in check(found, ptxas, nvdisasm, options.target, constants=options.constants):
+    equal = set(COMPARED.read_text().split()) if COMPARED.is_file() else set()
+    how = {"constants": options.constants, "uniform": options.uniform}
+    for result in check(found, ptxas, nvdisasm, options.target, **how):
+        equal |= result.equal
         for level, answer in result.levels.items():
             word = answer.split(":")[0]
             counts[f"{level} {word if word in WORDS else 'refused'}"] += 1
@@ -373,6 +411,8 @@ def main() -> int:
                 for name in [answer] if word in WORDS else named.split(", "):
                     reasons[name] += 1
                     examples.setdefault(name, f"{level} {result.form.text} {answer[-60:]}")
+    if options.forms:
+        COMPARED.write_text("\n".join([*sorted(equal), ""]))
     for name, number in reasons.most_common():
         print(f"{number:5d}  {name:40s} {examples[name]}")
     print(f"{options.target}, ptxas {options.ptxas}: {len(found)} forms;",

@@ -2,8 +2,9 @@
 
     PYTHONPATH=.:emulator python benchmarks/sass_opcodes.py
 
-All of it comes from the tables of `gpu_emulator.sass`; tests/test_sass_opcode_page.py holds the
-page against them.
+All of it comes from the tables of `gpu_emulator.sass`, and from `sass_measured.txt` and
+`sass_compared.txt`, which `sass_truth.py --forms` and `sass_forms.py --forms` write;
+tests/test_sass_opcode_page.py holds the page against them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from gpu_emulator.sass.binder import ROWS, OpcodeRow
+import sass_truth
+
+from gpu_emulator.sass.binder import ROWS, OpcodeRow, find_row
 from gpu_emulator.sass.decoding import BRANCHES
 from gpu_emulator.sass.instructions.catalogue import CHAPTERS
 from gpu_emulator.templates import elements
@@ -21,13 +24,15 @@ PAGE = Path(__file__).parents[1] / "docs" / "sass-opcodes.md"
 _SHOWN = 12
 """Of so many choices or more the first and the last are written down."""
 
-# What is looked for in the evidence of a row, strongest first, and how that is said.
+MEASURED = sass_truth.FORMS
+COMPARED = Path(__file__).with_name("sass_compared.txt")
 KINDS = (
-    ("H200", "measured, all of it or a part: what an H200 gave for programs"),
-    ("sass_forms.py", "emulated: compared with the PTX that ptxas makes it of, operand by operand"),
-    ("PTX ISA", "read: what the PTX ISA says of the instruction that ptxas makes it of"),
-    ("", "read: another public document, or inferred from code of ptxas"),
+    "measured: in programs of which an H200 gave the same bytes",
+    "emulated: in cubins of single instructions, which gave what their PTX gives",
+    "read: what the PTX ISA says of the instruction that ptxas makes it of",
+    "read: another public document, or inferred from code of ptxas",
 )
+"""The evidence that there is of an opcode, the strongest first."""
 
 
 def spelled(template: str) -> str:
@@ -53,15 +58,20 @@ def forms_of(template: str) -> int:
     return count
 
 
-def kind_of(evidence: str) -> str:
-    """The strongest kind of evidence that a row names."""
-    return next(words for part, words in KINDS if part in evidence)
+def kept(file: Path) -> dict[int, set[str]]:
+    """The opcodes that a file lists, with their modifiers, by the identity of their row."""
+    found: dict[int, set[str]] = {}
+    for name in file.read_text().split():
+        if match := find_row(name):
+            found.setdefault(id(match[0]), set()).add(name)
+    return found
 
 
 def page() -> str:
     """The whole page."""
     assert CHAPTERS
     rows = [row for own in ROWS.values() for row in own]
+    measured, compared = kept(MEASURED), kept(COMPARED)
     groups: dict[tuple[str, str], list[OpcodeRow]] = {}
     for row in rows:
         rest = row.template.removeprefix(row.template.split(".")[0].split("?")[0])
@@ -73,13 +83,19 @@ def page() -> str:
         if not forms:
             tail = spelled(f"X{rest}").removeprefix("X")
             forms = ", ".join(f"`{name}`" for name in names) + (f", each `{tail}`" if tail else "")
-        lines.append(f"| {forms} | {evidence} |".replace("`|", "`\\|"))
+        equal = ", ".join(f"`{name}`" for row in own for name in sorted(measured.get(id(row), ())))
+        lines.append(f"| {forms} | {evidence} | {equal} |".replace("`|", "`\\|"))
     lines = [re.sub(r"(?<=\S)\|(?=\S)", r"\\|", line) for line in lines]
-    counts = Counter(kind_of(row.evidence) for row in rows)
-    forms_by_kind: Counter[str] = Counter()
+    counts, forms_by_kind = Counter[str](), Counter[str]()
     for row in rows:
-        forms_by_kind[kind_of(row.evidence)] += forms_of(row.template)
-    table = [f"| {words} | {counts[words]} | {forms_by_kind[words]:,} |" for _, words in KINDS]
+        known = measured.get(id(row), set())
+        near = compared.get(id(row), set()) - known
+        other = forms_of(row.template) - len(known) - len(near)
+        read = other * ("PTX ISA" in row.evidence)
+        numbers = len(known), len(near), read, other - read
+        counts[next(words for words, number in zip(KINDS, numbers, strict=True) if number)] += 1
+        forms_by_kind.update(dict(zip(KINDS, numbers, strict=True)))
+    table = [f"| {words} | {counts[words]} | {forms_by_kind[words]:,} |" for words in KINDS]
     branches = ", ".join(f"`{name}`" for name in sorted(BRANCHES))
     return "\n".join(
         [
@@ -98,18 +114,21 @@ def page() -> str:
             "[run-corpus.md](run-corpus.md#the-cubins-of-the-same-cells).",
             "",
             f"{len(ROWS)} opcodes in {len(rows)} rows, {sum(forms_by_kind.values()):,} with their",
-            "modifiers, by the strongest evidence that a row names:",
+            "modifiers. Each of these is counted by the strongest evidence that there is of it, a",
+            "row by that of its opcodes:",
             "",
             "| evidence | rows | opcodes with modifiers |",
             "|---|---|---|",
             *table,
             "",
-            f"Beside these, branches: {branches}. `benchmarks/sass_truth.py` and",
-            "`benchmarks/sass_forms.py` repeat the comparisons that rows name. In the table `[.X]`",
-            "may be left out, and one of `(X|Y)` stands there.",
+            f"Beside these, branches: {branches}. `benchmarks/sass_truth.py` executes 2,000 random",
+            "programs of sm_90 at both levels, `benchmarks/sass_forms.py` single instructions for",
+            "sm_80 to sm_120a; with `--forms` they write down which opcodes are in cubins that",
+            "agree. Of what `programs_against_gpu.py` measured there is no such list. In the",
+            "table `[.X]` may be left out, and one of `(X|Y)` stands there.",
             "",
-            "| opcode | evidence |",
-            "|---|---|",
+            "| opcode | evidence | measured |",
+            "|---|---|---|",
             *sorted(lines),
             "",
         ]

@@ -1,12 +1,15 @@
 """Hold the emulator of cubins against what a GPU gave for random programs.
 
     python benchmarks/sass_truth.py TRUTH_FILE [--ptxas 13.5.37] [--sm 90] [--first N] [--count N]
+                                    [--forms]
 
 The file (.json or .json.xz) is a list of [PTX, input, output after -O0, output after -O3]: an entry
 `k(.param .u64 in, .param .u64 out)` of one block of 32 threads, buffers in hex, `out` filled with
 0xa5. Many entries go into one file for ptxas, which makes the same code of them as of each alone.
 Each cubin runs with parted lanes in either order. Prints how many leave the same bytes, how many
-others, and what is refused. Exit code 1: any cubin that leaves other bytes.
+others, and what is refused. `--forms` adds the opcodes of cubins that agree, with their modifiers,
+to `sass_measured.txt` beside this file, of which `sass_opcodes.py` counts what was measured. Exit
+code 1: any cubin that leaves other bytes.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from pathlib import Path
 import numpy as np
 
 from gpu_emulator.api import Allocation, Cubin, Launch, Pointer, Schedule, run
+from gpu_emulator.sass.listing import code_sections, read_instruction, read_section
 from harness.io.files.locations import cache_dir
 
+FORMS = Path(__file__).with_name("sass_measured.txt")
 _TOGETHER = 100
 _LEVELS = (0, 3)
 
@@ -70,6 +75,12 @@ def executed(cubin: Cubin, entry: str, values: bytes, expected: bytes) -> str:
     return "equal"
 
 
+def forms_of(cubin: Cubin, entry: str) -> set[str]:
+    """The opcodes of an entry, with their modifiers."""
+    lines, _ = read_section(code_sections(cubin.listing)[entry])
+    return {read_instruction(line.text).opcode for line in lines}
+
+
 def main() -> int:
     """Run all programs, and say how many agree."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -78,6 +89,7 @@ def main() -> int:
     parser.add_argument("--sm", default="90")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int)
+    parser.add_argument("--forms", action="store_true")
     options = parser.parse_args()
     opener = lzma.open if options.truth.suffix == ".xz" else open
     with opener(options.truth, "rt") as file:
@@ -87,6 +99,7 @@ def main() -> int:
     tools = cache_dir() / "toolchains"
     said: Counter[str] = Counter()
     spent = 0.0
+    measured = set(FORMS.read_text().split()) if options.forms and FORMS.is_file() else set()
     for start in range(0, len(chosen), _TOGETHER):
         batch = chosen[start : start + _TOGETHER]
         for column, level in enumerate(_LEVELS, 2):
@@ -97,9 +110,13 @@ def main() -> int:
                 expected = bytes.fromhex(program[column])
                 answer = executed(cubin, f"k{place}", bytes.fromhex(program[1]), expected)
                 said[answer] += 1
-                if answer != "equal":
+                if answer == "equal":
+                    measured |= forms_of(cubin, f"k{place}")
+                else:
                     print(f"{number} -O{level}: {answer}", flush=True)
             spent += time.process_time() - began
+    if options.forms:
+        FORMS.write_text("\n".join([*sorted(measured), ""]))
     print(f"{len(chosen)} programs, {sum(said.values())} cubins, {spent:.1f} s of CPU")
     for answer, count in said.most_common():
         print(f"{count:6} {answer}")

@@ -30,6 +30,11 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("MUFU.RCP R7, R6", 1, 0x7F800000),
         ("MUFU.RCP64H R7, R6", 0x3FE00000, 0x40000000),
         ("MUFU.RCP64H R7, 0.5", 0, 0x40000000),
+        # Uniform registers.
+        ("UMOV UR6, 0x3f800000\nUFADD.FTZ UR6, -UR6, 2\nUFMUL UR6, UR6, 0.5\nMOV R7, UR6", 0, HALF),
+        ("UMOV UR6, 0xfffffffd\nUI2F UR7, UR6\nUF2I.TRUNC.NTZ UR7, UR7\nMOV R7, UR7", 0,
+         0xFFFFFFFD),
+        ("UMOV UR6, 0x40200000\nUFRND UR6, UR6\nUF2F.F16.F32 UR6, UR6\nMOV R7, UR6", 0, 0x4000),
         # Halves: the first of two numbers is the upper one.
         ("HFMA2.MMA R7, -RZ, RZ, 1, 2", 0, 0x3C004000),
         ("HADD2 R7, R6.H1_H1, -R6.H0_H0", 0x40003C00, 0x3C003C00),

@@ -356,10 +356,18 @@ def test_lanes_of_a_warp_together(code: str, right: list[int]) -> None:
         ),
         ("MOV R8, 0x3f800001\nFMUL.M4 R7, R8, R8", 0x40800002),
         ("DEPBAR.LE SB1, 0x36\nMOV R7, R6", 5),
+        ("WARPSYNC.COLLECTIVE.ALL `(.L_on)\nMOV R7, R6\nENDCOLLECTIVE\n.L_on:\nNOP", 5),
     ],
 )
 def test_moves_and_newer_forms(code: str, right: int) -> None:
     assert results(f"MOV R7, RZ\n{code}", [5]) == [right]
+
+
+def test_a_uniform_register_says_which_lanes_have_something_else() -> None:
+    """OR adds to what was said before: here lanes 1 and 3, and then 2 and 3."""
+    code = "LOP3.LUT R8, R6, 0x1, RZ, 0xc0, !PT\nLOP3.LUT R9, R6, 0x2, RZ, 0xc0, !PT\n"
+    code += "R2UR P0, UR6, R8\nSEL R7, RZ, 0x1, !P0\nR2UR.OR P0, UR7, R9\n@P0 IADD3 R7, R7, 0x2, RZ"
+    assert results(code, [0, 1, 2, 3]) == [0, 3, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -119,10 +119,15 @@ def test_a_cubin_that_writes_fields_of_a_tensor_map_is_not_run(triage: Triage) -
 
 
 @pytest.mark.parametrize(
-    "pattern", ["fold_sat_undone", pytest.param("fold_*", marks=pytest.mark.long)]
+    "pattern",
+    [
+        "fold_sat_undone",
+        pytest.param("fold_*", marks=pytest.mark.long),
+        pytest.param("add_s16x2_lost", marks=pytest.mark.long),
+    ],
 )
 def test_folds_are_accused_by_the_vote_and_right_code_is_not(triage: Triage, pattern: str) -> None:
-    """As an H200 executed the same cubins (`test_folds_gpu.py`)."""
+    """The folds as an H200 executed the same cubins (`test_folds_gpu.py`)."""
     words = ["--kernel", pattern, "--ptxas", "13.0.88", "--ptxas", "13.5.37", "-O", "0,3"]
     rows = executed(triage, *words, "--on", "sass", code=1)
     found = by_tool(rows)

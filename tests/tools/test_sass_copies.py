@@ -139,8 +139,6 @@ barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """,
 }  # fmt: skip
 LEVELS = ("-O3", "-O0")
-UNKNOWN = "R2UR.OR"
-"""What ptxas from 13.0 on writes at -O0 where coordinates of a tile have to be those of a warp."""
 
 
 @pytest.mark.parametrize(
@@ -179,10 +177,6 @@ def test_cubins_leave_what_their_ptx_leaves(
         ).stdout
         cubin = Cubin(elf=file.read_bytes(), listing=listing)
         outcomes = [run(launch(is_cluster, cubin=cubin), each) for each in schedules]
-        if UNKNOWN in listing:
-            assert level == "-O0"
-            assert {outcome.unknown for outcome in outcomes} == {(UNKNOWN,)}
-            continue
         assert list(map(left, outcomes)) == expected, level
 
 

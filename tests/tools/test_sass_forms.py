@@ -31,3 +31,13 @@ def test_cubins_of_single_instructions_give_what_the_ptx_gives(target: str, chap
     assert [answer for answer in answers if answer[2].startswith("differs")] == []
     equal = sum(answer[2] == "equal" for answer in answers)
     assert equal > 0.95 * len(answers)
+
+
+def test_operands_of_a_warp_give_the_same_in_uniform_registers() -> None:
+    ptxas, nvdisasm = install_ptxas("13.5.37").path, install_nvdisasm().path
+    some = sass_forms.chosen(ptxas, "sm_120a", 40, ("add", "mul", "cvt"))
+    results = list(sass_forms.check(some, ptxas, nvdisasm, "sm_120a", uniform=True))
+    answers = [answer for result in results for answer in result.levels.values()]
+    assert [answer for answer in answers if answer.startswith("differs")] == []
+    executed = set().union(*(result.equal for result in results))
+    assert {"UFADD", "UI2F", "UF2I"} <= {name.split(".")[0] for name in executed}

@@ -48,7 +48,8 @@ _ARITHMETIC: dict[str, tuple[Callable[..., Array], int]] = {
 
 
 @opcode(
-    f"FADD|FMUL|FFMA|UFADD|UFMUL|UFFMA?{{ftz:FTZ}}{_ROUND}?{{sat:SAT}}",
+    f"FADD|FMUL|FFMA?{{ftz:FTZ}}{_ROUND}?{{sat:SAT}}",
+    "UFADD|UFMUL?{ftz:FTZ}",
     evidence=f"PTX ISA: add.f32, mul.f32, fma.f32; {_FORMS}",
 )
 def _single(line: Binder) -> Step:
@@ -641,6 +642,7 @@ _FLOAT = "F16|BF16|F32|F64"
 
 @opcode(
     f"F2F?{{ftz:FTZ}}.{{to:{_FLOAT}}}.{{source:{_FLOAT}}}{_ROUND}",
+    f"UF2F?{{ftz:FTZ}}.{{to:F16|BF16|F32}}.{{source:F16|BF16|F32}}{_ROUND}",
     evidence=f"PTX ISA: cvt between floats; {_FORMS}",
 )
 def _between_floats(line: Binder) -> Step:
@@ -653,7 +655,7 @@ _TO_WHOLE = "?{whole:TRUNC|FLOOR|CEIL}"
 
 
 @opcode(
-    f"F2I?{{ftz:FTZ}}?{{to:U8|S8|U16|S16|U32}}?{{source:F16|BF16}}{_TO_WHOLE}.NTZ",
+    f"F2I|UF2I?{{ftz:FTZ}}?{{to:U8|S8|U16|S16|U32}}?{{source:F16|BF16}}{_TO_WHOLE}.NTZ",
     f"F2I?{{to:U8|S8|U16|S16|U32}}.{{source:F64}}{_TO_WHOLE}",
     f"F2I?{{ftz:FTZ}}.{{to:U64|S64}}?{{source:F16|BF16|F64}}{_TO_WHOLE}",
     evidence=f"PTX ISA: cvt from float to integer; {_FORMS}",
@@ -666,6 +668,7 @@ def _to_integer(line: Binder) -> Step:
 
 @opcode(
     f"I2F?{{to:F16|BF16|F64}}?{{source:U8|S8|U16|S16|U32|U64|S64}}{_ROUND}",
+    f"UI2F?{{to:F16|BF16}}?{{source:U8|S8|U16|S16|U32}}{_ROUND}",
     evidence=f"PTX ISA: cvt from integer to float; {_FORMS}",
 )
 def _to_float(line: Binder) -> Step:
@@ -680,6 +683,7 @@ def _to_single(line: Binder) -> Step:
 
 @opcode(
     f"FRND?{{ftz:FTZ}}?{{type:F16|BF16|F64}}{_TO_WHOLE}",
+    f"UFRND?{{ftz:FTZ}}?{{type:F16|BF16}}{_TO_WHOLE}",
     evidence=f"PTX ISA: cvt.rni and others, of one type; {_FORMS}",
 )
 def _to_whole(line: Binder) -> Step:

@@ -21,7 +21,6 @@ from gpu_emulator.numbers.integers import (
 from gpu_emulator.sass.binder import Binder, bound, computed, opcode
 from gpu_emulator.steps import Array, Step
 
-_TRUTH = "H200: truth programs"
 _NAK = "Mesa NAK (MIT), reference"
 _FALSE = np.zeros((1, 1), np.bool_)
 _WORD = np.uint64(32)
@@ -51,9 +50,7 @@ def _has_carries(line: Binder) -> bool:
     )
 
 
-@opcode(
-    "IADD3|UIADD3|IADD|UIADD?{x:X}", evidence=f"PTX ISA: add, addc; {_NAK}: IAdd3, IAdd3X; {_TRUTH}"
-)
+@opcode("IADD3|UIADD3|IADD|UIADD?{x:X}", evidence=f"PTX ISA: add, addc; {_NAK}: IAdd3, IAdd3X")
 def _add(line: Binder) -> Step:
     """A minus is a complement and one more, which may carry; carries are those of the whole sum."""
     terms = " ".join(["-~b32"] * (3 if line.base.endswith("3") else 2))
@@ -77,12 +74,12 @@ def _add(line: Binder) -> Step:
     return bound(line, form, function)
 
 
-@computed("VIADD", signature="b32 = -b32 -b32", evidence=f"PTX ISA: add; {_TRUTH}")
+@computed("VIADD", signature="b32 = -b32 -b32", evidence="PTX ISA: add")
 def _add_two(a: Array, b: Array) -> Array:
     return a + b
 
 
-@opcode("VIADD.S32.ISAT", evidence=f"PTX ISA: add.sat, sub.sat; {_TRUTH} on sm_120a")
+@opcode("VIADD.S32.ISAT", evidence="PTX ISA: add.sat, sub.sat")
 def _add_saturated(line: Binder) -> Step:
     more = _literally(line, range(1, len(line.operands)))
 
@@ -93,7 +90,7 @@ def _add_saturated(line: Binder) -> Step:
     return bound(line, "b32 = ~s32 ~s32", function)
 
 
-@opcode("IADD|UIADD.64?{x:X}", evidence=f"PTX ISA: add.u64, add.cc.u64, addc.u64; {_TRUTH}")
+@opcode("IADD|UIADD.64?{x:X}", evidence="PTX ISA: add.u64, add.cc.u64, addc.u64")
 def _add_wide(line: Binder) -> Step:
     """As with 32 bits, where there is a carry a minus is a complement and one more."""
     if not _has_carries(line):
@@ -129,7 +126,7 @@ def _add_three_wide(a: Array, b: Array, c: Array) -> Array:
 
 @opcode(
     "IMAD|UIMAD?{how:MOV|IADD|SHL}?{type:U32}", "IMAD|UIMAD?{type:U32}.{how:X}",
-    evidence=f"PTX ISA: mad.lo, addc; {_TRUTH}",
+    evidence="PTX ISA: mad.lo, addc",
 )  # fmt: skip
 def _multiply_add(line: Binder) -> Step:
     """What the second word says is but how the product is used."""
@@ -144,7 +141,7 @@ def _multiply_add(line: Binder) -> Step:
 
 @opcode(
     "IMAD|UIMAD.{half:WIDE|HI}?{type:U32}?{x:X}",
-    evidence=f"PTX ISA: mad.wide, mad.hi; seen in 64-bit division of ptxas; {_TRUTH}",
+    evidence="PTX ISA: mad.wide, mad.hi; seen in 64-bit division of ptxas",
 )
 def _multiply_wide(line: Binder) -> Step:
     """The product of 64 bits, and a sum of that length; `.HI` is its upper half."""
@@ -165,14 +162,14 @@ def _multiply_wide(line: Binder) -> Step:
     return bound(line, form, function)
 
 
-computed("IABS", signature="b32 = s32", evidence=f"PTX ISA: abs; {_TRUTH}")(np.abs)
-computed("POPC|UPOPC", signature="b32 = ~b32", evidence=f"PTX ISA: popc; {_TRUTH}")(count_ones)
-computed("BREV|UBREV", signature="b32 = b32", evidence=f"PTX ISA: brev; {_TRUTH}")(reversed_bits)
+computed("IABS", signature="b32 = s32", evidence="PTX ISA: abs")(np.abs)
+computed("POPC|UPOPC", signature="b32 = ~b32", evidence="PTX ISA: popc")(count_ones)
+computed("BREV|UBREV", signature="b32 = b32", evidence="PTX ISA: brev")(reversed_bits)
 
 
 @computed(
     "FLO|UFLO?{type:U32}?{shift:SH}", signature="b32 = ~b32", by_parts=True,
-    evidence=f"PTX ISA: bfind; {_TRUTH}",
+    evidence="PTX ISA: bfind",
 )  # fmt: skip
 def _find_highest(parts: dict[str, str], a: Array) -> Array:
     unsigned = a if parts["type"] else np.where(a >> np.uint32(31), ~a, a)
@@ -183,7 +180,7 @@ def _find_highest(parts: dict[str, str], a: Array) -> Array:
 
 @computed(
     "SGXT|USGXT?{wrap:W}?{type:U32}", signature="b32 = b32 b32", by_parts=True,
-    evidence=f"PTX ISA: szext; {_TRUTH}",
+    evidence="PTX ISA: szext",
 )  # fmt: skip
 def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
     width = b & np.uint32(31) if parts["wrap"] else np.minimum(b, np.uint32(32))
@@ -194,7 +191,7 @@ def _extend(parts: dict[str, str], a: Array, b: Array) -> Array:
 
 @computed(
     "BMSK|UBMSK?{wrap:W}", signature="b32 = b32 b32", by_parts=True,
-    evidence=f"PTX ISA: bmsk; {_TRUTH}",
+    evidence="PTX ISA: bmsk",
 )  # fmt: skip
 def _bit_mask(parts: dict[str, str], place: Array, width: Array) -> Array:
     if parts["wrap"]:
@@ -205,7 +202,7 @@ def _bit_mask(parts: dict[str, str], place: Array, width: Array) -> Array:
 
 @computed(
     "SHF|USHF.{way:L|R}?{wrap:W}.{type:U32|S32|U64|S64}?{half:HI}", signature="b32 = b32 b32 b32",
-    by_parts=True, evidence=f"PTX ISA: shf, shl, shr; {_NAK}: Shf; {_TRUTH}",
+    by_parts=True, evidence=f"PTX ISA: shf, shl, shr; {_NAK}: Shf",
 )  # fmt: skip
 def _funnel(parts: dict[str, str], low: Array, amount: Array, high: Array) -> Array:
     """Shift both registers as one number; the amount is at most what the type has bits."""
@@ -221,7 +218,7 @@ def _funnel(parts: dict[str, str], low: Array, amount: Array, high: Array) -> Ar
     return (moved >> _WORD if parts["half"] else moved).astype(np.uint32)
 
 
-@opcode("LEA|ULEA?{half:HI}?{x:X}?{sign:SX32}", evidence=f"{_NAK}: Lea, LeaX; {_TRUTH}")
+@opcode("LEA|ULEA?{half:HI}?{x:X}?{sign:SX32}", evidence=f"{_NAK}: Lea, LeaX")
 def _shift_and_add(line: Binder) -> Step:
     """`b` and `a` shifted; `.HI` is the upper half of two registers shifted. A sign is of that."""
     is_high, is_signed = bool(line.parts["half"]), bool(line.parts["sign"])
@@ -264,7 +261,7 @@ JOIN: dict[str, Any] = {"AND": np.logical_and, "OR": np.logical_or, "XOR": np.lo
 @opcode(
     "ISETP|UISETP.{compare:F|LT|EQ|LE|GT|NE|GE|T}?{type:U32}.{join:AND|OR|XOR}?{ex:EX}",
     "ISETP|UISETP.{compare:F|LT|EQ|LE|GT|NE|GE|T}.{type:U64|S64}.{join:AND|OR|XOR}",
-    evidence=f"PTX ISA: setp; {_NAK}: ISetP; {_TRUTH}",
+    evidence=f"PTX ISA: setp; {_NAK}: ISetP",
 )
 def _compare(line: Binder) -> Step:
     """`.EX` compares the upper halves, and has the result of the lower ones."""
@@ -298,7 +295,7 @@ def _relu(line: Binder, value: Array) -> Array:
 
 @opcode(
     "VIMNMX|IMNMX|UVIMNMX?{type:U32|S32}", "VIMNMX|UVIMNMX?{type:S32}.{relu:RELU}",
-    evidence=f"PTX ISA: min, max; {_TRUTH}",
+    evidence="PTX ISA: min, max",
 )  # fmt: skip
 def _least_or_greatest(line: Binder) -> Step:
     kind = _kind(line)
@@ -391,7 +388,7 @@ def _octets_apart(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     return sum(octets, c)
 
 
-@opcode("VIMNMX3?{type:U32|S32}", evidence=f"PTX ISA: min, max with three operands; {_TRUTH}")
+@opcode("VIMNMX3?{type:U32|S32}", evidence="PTX ISA: min, max with three operands")
 def _least_of_three(line: Binder) -> Step:
     kind = _kind(line)
     form = f"b32 PT? PT? = {kind} {kind} {kind} pred"
@@ -400,7 +397,7 @@ def _least_of_three(line: Binder) -> Step:
 
 @opcode(
     "VIADDMNMX?{type:U32|S32}", "VIADDMNMX?{type:S32}.{relu:RELU}",
-    evidence=f"CUDA Math API: __viaddmax_s32 and others; {_TRUTH}",
+    evidence="CUDA Math API: __viaddmax_s32 and others",
 )  # fmt: skip
 def _sum_then_extremum(line: Binder) -> Step:
     kind = _kind(line)
@@ -410,7 +407,7 @@ def _sum_then_extremum(line: Binder) -> Step:
 
 @computed(
     "VABSDIFF?{type:U32}", signature="b32 = b32 b32 b32", by_parts=True,
-    evidence=f"PTX ISA: sad; {_TRUTH}",
+    evidence="PTX ISA: sad",
 )  # fmt: skip
 def _absolute_difference(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     x, y = (a, b) if parts["type"] else (a.view(np.int32), b.view(np.int32))
@@ -419,7 +416,7 @@ def _absolute_difference(parts: dict[str, str], a: Array, b: Array, c: Array) ->
 
 @computed(
     "IDP.4A.{a:U8|S8}.{b:U8|S8}", signature="b32 = b32 b32 b32", by_parts=True,
-    evidence=f"PTX ISA: dp4a; {_TRUTH}",
+    evidence="PTX ISA: dp4a",
 )  # fmt: skip
 def _dot_product(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     return dp4a(a, b, c, a_signed=parts["a"] == "S8", b_signed=parts["b"] == "S8")
@@ -436,7 +433,7 @@ def _dot_product_2(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array
 
 @computed(
     "I2I.{to:U8|S8|U16|S16}.{type:S32|U32}.SAT", signature="b32 = b32", by_parts=True,
-    evidence=f"PTX ISA: cvt.sat; {_TRUTH}",
+    evidence="PTX ISA: cvt.sat",
 )  # fmt: skip
 def _saturate(parts: dict[str, str], a: Array) -> Array:
     limits = np.iinfo(f"{'i' if parts['to'][0] == 'S' else 'u'}{int(parts['to'][1:]) // 8}")

@@ -104,7 +104,7 @@ def semantics(line: Binder) -> Semantics:
     f"LDG.E{_CACHE}{_SIZE}?{{how:CONSTANT}}", f"LDG.E{_CACHE}{_SIZE}{_STRONG}",
     f"LD.E{_CACHE}{_SIZE}", f"LD.E{_CACHE}{_SIZE}{_STRONG}",
     f"LDL?{{cache:LU}}{_SIZE}", f"LDS{_SIZE}", f"LDG.E{_CACHE}.{{size:ENL2.256}}?{{how:CONSTANT}}",
-    evidence="CUDA Binary Utilities; PTX ISA: ld; H200: truth programs; 256 bits for sm_100a",
+    evidence="CUDA Binary Utilities; PTX ISA: ld; 256 bits for sm_100a",
 )  # fmt: skip
 def _load(line: Binder) -> Made:
     """256 bits are twice 128: the upper ones go to the first register."""
@@ -159,7 +159,7 @@ def _words(value: Array) -> tuple[Array, ...]:
     f"STG.E{_CACHE}{_SIZE}", f"STG.E{_CACHE}{_SIZE}{_STRONG}", f"ST.E{_CACHE}{_SIZE}",
     f"ST.E{_CACHE}{_SIZE}{_STRONG}", f"STL{_SIZE}", f"STS{_SIZE}",
     f"STG.E{_CACHE}.{{size:ENL2.256}}",
-    evidence="CUDA Binary Utilities; PTX ISA: st; H200: truth programs; 256 bits for sm_100a",
+    evidence="CUDA Binary Utilities; PTX ISA: st; 256 bits for sm_100a",
 )  # fmt: skip
 def _store(line: Binder) -> Made:
     size = _SIZES[line.parts["size"]]

@@ -28,15 +28,15 @@ def _move_wide(line: Binder) -> Step:
     return bound(line, "b64 = b64", lambda a: a)
 
 
-computed(
-    "SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp; H200: truth programs"
-)(lambda a, b, p: np.where(p, a, b))
+computed("SEL|USEL", signature="b32 = b32 b32 pred", evidence="PTX ISA: selp")(
+    lambda a, b, p: np.where(p, a, b)
+)
 computed("SEL|USEL.64", signature="b64 = s64 s64 pred", evidence="PTX ISA: selp.b64")(
     lambda a, b, p: np.where(p, a, b)
 )
 computed(
     "PRMT|UPRMT?{mode:F4E|B4E|RC8|ECL|ECR|RC16}", signature="b32 = b32 b32 b32", by_parts=True,
-    evidence="PTX ISA: prmt; H200: truth programs",
+    evidence="PTX ISA: prmt",
 )(lambda parts, a, selector, b: permuted(parts["mode"].lower(), a, b, selector))  # fmt: skip
 
 
@@ -59,17 +59,34 @@ def write_for_warps(registers: Registers, slot: int, value: Array) -> None:
     registers[slot] = value
 
 
-@opcode("R2UR", "S2UR", evidence=f"{_BINARIES}; which lane, where they differ, is open")
+@opcode(
+    "R2UR?{join:OR}", "S2UR",
+    evidence=f"{_BINARIES}; which lane, where they differ, is open; the predicate: a loop of ptxas",
+)  # fmt: skip
 def _to_uniform(line: Binder) -> Step:
-    if len(line.operands) != 2:
+    """A predicate says which lanes have something else than the warp gets, or (OR) had before.
+
+    ptxas loops until there is no such lane, where a uniform instruction takes what lanes have.
+    """
+    *flags, target, source = line.operands
+    joins = bool(line.parts.get("join"))
+    if len(flags) > 1 or joins > len(flags) or any(flag.kind != "P" for flag in flags):
         raise line.refuse()
-    ((slot,),) = line.results(line.operands[:1], ["b32"])
-    read = line.read(line.operands[1], "b32")
+    ((slot,),) = line.results([target], ["b32"])
+    slots = [slot for (slot,) in line.results(flags, ["pred"] * len(flags))]
+    read = line.read(source, "b32")
+    differed = line.read(flags[0], "pred") if joins else None
 
     def run(registers: Registers) -> None:
-        write_for_warps(registers, slot, first_lanes(registers, read(registers)))
+        value = read(registers)
+        chosen = first_lanes(registers, value)
+        write_for_warps(registers, slot, chosen)
+        for flag in slots:
+            differs = value != chosen
+            differs = differs if differed is None else differs | differed(registers)
+            registers[0].write(flag, differs)
 
-    return Step(run, (slot,))
+    return Step(run, (slot, *slots), reads_old=bool(slots))
 
 
 computed("S2R", signature="b32 = b32", evidence=_BINARIES)(lambda a: a)
@@ -114,7 +131,7 @@ def _load_four(line: Binder) -> Step:
     return Step(run, tuple(slots), is_pure=True, for_warps=True)
 
 
-@opcode("LDC|ULDC|LDCU?{size:64|U8|S8|U16|S16}", evidence=f"{_BINARIES}; H200: truth programs")
+@opcode("LDC|ULDC|LDCU?{size:64|U8|S8|U16|S16}", evidence=f"{_BINARIES}")
 def _load_constant(line: Binder) -> Step:
     size = line.parts["size"]
     if size == "64":
@@ -184,7 +201,7 @@ _COMMON: dict[int, Callable[[Array, Array, Array], Array]] = {
 }  # fmt: skip
 
 
-@opcode("LOP3|ULOP3.LUT?{join:PAND}", evidence="PTX ISA: lop3; H200: truth programs")
+@opcode("LOP3|ULOP3.LUT?{join:PAND}", evidence="PTX ISA: lop3")
 def _logic(line: Binder) -> Step:
     *operands, table, _ = line.operands
     line.operands = (*operands, line.operands[-1])
@@ -204,7 +221,7 @@ def _logic(line: Binder) -> Step:
     return bound(line, "pred b32 = ~b32 ~b32 ~b32 pred", both)
 
 
-@opcode("PLOP3|UPLOP3.LUT", evidence="PTX ISA: lop3; Mesa NAK (MIT), reference: PLop3; H200")
+@opcode("PLOP3|UPLOP3.LUT", evidence="PTX ISA: lop3; Mesa NAK (MIT), reference: PLop3")
 def _predicate_logic(line: Binder) -> Step:
     """Two results, each with its table; `.SIGN` is the sign of a register."""
     if len(line.operands) != 7:

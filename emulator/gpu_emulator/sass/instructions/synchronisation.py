@@ -31,7 +31,7 @@ def _active(registers: Registers) -> Array:
     return spread(frame, bits_of(frame.by_warp(frame.active())))
 
 
-@opcode("BSSY?{how:RECONVERGENT|RELIABLE}", evidence=f"{_BINARIES}; H200: truth programs")
+@opcode("BSSY?{how:RECONVERGENT|RELIABLE}", evidence=f"{_BINARIES}")
 def _begin(line: Binder) -> Step:
     """The label says where the lanes are to meet, which BSYNC says again."""
     if len(line.operands) != 2 or line.operands[0].kind != "B":
@@ -44,9 +44,7 @@ def _begin(line: Binder) -> Step:
     return Step(run, (slot,), reads_old=True)
 
 
-@opcode(
-    "BSYNC?{how:RECONVERGENT|RELIABLE}", meets=True, evidence=f"{_BINARIES}; H200: truth programs"
-)
+@opcode("BSYNC?{how:RECONVERGENT|RELIABLE}", meets=True, evidence=f"{_BINARIES}")
 def _meet(line: Binder) -> Step:
     if len(line.operands) != 1 or line.operands[0].kind != "B":
         raise line.refuse()
@@ -59,7 +57,7 @@ def _meet(line: Binder) -> Step:
     return Step(run, (slot,), reads_old=True)
 
 
-@opcode("BREAK?{how:RELIABLE}", evidence=f"{_BINARIES}: break out of the convergence barrier; H200")
+@opcode("BREAK?{how:RELIABLE}", evidence=f"{_BINARIES}: break out of the convergence barrier")
 def _break(line: Binder) -> Step:
     """A predicate says which of the active lanes do."""
     *flags, target = line.operands
@@ -80,13 +78,12 @@ def _break(line: Binder) -> Step:
 
 
 @opcode(
-    "WARPSYNC?{how:ALL|COLLECTIVE|EXCLUSIVE}",
-    meets=True,
+    "WARPSYNC?{how:ALL|COLLECTIVE|EXCLUSIVE}", "WARPSYNC.{how:COLLECTIVE}.{all:ALL}", meets=True,
     evidence=f"{_BINARIES}; PTX ISA: bar.warp.sync",
-)
+)  # fmt: skip
 def _meet_by_mask(line: Binder) -> Step:
     """Those of one mask then run together, and see only each other until the block ends."""
-    if line.parts["how"] == "ALL":
+    if "ALL" in (line.parts["how"], line.parts.get("all")):
         line.meeting = lambda _: _EVERYONE
         return _NOTHING
     if len(line.operands) != 1 + (line.parts["how"] == "COLLECTIVE"):

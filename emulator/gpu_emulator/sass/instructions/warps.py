@@ -21,7 +21,7 @@ def _active(frame: Frame) -> Array:
     return bits_of(frame.by_warp(frame.active()))
 
 
-@opcode("SHFL.{mode:IDX|UP|DOWN|BFLY}", evidence="PTX ISA: shfl; H200: truth programs")
+@opcode("SHFL.{mode:IDX|UP|DOWN|BFLY}", evidence="PTX ISA: shfl")
 def _shuffle(line: Binder) -> Made:
     if len(line.operands) != 5:
         raise line.refuse()
