@@ -88,19 +88,25 @@ TESTS = [
 pytest's `-k` takes no `[`, and its words match names of tests with their parameters.
 """
 OPTIONS = ["--sm", "80", "--timeout", "60", "--pass-env", "PYTEST_ADDOPTS", "--json"]
+MORE = {
+    "rotary_embedding_test.py": ["--programs", "2048"],
+    "varlen_attention_test.py": ["--timeout", "300"],
+}
+"""Of a file whose test compares all that its 2,048 programs leave, and of one that takes longer."""
 
 
 def run(package: str, folder: str, path: str, words: str) -> None:
     """Print a line of the table, and below it what was said."""
     root = fetch_sdist(package, *PACKAGES[package])
     paths = [root / folder, *(fetch_wheel(*wheel) for wheel in WHEELS)]
+    more = MORE.get(Path(path).name, [])
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "PYTEST_ADDOPTS": f"-k {shlex.quote(words)}",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "harness", "run", str(root / path), *OPTIONS],
+        [sys.executable, "-m", "harness", "run", str(root / path), *OPTIONS, *more],
         cwd=Path(__file__).parent.parent,
         env=environment,
         capture_output=True,

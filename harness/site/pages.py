@@ -121,9 +121,16 @@ def _ends(chart: Chart, names: Mapping[str, str]) -> Iterator[tuple[str, float, 
         is_free = all(abs(last.y - y) >= _LETTER_HEIGHT for y in taken)
         if last.index == len(chart.labels) - 1 and is_free:
             taken.append(last.y)
-            more = f" +{len(line.names) - 1}" if len(line.names) > 1 else ""
             is_worst = chart.worst is not None and line is chart.worst.line
-            yield f"{names[line.names[0]]}{more}", last.y, is_worst
+            yield _together([names[name] for name in line.names]), last.y, is_worst
+
+
+def _together(names: Sequence[str]) -> str:
+    """The configs of one line: `warps=2, 4`, else the first and how many more there are."""
+    option = names[0].partition("=")[0] + "="
+    words = ", ".join([names[0], *(name.removeprefix(option) for name in names[1:])])
+    is_plain = len(words) <= _MOST_LETTERS and not any("," in name for name in names)
+    return words if is_plain or len(names) == 1 else f"{names[0]} +{len(names) - 1}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

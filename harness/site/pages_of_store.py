@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -421,6 +422,8 @@ class _Writer:
         for bug in self.bugs:
             bug_cells = self.overview.bugs[bug.record.number]
             sides = neighbours(bug_cells.beside)
+            reproducer = reproducer_of(self.store, bug)
+            in_a_row = itertools.groupby(reproducer.ablation if reproducer else ())
             self._page(
                 squares.bug_page(bug.record.number),
                 "bug",
@@ -430,7 +433,8 @@ class _Writer:
                 compare=self._pair_of_cells("A cell that works and one that has the bug", *sides)
                 if sides
                 else "",
-                reproducer=reproducer_of(self.store, bug),
+                reproducer=reproducer,
+                ablation=[(*piece, len(list(same))) for piece, same in in_a_row],
                 workarounds=[
                     (workaround, self._place_of(workaround.proof.cell) if workaround.proof else "")
                     for workaround in workarounds_of(self.store, bug)

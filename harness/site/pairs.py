@@ -108,26 +108,25 @@ def _stage_diff(title: str, left: bytes | None, right: bytes | None) -> StageDif
     if left == right:
         return StageDiff(title=title, words="The same, byte for byte.", lines=())
     texts = [_code(data) for data in (left, right)]
-    notes = []
-    if any(len(lines) > _MOST_LINES for lines in texts):
-        notes.append(f"the first {_MOST_LINES:,} lines of each are compared")
     before, after = (lines[:_MOST_LINES] for lines in texts)
     blocks = SequenceMatcher(None, list(map(_key, before)), list(map(_key, after)))
     codes = blocks.get_opcodes()
     gone = sum(i2 - i1 for tag, i1, i2, _, _ in codes if tag != "equal")
     new = sum(j2 - j1 for tag, _, _, j1, j2 in codes if tag != "equal")
     lines = list(_lines(codes, before, after))
+    note = ""
     if len(lines) > _MOST_SHOWN:
-        notes.append(f"{len(lines) - _MOST_SHOWN:,} lines of the comparison are left out")
+        note = f"{len(lines) - _MOST_SHOWN:,} lines of the comparison are left out"
     words = (
-        f"{gone:,} of {len(texts[0]):,} lines are only in the first cell, "
-        f"{new:,} of {len(texts[1]):,} only in the second."
+        f"{gone:,} of {len(before):,} lines are only in the first cell, "
+        f"{new:,} of {len(after):,} only in the second."
     )
-    if not gone and not new:
+    if max(map(len, texts)) > _MOST_LINES:
+        sizes = " and ".join(f"{len(text):,}" for text in texts)
+        words = f"Compared are the first {_MOST_LINES:,} lines of each, which have {sizes}: {words}"
+    elif not gone and not new:
         words = "The same but for the names of registers and labels, comments and debug lines."
-    return StageDiff(
-        title=title, words=words, lines=tuple(lines[:_MOST_SHOWN]), note="; ".join(notes)
-    )
+    return StageDiff(title=title, words=words, lines=tuple(lines[:_MOST_SHOWN]), note=note)
 
 
 def _code(data: bytes) -> list[str]:

@@ -209,7 +209,7 @@ def _pane(name: str, text: str, origins: Origins, margins: Sequence[tuple[str, s
     lines = lines_of(text[:_MOST_BYTES])[:_MOST_LINES]
     note = ""
     if len(lines) < len(every):
-        note = f"The first {len(lines):,} of {len(every):,} lines; `triage show` prints all."
+        note = f"The first {len(lines):,} of {len(every):,} lines; triage show prints all."
     is_local = LOCAL_ACCESS.search if name == "sass" else (lambda _: None)
     shown: set[int | None] = {None}
     pane_lines = []
@@ -245,6 +245,6 @@ def _weights(sass: str, origins: Origins) -> dict[int, str]:
             instructions[origin] += 1
             spills[origin] += LOCAL_ACCESS.search(line) is not None
     return {
-        at: f"{count:,}" + (f", {spills[at]:,} local" if spills[at] else "")
+        at: f"{count:,}" + (f" ({spills[at]:,})" if spills[at] else "")
         for at, count in instructions.items()
     }

@@ -34,6 +34,7 @@ from harness.frontends.pretend.passed_over import (
     pass_over,
     stand_in_for_packages,
 )
+from harness.frontends.pretend.pointwise import POINTWISE, pointwise
 
 _UNKNOWN = "is not known to triage, and a guess would decide what is launched"
 
@@ -196,14 +197,28 @@ def compute(*, whether: bool) -> None:
 
 def wrote(values: Any) -> None:
     """Note that a kernel may have written these tensors, or those of these descriptors."""
-    _Backing.written.update(_storages([getattr(v, "base", v) for v in tree_leaves(values)]))
+    _Backing.written.update(_storages([getattr(v, "base", v) for v in _leaves(values)]))
 
 
 def _leaves(values: Any) -> list[Any]:
-    """The leaves of a structure of values, those of its slices, too."""
+    """The leaves of a structure of values, those of its slices, too.
+
+    Launch code calls torch any number of times: plain structures are taken apart here, quickly.
+    """
+    kind = type(values)
+    if kind is tuple or kind is list:
+        return [leaf for value in values for leaf in _leaves(value)]
+    if isinstance(values, torch.Tensor) or kind in _PLAIN:
+        return [values]
+    if kind is dict:
+        return _leaves(list(values.values()))
+    if kind is slice:
+        return [values.start, values.stop, values.step]
     leaves: list[Any] = tree_leaves(values)
-    slices = [leaf for leaf in leaves if isinstance(leaf, slice)]
-    return leaves + [end for part in slices for end in (part.start, part.stop, part.step)]
+    return leaves
+
+
+_PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device})
 
 
 def _storages(values: Any) -> set[int]:
@@ -211,9 +226,9 @@ def _storages(values: Any) -> set[int]:
     # The address of what Python's object stands for: it is there with memory and without.
     with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
         for leaf in _leaves(values):
-            # A sparse one has none.
-            with contextlib.suppress(NotImplementedError, RuntimeError):
-                if isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.Tensor):
+                # A sparse one has none.
+                with contextlib.suppress(NotImplementedError, RuntimeError):
                     storages.add(leaf.untyped_storage()._cdata)  # noqa: SLF001
     return storages
 
@@ -296,6 +311,8 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if name == "__get__" and not isinstance(fact := _getter(func, args), torch.Tensor):
+            return fact
         had = len(_Backing.written)
         inputs = _storages([args, kwargs]) if had else set()
         is_result = bool(had) and (name in _BACKWARD or not inputs.isdisjoint(_Backing.written))
@@ -331,13 +348,14 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
             kwargs = {name: value for name, value in kwargs.items() if name != "generator"}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        leaves = tree_leaves([args, kwargs]) if _Backing.has_copies else []
+        leaves = _leaves([args, kwargs]) if _Backing.has_copies else []
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         has_copies = any(map(_is_copy, tensors))
         if has_copies:
             args, kwargs = tree_map(_backed, (args, kwargs))
+        is_quick = name in POINTWISE and not kwargs and _Backing.device is _META
         try:
-            result = func(*args, **kwargs)
+            result = pointwise(func, args) if is_quick else func(*args, **kwargs)
         except (RuntimeError, TypeError) as error:
             leaves = tree_leaves([args, kwargs])
             if unknown := [value for value in leaves if isinstance(value, UnknownNumber)]:

@@ -46,7 +46,10 @@ def test_long_code_is_cut_and_says_so() -> None:
     after = "\n".join(f"po{n} ;" for n in range(5_000)).encode()
     (diff,) = stage_diffs({"sass": before}, {"sass": after})
     assert len(diff.lines) == 500
-    assert "4,000 lines of each" in diff.note
+    assert diff.words == (
+        "Compared are the first 4,000 lines of each, which have 5,000 and 5,000: "
+        "4,000 of 4,000 lines are only in the first cell, 4,000 of 4,000 only in the second."
+    )
     assert "3,500 lines of the comparison are left out" in diff.note
 
 

@@ -115,7 +115,7 @@ def test_the_one_config_that_got_worse_is_named_and_compared() -> None:
         ("warps=8", False),
     ]
     # All configs have one line, and of one toolchain nothing is drawn.
-    assert [words for words, _, _ in occupancy.ends] == ["warps=1 +3"]
+    assert [words for words, _, _ in occupancy.ends] == ["warps=1, 2, 4, 8"]
     assert charts_of(cells[::2], limits_of(90), pair) == []
     assert (occupancy.chart.worst, occupancy.compare) == (None, "")
 
