@@ -41,7 +41,7 @@ def test_descriptors_are_passed_in_pieces_and_as_tensor_maps(
     assert run(triage, *words) == {("right", "")}
 
 
-def test_what_all_configs_of_one_triton_get_wrong_is_held_to_the_others(
+def test_what_all_configs_of_one_triton_get_wrong_is_held_to_the_interpreter(
     triage: Triage, tmp_path: Path
 ) -> None:
     """Without its reference: each config of Triton 3.5.0 overtakes its loads in the same way."""
@@ -52,9 +52,8 @@ def test_what_all_configs_of_one_triton_get_wrong_is_held_to_the_others(
     found = msgspec.json.decode(triage("run", *words, *versions).stdout)["runs"]
     rows = {row["triton"]: row for row in found}
     assert [rows[version]["run"] for version in rows] == ["wrong_result", "right", "right"]
-    says = "num_stages=1 on sm_80 with Triton 3.9.0, emulated, and bit for bit by 1 more"
-    assert rows["3.5.0"]["reference"] == says
-    assert rows["3.6.0"]["reference"] == "num_stages=1 on sm_80 with Triton 3.6.0, emulated"
+    # Their loop is pipelined with num_stages=1, too: such a config is no reference.
+    assert {row["reference"] for row in found} == {"the interpreter of Triton 3.5.0"}
 
 
 def test_what_a_wrong_value_is_made_of_is_found_beside_another_triton(triage: Triage) -> None:
