@@ -1,6 +1,6 @@
 """The real ptxas 13.0.88 loses the vote on a generated program, and on what is left of others.
 
-All least programs below were found by `triage hunt ptxas --ptxas 13.0.88`; their SASS was read.
+The least programs below were found by `triage hunt ptxas --ptxas 13.0.88`; their SASS was read.
 """
 
 from __future__ import annotations
@@ -62,6 +62,17 @@ setp.gt.s32 %p0, %r0, 0;
 @!%p0 set.nan.or.f32.f32 %r0, %r0, %r0, %p0;
 st.b32 [%out], %r0;
 """
+# The least number, negated, is taken for positive. One thread alone has it: where all write one
+# place, a GPU may keep what another one wrote.
+OWN_PLACE = """
+mov.u32 %r0, %tid.x;
+mad.wide.u32 %out, %r0, 64, %out;
+bmsk.wrap.b32 %r1, 31, %r0;
+neg.s32 %r0, %r1;
+slct.s32.s32 %r0, %r0, 0, %r0;
+st.b32 [%out], %r0;
+"""
+ONE_PLACE = OWN_PLACE.replace("mad.wide.u32 %out, %r0, 64, %out;", "")
 
 
 def is_plain(form: OpcodeForm) -> bool:
@@ -93,13 +104,17 @@ def oracles(hub: Hub, version: str) -> Oracles:
 
 @pytest.mark.parametrize(
     ("version", "words"),
-    [("13.0.88", ["wrong -O3", "wrong -O0 -O3"]), ("13.5.37", ["right", "wrong -O0 -O3"])],
+    [
+        ("13.0.88", ["wrong -O3", "wrong -O0 -O3", "wrong -O3", "left_out"]),
+        ("13.5.37", ["right", "wrong -O0 -O3", "wrong -O3", "left_out"]),
+    ],
 )
 def test_what_a_hunt_found_is_told_by_the_vote(
     toolchain_cache: Path, version: str, words: list[str]
 ) -> None:
     assert toolchain_cache.parent
-    answers = asyncio.run(asked(version, [program(PAST_THE_END), program(GUARDED)]))
+    programs = [program(lines) for lines in (PAST_THE_END, GUARDED, OWN_PLACE, ONE_PLACE)]
+    answers = asyncio.run(asked(version, programs))
     assert [said_of(answer) for answer in answers] == words
 
 

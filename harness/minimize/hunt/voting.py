@@ -134,17 +134,24 @@ def vote_on(program: Voter, cubins: Mapping[int, Cubin | None], *, is_thorough: 
             return Answer(vote=Vote.LEFT_OUT, words="the result depends on what nothing wrote")
     most = _SASS_AT_LEAST + _SASS_FOR_PTX * expected.executed
     results: dict[int, Array] = {}
+    launches: dict[int, Launch] = {}
     for level, cubin in cubins.items():
         if cubin is None:
             return Answer(vote=Vote.UNTOLD, words=f"-O{level}: nvdisasm lists no such entry")
-        compiled = replace(launch, ptx="", cubin=cubin, entry=program.entry)
-        outcome = _executed(compiled, Checks(), most)
+        launches[level] = replace(launch, ptx="", cubin=cubin, entry=program.entry)
+        outcome = _executed(launches[level], Checks(), most)
         if outcome.not_run:
             return Answer(vote=Vote.UNTOLD, words=f"SASS: {outcome.not_run}")
         # A fault leaves what cannot be right.
         is_faulty = bool(outcome.faults) or not outcome.allocations
         results[level] = right ^ 0xFF if is_faulty else comparable(outcome.allocations[1].data)
-    return _counted(right, results)
+    answer = _counted(right, results)
+    # Threads that wrongly write different values to one place may still leave the right one on a
+    # GPU, which chooses among them: no least program of a cause is such.
+    for level in answer.levels if answer.vote is Vote.WRONG else ():
+        if _executed(launches[level], Checks(races=True), most).races:
+            return Answer(vote=Vote.LEFT_OUT, words="threads write different values to one place")
+    return answer
 
 
 def emulated_ptx(launch: Launch) -> Outcome:
