@@ -13,13 +13,17 @@ from gpu_emulator.steps import NotExecutable
 LANES = list(range(32))
 
 
-def test_a_product_of_a_warp_adds_up_what_each_lane_holds() -> None:
+@pytest.mark.parametrize(
+    ("opcode", "ones", "k"),
+    [("HMMA.16816.F32", 0x3C003C00, 16), ("QMMA.16832.F32.E4M3.E4M3", 0x38383838, 32)],
+)
+def test_a_product_of_a_warp_adds_up_what_each_lane_holds(opcode: str, ones: int, k: int) -> None:
     """A and B are all ones, so each element is k, and C is added."""
-    code = "MOV R8, 0x3c003c00\n" + "".join(f"MOV R{n}, R8\n" for n in range(9, 14))
+    code = f"MOV R8, {ones:#x}\n" + "".join(f"MOV R{n}, R8\n" for n in range(9, 14))
     code += "MOV R14, R6\nMOV R15, R6\nMOV R16, R6\nMOV R17, R6\n"
-    code += "HMMA.16816.F32 R20, R8, R12, R14\nMOV R7, R22"
+    code += f"{opcode} R20, R8, R12, R14\nMOV R7, R22"
     values = np.full(32, 2.0, np.float32).view(np.uint32)
-    assert results(code, values) == [int(np.float32(18).view(np.uint32))] * 32
+    assert results(code, values) == [int(np.float32(k + 2).view(np.uint32))] * 32
 
 
 def test_a_product_of_integers_saturates() -> None:

@@ -363,6 +363,12 @@ def test_moves_and_newer_forms(code: str, right: int) -> None:
     assert results(f"MOV R7, RZ\n{code}", [5]) == [right]
 
 
+def test_where_lanes_that_are_elsewhere_would_read_a_constant_does_not_matter() -> None:
+    code = "ISETP.NE.AND P0, PT, R6, RZ, PT\nMOV R7, RZ\nBSSY B0, `(.L_on)\n@P0 BRA `(.L_on)\n"
+    code += "LDC.U16 R7, c[0x0][R6+0x210]\n.L_on:\nBSYNC B0\nISETP.NE.AND P0, PT, R7, RZ, PT\n"
+    assert results(code + "SEL R7, RZ, 0x1, !P0", [0, 1]) == [1, 0]
+
+
 def test_a_uniform_register_says_which_lanes_have_something_else() -> None:
     """OR adds to what was said before: here lanes 1 and 3, and then 2 and 3."""
     code = "LOP3.LUT R8, R6, 0x1, RZ, 0xc0, !PT\nLOP3.LUT R9, R6, 0x2, RZ, 0xc0, !PT\n"
@@ -433,14 +439,17 @@ EXCHANGE = """
 """
 
 
-def test_warps_wait_at_a_barrier_and_a_missing_one_is_a_race() -> None:
+@pytest.mark.parametrize("barrier", ["0x0", "0x0, 0x40", "R12, R12"])
+def test_warps_wait_at_a_barrier_and_a_missing_one_is_a_race(barrier: str) -> None:
+    """A register has the number, and above it a count; 0 is all threads."""
     from gpu_emulator.api import Checks
 
     numbers = list(range(64))
     right = [number ^ 32 for number in numbers]
     for warps in ("lockstep", "first", "last"):
         options: dict[str, Any] = {"schedule": Schedule(warps=warps), "check": Checks(races=True)}
-        outcome = run_sass(EXCHANGE, numbers, shared=256, **options)
+        code = "MOV R12, RZ\n" + EXCHANGE.replace("BLOCKING 0x0", f"BLOCKING {barrier}")
+        outcome = run_sass(code, numbers, shared=256, **options)
         assert outcome.allocations[1].data.view(np.uint32).tolist() == right
         assert outcome.races == ()
         without = EXCHANGE.replace("BAR.SYNC.DEFER_BLOCKING 0x0", "NOP")

@@ -676,7 +676,7 @@ def _to_float(line: Binder) -> Step:
     return _converted(line, to, source, _how(line.parts))
 
 
-@opcode(f"I2FP.F32.{{source:S32|U32}}{_ROUND}", evidence=f"PTX ISA: cvt.f32.s32; {_FORMS}")
+@opcode(f"I2FP|UI2FP.F32.{{source:S32|U32}}{_ROUND}", evidence=f"PTX ISA: cvt.f32.s32; {_FORMS}")
 def _to_single(line: Binder) -> Step:
     return _converted(line, "f32", line.parts["source"].lower(), _how(line.parts))
 

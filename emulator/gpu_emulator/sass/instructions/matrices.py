@@ -89,12 +89,16 @@ _SHAPES = {
     "IMMA.{shape:8816|16816|16832}.{a:U8|S8}.{b:U8|S8}?{sat:SAT}",
     evidence=f"PTX ISA: mma.sync, added up as measured on an H200; {_FORMS}",
 )  # fmt: skip
+@opcode(
+    "QMMA.{shape:16832}.{d:F32|F16}.{a:E4M3|E5M2}.{b:E4M3|E5M2}",
+    evidence=f"PTX ISA: mma.sync, of sm_120a; how it adds up was not measured; {_FORMS}",
+)
 def _multiply(line: Binder) -> Step:
     if len(line.operands) != 4:
         raise line.refuse()
     parts, is_double = line.parts, line.base == "DMMA"
     shape, count_a, count_b, count_c = _SHAPES[parts["shape"]]
-    kind_d = {"HMMA": parts.get("d", "").lower(), "DMMA": "f64", "IMMA": "s32"}[line.base]
+    kind_d = {"DMMA": "f64", "IMMA": "s32"}.get(line.base) or parts["d"].lower()
     kind_a = parts.get("a", "").lower() or ("f64" if is_double else "f16")
     kind_b = parts.get("b", "").lower() or kind_a
     if kind_a == "tf32":

@@ -147,7 +147,7 @@ def _load_constant(line: Binder) -> Step:
 
         def run(registers: Registers) -> None:
             word, at = around(registers)
-            if kind.itemsize == 2 and (at & 1).any():
+            if kind.itemsize == 2 and (at & 1 & registers[0].active()).any():
                 raise NotExecutable("reads two bytes of a constant bank at an odd address")
             shift = (8 * (at & 3)).astype(np.uint32)
             part = (word >> shift).astype(f"u{kind.itemsize}").view(kind)

@@ -123,6 +123,9 @@ def _barrier(line: Binder) -> Step:
         count = numbers[1](registers) if len(numbers) > 1 else None
         if is_packed:
             number, count = number & np.uint32(15), number >> np.uint32(16)
+            if not (frame.active() & (count > 0)).any():
+                # So `barrier.sync` without a count is at -O0: all threads.
+                count = None
         if is_sync and flag is None and barriers.is_trivial(frame, count):
             if frame.batch.watch is not None:
                 frame.batch.watch.meet()
