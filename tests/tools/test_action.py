@@ -160,6 +160,29 @@ def test_the_action_in_two_pull_requests_and_its_comment(triage: Triage, tmp_pat
     assert (comments / "comments/1").read_text() == comment
 
 
+def test_a_run_without_an_artifact_is_noticed(
+    triage: Triage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = yaml.safe_load(TO_COPY[1])["jobs"]["comment"]
+    fetch, comment, sarif = job["steps"]
+    # By a name, an artifact that is not there is an error; by a pattern, none is found.
+    assert {"pattern", "merge-multiple"} <= set(fetch["with"])
+    assert "name" not in fetch["with"]
+    assert sarif["if"] == "hashFiles('triage-pr/triage.sarif') != ''"
+    runner = Runner(triage, tmp_path / "machine", tmp_path, tmp_path)
+    runner.values["github.event.workflow_run.html_url"] = "https://example.com/runs/7"
+    assert runner.shell(comment, tmp_path) == 0
+    said = capsys.readouterr().out.split(maxsplit=1)[1].strip()
+    assert said.count("\n") == 0
+    assert said.startswith("::notice::https://example.com/runs/7 ended before")
+    # What another program wrote is not posted.
+    (tmp_path / "triage-pr").mkdir()
+    (tmp_path / "triage-pr/comment.md").write_text("Buy now\n")
+    assert runner.shell(comment, tmp_path) == 1
+    assert "is not one of triage pr" in capsys.readouterr().out
+    assert not (tmp_path / "gh.log").exists()
+
+
 def test_a_regression_ends_the_action_with_its_code(triage: Triage, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     checkout.mkdir()
