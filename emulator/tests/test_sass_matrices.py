@@ -73,6 +73,15 @@ def test_a_copy_that_is_waited_for_is_there(completion: str) -> None:
     assert results(code, LANES, shared=128, schedule=schedule) == LANES
 
 
+def test_a_wait_for_all_scoreboards_is_refused_while_copies_are_under_way() -> None:
+    code = COPY.format(predicate="", wait="DEPBAR.LE SB0, 0x0\nDEPBAR {5,4,3,2,1,0}")
+    late = Schedule(completion="late")
+    assert results(code, LANES, shared=128, schedule=late) == LANES
+    wait = COPY.format(predicate="", wait="DEPBAR {0}")
+    outcome = run_sass(wait, LANES, shared=128, schedule=late)
+    assert outcome.not_run == "DEPBAR {0} while copies or bulk stores are under way"
+
+
 def test_a_copy_that_is_not_waited_for_may_come_late() -> None:
     code = COPY.format(predicate="", wait="DEPBAR.LE SB0, 0x1")
     assert results(code, LANES, shared=128, schedule=Schedule(completion="early")) == LANES
@@ -97,9 +106,9 @@ def controlled(code: str, bits: int) -> str:
         # Write barrier, read barrier, and the mask of what the next instruction waits for.
         ("UTMACMDFLUSH", 0x0E0, 0x7E0, True),
         ("UTMACMDFLUSH", 0x7E0, 0x7E0, True),
-        ("UTMACMDFLUSH", 0x1E0, 0x7E0 | 0b11 << 11, True),
+        ("UTMACMDFLUSH", 0x1E0, 0x7E0 | 0b10 << 11, True),
         ("UTMACMDFLUSH", 0x1E0, 0x7E0, False),
-        ("UTMACMDFLUSH", 0x1E0, 0x7E0 | 0b10 << 11, False),
+        ("UTMACMDFLUSH", 0x1E0, 0x7E0 | 0b101 << 11, False),
         ("UTMACMDFLUSH", 0x7E1, 0x7E0, False),
         ("LDGDEPBAR", 0x700, 0x7E0, True),
         ("LDGDEPBAR", 0x720, 0x7E0, False),
@@ -118,7 +127,7 @@ def test_what_counts_a_group_is_scoreboard_0_or_is_refused(
 
 
 def test_a_group_that_the_next_instruction_waits_for_is_there() -> None:
-    code = COPY.format(predicate="", wait=controlled("NOP", 0x7E0 | 0b11 << 11))
+    code = COPY.format(predicate="", wait=controlled("NOP", 0x7E0 | 0b10 << 11))
     code = code.replace("LDGDEPBAR", controlled("LDGDEPBAR", 0x720))
     assert results(code, LANES, shared=128, schedule=Schedule(completion="late")) == LANES
 
@@ -128,7 +137,7 @@ def test_a_group_that_the_next_instruction_waits_for_is_there() -> None:
     [
         "HMMA.16816.F32.FOO R8, R8, R8, R8", "HMMA.16816.F32 R8, -R8, R8, R8", "BMMA.88128 R8, R8",
         "IMMA.16816.S8.S8 R8, R8, R8.COL, R8", "LDSM.8.M88 R7, [R9]",
-        "LDGSTS.E.128.ZFILL [R9], desc[UR4][R2.64]", "DEPBAR {5,4,3,2,1,0}",
+        "LDGSTS.E.128.ZFILL [R9], desc[UR4][R2.64]", "DEPBAR {6}",
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_its_name(text: str) -> None:

@@ -94,30 +94,6 @@ def test_sound_code_is_right_at_every_level_and_no_cubin_is_accused(
         assert row["instructions_run"]
 
 
-EDITED = """.version 8.3
-.target sm_90a
-.address_size 64
-.visible .entry edited(.param .u64 out)
-{
-    .reg .b64 %d<3>;
-    ld.param.u64 %d1, [out];
-    cvta.to.global.u64 %d1, %d1;
-    tensormap.replace.tile.global_address.global.b1024.b64 [%d1], %d1;
-    ret;
-}
-"""
-
-
-def test_a_cubin_that_writes_fields_of_a_tensor_map_is_not_run(triage: Triage) -> None:
-    """The emulator's maps have another layout than the hardware's, which plain stores would hit."""
-    (triage.folder / "edited.ptx").write_text(EDITED)
-    words = ["edited.ptx", "--buffer", "out=u8[128]:0", "--sm", "90a", "--ptxas", "13.5.37"]
-    rows = executed(triage, *words, "--on", "sass", code=4)
-    reason = "it writes fields of tensor maps, whose places in memory are the hardware's own"
-    assert rows
-    assert all(row["run"] == "not_run" and reason in row["run_reason"] for row in rows)
-
-
 @pytest.mark.parametrize(
     "pattern",
     [

@@ -36,6 +36,33 @@ WAIT = """
 WAIT{phase}: mbarrier.try_wait.parity.shared::cta.b64 %p2, [bar], {phase}; @!%p2 bra WAIT{phase};
 """
 FIRST, SECOND = WAIT.format(phase=0), WAIT.format(phase=1)
+# Of two tensor maps the fields that a kernel writes, and their values.
+FIELDS = """%d10 b64 global_address %d1
+%d10 b64 global_stride 0, 128
+%d10 b32 rank 1
+%d10 b32 global_dim 0, 32
+%d10 b32 global_dim 1, 32
+%d10 b32 box_dim 0, 32
+%d10 b32 box_dim 1, 4
+%d10 b32 element_stride 0, 1
+%d10 b32 element_stride 1, 1
+%d10 b32 elemtype 2
+%d10 b32 swizzle_mode 0
+%d10 b32 interleave_layout 0
+%d10 b32 fill_mode 0
+%d11 b64 global_address %d12
+%d11 b64 global_stride 3, %d12
+%d11 b32 rank 4
+%d11 b32 global_dim 4, 77
+%d11 b32 box_dim 4, 256
+%d11 b32 element_stride 4, 8
+%d11 b32 elemtype 12
+%d11 b32 swizzle_mode 3
+%d11 b32 fill_mode 1"""
+WRITTEN = "\n".join(
+    f"tensormap.replace.tile.{field}.global.b1024.{kind} [{at}], {value};"
+    for at, kind, field, value in (line.split(" ", 3) for line in FIELDS.splitlines())
+)
 PROGRAMS = {
     "a bulk load": """
 @%p1 mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster; bar.sync 0;
@@ -64,6 +91,18 @@ cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d9, {%r10, %r10}], [tile
 cp.async.bulk.global.shared::cta.bulk_group [%d2], [tile], 512;
 cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d2], [tile], 256;
 cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; T:
+""",
+    "a tensor map that the kernel writes": """
+@%p1 mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster; bar.sync 0;
+add.u64 %d10, %d2, 1024; add.u64 %d11, %d2, 1152; mov.u64 %d12, 0xfedcba98f0; @!%p1 bra M;
+""" + WRITTEN + """
+fence.proxy.tensormap::generic.release.gpu; M: bar.sync 0;
+fence.proxy.tensormap::generic.acquire.gpu [%d10], 128; @!%p1 bra S;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512; mov.u32 %r10, 0; mov.u32 %r11, 2;
+cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes
+[tile], [%d10, {%r10, %r11}], [bar]; S:
+""" + FIRST + """
+ld.shared.u32 %r6, [%r5]; st.global.u32 [%d4], %r6;
 """,
     "arrivals of all threads": """
 @%p1 mbarrier.init.shared::cta.b64 [bar], 128; bar.sync 0;

@@ -4,13 +4,13 @@ PTX ISA 5.5 (tensors), 9.7.9.25 (`cp.async.bulk.tensor`, `cp.reduce.async.bulk.t
 `.tile::gather4`, `.tile::scatter4`), 9.7.9.27 (`tensormap.replace`); CUDA driver API,
 `cuTensorMapEncodeTiled`, for the limits. A tile is n elements in the order of shared memory,
 innermost dimension first. Leading dimensions are instructions, each with coordinates of its own.
-NVIDIA does not document the 128 bytes of a map: the encoding here is our own, so that a map can be
-copied, replaced field by field and read again, but means nothing to hardware.
+NVIDIA does not document the 128 bytes of a map. Fields lie here where ptxas 13.5.37 has
+`tensormap.replace` write them, for sm_90a and for sm_100a alike, so that cubins can do that, too;
+what else hardware keeps there (how L2 is filled, for instance) is zero.
 """
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 from functools import cache
 
@@ -36,14 +36,18 @@ _INTERLEAVES = (0, 16, 32)
 _SWIZZLES = (0, 32, 64, 128)
 _ATOMS = ("16B", "32B", "32B_flip_8B", "64B")
 _DIMENSIONS = 5
-_LAYOUT = struct.Struct("<Q6B2x5Q4Q5I5B")
-# Where each field of `replace` starts, and the struct code of one element.
+_TF32 = 80
+"""The bit that makes an f32 (or f32_ftz) of the element type a tf32."""
+# Of each field of `replace` the first bit, how many, and how far the next dimension is.
 _FIELDS = {
-    "global_address": (0, "Q"), "rank": (8, "B"), "elemtype": (9, "B"),
-    "interleave_layout": (10, "B"), "swizzle_mode": (11, "B"), "swizzle_atomicity": (12, "B"),
-    "fill_mode": (13, "B"), "global_dim": (16, "Q"), "global_stride": (56, "Q"),
-    "box_dim": (88, "I"), "element_stride": (108, "B"),
+    "global_address": (0, 64, 0), "rank": (68, 3, 0), "elemtype": (71, 4, 0),
+    "interleave_layout": (75, 2, 0), "swizzle_mode": (77, 2, 0), "fill_mode": (79, 1, 0),
+    "swizzle_atomicity": (83, 2, 0), "global_stride": (96, 32, 32), "global_dim": (256, 32, 32),
+    "element_stride": (416, 3, 3), "box_dim": (440, 8, 8),
 }  # fmt: skip
+_UPPER_STRIDE = 224
+"""Where the upper 4 bits of each stride are; strides are in units of 16 bytes."""
+_LESS_ONE = ("global_dim", "element_stride", "box_dim")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,18 +118,24 @@ class TileMap:
         return next((text for wrong, text in complaints if wrong), None)
 
     def encode(self) -> bytes:
-
-        def filled(values: tuple[int, ...], count: int) -> list[int]:
-            return [*values, *[0] * (count - len(values))]
-
-        packed = _LAYOUT.pack(
-            self.address, self.rank - 1, ELEMENTS.index(self.element),
-            _INTERLEAVES.index(self.interleave), _SWIZZLES.index(self.swizzle),
-            _ATOMS.index(self.atom), int(self.nan_fill), *filled(self.sizes, _DIMENSIONS),
-            *filled(self.strides, _DIMENSIONS - 1), *filled(self.box, _DIMENSIONS),
-            *filled(self.element_strides, _DIMENSIONS),
-        )  # fmt: skip
-        return packed.ljust(MAP_BYTES, b"\0")
+        single = {
+            "global_address": self.address, "rank": self.rank - 1,
+            "elemtype": ELEMENTS.index(self.element),
+            "interleave_layout": _INTERLEAVES.index(self.interleave),
+            "swizzle_mode": _SWIZZLES.index(self.swizzle), "fill_mode": int(self.nan_fill),
+            "swizzle_atomicity": _ATOMS.index(self.atom),
+        }  # fmt: skip
+        raw = bytes(MAP_BYTES)
+        for field, value in single.items():
+            raw = replace(raw, field, value)
+        several = {
+            "global_dim": self.sizes, "global_stride": self.strides, "box_dim": self.box,
+            "element_stride": self.element_strides,
+        }  # fmt: skip
+        for field, values in several.items():
+            for ordinal, value in enumerate(values):
+                raw = replace(raw, field, value, ordinal)
+        return raw
 
     @classmethod
     def decode(cls, raw: bytes) -> TileMap:
@@ -133,23 +143,35 @@ class TileMap:
 
         Raises `ValueError`: a field has a value that does not exist: this is not a tensor map.
         """
-        address, rank, element, interleave, swizzle, atom, fill, *numbers = _LAYOUT.unpack_from(raw)
-        sizes, strides, box, steps = numbers[:5], numbers[5:9], numbers[9:14], numbers[14:19]
-        count = rank + 1
-        is_valid = (
-            count <= _DIMENSIONS
-            and element < len(ELEMENTS)
-            and interleave < len(_INTERLEAVES)
-            and swizzle < len(_SWIZZLES)
-            and atom < len(_ATOMS)
-        )
-        if not is_valid:
+        bits = int.from_bytes(raw[:MAP_BYTES], "little")
+
+        def read(field: str, ordinal: int = 0) -> int:
+            start, width, step = _FIELDS[field]
+            value = bits >> start + step * ordinal & (1 << width) - 1
+            return value + (field in _LESS_ONE)
+
+        def several(field: str, count: int) -> tuple[int, ...]:
+            return tuple(read(field, ordinal) for ordinal in range(count))
+
+        count, element = read("rank") + 1, read("elemtype")
+        if bits >> _TF32 & 1:
+            element += 4
+        elif element > 10:
+            element += 2
+        interleave = read("interleave_layout")
+        if count > _DIMENSIONS or interleave >= len(_INTERLEAVES) or element >= len(ELEMENTS):
             raise ValueError("these 128 bytes are no tensor map")
+        upper = (bits >> _UPPER_STRIDE + 4 * ordinal & 15 for ordinal in range(count - 1))
+        strides = (
+            16 * (low | high << 32)
+            for low, high in zip(several("global_stride", count - 1), upper, strict=True)
+        )
         return cls(
-            address=address, element=ELEMENTS[element], sizes=tuple(sizes[:count]),
-            strides=tuple(strides[: count - 1]), box=tuple(box[:count]),
-            element_strides=tuple(steps[:count]), interleave=_INTERLEAVES[interleave],
-            swizzle=_SWIZZLES[swizzle], atom=_ATOMS[atom], nan_fill=bool(fill),
+            address=read("global_address"), element=ELEMENTS[element],
+            sizes=several("global_dim", count), strides=tuple(strides),
+            box=several("box_dim", count), element_strides=several("element_stride", count),
+            interleave=_INTERLEAVES[interleave], swizzle=_SWIZZLES[read("swizzle_mode")],
+            atom=_ATOMS[read("swizzle_atomicity")], nan_fill=bool(read("fill_mode")),
         )  # fmt: skip
 
 
@@ -161,13 +183,27 @@ def replace(raw: bytes, field: str, value: int, ordinal: int = 0) -> bytes:
     `ordinal`: the dimension, for the fields that have one. Raises `KeyError`: there is no such
     field. Raises `ValueError`: the value or the dimension does not fit.
     """
-    start, code = _FIELDS[field]
-    size = struct.calcsize(code)
-    if not 0 <= ordinal < _DIMENSIONS or not 0 <= value < 1 << (8 * size):
+    start, width, step = _FIELDS[field]
+    number = value - (field in _LESS_ONE)
+    is_stride = field == "global_stride"
+    number, rest = divmod(number, 16) if is_stride else (number, 0)
+    if not 0 <= ordinal < _DIMENSIONS or rest or not 0 <= number < 1 << width + 4 * is_stride:
         raise ValueError(f"tensormap.replace of {field}[{ordinal}] with {value}")
-    changed = bytearray(raw)
-    struct.pack_into(f"<{code}", changed, start + ordinal * size, value)
-    return bytes(changed)
+    bits = int.from_bytes(raw, "little")
+
+    def put(start: int, width: int, value: int) -> None:
+        nonlocal bits
+        mask = (1 << width) - 1
+        bits = bits & ~(mask << start) | (value & mask) << start
+
+    if field == "elemtype":
+        is_tf32 = ELEMENTS[number].startswith("tf32")
+        put(_TF32, 1, is_tf32)
+        number -= 4 * is_tf32 + 2 * (number > 12)
+    put(start + step * ordinal, width, number)
+    if is_stride:
+        put(_UPPER_STRIDE + 4 * ordinal, 4, number >> 32)
+    return bits.to_bytes(MAP_BYTES, "little")
 
 
 _FILL = b"\xf7\x7f"

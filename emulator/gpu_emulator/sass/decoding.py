@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from gpu_emulator.sass.binder import (
 )
 from gpu_emulator.sass.cubin import CubinEntry, read_entry
 from gpu_emulator.sass.instructions.catalogue import CHAPTERS
+from gpu_emulator.sass.instructions.copies import await_groups
 from gpu_emulator.sass.listing import (
     Instruction,
     SassLine,
@@ -41,6 +42,8 @@ from gpu_emulator.sass.listing import (
     read_instruction,
     read_section,
 )
+from gpu_emulator.state.barriers import COPIES
+from gpu_emulator.state.bulk import READ
 from gpu_emulator.state.frame import Frame
 from gpu_emulator.steps import (
     Array,
@@ -62,8 +65,8 @@ _WIDEST = 16
 _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 BRANCHES = frozenset(("BRA", "BRX", "BRXU", "CALL", "RET", "EXIT", "KILL"))
 """What ends a block. No rows: `_read_branch` knows their forms."""
-_SCOREBOARD_AT = {"LDGDEPBAR": 5, "UTMACMDFLUSH": 8}
-"""Where the control bits of what ends a group have the scoreboard that counts it."""
+_COUNTED = {"LDGDEPBAR": (5, COPIES), "UTMACMDFLUSH": (8, READ)}
+"""What ends a group: where its control bits have the scoreboard that counts it, and the kind."""
 _SERIAL = 0x7E0
 """The control bits of all that ptxas 13.5 makes at -O0: no scoreboards, and no stall."""
 _INDIRECT = re.compile(r"(U?R)([0-9]+)(?:[ ]+(-?0x[0-9a-f]+|[0-9]+|`\([^)]*\)))?\Z")
@@ -237,25 +240,26 @@ def _blocks(
             bound = bind(line.text)
             _check_collective(line, lines, labels)
             blocks[-1].lines.append((line, bound))
-            if _ends_at_once(line, lines[number + 1 :][:1]):
-                blocks[-1].lines.append((line, bind("DEPBAR.LE SB0, 0x0")))
+            if kind := _ends_at_once(line, lines[number + 1 :][:1]):
+                step = Step(partial(await_groups, kind=kind, count=0))
+                blocks[-1].lines.append((line, replace(bind("NOP"), made=step)))
     return blocks, starts
 
 
-def _ends_at_once(line: SassLine, behind: list[SassLine]) -> bool:
-    """Whether this ends a group that is waited for here, and not by DEPBAR.LE of scoreboard 0.
+def _ends_at_once(line: SassLine, behind: list[SassLine]) -> str:
+    """The kind of a group that ends here and is waited for here, not by DEPBAR.LE of scoreboard 0.
 
-    So it is at -O0 of ptxas 12.8 and 13.0: another scoreboard counts bulk stores, and the next
-    instruction waits, by its control bits, for that one and for scoreboard 0.
+    Another scoreboard counts it, for which the next instruction waits by its control bits: behind
+    each bulk store at -O0 of ptxas 12.8 and 13.0, and where a tensor map is made visible.
     """
-    at = _SCOREBOARD_AT.get(read_instruction(line.text).opcode)
+    at, kind = _COUNTED.get(read_instruction(line.text).opcode, (None, ""))
     if at is None or line.control in (None, _SERIAL):
-        return False
+        return ""
     counter = line.control >> at & 7
     waits = next((one.control >> 11 for one in behind if one.control is not None), 0)
-    if counter and (counter > 5 or ~waits & (1 | 1 << counter)):
+    if counter and (counter > 5 or not waits >> counter & 1):
         raise NotExecutable(f"{line.text} counts by scoreboard {counter}, not by 0")
-    return counter > 0
+    return kind if counter else ""
 
 
 def _check_collective(line: SassLine, lines: list[SassLine], labels: dict[str, int]) -> None:

@@ -365,9 +365,10 @@ def _see_stores(line: Binder) -> Step:
 
 
 @opcode(
-    "UBLKPF.L2", f"UTMAPF.L2.{_DIM}", "UTMACCTL.PF", "ACQBULK", "PREEXIT",
+    "UBLKPF.L2", f"UTMAPF.L2.{_DIM}", "UTMACCTL.PF", "UTMACCTL.IV", "ACQBULK",
+    "PREEXIT", "CCTL.E.C.LDCU.IV.DEEP",
     "USETMAXREG.DEALLOC.CTAPOOL", "NANOSLEEP.SYNCS",
-    evidence=f"PTX ISA: prefetches, griddepcontrol, setmaxnreg, {_SEEN}; changes no value",
+    evidence=f"PTX ISA: prefetches, fences, griddepcontrol, setmaxnreg, {_SEEN}; changes no value",
 )  # fmt: skip
 def _no_value(line: Binder) -> Step:
     del line

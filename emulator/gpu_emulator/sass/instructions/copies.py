@@ -6,6 +6,8 @@ schedule says.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from gpu_emulator.sass.binder import Binder, Made, immediate, opcode
@@ -94,8 +96,32 @@ def _wait(line: Binder) -> Step:
         copies, stores = (frame.batch.asynchrony.groups(frame, kind) for kind in (COPIES, READ))
         if count and copies.is_pending and stores.is_pending:
             raise NotExecutable(f"{line.text} while copies and bulk stores are under way")
-        copies.wait(count)
-        with frame.only(frame.whole_warps(frame.active())):
-            stores.wait(count)
+        await_groups(registers, COPIES, count)
+        await_groups(registers, READ, count)
+
+    return Step(run)
+
+
+def await_groups(registers: Registers, kind: str, count: int) -> None:
+    """Wait until at most so many groups of a kind are under way: of bulk stores, of a warp."""
+    frame: Frame = registers[0]
+    groups = frame.batch.asynchrony.groups(frame, kind)
+    if kind == COPIES:
+        groups.wait(count)
+        return
+    with frame.only(frame.whole_warps(frame.active())):
+        groups.wait(count)
+
+
+@opcode("DEPBAR", evidence="CUDA Binary Utilities: dependency barrier; seen where ptxas fences")
+def _wait_for_all(line: Binder) -> Step:
+    """Until what several scoreboards count is done. That of groups under way is not known."""
+    if len(line.operands) != 1 or not re.fullmatch(r"\{[0-5](,[0-5])*\}", line.operands[0].text):
+        raise line.refuse()
+
+    def run(registers: Registers) -> None:
+        frame: Frame = registers[0]
+        if any(frame.batch.asynchrony.groups(frame, kind).is_pending for kind in (COPIES, READ)):
+            raise NotExecutable(f"{line.text} while copies or bulk stores are under way")
 
     return Step(run)
