@@ -11,6 +11,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -165,6 +166,10 @@ def tell(error: BaseException | None, cli: click.Command) -> int:
 def _usage(error: click.ClickException) -> str:
     """As click shows it: how the command is used, and what is wrong."""
     complaint = error.format_message()
+    if complaint.startswith("Got unexpected extra argument"):
+        extra = complaint.partition("(")[2].rstrip(")").split()
+        if all(Path(word).is_file() for word in extra):
+            complaint += ": quote a pattern of files, so that the shell leaves it as it is."
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(shown(complaint), err=True)
         return complaint

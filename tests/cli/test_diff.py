@@ -50,7 +50,7 @@ run 1 -> run 2: 3 regressed, 1 mutated, 1 metric-worse, 1 fixed, 1 untestable, 1
     1 mutated: trap_stub (it is trap_stub) -> compiler_crash (it is compiler_crash)
       scan_bwd · default · sm_100a · Triton 3.6.0 · ptxas 13.0.88 · num_warps=8,maxnreg=128
       triage show {mutated} --stage log
-    1 metric-worse: spills 0 B -> 16 B; n_regs 128 -> 160
+    1 metric-worse: spills 0 B -> 16 B; registers 128 -> 160
       cumsum · default · sm_100a · Triton 3.6.0 · ptxas 13.0.88 · num_warps=4,maxnreg=128
       triage show {worse} --stage sass
     1 fixed: ptxas_ice (it is ptxas_ice) -> ok

@@ -33,6 +33,18 @@ def test_two_kernels_or_none_are_a_wrong_usage(
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(("word", "is_told"), [("b.py", True), ("c.py", False)])
+def test_a_pattern_that_the_shell_took_apart_is_to_be_quoted(
+    triage: Triage, word: str, *, is_told: bool
+) -> None:
+    for name in ("a.py", "b.py"):
+        (triage.folder / name).write_text("")
+    done = triage("pr", "--base", "main", "--kernel", "a.py", word)
+    assert done.returncode == 2
+    assert f"unexpected extra argument ({word})" in done.stderr
+    assert ("quote a pattern of files" in done.stderr) is is_told
+
+
 def completed(*words: str) -> list[str]:
     *before, begun = words
     shell = ShellComplete(cli, {}, "triage", "_TRIAGE_COMPLETE")

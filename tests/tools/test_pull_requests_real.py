@@ -240,6 +240,13 @@ def test_a_pull_request_that_changes_comments_spills_loses_and_fixes(triage: Tri
     edit(folder / "kern/matmul.py", "constexpr = 32", "constexpr = 64")
     done = triage("pr", *words, "--markdown", timeout=900)
     assert done.returncode == 1, done.stderr
+    assert "### triage: 3 worse (1 no longer works)" in done.stdout
+    assert "compiled for sm_120a, sm_90a: 4 of 8 cells have the same" in done.stdout
+    assert "1 changed too little to count; nothing was executed" in done.stdout
+    # No column without a number.
+    assert "| cell | verdict | registers | shared (B) | occupancy |" in done.stdout
+    assert "8.3% → cannot launch" in done.stdout
+    assert "**worse numbers**: registers " in done.stdout
     assert "**regressed**: ok -> " in done.stdout
     assert (
         "| launches/matmul.py::matmul\\_kernel · launch · sm\\_120a | 2 of 2 | 1 of 2 |"

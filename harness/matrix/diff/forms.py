@@ -18,6 +18,13 @@ MARK = "<!-- kernel-triage: pull request -->"
 
 _LIMIT = 48_000
 _BETTER = (ChangeKind.FIXED, ChangeKind.METRIC_BETTER)
+_NAMED = {
+    ChangeKind.REGRESSED: "regressed",
+    ChangeKind.METRIC_WORSE: "worse numbers",
+    ChangeKind.METRIC_BETTER: "better numbers",
+}
+_FOOT = """A cell is one config, for one target, by one toolchain. Spills are the bytes that a
+thread stores and loads. `sick`: it compiles, but spills so much that it is likely slow."""
 _COLUMNS: Mapping[str, str] = {
     "verdict": "verdict",
     "n_regs": "registers",
@@ -49,11 +56,15 @@ def _code_words(result: PullRequest) -> str:
         why = f"{files}: comments and layout alone" if files else "no file differs"
         return f"nothing was compiled: {why}"
     compiled = [facts for facts in result.cells if not facts.is_executed]
+    targets = ", ".join(dict.fromkeys(facts.target for facts in result.cells))
     words = f"{result.same_code:,} of {len(compiled):,} cells have the same machine code"
     if result.other_code:
-        words += f"; {len(result.other_code):,} have other code and the same numbers"
+        words += f"; {len(result.other_code):,} have other code with the same registers and memory"
+    if result.changes.informational:
+        words += f"; {len(result.changes.informational):,} changed too little to count"
     executed = len(result.cells) - len(compiled)
-    return words + (f"; {executed:,} were executed" if executed else "; nothing was executed")
+    words += f"; {executed:,} cells were executed" if executed else "; nothing was executed"
+    return f"compiled for {targets}: {words}" if targets else words
 
 
 def pr_document(result: PullRequest) -> dict[str, Any]:
@@ -86,11 +97,14 @@ def as_markdown(result: PullRequest) -> str:
     gaps = [change for change in changes if change.kind.is_gap]
     better = [change for change in changes if change.kind in _BETTER]
     others = [change for change in changes if change not in (*worse, *gaps, *better)]
+    broken = sum(change.kind is ChangeKind.REGRESSED for change in worse)
+    fixed = sum(change.kind is ChangeKind.FIXED for change in better)
+    no_longer = f" ({broken:,} no longer {'works' if broken == 1 else 'work'})" if broken else ""
     headline = [
         f"{len(some):,} {words}"
         for some, words in (
-            (worse, "worse"),
-            (better, "better"),
+            (worse, f"worse{no_longer}"),
+            (better, f"better ({fixed:,} fixed)" if fixed else "better"),
             (gaps, "not known"),
             (result.failures, "not captured"),
         )
@@ -98,7 +112,7 @@ def as_markdown(result: PullRequest) -> str:
     ]
     lines = [MARK, f"### triage: {', '.join(headline) or _calm(result)}", ""]
     lines += [
-        f"{markdown_code(result.base)} → {markdown_code(result.head)}. {_code_words(result)}."
+        f"{markdown_code(result.base)} → {markdown_code(result.head)}, {_code_words(result)}."
     ]
     lines += [f"- not captured: {markdown_cell(failure)}" for failure in result.failures[:20]]
     for title, some in (
@@ -110,7 +124,8 @@ def as_markdown(result: PullRequest) -> str:
         if some:
             lines += ["", f"**{title}**", "", "| cells | what | where |", "|--:|---|---|"]
             lines += [
-                f"| {len(group.changes):,} | **{group.kind.value}**: {markdown_cell(group.what)} "
+                f"| {len(group.changes):,} | **{_NAMED.get(group.kind, group.kind.value)}**: "
+                f"{markdown_cell(group.what)} "
                 f"| {markdown_cell(group.where)} |"
                 for group in _by_kernel(some)[:20]
             ]
@@ -124,7 +139,7 @@ def as_markdown(result: PullRequest) -> str:
             for place, n in list(lost.items())[:50]
         ]
     every = [*worse, *better, *gaps, *others, *result.changes.informational, *result.other_code]
-    lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000)
+    lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000 - len(_FOOT))
     if result.command:
         lines += ["", f"Here: {markdown_code(result.command)}"]
     return "\n".join(lines) + "\n"
@@ -149,21 +164,23 @@ def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
     """A table of cells, as many as there is room for in bytes."""
     if not changes:
         return
+    sides = [side for change in changes for side in (change.older, change.newer) if side]
+    columns = [metric for metric in _COLUMNS if any(getattr(side, metric) for side in sides)]
     yield from ("", f"<details><summary>Each cell ({len(changes):,})</summary>", "")
-    yield f"| cell | {' | '.join(_COLUMNS.values())} |"
-    yield "|---|" + "---|" * len(_COLUMNS)
+    yield f"| cell | {' | '.join(_COLUMNS[metric] for metric in columns)} |"
+    yield "|---|" + "---|" * len(columns)
     for number, change in enumerate(changes):
         facts = change.facts
         config = Config.of(dict(facts.config)).label
         name = f"{facts.kernel} · {facts.launch} · {config} · {facts.target} · {facts.tool}"
-        numbers = (_moved(change, metric) for metric in _COLUMNS)
+        numbers = (_moved(change, metric) for metric in columns)
         line = f"| {markdown_cell(name)} | {' | '.join(numbers)} |"
         room -= len(line.encode()) + 1
         if room < 0:
             yield from ("", f"... and {len(changes) - number:,} more: `--json` has them.")
             break
         yield line
-    yield from ("", "</details>")
+    yield from ("", _FOOT, "", "</details>")
 
 
 def _moved(change: Change, metric: str) -> str:
@@ -176,7 +193,7 @@ def _spelled(facts: Facts, metric: str) -> str:
     if value is None:
         return "-"
     if metric == "occupancy":
-        return f"{value:.1%}"
+        return f"{value:.1%}" if value else "cannot launch"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -12,7 +12,7 @@ from harness.tables.said import SaidLine, Tone, say
 from harness.tables.survivors import common_reason
 from harness.values.change import Change, ChangeKind, Changes, Facts, Severity, Surprise
 from harness.values.kernel import Config, Scalar
-from harness.values.toolchain import BUNDLED, assembler_name
+from harness.values.toolchain import BUNDLED, EMULATOR, EXECUTOR_NAMES, assembler_name
 from harness.values.verdict import VerdictKind
 
 # Changes that are one piece of news: grouped by what happened, with where and how to see it.
@@ -140,7 +140,7 @@ def _said(facts: Sequence[Facts]) -> str:
 
 
 def _steps(changes: Sequence[Change]) -> str:
-    """`spills 0 -> 16 to 48 B; n_regs 128 -> 160`: the metrics that moved enough, in order."""
+    """`spills 0 -> 16 to 48 B; registers 128 -> 160`: the metrics that moved enough, in order."""
     spans: dict[str, tuple[list[object], list[object]]] = {}
     least = min(max(step.severity for step in change.steps) for change in changes)
     for change in changes:
@@ -150,11 +150,12 @@ def _steps(changes: Sequence[Change]) -> str:
                 before.append(step.older)
                 after.append(step.newer)
     return "; ".join(
-        f"{metric} {_span(metric, before)} -> {_span(metric, after)}"
+        f"{_NAMED.get(metric, metric)} {_span(metric, before)} -> {_span(metric, after)}"
         for metric, (before, after) in spans.items()
     )
 
 
+_NAMED = {"n_regs": "registers"}
 _SPELLED: dict[str, Callable[[float], str]] = {
     "spills": lambda value: f"{value:,} B",
     "stack": lambda value: f"{value:,} B",
@@ -176,6 +177,8 @@ def _tools(cells: Sequence[Facts]) -> str:
     kinds = list({assembler_name(cell.assembler) for cell in cells})
     if len(kinds) > 1:
         return _some([cell.tool for cell in cells], "assemblers")
+    if all(cell.ptxas == EMULATOR for cell in cells):
+        return EXECUTOR_NAMES[EMULATOR]
     versions = [
         f"{cell.ptxas} (bundled)" if cell.ptxas_origin == BUNDLED else cell.ptxas
         for cell in cells

@@ -47,8 +47,8 @@ def test_metrics_are_grouped_by_the_step_that_decides() -> None:
     found = group_changes(compared(older, newer).changes)
     assert [(group.kind, group.what) for group in found] == [
         (ChangeKind.METRIC_WORSE, "spills 0 B -> 16 B to 48 B"),
-        (ChangeKind.METRIC_WORSE, "n_regs 64 -> 128"),
-        (ChangeKind.METRIC_BETTER, "n_regs 64 -> 40"),
+        (ChangeKind.METRIC_WORSE, "registers 64 -> 128"),
+        (ChangeKind.METRIC_BETTER, "registers 64 -> 40"),
     ]
 
 
