@@ -167,6 +167,31 @@ and.pred %p3, %p3, %p1; mov.b16 %h1, 3; mov.u32 %r10, 0; mov.u32 %r11, 1;
 ld.shared.u32 %r10, [%r5]; mul.wide.u32 %d5, %r14, 512; add.u64 %d4, %d4, %d5;
 st.global.u32 [%d4], %r10; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
 """,
+    "stores that another CTA's mbarrier counts": """
+@%p1 mbarrier.init.shared::cta.b64 [bar], 1; fence.mbarrier_init.release.cluster;
+st.shared.u32 [%r5+2048], %r1;
+@%p1 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 5120;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; xor.b32 %r7, %r6, 1;
+shl.b32 %r12, %r1, 4; add.u32 %r12, %r12, %r2; mapa.shared::cluster.u32 %r8, %r12, %r7;
+mapa.shared::cluster.u32 %r9, %r3, %r7; mapa.shared::cluster.u32 %r10, %r5, %r7;
+add.u32 %r11, %r1, %r6; cvt.u64.u32 %d7, %r11;
+add.u32 %r19, %r5, %r4; mapa.shared::cluster.u32 %r20, %r19, %r7;
+st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.u32 [%r8], {%r11, %r1, %r6, %r7}, [%r9];
+st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%r10+2560], %r11, [%r9];
+st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%r20+3072], %d7, [%r9];
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32
+[%r10+2048], %r11, [%r9];
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.max.s32
+[%r10+2048], -5, [%r9];
+red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.xor.b32
+[%r10+2048], 77, [%r9];
+""" + FIRST + """
+ld.shared.u32 %r15, [%r5]; ld.shared.u32 %r16, [%r5+512]; ld.shared.u32 %r17, [%r5+2048];
+ld.shared.u32 %r18, [%r5+2560]; mad.lo.u32 %r15, %r16, 1000, %r15;
+mad.lo.u32 %r15, %r17, 1001, %r15; mad.lo.u32 %r15, %r18, 1003, %r15;
+mul.wide.u32 %d5, %r14, 512; add.u64 %d4, %d4, %d5; st.global.u32 [%d4], %r15;
+barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+""",
     "arrivals at another CTA": """
 @%p1 mbarrier.init.shared::cta.b64 [bar], 128; fence.mbarrier_init.release.cluster;
 barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; xor.b32 %r7, %r6, 1;

@@ -1,17 +1,20 @@
-"""Copies of single threads from global to shared memory that are waited for later, in groups.
+"""What single threads begin and wait for later: copies in groups, stores that an mbarrier counts.
 
-PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy": `cp.async`.
+PTX ISA, "Data Movement and Conversion Instructions: Asynchronous copy": `cp.async`, `st.async`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
-from gpu_emulator.state.barriers import COPIES
+from gpu_emulator.state.barriers import COPIES, signal
+from gpu_emulator.state.bulk import RANK
 from gpu_emulator.state.frame import Frame, MemoryOperand, gather, scatter
 from gpu_emulator.steps import Array, Registers
+from gpu_emulator.values import Place
 
 
 def begin_copy(
@@ -34,6 +37,23 @@ def begin_copy(
         scatter(registers, write, target, values)
 
     frame.batch.asynchrony.groups(frame, COPIES).issue(effect, read.place)
+
+
+def begin_counted(
+    registers: Registers, barrier: Array, effect: Callable[[], None], size: int, place: Place
+) -> None:
+    """What takes effect for the active threads, and then so many bytes have come at an mbarrier."""
+    frame: Frame = registers[0]
+    active = frame.active()
+    if not active.any():
+        return
+
+    def whole(_: Array | None) -> None:
+        effect()
+        signal(registers, "shared", barrier, 0, 0, size)
+
+    slot = int(frame.full(barrier)[active].flat[0]) & RANK
+    frame.batch.asynchrony.launch(frame, whole, place, slot=slot)
 
 
 def _in_part(registers: Registers, read: MemoryOperand, source: Array, count: Array) -> Array:

@@ -7,17 +7,15 @@ Synchronization and Communication Instructions: red.async". Bulk copies are in
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gpu_emulator.numbers.arithmetic import combine
 from gpu_emulator.ptx.instructions.loads import vector_size
 from gpu_emulator.ptx.program.binder import Binder, opcode
 from gpu_emulator.state.atomics import apply_to_memory
-from gpu_emulator.state.barriers import COPIES, signal
-from gpu_emulator.state.bulk import RANK, READ, SEEN, begin_load, begin_store
-from gpu_emulator.state.copies import begin_copy
+from gpu_emulator.state.barriers import COPIES
+from gpu_emulator.state.bulk import READ, SEEN, begin_load, begin_store
+from gpu_emulator.state.copies import begin_copy, begin_counted
 from gpu_emulator.state.frame import Frame, MemoryOperand, scatter, semantics_of
 from gpu_emulator.steps import BITS, Array, Registers, Step
 
@@ -99,16 +97,16 @@ def _store_and_signal(line: Binder) -> Step:
     readers, size = line.sources(1, f"b{bits}"), bits // 8 * vector_size(line, 1)
     operand = MemoryOperand("shared", bits // 8, line.place)
 
-    def begin(registers: Registers) -> tuple[Array, Callable[[], None], int]:
+    def run(registers: Registers) -> None:
         at, values = to(registers), [np.array(reader(registers)) for reader in readers]
 
         def effect() -> None:
             for number, value in enumerate(values):
                 scatter(registers, operand, at + number * operand.size, value)
 
-        return np.array(barrier(registers)), effect, size
+        begin_counted(registers, np.array(barrier(registers)), effect, size, line.place)
 
-    return _flying(line, begin)
+    return Step(run)
 
 
 @opcode(
@@ -122,15 +120,15 @@ def _reduce_and_signal(line: Binder) -> Step:
     how = semantics_of({"scope": "cluster"}, is_atomic=True)
     operand = MemoryOperand("shared", size, line.place, how)
 
-    def begin(registers: Registers) -> tuple[Array, Callable[[], None], int]:
+    def run(registers: Registers) -> None:
         at, taken = to(registers), np.array(value(registers))
 
         def effect() -> None:
             apply_to_memory(registers, operand, at, change, [registers[0].full(taken)])
 
-        return np.array(barrier(registers)), effect, size
+        begin_counted(registers, np.array(barrier(registers)), effect, size, line.place)
 
-    return _flying(line, begin)
+    return Step(run)
 
 
 @opcode("st.async.mmio.release.{scope:gpu|sys}.{space:global}.{type:b8|b16|b32|b64|u8|u16|u32|u64}")
@@ -157,28 +155,6 @@ def _reduce_in_device(line: Binder) -> Step:
     def run(registers: Registers) -> None:
         values = [registers[0].full(value(registers))]
         apply_to_memory(registers, operand, to(registers), change, values)
-
-    return Step(run)
-
-
-def _flying(
-    line: Binder, begin: Callable[[Registers], tuple[Array, Callable[[], None], int]]
-) -> Step:
-    """An operation under way: it takes effect, and then so many bytes have come."""
-
-    def run(registers: Registers) -> None:
-        frame: Frame = registers[0]
-        active = frame.active()
-        if not active.any():
-            return
-        barrier, effect, size = begin(registers)
-
-        def whole(_: Array | None) -> None:
-            effect()
-            signal(registers, "shared", barrier, 0, 0, size)
-
-        slot = int(frame.full(barrier)[active].flat[0]) & RANK
-        frame.batch.asynchrony.launch(frame, whole, line.place, slot=slot)
 
     return Step(run)
 

@@ -1,7 +1,7 @@
-"""Copies from global to shared memory that are begun, and waited for later.
+"""Copies from global to shared memory that are waited for later, and stores that are counted.
 
-`gpu_emulator.state.copies` has them, as PTX's `cp.async`: they take effect early or late, as the
-schedule says.
+`gpu_emulator.state.copies` has them, as PTX's `cp.async` and `st.async`: they take effect early or
+late, as the schedule says.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import re
 
 import numpy as np
 
+from gpu_emulator.numbers.arithmetic import combine
 from gpu_emulator.sass.binder import Binder, Made, immediate, opcode
 from gpu_emulator.sass.instructions.memory import address_of
+from gpu_emulator.state.atomics import apply_to_memory
 from gpu_emulator.state.barriers import COPIES
 from gpu_emulator.state.bulk import READ
-from gpu_emulator.state.copies import begin_copy
-from gpu_emulator.state.frame import Frame, MemoryOperand
-from gpu_emulator.steps import NotExecutable, Registers, Step
+from gpu_emulator.state.copies import begin_copy, begin_counted
+from gpu_emulator.state.frame import Frame, MemoryOperand, scatter, semantics_of
+from gpu_emulator.steps import BITS, NotExecutable, Reader, Registers, Step
 from gpu_emulator.values import Place
 
 _SIZES = {"": 4, "64": 8, "128": 16}
@@ -54,6 +56,68 @@ def _copy(line: Binder) -> Made:
             if flag is not None:
                 count = np.where(flag(registers), size if count is None else count, 0)
             begin_copy(frame, read, write, to(registers), source, count)
+
+        return Step(run)
+
+    return make
+
+
+_COUNTED = "of which ptxas 12.8 to 13.5.37 makes it; not measured"
+
+
+def _place_and_barrier(line: Binder) -> Reader:
+    """A pair of registers: the address in shared memory of the cluster; above it the mbarrier."""
+    if len(line.operands) != 2:
+        raise line.refuse()
+    line.accesses |= {("shared", 4), ("shared", 8)}
+    return address_of(line, line.operands[0], is_wide=True)
+
+
+@opcode("STAS?{size:64|128}", evidence=f"PTX ISA: st.async, {_COUNTED}")
+def _store_and_signal(line: Binder) -> Made:
+    pair, size = _place_and_barrier(line), _SIZES[line.parts["size"]]
+    readers = line.vector(line.operands[1], size // 4)
+
+    def make(place: Place) -> Step:
+        operand = MemoryOperand("shared", 4, place)
+
+        def run(registers: Registers) -> None:
+            both, values = pair(registers), [np.array(read(registers)) for read in readers]
+
+            def effect() -> None:
+                for number, value in enumerate(values):
+                    scatter(registers, operand, (both & 0xFFFF_FFFF) + 4 * number, value)
+
+            begin_counted(registers, both >> 32, effect, size, place)
+
+        return Step(run)
+
+    return make
+
+
+@opcode(
+    "REDAS.{op:INC|DEC|AND|OR|XOR}", "REDAS.{op:ADD|MIN|MAX}?{type:S32}",
+    "REDAS.{op:ADD}.{type:64}",
+    evidence=f"PTX ISA: red.async, {_COUNTED}",
+)  # fmt: skip
+def _reduce_and_signal(line: Binder) -> Made:
+    kind = {"S32": "s32", "64": "u64"}.get(line.parts.get("type", ""), "u32")
+    pair, size = _place_and_barrier(line), BITS[kind] // 8
+    change = combine(line.parts["op"].lower(), kind)
+    value = line.read(line.operands[1], f"b{BITS[kind]}")
+    how = semantics_of({"scope": "cluster"}, is_atomic=True)
+
+    def make(place: Place) -> Step:
+        operand = MemoryOperand("shared", size, place, how)
+
+        def run(registers: Registers) -> None:
+            both, taken = pair(registers), np.array(value(registers))
+
+            def effect() -> None:
+                own = [registers[0].full(taken)]
+                apply_to_memory(registers, operand, both & 0xFFFF_FFFF, change, own)
+
+            begin_counted(registers, both >> 32, effect, size, place)
 
         return Step(run)
 
