@@ -59,8 +59,10 @@ PURE_PACKAGES = {
     "msgspec",
     "numpy",
     "ml_dtypes",
+    "lz4",
     "tree_sitter",
     "tree_sitter_cuda",
+    "zstandard",
 }
 WORLDLY = {
     "asyncio",

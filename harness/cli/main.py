@@ -32,6 +32,7 @@ rank diagnosis.workaround Order the configs of a kernel by their expected time.
 check kernels.check Find configs that compute something else than the others.
 matrix nights.matrix Run a whole matrix, and say what changed.
 pr nights.pr Say what a pull request does to the machine code.
+binaries kernels.binaries List the kernels of finished binaries, and what changed in them.
 show kernels.kernels Print an artifact of a cell: IR, PTX, SASS, logs.
 diff nights.diff Say what changed between two runs.
 history nights.history One row for each version: verdict, registers, spills.

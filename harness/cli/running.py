@@ -293,7 +293,7 @@ no_cache_option = click.option(
 
 
 def _compile_options(
-    *, jobs: int | None, timeout: float, memory: float | None, no_cache: bool
+    *, jobs: int | None, timeout: float, memory: float | None, no_cache: bool = False
 ) -> CompileOptions:
     return CompileOptions(
         jobs=jobs or 0,
@@ -305,9 +305,7 @@ def _compile_options(
     )
 
 
-execution_options = as_value(
-    "how",
-    _compile_options,
+_LIMITS = (
     jobs_option,
     click.option(
         "--timeout",
@@ -324,10 +322,13 @@ execution_options = as_value(
         help="GiB for one compiler run, and for launch code. Default: 80 % of the machine, "
         "shared out.",
     ),
-    no_cache_option,
-    _confinement_options,
+)
+execution_options = as_value(
+    "how", _compile_options, *_LIMITS, no_cache_option, _confinement_options
 )
 """How to work, as `how`: a `CompileOptions`."""
+tool_options = as_value("how", _compile_options, *_LIMITS)
+"""As `execution_options`, where nothing is stored and no launch code is run."""
 
 
 def run_to_the_end(job: Coroutine[None, None, T]) -> T:

@@ -59,9 +59,14 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _DIMENSIONS = struct.Struct("<III")
 _ONE_PARAMETER = struct.Struct("<IHHI")
 _STT_FUNC = 2
+_FUNCTIONS = {bytes([binding << 4 | _STT_FUNC]) for binding in range(16)}
 _RESERVED_SHARED = 1024
 _COUNTS_RESERVE = 90
 _OF_CODE = re.compile(r"\.text\.|\.nv\.(?:constant\d+|global|global\.init|shared|info(?=\.))")
+_LINKS = re.compile(r"\.rela?\.(?:text|nv\.constant\d+)\.")
+# Attributes whose payload begins with numbers of symbols, and how many bytes these are: the bank of
+# the parameters, and the functions outside.
+_NUMBERED = {0x0A: 4, 0x0F: 1 << 16}
 _WITH_BYTES = (".symtab", ".strtab", ".text.", ".nv.info", ".nv.constant")
 # What pyelftools lets through besides its own error when a file is damaged (found by fuzzing).
 _DAMAGE = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, struct.error)
@@ -168,6 +173,64 @@ def code_sha256(data: bytes) -> str:
         if kind:
             is_stored = section["sh_type"] != "SHT_NOBITS" and not kind[0].startswith(".nv.shared")
             parts += [kind[0].encode(), section.data() if is_stored else b"%d" % section["sh_size"]]
+    return _hashed(parts)
+
+
+def code_of_kernels(data: bytes) -> dict[str, tuple[str, bytes, bool]]:
+    """For each kernel a hash as `code_sha256`, its instructions, and whether it may call others.
+
+    Where a kernel calls functions or addresses variables, all of those in the file count; the
+    constants of the file always do. Numbers of symbols do not: other kernels move them.
+
+    Raises:
+        CubinError: as `read_cubin`.
+    """
+    cubin = read_cubin(data)
+    from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - as in `read_cubin`
+
+    own: dict[str, list[bytes]] = {
+        entry.name: [msgspec.json.encode([cubin.target, *structs.astuple(entry)[1:]])]
+        for entry in cubin.entries
+    }
+    texts: dict[str, bytes] = {}
+    constants: list[bytes] = []
+    called: list[bytes] = []
+    links: dict[str, set[int]] = {}
+    types = b""
+    for section in ELFFile(BytesIO(data)).iter_sections():
+        if link := _LINKS.match(section.name):
+            records, step = section.data(), max(section["sh_entsize"], 16)
+            links.setdefault(section.name[link.end() :], set()).update(
+                int.from_bytes(records[at : at + 4], "little")
+                for at in range(12, len(records), step)
+            )
+        elif section.name == ".symtab":
+            types = section.data()[4 :: _SYMBOL.size]
+        kind = _OF_CODE.match(section.name)
+        if not kind or kind[0].startswith(".nv.shared"):
+            continue
+        owner = section.name[kind.end() :].removeprefix(".")
+        content = b"%d" % section["sh_size"]
+        if section["sh_type"] != "SHT_NOBITS":
+            content = section.data()
+        if kind[0].startswith(".nv.info"):
+            content = b"".join(
+                b"%d %d " % (attribute, value) + payload[_NUMBERED.get(attribute, 0) :]
+                for attribute, value, payload in _attributes(content)
+            )
+        elif kind[0] == ".text.":
+            texts[owner] = content
+        is_constant = not owner and kind[0].startswith(".nv.constant")
+        own.get(owner, constants if is_constant else called).extend((kind[0].encode(), content))
+    codes = {}
+    for name, parts in own.items():
+        whole = [*parts, *constants, *(called if name in links else ())]
+        may_call = any(types[link : link + 1] in _FUNCTIONS for link in links.get(name, ()))
+        codes[name] = _hashed(whole), texts.get(name, b""), may_call
+    return codes
+
+
+def _hashed(parts: list[bytes]) -> str:
     return hashlib.sha256(b"".join(b"%d " % len(part) + part for part in parts)).hexdigest()
 
 

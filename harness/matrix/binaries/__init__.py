@@ -1,0 +1,1 @@
+"""Finished binaries: what is in them, what changed between two, their PTX assembled again."""

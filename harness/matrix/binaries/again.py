@@ -1,0 +1,105 @@
+"""Assemble the PTX of finished binaries again, by any ptxas, and read what came out of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from harness.cells.places import CompileOptions
+from harness.frontends.back_end import PTXAS_BACK_END
+from harness.frontends.bench.assemble import CODE
+from harness.io.processes.hub import Hub
+from harness.judging.ptxas.binary import kernels_of_cubin
+from harness.judging.ptxas.log import PtxasLog, parse_ptxas_log
+from harness.values.binary import BinaryKernel, EmbeddedPtx, ReassembledKernel
+from harness.values.target import Target
+from harness.values.toolchain import Assembler
+
+_MOST_WORDS = 300
+
+
+async def assemble_again(
+    modules: Sequence[EmbeddedPtx],
+    kernels: Sequence[BinaryKernel],
+    selects: Callable[[str], bool],
+    tools: Sequence[Assembler],
+    targets: Sequence[Target],
+    how: CompileOptions,
+    tell: Callable[[str], None],
+) -> list[ReassembledKernel]:
+    """Each selected kernel by each ptxas, for these targets or the one that its PTX names.
+
+    Raises:
+        InfrastructureError: ptxas cannot be started.
+    """
+    shipped = {(kernel.file, kernel.name, kernel.target): kernel for kernel in kernels}
+    slots, done = asyncio.Semaphore(how.workers), 0
+
+    async def one(module: EmbeddedPtx, target: str, tool: Assembler) -> list[ReassembledKernel]:
+        nonlocal done
+        names = [name for name in module.entries if selects(name)]
+        flags = ["-v", f"--gpu-name={target}"]
+        if len(names) < len(module.entries):
+            flags += [word for name in names for word in ("--entry", name)]
+        folder = hub.new_folder("binary")
+        async with slots:
+            run = PTXAS_BACK_END.run(tool, lambda: module.text, tuple(flags), None)
+            assembly = await run.execute(hub, folder, how.limits)
+        done += 1
+        tell(f"{done} of {len(jobs)} modules of PTX are assembled")
+        code = (folder / CODE).read_bytes() if assembly.has_cubin else b""
+        hub.drop_folder(folder)
+        made = {k.name: k for k in kernels_of_cubin(code, module.file)} if code else {}
+        log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
+        problem = None if code else _problem(log, assembly.end.words)
+        return [
+            _row(module, name, target, tool, made.get(name), log, problem,
+                 shipped.get((module.file, name, target)))
+            for name in names
+        ]  # fmt: skip
+
+    jobs = [
+        (module, target, tool)
+        for module in modules
+        if any(map(selects, module.entries))
+        for target in (list(map(str, targets)) or [module.target])
+        for tool in tools
+    ]
+    async with Hub() as hub:
+        rows = await asyncio.gather(*(one(*job) for job in jobs))
+    return [row for some in rows for row in some]
+
+
+def _problem(log: PtxasLog, words: str) -> str:
+    return log.errors[0].text[:_MOST_WORDS] if log.errors else words
+
+
+def _row(
+    module: EmbeddedPtx,
+    name: str,
+    target: str,
+    tool: Assembler,
+    made: BinaryKernel | None,
+    log: PtxasLog,
+    problem: str | None,
+    shipped: BinaryKernel | None,
+) -> ReassembledKernel:
+    spills = None
+    if (usage := log.function(name)) and made:
+        functions = (usage, *log.called_by(name))
+        spills = sum((f.spill_stores or 0) + (f.spill_loads or 0) for f in functions)
+    accesses = None
+    if made and made.local_stores is not None and made.local_loads is not None:
+        accesses = made.local_stores + made.local_loads
+    return ReassembledKernel(
+        file=module.file,
+        name=name,
+        target=target,
+        ptxas=tool.version,
+        n_regs=made.n_regs if made else None,
+        spills=spills,
+        stack=made.stack if made else None,
+        local_accesses=accesses,
+        shipped=shipped,
+        problem=problem,
+    )

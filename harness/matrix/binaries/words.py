@@ -1,0 +1,250 @@
+"""What finished binaries hold and what changed between two: words, tables and documents. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from harness.matrix.binaries.comparing import BuildChange, BuildChanges
+from harness.tables.rows import figure
+from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say
+from harness.values.binary import BinaryKernel, ReassembledKernel
+
+_MOST_ROWS = 20
+_MOST_NAME = 100
+_METRICS = {
+    "n_regs": "registers",
+    "spills": "local accesses",
+    "stack": "stack",
+    "shared": "static shared memory",
+}
+
+
+def kernels_said(
+    kernels: Sequence[BinaryKernel], words: Mapping[str, str], *, whole: bool
+) -> list[Block]:
+    """A line for each file and target; then the kernels: all, or those with the most spills."""
+    groups: dict[tuple[str, str], list[BinaryKernel]] = {}
+    for kernel in kernels:
+        groups.setdefault((kernel.file, kernel.target or "PTX alone"), []).append(kernel)
+    files = _grid(
+        ("file", "target", "#kernels", "#most regs", "#in local memory", "#with PTX", "made by"),
+        [
+            (
+                file,
+                target,
+                figure(len(some)),
+                figure(max((k.n_regs for k in some if k.n_regs), default=None)),
+                figure(sum(k.spills != 0 for k in some)),
+                figure(sum(bool(k.ptx) for k in some)),
+                ", ".join(sorted({k.made_by for k in some if k.made_by})) or "-",
+            )
+            for (file, target), some in groups.items()
+        ],
+    )
+    heaviest = sorted(kernels, key=lambda k: -_accesses(k))
+    if not whole:
+        heaviest = [kernel for kernel in heaviest if _accesses(kernel)][:_MOST_ROWS]
+    shown = _grid(
+        ("target", "#regs", "#spills", "#local st", "#local ld", "#stack", "#shared", "PTX",
+         "kernel"),
+        [
+            (
+                kernel.target or "-",
+                figure(kernel.n_regs),
+                figure(kernel.spills),
+                figure(kernel.local_stores),
+                figure(kernel.local_loads),
+                figure(kernel.stack),
+                figure(kernel.static_shared),
+                " ".join(kernel.ptx) or "-",
+                _short(words.get(kernel.name, kernel.name)),
+            )
+            for kernel in heaviest
+        ],
+    )  # fmt: skip
+    head = f"kernels: {len(kernels):,}, files: {len({k.file for k in kernels}):,}"
+    blocks: list[Block] = [say(head, Tone.HEAD), files]
+    if heaviest:
+        more = "" if whole else " with the most accesses to local memory"
+        blocks += [say(f"kernels{more}: {len(heaviest):,}", Tone.HEAD), shown]
+    if len(heaviest) < len(kernels):
+        blocks.append(say("--all shows each kernel, --kernel some, --json everything", Tone.FAINT))
+    return blocks
+
+
+def _accesses(kernel: BinaryKernel) -> int:
+    return (kernel.local_stores or 0) + (kernel.local_loads or 0)
+
+
+def _short(name: str) -> str:
+    """A function without its parameters; of a long one without its middle."""
+    depth, end = 0, len(name)
+    while end and name.endswith(")"):
+        end -= 1
+        depth += {")": 1, "(": -1}.get(name[end], 0)
+        if depth == 0:
+            break
+    name = (name[:end] or name).removeprefix("void ")
+    half = (_MOST_NAME - 3) // 2
+    return name if len(name) <= _MOST_NAME else f"{name[:half]}...{name[-half:]}"
+
+
+def _grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> SaidGrid:
+    """Titles that begin with `#` are those of numbers."""
+    columns = (
+        GridColumn(title=t.lstrip("#"), is_number=t[0] == "#", wraps=t[0] != "#", folds=True)
+        for t in titles
+    )
+    return SaidGrid(columns=tuple(columns), rows=tuple(tuple(map(say, row)) for row in rows))
+
+
+def kernels_document(
+    path: str, kernels: Sequence[BinaryKernel], words: Mapping[str, str], problems: Sequence[str]
+) -> dict[str, Any]:
+    """What `--json` prints of one binary."""
+    return {
+        "schema": 1,
+        "path": path,
+        "kernels": [_facts(kernel, words) for kernel in kernels],
+        "problems": problems,
+    }
+
+
+def _facts(kernel: BinaryKernel, words: Mapping[str, str]) -> dict[str, Any]:
+    facts = structs.asdict(kernel)
+    return {"name": facts.pop("name"), "demangled": words.get(kernel.name, kernel.name), **facts}
+
+
+def again_said(rows: Sequence[ReassembledKernel], words: Mapping[str, str]) -> list[Block]:
+    """The kernels whose PTX was assembled again, each beside what was shipped for that target."""
+    if not rows:
+        return [say("nothing was assembled: there is no PTX of these kernels", Tone.POOR)]
+    grid = _grid(
+        ("target", "ptxas", "#regs", "#shipped", "#spills", "#local", "#shipped", "kernel"),
+        [
+            (
+                row.target,
+                row.ptxas,
+                figure(row.n_regs),
+                figure(row.shipped.n_regs if row.shipped else None),
+                figure(row.spills),
+                figure(row.local_accesses),
+                figure(_accesses(row.shipped) if row.shipped else None),
+                _short(words.get(row.name, row.name)) + (f": {row.problem}" if row.problem else ""),
+            )
+            for row in rows
+        ],
+    )
+    paired = [row for row in rows if row.shipped and row.local_accesses is not None]
+    lines: list[Block] = [say("embedded PTX, assembled again", Tone.HEAD), grid]
+    for what, sign in (("fewer", -1), ("more", 1)):
+        count = sum((_more(row) > 0) - (_more(row) < 0) == sign for row in paired)
+        if count:
+            lines.append(
+                Counted(count, say(f"{what} accesses to local memory than what was shipped"))
+            )
+    return lines
+
+
+def _more(row: ReassembledKernel) -> int:
+    return (row.local_accesses or 0) - (_accesses(row.shipped) if row.shipped else 0)
+
+
+def again_document(
+    rows: Sequence[ReassembledKernel], words: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """What `--json` prints of them, as `again`."""
+    return [
+        {
+            **structs.asdict(row),
+            "demangled": words.get(row.name, row.name),
+            "shipped": _facts(row.shipped, words) if row.shipped else None,
+        }
+        for row in rows
+    ]
+
+
+def builds_said(
+    result: BuildChanges, older: str, newer: str, words: Mapping[str, str], *, whole: bool
+) -> list[Block]:
+    """First what got worse, then what got better, then the rest, counted."""
+    kinds = {kind: [c for c in result.changes if _kind(c) == kind] for kind in _KINDS}
+    blocks: list[Block] = [say(f"{older} -> {newer}", Tone.HEAD)]
+    for kind, tone in _KINDS.items():
+        changes = kinds[kind]
+        rows = changes if whole or kind in ("worse", "better") else []
+        if not whole:
+            rows = rows[:_MOST_ROWS]
+        if rows:
+            blocks += [say(f"{kind}: {len(changes):,}", tone), _changes(rows, words)]
+    blocks += [Counted(len(some), say(kind, _KINDS[kind])) for kind, some in kinds.items() if some]
+    blocks.append(Counted(result.same, say("the same machine code")))
+    tools = Counter((c.older.made_by, c.newer.made_by) for c in result.changes
+                    if c.older and c.newer)  # fmt: skip
+    for (before, after), count in tools.items():
+        if before and after and before != after:
+            blocks.append(Counted(count, say(f"made by {after} in the place of {before}")))
+    return blocks
+
+
+_KINDS = {
+    "worse": Tone.BAD,
+    "better": Tone.GOOD,
+    "other code": Tone.PLAIN,
+    "new": Tone.PLAIN,
+    "gone": Tone.PLAIN,
+}
+
+
+def _kind(change: BuildChange) -> str:
+    if change.newer is None or change.older is None:
+        return "gone" if change.newer is None else "new"
+    return {True: "worse", False: "better", None: "other code"}[change.worse]
+
+
+def _changes(changes: Sequence[BuildChange], words: Mapping[str, str]) -> SaidGrid:
+    return _grid(
+        ("target", "what", "kernel", "file"),
+        [
+            (
+                change.kernel.target or "-",
+                "; ".join(
+                    f"{_METRICS[step.metric]} {step.older:,} -> {step.newer:,}"
+                    for step in change.steps
+                    if not isinstance(step.older, str) and not isinstance(step.newer, str)
+                ),
+                _short(words.get(change.kernel.name, change.kernel.name)),
+                change.kernel.file,
+            )
+            for change in changes
+        ],
+    )
+
+
+def builds_document(
+    result: BuildChanges, paths: tuple[str, str], words: Mapping[str, str], problems: Sequence[str]
+) -> dict[str, Any]:
+    """What `--json` prints of two builds."""
+    return {
+        "schema": 1,
+        "older": paths[0],
+        "newer": paths[1],
+        "same": result.same,
+        "changes": [
+            {
+                "kind": _kind(change),
+                "older": _facts(change.older, words) if change.older else None,
+                "newer": _facts(change.newer, words) if change.newer else None,
+                "steps": [
+                    {"metric": _METRICS[step.metric], "older": step.older, "newer": step.newer}
+                    for step in change.steps
+                ],
+            }
+            for change in result.changes
+        ],
+        "problems": problems,
+    }
