@@ -1,6 +1,6 @@
 """Find the kernels of finished binaries: files, archives, folders, wheels of the package index.
 
-Files are told apart by what they begin with, not by their names, and read as data: nothing of them
+What a file is depends on how it begins, not on its name. All is read as data: nothing of them
 is executed. What is damaged costs one line, and the rest is read all the same.
 """
 
