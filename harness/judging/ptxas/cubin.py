@@ -42,6 +42,7 @@ from msgspec import structs
 
 if TYPE_CHECKING:
     from elftools.elf.elffile import ELFFile
+    from elftools.elf.sections import Section
 
 
 _OSABI_OLD = 51
@@ -199,20 +200,20 @@ def code_of_kernels(data: bytes) -> dict[str, tuple[str, bytes, bool]]:
     types = b""
     for section in ELFFile(BytesIO(data)).iter_sections():
         if link := _LINKS.match(section.name):
-            records, step = section.data(), max(section["sh_entsize"], 16)
+            records, step = _bytes_of(section, data), max(section["sh_entsize"], 16)
             links.setdefault(section.name[link.end() :], set()).update(
                 int.from_bytes(records[at : at + 4], "little")
                 for at in range(12, len(records), step)
             )
         elif section.name == ".symtab":
-            types = section.data()[4 :: _SYMBOL.size]
+            types = _bytes_of(section, data)[4 :: _SYMBOL.size]
         kind = _OF_CODE.match(section.name)
         if not kind or kind[0].startswith(".nv.shared"):
             continue
         owner = section.name[kind.end() :].removeprefix(".")
         content = b"%d" % section["sh_size"]
         if section["sh_type"] != "SHT_NOBITS":
-            content = section.data()
+            content = _bytes_of(section, data)
         if kind[0].startswith(".nv.info"):
             content = b"".join(
                 b"%d %d " % (attribute, value) + payload[_NUMBERED.get(attribute, 0) :]
@@ -228,6 +229,12 @@ def code_of_kernels(data: bytes) -> dict[str, tuple[str, bytes, bool]]:
         may_call = any(types[link : link + 1] in _FUNCTIONS for link in links.get(name, ()))
         codes[name] = _hashed(whole), texts.get(name, b""), may_call
     return codes
+
+
+def _bytes_of(section: Section, data: bytes) -> bytes:
+    """As they lie in the file: what claims to be compressed is not unpacked."""
+    start = section["sh_offset"]
+    return data[start : start + section["sh_size"]]
 
 
 def _hashed(parts: list[bytes]) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import zipfile
 from pathlib import Path
 
@@ -126,3 +127,19 @@ def test_names_of_cxx_are_said_in_words() -> None:
     assert list(words) == odd
     assert {words[name] for name in odd if name != "_ZN2ns4nameEv"} == set(odd) - {"_ZN2ns4nameEv"}
     assert words["_ZN2ns4nameEv"] in ("ns::name()", "_ZN2ns4nameEv")
+
+
+def test_no_damage_is_more_than_a_line(tmp_path: Path) -> None:
+    rng, path, refused = random.Random(31), tmp_path / "file", 0
+    for number in range(150):
+        data = bytearray((CODE, library({".nv_fatbin": BOTH}))[number % 2])
+        for _ in range(rng.choice((1, 2, 9))):
+            data[rng.choice((rng.randrange(len(data)), -rng.randrange(1, 700)))] = rng.choice(
+                (0, 255, rng.randrange(256))
+            )
+        path.write_bytes(data)
+        try:
+            read_binaries(str(path))
+        except TriageError:
+            refused += 1
+    assert 0 < refused < 150
