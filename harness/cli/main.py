@@ -38,6 +38,7 @@ diff nights.diff Say what changed between two runs.
 history nights.history One row for each version: verdict, registers, spills.
 hunt nights.hunt Look for unknown bugs of a compiler, unattended.
 bugs nights.bugs Failures by signature: versions, states, and who knows of them.
+pins nights.pins Say which Triton and ptxas a pinned torch brings, and what is known of them.
 site nights.site Write what is stored as static pages, to look at.
 watch nights.watch Send what a night changed, one message each.
 export nights.export Write results as JSON lines, CSV, Parquet, ...

@@ -18,6 +18,7 @@ from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
 from harness.io.files.locations import offline
+from harness.io.files.writing import Scratch
 from harness.io.packages.index import Release, endpoint_setting, files
 from harness.io.packages.versions import select
 from harness.io.processes.hub import run_tool
@@ -27,6 +28,7 @@ from harness.values.errors import (
     OfflineError,
     StorageError,
     TriageError,
+    UsageError,
 )
 from harness.values.toolchain import PackagePin
 
@@ -118,6 +120,34 @@ def install_wheels(
     where += ["--cache-dir", cache] if cache else []
     packages = ", ".join(f"{release.name} {release.version}" for release in releases)
     _install(packages, lines, where, scratch)
+
+
+def resolve(requirements: Sequence[str]) -> dict[str, Version]:
+    """The versions that an installer takes today for Linux on x86-64, with all that they need.
+
+    Nothing is installed, and no source is built.
+
+    Raises:
+        UsageError: there are none that fit together.
+        OfflineError, StorageError: as `install_wheels`.
+    """
+    words = ", ".join(requirements)
+    with Scratch() as scratch:
+        file, out = scratch / "requirements.in", scratch / "requirements.txt"
+        file.write_text("\n".join(requirements), encoding="utf-8")
+        how = ["--no-header", "--no-annotate", "--no-build", "--python-platform", "linux"]
+        try:
+            _run(words, ["pip", "compile", file, "-o", out, *how], scratch)
+        except (OfflineError, StorageError):
+            raise
+        except InfrastructureError as error:
+            raise UsageError(
+                f"no versions go together with {words}: one is not on the package index, or torch "
+                "needs another Triton"
+            ) from error
+        lines = out.read_text(encoding="utf-8").splitlines()
+    pairs = (line.partition(" ;")[0].partition("==") for line in lines)
+    return {canonicalize_name(name): Version(version) for name, _, version in pairs if version}
 
 
 def create_environment(folder: Path, *, python: str, scratch: Path) -> None:

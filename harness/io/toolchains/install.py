@@ -57,7 +57,7 @@ from harness.io.toolchains.installed import (
     toolchains_root,
 )
 from harness.values.errors import InfrastructureError, IntegrityError, StorageError, UsageError
-from harness.values.toolchain import INSTALLED, Assembler, Compiler, Tool
+from harness.values.toolchain import BUNDLED, INSTALLED, Assembler, Compiler, Tool
 
 SITE = "site"
 """Where a Triton lies in its folder: what goes on the module path."""
@@ -208,6 +208,42 @@ def _import_triton(site: Path, version: Version) -> str:
             f"importing {TRITON}-{version} finds another Triton; unset PYTHONPATH and try again"
         )
     return str(banner)
+
+
+# As the child of a capture asks it, and without what the environment says of another one.
+_PICK = """
+import inspect, sys
+from triton.backends.nvidia import compiler
+pick = getattr(compiler, "get_ptxas", None)
+if pick is None:
+    print(compiler._path_to_binary("ptxas")[0])
+else:
+    tool = pick(int(sys.argv[1])) if inspect.signature(pick).parameters else pick()
+    print(tool[0] if isinstance(tool, tuple) else tool.path)
+"""
+
+
+def picked_ptxas(triton: Version, capability: int) -> Assembler | None:
+    """The ptxas that a Triton takes for a target, by its own rules; None if it is not installed.
+
+    Raises:
+        StorageError, InfrastructureError: it cannot be read, or does not say.
+    """
+    installed = find_installed(TRITON, triton)
+    if installed is None:
+        return None
+    site = installed.path / SITE
+    environment = {n: value for n, value in os.environ.items() if not n.startswith("TRITON_")}
+    result = run_tool(
+        [sys.executable, "-s", "-c", _PICK, str(capability)],
+        timeout=_IMPORT_SECONDS,
+        env={**environment, "PYTHONPATH": str(site)},
+        cwd=site,
+    )
+    if not result.end.ok:
+        last = (result.stderr.strip().splitlines() or [result.end.words])[-1]
+        raise InfrastructureError(f"{TRITON}-{triton} does not say which ptxas it takes ({last})")
+    return describe_ptxas(Path(result.stdout.splitlines()[-1]), BUNDLED)
 
 
 def _checked_banner(executable: Path, name: str, version: str) -> str:

@@ -1,0 +1,1 @@
+"""What a pinned torch brings along, and what the stored nights know of it."""

@@ -1,0 +1,73 @@
+"""What a pinned torch brings along and what is known of it: words and a document. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import structs
+
+from harness.tables.said import Block, Counted, SaidFacts, SaidLine, Tone, say
+from harness.values.pins import PairKnowledge
+
+_NOT_KNOWN = "not known"
+_MOST_LOST = 20
+
+
+def pins_document(
+    file: str, taken: Mapping[str, str], known: Sequence[PairKnowledge]
+) -> dict[str, Any]:
+    """What `--json` prints; `taken` are the versions of torch and Triton that are installed."""
+    return {
+        "schema": 1,
+        "file": file,
+        "torch": taken.get("torch"),
+        "triton": taken.get("triton"),
+        "targets": [{**structs.asdict(pair), "known": pair.cells > 0} for pair in known],
+    }
+
+
+def pins_said(
+    file: str, pinned: Sequence[str], taken: Mapping[str, str], known: Sequence[PairKnowledge]
+) -> list[Block]:
+    """The pair, then for each target what the nights know of it."""
+    blocks: list[Block] = [
+        SaidFacts(
+            (
+                (file, say(", ".join(pinned))),
+                *((name, say(taken.get(name, "none"))) for name in ("torch", "triton")),
+            )
+        )
+    ]
+    for pair in known:
+        blocks += [say(pair.target, Tone.HEAD), SaidFacts(tuple(_facts(pair)))]
+        blocks += [
+            Counted(bug.cells, say(_bug_words(bug.number, bug.reason, bug.kernels), Tone.BAD))
+            for bug in pair.bugs
+        ]
+    return blocks
+
+
+def _facts(pair: PairKnowledge) -> list[tuple[str, SaidLine]]:
+    install = f"{_NOT_KNOWN}: `triage toolchain install triton-{pair.triton}` fetches it"
+    facts = [("ptxas", say(f"{pair.ptxas} (bundled)" if pair.ptxas else install))]
+    if not pair.cells:
+        return [*facts, ("nights", say(f"{_NOT_KNOWN}: none has looked at this pair there"))]
+    facts.append(("configs", say(f"{pair.working:,} of {pair.cells:,} work")))
+    lost = [f"{name} {alive} of {every}" for name, (alive, every) in pair.lost.items()]
+    if lost:
+        more = f", and {len(lost) - _MOST_LOST:,} more" if len(lost) > _MOST_LOST else ""
+        facts.append(("lose configs", say("; ".join(lost[:_MOST_LOST]) + more, Tone.POOR)))
+    if pair.safe is None:
+        words = f"{_NOT_KNOWN}: with no pair that was looked at does each of these work"
+    elif pair.safe[0] == pair.triton:
+        words = "this one: nothing that was looked at fails"
+    else:
+        words = f"Triton {pair.safe[0]} with ptxas {pair.safe[1]} ({pair.safe_cells:,} of these "
+        words += "configs are known there, and work)"
+    return [*facts, ("safe pair", say(words))]
+
+
+def _bug_words(number: int | None, reason: str, kernels: Sequence[str]) -> str:
+    name = f"bug {number}" if number else "no number"
+    return f"{name}: {reason} ({', '.join(kernels)})"
