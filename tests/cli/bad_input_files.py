@@ -98,6 +98,7 @@ _BESIDE: dict[str, tuple[str, ...]] = {
     "report --kernel": ("--for", "nvidia"),
     "report ": ("--for", "nvidia"),
     "pr --matrix": ("--base", "."),
+    "pins ": ("--sm", "90a"),
 }
 # Those that a toolchain or results come before, or that are folders: `_merge_cases` has those.
 _LATE = frozenset({"minimize --buffer", "minimize --expect", "matrix merge ", "import "})
