@@ -41,7 +41,7 @@ class ProjectPins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_pins(text: str, name: str) -> ProjectPins:
-    """What a file pins; its form is told by its name, of a path the last part.
+    """What a file pins; its form depends on the last part of its name.
 
     Raises:
         ConfigurationError: it is not what its name says, or names neither torch nor Triton.
