@@ -14,6 +14,7 @@ from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say
 from harness.values.binary import BinaryKernel, ReassembledKernel
 
 _MOST_ROWS = 20
+_MOST_FILES = 20
 _MOST_NAME = 100
 _METRICS = {
     "n_regs": "registers",
@@ -27,11 +28,14 @@ def kernels_said(
     kernels: Sequence[BinaryKernel], words: Mapping[str, str], *, whole: bool
 ) -> list[Block]:
     """A line for each file and target; then the kernels: all, or those with the most spills."""
+    names = {kernel.file for kernel in kernels}
+    together = f"all {len(names):,}" if len(names) > _MOST_FILES else ""
     groups: dict[tuple[str, str], list[BinaryKernel]] = {}
     for kernel in kernels:
-        groups.setdefault((kernel.file, kernel.target or "PTX alone"), []).append(kernel)
+        place = together or kernel.file, kernel.target or "PTX alone"
+        groups.setdefault(place, []).append(kernel)
     files = _grid(
-        ("file", "target", "#kernels", "#most regs", "#in local memory", "#with PTX", "made by"),
+        ("file", "target", "#kernels", "#most regs", "#may spill", "#with PTX", "made by"),
         [
             (
                 file,
@@ -50,7 +54,7 @@ def kernels_said(
         heaviest = [kernel for kernel in heaviest if _accesses(kernel)][:_MOST_ROWS]
     shown = _grid(
         ("target", "#regs", "#spills", "#local st", "#local ld", "#stack", "#shared", "PTX",
-         "kernel"),
+         "kernel", *(["file"] if len(names) > 1 else ())),
         [
             (
                 kernel.target or "-",
@@ -62,11 +66,12 @@ def kernels_said(
                 figure(kernel.static_shared),
                 " ".join(kernel.ptx) or "-",
                 _short(words.get(kernel.name, kernel.name)),
+                *([kernel.file] if len(names) > 1 else ()),
             )
             for kernel in heaviest
         ],
     )  # fmt: skip
-    head = f"kernels: {len(kernels):,}, files: {len({k.file for k in kernels}):,}"
+    head = f"kernels: {len(kernels):,}, files: {len(names):,}"
     blocks: list[Block] = [say(head, Tone.HEAD), files]
     if heaviest:
         more = "" if whole else " with the most accesses to local memory"

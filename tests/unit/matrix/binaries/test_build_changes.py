@@ -84,3 +84,11 @@ def test_a_long_list_is_shortened_and_says_so() -> None:
     whole = str(kernels_said(kernels, {}, whole=True))
     assert "--all" not in whole
     assert "'k1'" in whole
+
+
+def test_many_files_are_counted_together_and_named_at_their_kernels() -> None:
+    kernels = [replace(KERNEL, file=f"{n}/k.cubin", local_loads=n) for n in range(30)]
+    text = str(kernels_said(kernels, {}, whole=False))
+    assert "all 30" in text
+    assert "29/k.cubin" in text
+    assert "all 20" not in str(kernels_said(kernels[:20], {}, whole=False))
