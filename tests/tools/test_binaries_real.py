@@ -111,6 +111,17 @@ def test_a_wheel_is_listed_compared_and_its_ptx_assembled_again(builds: Triage) 
     assert "crowded: SM version specified by .target is higher" in done.stdout
 
 
+def test_a_cubin_of_a_cache_has_the_ptx_that_lies_beside_it(triage: Triage) -> None:
+    place = triage.folder / "cache" / "hash"
+    place.mkdir(parents=True)
+    (place / "k.cubin").write_bytes(code_of(module(crowded(64)), place))
+    found = document(triage, "cache", "--ptxas", NEWEST, code=0)
+    (kernel,) = found["kernels"]
+    assert (kernel["file"], kernel["ptx"]) == ("hash/k.cubin", ["sm_90a"])
+    (row,) = found["again"]
+    assert row["shipped"] == kernel
+
+
 def test_what_cannot_be_done_is_one_line(builds: Triage) -> None:
     (builds.folder / "text").write_text("nothing")
     for words, code, says in (

@@ -100,10 +100,10 @@ def with_ptx(
     targets: dict[tuple[str, str], set[str]] = {}
     for module in modules:
         for name in module.entries:
-            targets.setdefault((_stem(module.file), name), set()).add(module.target)
+            targets.setdefault((stem_of(module.file), name), set()).add(module.target)
     seen = set()
     for kernel in kernels:
-        key = _stem(kernel.file), kernel.name
+        key = stem_of(kernel.file), kernel.name
         seen.add(key)
         yield replace(kernel, ptx=tuple(sorted(targets.get(key, ()))))
     for key, found in targets.items():
@@ -111,7 +111,7 @@ def with_ptx(
             yield BinaryKernel(file=key[0], name=key[1], ptx=tuple(sorted(found)))
 
 
-def _stem(file: str) -> str:
+def stem_of(file: str) -> str:
     """Equal for a cubin and the PTX that a compiler left beside it."""
     return file.removesuffix(".cubin").removesuffix(".ptx")
 

@@ -9,7 +9,7 @@ from harness.cells.places import CompileOptions
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.bench.assemble import CODE
 from harness.io.processes.hub import Hub
-from harness.judging.ptxas.binary import kernels_of_cubin
+from harness.judging.ptxas.binary import kernels_of_cubin, stem_of
 from harness.judging.ptxas.log import PtxasLog, parse_ptxas_log
 from harness.values.binary import BinaryKernel, EmbeddedPtx, ReassembledKernel
 from harness.values.target import Target
@@ -32,7 +32,7 @@ async def assemble_again(
     Raises:
         InfrastructureError: ptxas cannot be started.
     """
-    shipped = {(kernel.file, kernel.name, kernel.target): kernel for kernel in kernels}
+    shipped = {(stem_of(k.file), k.name, k.target): k for k in kernels}
     slots, done = asyncio.Semaphore(how.workers), 0
 
     async def one(module: EmbeddedPtx, target: str, tool: Assembler) -> list[ReassembledKernel]:
@@ -54,7 +54,7 @@ async def assemble_again(
         problem = None if code else _problem(log, assembly.end.words)
         return [
             _row(module, name, target, tool, made.get(name), log, problem,
-                 shipped.get((module.file, name, target)))
+                 shipped.get((stem_of(module.file), name, target)))
             for name in names
         ]  # fmt: skip
 
