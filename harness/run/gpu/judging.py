@@ -495,7 +495,11 @@ class Referee:
         trusted = self.evidence.launch.trusted
         author = next((reference for reference in trusted if reference.is_final), None)
         if author and (agreement := self._agreement(run, author)):
-            return agreement
+            if not self.is_emulated or judgement.verdict is not RunVerdict.RACE:
+                return agreement
+            # No order that was emulated shows it in values.
+            reason = f"{agreement.reason}; {judgement.reason}"
+            return replace(judgement, reason=reason, outputs=agreement.outputs)
         if emulated is None:
             if judgement.verdict in (RunVerdict.MEMORY_FAULT, RunVerdict.LAUNCH_FAILED):
                 # It is wrong all the same. Not where it took too long there: a GPU is faster.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpu_emulator.values import Budget, Fault, Place, Schedule
+from gpu_emulator.values import Budget, Fault, Place, Race, Schedule
 from harness.run.gpu.judging import Freedom, Referee
 from harness.run.gpu.measured import GpuFacts, GpuRun, GuardWrite, Measured
 from harness.run.jobs import Emulation, JobBuffer, Ran, RunTrial
@@ -297,6 +297,21 @@ def test_a_race_that_shows_on_the_gpu_is_not_latent() -> None:
 
 def sass(words: str, *arrays: Any) -> Measured:
     return replace(ended(words, *arrays), on=SASS)
+
+
+def test_a_race_of_the_ptx_is_said_of_a_cubin_that_leaves_what_its_author_wants() -> None:
+    place = Place(ptx_line=3, instruction="st.shared.u32 [a], b;")
+    race = Race(
+        kind="lanes", space="shared", formal=False, first=place, second=place,
+        what="two lanes write",
+    )  # fmt: skip
+    author = Trusted(words="expected.npy", buffers=(name_of(RIGHT),), is_final=True)
+    bench = referee(emulated(RIGHT, races=(race,)), trusted=(author,))
+    [found] = verdicts(bench, sass("ptxas 1 -O3", RIGHT, RIGHT))
+    assert found.verdict is RunVerdict.RACE
+    assert found.reason.startswith("emulated SASS: agrees with expected.npy; two lanes write")
+    [measured] = verdicts(bench, ended("ptxas 1 -O3", RIGHT, RIGHT))
+    assert measured.verdict is RunVerdict.RIGHT
 
 
 def judged(ptx: Any, *cases: Measured, **changes: Any) -> list[Judgement]:
