@@ -96,7 +96,7 @@ def test_without_torch(installed: Installed) -> None:
     (installed.folder / "k.ptx").write_text(PTX)
     assert "version" in installed.triage("--version").stdout
     done = installed.triage("compile", "--kernel", "k.ptx", "--sm", "80", "--ptxas", "13.1.115")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
     assert "1 config: 1 compiles." in done.stdout
     kernels = msgspec.json.decode(installed.triage("kernels", "--json").stdout)
     assert len(kernels["kernels"]) > 100
@@ -110,8 +110,8 @@ def test_without_torch(installed: Installed) -> None:
     ):
         done = installed.triage("compile", "--kernel", kernel, "--sm", "90a")
         assert (done.returncode, done.stdout) == (4, "")
-        assert words in done.stderr
-        assert done.stderr.count("\n") == 1
+        assert words in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
 
 
 def test_with_the_torch_that_is_here(installed: Installed) -> None:
