@@ -10,7 +10,8 @@ in float64), `numerics` (what state dtypes change), `launches` (a thousand, a la
 that is half busy), `configs` (each, at 16k tokens), `times` (against mamba-ssm's five kernels,
 everything tuned at each size, in turns), `waiting` (with and without the wait for the state),
 `once` (launches for a profiler or a sanitizer); and without a GPU `table` (the Markdown of
-docs/ssd.md) and `plot` (its pictures).
+docs/ssd.md), `plot` (its pictures) and `ranking` (what `triage rank --json` wrote, against the
+times of `configs`).
 """
 
 # ruff: noqa: ANN001, ANN201, ANN401, FBT003, PLC0415, SLF001 - Triton's code, and mamba-ssm's own
@@ -337,6 +338,37 @@ def table(path: Path) -> None:
         print(f"| {seqlen:,} | {cells[0]} | {cells[1]} | {wide} | {cells[2]} | {narrow} |")
 
 
+def ranking(path: Path, ranked: list[Path]) -> None:
+    """Markdown: the order of each launch without running it, against the times of `configs`."""
+    from harness.workaround.rank.order import quality_of
+
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    samples = {row["chunk"]: row["samples"] for row in rows if row["part"] == "configs"}
+    print("| launch | configs | correlation of ranks | first choice | best of three |")
+    print("|---|---|---|---|---|")
+    for file in ranked:
+        for order in json.loads(file.read_text())["launches"]:
+            words = order["launch"]
+            state = "float16" if "float16" in words else "float32"
+            chunk = next((own for own in CHUNKS if f"chunk_size={own}" in words), 128)
+            times = {
+                json.dumps(json.loads(name.split(" ", 1)[1]), sort_keys=True): statistics.median(ms)
+                for name, ms in samples[chunk].items()
+                if name.startswith(state)
+            }
+            pairs = []
+            for config in order["configs"]:
+                word = {"maxnreg": None} | config["config"]
+                time_of = times.get(json.dumps(word, sort_keys=True))
+                if time_of and config["expected"]:
+                    pairs.append((config["expected"], time_of))
+            found = quality_of(*zip(*pairs, strict=True))
+            print(
+                f"| {state}, chunk {chunk} | {found.configs} | {found.spearman:.2f} "
+                f"| +{found.first:.1%} | +{found.top_three:.1%} |"
+            )
+
+
 # Of middle brightness: on a white page and on a black one.
 COLOURS = ["#3b82d0", "#d9622b", "#2f9e60", "#a566cc"]
 GREY = "#808080"
@@ -534,6 +566,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     parser.add_argument("--chunks", type=int, nargs="*", default=CHUNKS)
     parser.add_argument("--states", nargs="*", default=STATES)
+    parser.add_argument("--ranked", type=Path, nargs="*", default=[])
     asked = parser.parse_args()
     sys.path[:0] = asked.packages
     rows = Rows(asked.out)
@@ -546,6 +579,8 @@ def main() -> None:
             table(asked.out)
         elif part == "plot":
             plot(asked.out)
+        elif part == "ranking":
+            ranking(asked.out, asked.ranked)
         elif part == "numerics":
             numerics(rows, asked.sizes[0], asked.chunks)
         elif part == "options":

@@ -34,6 +34,10 @@ table 'Other packages' \
     'flash-linear-attention, flash-attn, Liger-Kernel, conch, and a chunk scan of our own; the configs with four warps.' \
     --kernel '[!mv]*' --config num_warps=4 --sm 90a --sm 100a
 
+table 'The fused SSD kernel' \
+    'Mamba-2 SSD, forward, in one launch ([its story](../docs/ssd.md)), config by config: float32 states, chunks of 128.' \
+    --kernel ssd_fused --sm 80 --sm 90a --sm 100a --sm 120a
+
 table 'One kernel for each verdict' \
     'Small kernels of our own, each on the target where its verdict is seen.' \
     --kernel 'verdict_*' --timeout 20 --memory 1

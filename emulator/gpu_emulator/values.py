@@ -136,13 +136,16 @@ class Schedule:
     `lockstep`: all warps together. `first`, `last`, `random`: each warp runs to its next wait, the
     first, the last or a random one first; of a cubin, lanes that parted as well (`first`, `last`).
     `early`: at issue; `late`: not before a wait orders it; `random`: anywhere between. `seed`
-    decides what is random, `garbage` what registers and memory that nothing wrote hold.
+    decides what is random, `garbage` what registers and memory that nothing wrote hold. `resident`:
+    no more blocks run at once, and one begins when another has ended, from the first one on, with
+    `last` from the last one on; 0: all may run at once.
     """
 
     warps: Literal["lockstep", "first", "last", "random"] = "lockstep"
     completion: Literal["early", "late", "random"] = "early"
     seed: int = 0
     garbage: int = 0
+    resident: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,12 +45,16 @@ def flagged(ptxas: str, change: FlagChange) -> str:
 
 
 class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, the keys of the evidence it was judged from by kind, and what else to tell."""
+    """A row, the keys of the evidence it was judged from by kind, and what else to tell.
+
+    `fits`: so many blocks of it are on the GPU at once, None where that is not known.
+    """
 
     row: Row
     evidence: dict[str, str]
     signature: Signature | None = None
     note: str | None = None
+    fits: int | None = None
 
 
 Evaluate = Callable[[Workbench, PlannedCell], Awaitable[Evaluated]]
@@ -186,6 +190,7 @@ def _conclude(trail: _Trail) -> Evaluated:
         evidence={kind: step.key for kind, step in steps.items() if step},
         signature=verdict.signature,
         note=trail.inspection.value.problem if trail.inspection else None,
+        fits=_fits(trail, evidence) or None,
     )
 
 
@@ -265,14 +270,22 @@ def _occupancy(limits: Limits | None, needs: Resources) -> Occupancy | None:
     )
 
 
+def _fits(trail: _Trail, evidence: CellEvidence) -> int:
+    """How many blocks are on the GPU at once; 0 where it is not known."""
+    limits, occupancy = trail.plan.limits, evidence.occupancy
+    if limits is None or occupancy is None:
+        return 0
+    return occupancy.blocks_per_sm * (limits.multiprocessors or 0)
+
+
 def _suspect(trail: _Trail, evidence: CellEvidence) -> str | None:
     """What reading the source, or the PTX, finds wrong with the config; None for nothing."""
-    record, limits, occupancy = trail.plan.record, trail.plan.limits, evidence.occupancy
+    record, limits, fit = trail.plan.record, trail.plan.limits, _fits(trail, evidence)
     if record is None or record.suspect:
         return record.suspect if record else None
-    if not (evidence.ptx and evidence.ptx.waits and record.grid and occupancy and limits):
+    if not (evidence.ptx and evidence.ptx.waits and record.grid and limits):
         return None
-    blocks, fit = math.prod(record.grid), occupancy.blocks_per_sm * (limits.multiprocessors or 0)
+    blocks = math.prod(record.grid)
     if not 0 < fit < blocks:
         return None
     return (

@@ -24,6 +24,7 @@ from harness.run.launching import (
     NotRunError,
     effort_words,
     may_lack_registers,
+    waits_for_others,
     why_refused,
 )
 from harness.run.recorded_launch import RecordedLaunch, lower_cell
@@ -178,11 +179,17 @@ class OnEmulator(Executor):
         ptx = get(launch.emulation.ptx).decode(errors="replace")
         if refused := why_refused(ptx, trail.lowering.value, cell.cell.target, cell.limits):
             raise NotRunError(refused)
-        if not is_given and may_lack_registers(ptx, launch.emulation.block, cell.limits):
+        waits = waits_for_others(ptx, launch.emulation.entry)
+        lacks = may_lack_registers(ptx, launch.emulation.block, cell.limits)
+        fits = None
+        if not is_given and (lacks or waits):
             # How many registers it needs, ptxas alone can say.
-            row = (await evaluate(bench, cell)).row
-            if row.verdict in NOT_LAUNCHED:
-                raise NotRunError(f"{row.verdict}: it {row.reason}")
+            compiled = await evaluate(bench, cell)
+            if lacks and compiled.row.verdict in NOT_LAUNCHED:
+                raise NotRunError(f"{compiled.row.verdict}: it {compiled.row.reason}")
+            fits = compiled.fits
+        if waits:
+            launch = launch.with_fewer_blocks(fits)
         where = f"{cell.cell.kernel} [{cell.cell.config.label}] on {cell.cell.target}"
         source.tell(f"{where}: {effort_words(launch.emulation, ptx)}")
         trail.emulated = await emulate(

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgspec import structs
+
 from gpu_emulator.values import Fault, Place, Race, Schedule
 from harness.judging.signature import RULE, template
 from harness.run.comparing import Difference, compare
@@ -151,12 +153,44 @@ class _Result:
 
 
 def judge(evidence: RunEvidence) -> Judgement:
-    """Say what the runs of one launch mean; of a sample of its programs, no more than it shows."""
+    """Say what the runs of one launch mean, also of those with fewer blocks at once.
+
+    If none of these goes on with as many as fit on the target, it hangs there.
+    """
+    launch = evidence.launch
+    stuck = next((ran for ran in evidence.ran if launch.lacks_blocks(ran)), None)
+    if stuck and launch.resident == launch.fits:
+        fault = stuck.faults[0]
+        hang = Judgement(
+            verdict=RunVerdict.HANG,
+            reason=f"{evidence.how}: {fault_words(fault)}; more do not fit on the target",
+            schedule=schedule_words(stuck.trial.schedule),
+            signature=signature_of(RunVerdict.HANG, fault_identity(fault)),
+        )
+        return _of_sample(hang, stuck)
+    judgement = _judge_all(
+        replace(evidence, ran=tuple(ran for ran in evidence.ran if ran is not stuck))
+    )
+    if launch.resident and judgement.verdict.is_fine and not (stuck and stuck.is_sample):
+        words = f"it ends with {launch.resident:,} of {launch.blocks:,} blocks at once, too"
+        if stuck:
+            words = f"a grid hangs that does not fit as a whole: {fault_words(stuck.faults[0])}"
+        judgement = replace(judgement, reason=f"{judgement.reason}; {words}")
+    return judgement
+
+
+def _judge_all(evidence: RunEvidence) -> Judgement:
+    """Of a sample of its programs, no more than it shows."""
     sample = next((ran for ran in evidence.runs if ran.is_sample), None)
     if sample is None:
         return _judge(evidence)
     emulated = (trusted for trusted in evidence.launch.trusted if trusted.is_emulated)
-    judgement = _judge(evidence.held_to(*emulated))
+    return _of_sample(_judge(evidence.held_to(*emulated)), sample)
+
+
+def _of_sample(judgement: Judgement, sample: Ran) -> Judgement:
+    if not sample.is_sample:
+        return judgement
     programs = f"{sample.ctas:,} of {sample.ctas_of:,} programs were run (--programs)"
     reason = f"{judgement.reason}; {programs}"
     if judgement.verdict in (RunVerdict.HANG, RunVerdict.UNINITIALISED):
@@ -261,7 +295,13 @@ def _outputs(
         if difference.differing:
             # That it is wrong is beyond doubt: then what no rounding explains is what differs.
             difference = compare(after, expected, min(most, evidence.rounding))
-        yield output_facts(tensor.name, tensor.dtype, difference, sha256)
+        facts = output_facts(tensor.name, tensor.dtype, difference, sha256)
+        baseline = evidence.launch.baseline
+        if trusted and trusted.is_final and baseline and baseline[tensor.buffer]:
+            other = compare(evidence.values(tensor, baseline), expected, most).rel_err
+            if facts.rel_err is not None and other:
+                facts = structs.replace(facts, error_ratio=facts.rel_err / other)
+        yield facts
 
 
 def output_facts(name: str, dtype: str, difference: Difference, sha256: str = "") -> OutputFacts:
@@ -325,6 +365,9 @@ def _by_value(evidence: RunEvidence, results: Sequence[_Result]) -> Judgement:
     is_right = agreeing in independent
     against = [each.trusted.words for each in independent if not each.trusted.may_differ]
     words = "" if is_right else "".join(f", not with {words}" for words in against)
+    ratios = [output.error_ratio for output in agreeing.outputs if output.error_ratio is not None]
+    if ratios:
+        words += f"; its error is {max(ratios):.2f} times that of the repro's baseline at most"
     return Judgement(
         verdict=RunVerdict.RIGHT if is_right else RunVerdict.CONSISTENT,
         reason=f"{evidence.how}: agrees with {agreeing.trusted.words}{words}{rounding}",
@@ -478,7 +521,8 @@ def _disagreement(evidence: RunEvidence, results: Sequence[_Result]) -> Judgemen
 def schedule_words(schedule: Schedule) -> str:
     """As `--schedules` takes it."""
     seed = f":{schedule.seed}" if schedule.seed else ""
-    return f"{schedule.warps}/{schedule.completion}{seed}"
+    resident = f"@{schedule.resident}" if schedule.resident else ""
+    return f"{schedule.warps}/{schedule.completion}{seed}{resident}"
 
 
 def signature_of(verdict: RunVerdict, words: str) -> Signature:

@@ -6,11 +6,12 @@ emulator, a GPU, or whatever executes it takes it as it is, and the comparison h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpu_emulator.values import Budget
+from gpu_emulator.values import Budget, Schedule
 from harness.run.comparing import Array, as_tensor, rounding_of, tolerance_of
 from harness.run.jobs import Emulated, Emulation, Ran, RunTrial
 from harness.values.execution import Argument, ArgumentKind, Assertion
@@ -49,6 +50,9 @@ class Launch:
     computes with, besides those of the arguments. `asserted` is what the launch code asserts.
     `formal`: a race that breaks only the letter of the memory model is a race. With a `digest`,
     what the buffers hold afterwards is not known, but a digest of all of it or of windows.
+    `resident` blocks at once are tried besides, 0 for none; `fits` of them are on the target, where
+    that is known.
+    `baseline` is what another implementation leaves, to whose error that of the launch is held.
     """
 
     emulation: Emulation
@@ -59,11 +63,46 @@ class Launch:
     asserted: tuple[Assertion, ...] = ()
     formal: bool = False
     digest: Literal["whole", "windows"] | None = None
+    resident: int = 0
+    fits: int | None = None
+    baseline: tuple[str | None, ...] = ()
 
     def run_as(self, trials: Sequence[RunTrial], budget: Budget, *, formal: bool = False) -> Launch:
         """The launch with these runs, each within the budget."""
         emulation = replace(self.emulation, trials=tuple(trials), budget=budget)
         return replace(self, emulation=emulation, formal=formal)
+
+    def with_fewer_blocks(self, fits: int | None) -> Launch:
+        """The launch, run besides with as many blocks as fit at once, or all but one of them.
+
+        They begin in the order of their numbers, and the other way round: CUDA leaves it open.
+        """
+        blocks = self.blocks
+        resident = fits if fits and fits < blocks else blocks - 1
+        if not resident:
+            return self
+        trials: tuple[RunTrial, ...] = (
+            RunTrial(schedule=Schedule(warps="first", resident=resident)),
+            RunTrial(schedule=Schedule(warps="last", resident=resident)),
+        )
+        # The first fault ends all: that of the target goes first, another one last.
+        trials = (
+            (*trials, *self.emulation.trials)
+            if resident == fits
+            else (*self.emulation.trials, *trials)
+        )
+        emulation = replace(self.emulation, trials=trials)
+        return replace(self, emulation=emulation, resident=resident, fits=fits)
+
+    @property
+    def blocks(self) -> int:
+        """How many there are of it."""
+        return math.prod(self.emulation.grid)
+
+    def lacks_blocks(self, ran: Ran) -> bool:
+        """Whether a run hangs that was tried with fewer blocks at once."""
+        is_tried = bool(self.resident) and ran.trial.schedule.resident == self.resident
+        return is_tried and any(fault.kind == "hang" for fault in ran.faults)
 
     @property
     def before(self) -> tuple[str, ...]:
@@ -75,7 +114,8 @@ class Launch:
         """The sha256 of all bytes that it is launched with and held to."""
         trusted = [reference.buffers for reference in self.trusted]
         asserted = [assertion.buffers for assertion in self.asserted]
-        return {name for buffers in (self.before, *trusted, *asserted) for name in buffers if name}
+        known = (self.before, self.baseline, *trusted, *asserted)
+        return {name for buffers in known for name in buffers if name}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

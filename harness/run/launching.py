@@ -515,6 +515,14 @@ def may_lack_registers(text: str, block: Sequence[int], limits: Limits | None) -
     return (min(int(match[1]), most) if match else most) > enough
 
 
+def waits_for_others(ptx: str, entry: str) -> bool:
+    """Whether blocks of an entry wait for what others write, as its text says."""
+    try:
+        return read_ptx(ptx, entry).waits
+    except PtxError:
+        return False
+
+
 def effort_words(emulation: Emulation, ptx: str) -> str:
     """What is about to be executed: a loop makes it more, a branch less."""
     every, threads = math.prod(emulation.grid), math.prod(emulation.block)

@@ -34,6 +34,7 @@ from harness.run.launching import (
     LaunchSource,
     effort_words,
     read_entry,
+    waits_for_others,
 )
 from harness.store.store import Store
 from harness.values.cell import CellId, program_label
@@ -454,6 +455,8 @@ async def run_ptx(
     """
     raw = raw_launch(path, entry, inputs, store, trials, budget, formal=formal)
     launch, cell = raw.launch, raw.cell(entry)
+    if waits_for_others(path.read_text(), launch.emulation.entry):
+        launch = launch.with_fewer_blocks(None)
     for note in (*raw.notes, effort_words(launch.emulation, path.read_text())):
         tell(note)
     async with work(store, options) as (bench, number):

@@ -236,10 +236,12 @@ class RecordedLaunch(LaunchSource):
         """
         get = self.bench.store.artifacts.get
         evidence = evidence_of(launch, emulated, get)
-        if emulated.problem or not all(ran.ended for ran in emulated.runs):
+        hangs = launch.resident == launch.fits
+        ended = (ran.ended or (launch.lacks_blocks(ran) and not hangs) for ran in emulated.runs)
+        if emulated.problem or not all(ended):
             return evidence
         references = await self.references_of(cell, like)
-        launch = await references.hold(launch)
+        launch = replace(await references.hold(launch), baseline=await references.baseline())
         evidence = evidence_of(launch, emulated, get)
         verdict = judge(evidence).verdict
         if verdict in (RunVerdict.WRONG_RESULT, RunVerdict.CONSISTENT, RunVerdict.RAN):
@@ -291,6 +293,7 @@ class RecordedLaunch(LaunchSource):
                     compiler=compiler,
                     records=records,
                     reference=(file, repro.reference) if repro.reference else None,
+                    baseline=repro.baseline,
                     tell=self.tell,
                     interpreter=selection.compilers[0],
                     others=others,

@@ -68,8 +68,9 @@ class References:
     """What the cells of one launch function and compiler are compared with.
 
     `records` are the cells: all that they are compared with is captured together. `reference` is
-    the repro's own: a file and a function of it. `others` are compilers that are asked besides, the
-    newest first. `interpreter` is the one that interpreted the inputs.
+    the repro's own: a file and a function of it; `baseline` is another function. `others` are
+    compilers that are asked besides, the newest first. `interpreter` is the one that interpreted
+    the inputs.
     """
 
     bench: Workbench
@@ -78,6 +79,7 @@ class References:
     compiler: Compiler
     records: Sequence[LaunchFacts]
     reference: tuple[Path, str] | None
+    baseline: str | None = None
     tell: Callable[[str], None]
     sessions: set[str] = field(default_factory=set)
     others: Sequence[Compiler] = ()
@@ -246,16 +248,28 @@ class CellReferences:
 
     async def author(self) -> list[Trusted]:
         """What the repro's own reference says, if it has one: a torch function, in float64."""
-        shared, bench = self.references, self.bench
-        if shared.reference is None:
+        if self.references.reference is None:
             return []
-        file, function = shared.reference
+        buffers = await self._computed(*self.references.reference, exact=True)
+        return [Trusted(words=_WORDS, buffers=buffers, is_final=True)] if buffers else []
+
+    async def baseline(self) -> tuple[str | None, ...]:
+        """What the repro's other function computes, in the types of the tensors."""
+        shared = self.references
+        if shared.reference is None or shared.baseline is None:
+            return ()
+        return await self._computed(shared.reference[0], shared.baseline, exact=False)
+
+    async def _computed(self, file: Path, function: str, *, exact: bool) -> tuple[str | None, ...]:
+        shared, bench = self.references, self.bench
         if not file.is_file():
             shared.tell(f"no file {file}, of which the repro names a function as reference")
-            return []
+            return ()
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
         described = msgspec.to_builtins(self.variant)
-        key = content_key(kind="reference", file=sha256, function=function, variant=described)
+        key = content_key(
+            kind="reference", file=sha256, function=function, exact=exact, variant=described
+        )
         async with bench.once(key):
             stored = bench.find("reference", key, Referred)
             if stored is None:
@@ -263,16 +277,17 @@ class CellReferences:
                     **capture_request(shared.code, PLAIN_TARGET).message(),
                     "file": str(file.resolve()),
                     "function": function,
+                    "exact": exact,
                     "variant": described,
                 }
                 referred = await _run(bench, request, self.variant, shared.compiler)
                 if error := referred.error:
                     message = next(iter(error.message.splitlines()), "")[:300]
                     shared.tell(f"{file}: {function} raised {error.type}: {message}")
-                    return []
+                    return ()
                 names = {name: name for name in referred.buffers if name}
                 stored = bench.keep("reference", key, referred, names)
-        return [Trusted(words=_WORDS, buffers=stored.value.buffers, is_final=True)]
+        return stored.value.buffers
 
     async def _launch(
         self, captured: CapturedLaunch, config: Mapping[str, Scalar], trials: Sequence[RunTrial]

@@ -30,11 +30,12 @@ PROGRAMS = 1024
 _WARPS, _COMPLETIONS = "lockstep|first|last|random", "early|late|random"
 _SCHEDULE = re.compile(
     rf"(?P<warps>{_WARPS})/(?P<completion>{_COMPLETIONS})(?::(?P<seed>\d{{1,9}}))?"
+    r"(?:@(?P<resident>[1-9]\d{0,8}))?"
 )
 
 
 def read_schedules(text: str) -> tuple[Schedule, ...]:
-    """Read `WARPS/COMPLETION[:SEED]`, several with commas between.
+    """Read `WARPS/COMPLETION[:SEED][@BLOCKS]`, several with commas between.
 
     Raises:
         UsageError: one of them is none.
@@ -45,8 +46,8 @@ def read_schedules(text: str) -> tuple[Schedule, ...]:
         if not match:
             names = [names.replace("|", ", ") for names in (_WARPS, _COMPLETIONS)]
             raise UsageError(
-                f"--schedules {word}: write WARPS/COMPLETION[:SEED], with WARPS one of "
-                f"{names[0]} and COMPLETION one of {names[1]}"
+                f"--schedules {word}: write WARPS/COMPLETION[:SEED][@BLOCKS], with WARPS one of "
+                f"{names[0]}, COMPLETION one of {names[1]} and BLOCKS as many as run at once"
             )
         schedules.append(msgspec.convert(match.groupdict("0"), Schedule, strict=False))
     if not schedules:

@@ -158,7 +158,8 @@ class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
     `elements` is how many it has, `differing` how many of them are not what they must be, `max_abs`
     and `rel_err` how far they are; None where there is nothing to compare with. `unequal`,
     `within_1e_3` and `within_1_percent` are shares (0 to 1): that differ at all, by at most 0.001,
-    and by at most a hundredth. `where` names the first that differs. `sha256` is of its bytes after
+    and by at most a hundredth. `error_ratio` is `rel_err` divided by that of the repro's baseline.
+    `where` names the first that differs. `sha256` is of its bytes after
     the run.
     """
 
@@ -172,6 +173,7 @@ class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
     unequal: float | None = None
     within_1e_3: float | None = None
     within_1_percent: float | None = None
+    error_ratio: float | None = None
     sha256: str = ""
     where: str | None = None
     expected: float | None = None

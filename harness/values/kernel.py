@@ -147,7 +147,8 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     author counted, with the default launch, version and (first) target. `tunable` are parameters of
     the launch that a user is free to choose, with values to choose from; what that does to the
     results shows in the `operation`. `reference` is a function of `reference.py` in the folder that
-    computes what the kernel must write. `inputs` are those of raw PTX. `macros` are values by name
+    computes what the kernel must write, `baseline` one that computes it as another implementation
+    does, in the tensors' own types. `inputs` are those of raw PTX. `macros` are values by name
     that a file is compiled with: each combination is a config.
     """
 
@@ -170,6 +171,7 @@ class Repro(msgspec.Struct, frozen=True, kw_only=True):
     tunable: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
     operation: Operation | None = None
     reference: str | None = None
+    baseline: str | None = None
     inputs: PtxInputs | None = None
     macros: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
 

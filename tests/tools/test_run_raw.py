@@ -112,7 +112,7 @@ def test_of_a_large_grid_some_programs_are_run_and_it_is_said(triage: Triage) ->
 
 @pytest.mark.long
 def test_a_long_run_says_how_far_it_is(triage: Triage) -> None:
-    endless = PTX.replace("$done:", "bra $done;\n$done:\nbra $done;")
+    endless = PTX.replace("$done:", "bra $done;\n$done:\nadd.s32 %r7, %r7, 1;\nbra $done;")
     (triage.folder / "case.ptx").write_text(endless)
     words = [
         *INPUTS,
@@ -172,7 +172,12 @@ def test_an_edited_program_is_wrong(triage: Triage) -> None:
             "memory_fault",
             "PTX line 26: st.global",
         ),
-        ("$done:", "bra $done;\n$done:\nbra $done;", "hang", "instruction"),
+        (
+            "$done:",
+            "bra $done;\n$done:\nbra $done;",
+            "hang",
+            "2 blocks loop without end; PTX line 29",
+        ),
         ("st.global.u32", "trap;\n  st.global.u32", "launch_failed", "trap"),
         ("add.s32 %r7, %r6, 5", "add.s32 %r7, %r6, %r9", "uninitialised", "out depends on"),
     ],

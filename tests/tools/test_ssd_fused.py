@@ -27,7 +27,12 @@ def test_chunks_wait_for_each_other_and_packed_sequences_do_not(module_triage: T
     # Three chunks of four sequences: each state is handed over, and the last of each is kept.
     row = run(module_triage, "varlen", "BLOCK_ROWS=32,num_stages=1")
     assert (row["run"], row["races"]) == ("right", [])
-    assert {output["name"] for output in row["outputs"]} >= {"out", "final_states", "varlen_states"}
+    ratios = {output["name"]: output["error_ratio"] for output in row["outputs"]}
+    assert ratios.keys() >= {"out", "final_states", "varlen_states"}
+    # The five kernels' own rounding errors; of the last it says nothing.
+    assert 0 < ratios["out"] <= 2
+    assert 0 < ratios["final_states"] <= 2
+    assert ratios["varlen_states"] is None
 
 
 @pytest.mark.long

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from gpu_emulator.engines.tiles import MAP_BYTES, TileMap
-from gpu_emulator.machine.running import run_batch
+from gpu_emulator.machine.running import digest, run_batch
 from gpu_emulator.state.batch import WINDOWS, Batch, Findings
 from gpu_emulator.state.frame import GLOBAL_BASE, Frame, Memory, Trouble
 from gpu_emulator.state.happens_before import Agents, Races, Releases, Unordered
@@ -407,45 +407,79 @@ class _Machine:
         return Watched(agents, self._program.grain, races, releases, shadow)
 
     def run(self, heard: Callable[[int], None]) -> Outcome:
-        total = math.prod(self._launch.grid)
-        ran = 0
+        total, size = math.prod(self._launch.grid), self._launch.cluster_size
+        places = self._places()
+        resident = max(size, self._schedule.resident or total)
+        fits = self._limits.max_memory // max(self._one_cta(), 1)
+        step = max(size, min(_MOST_BATCH_CTAS, fits // 2))
         faults: list[Fault] = []
-        for coordinates in self._batches():
-            batch = self._batch(coordinates, ran)
+        # Those that repeat themselves until others write, and global memory as it was.
+        turning: list[tuple[Batch, Trouble, bytes]] = []
+        ran = 0
+        is_proof = False
+        while not faults:
+            alive = sum(batch.alive for batch, _, _ in turning)
+            room = min(step, resident - alive, len(places) - ran) // size * size
+            again = next((one for one in turning if one[2] != self._global()), None)
+            if again:
+                turning.remove(again)
+                batch = again[0]
+            elif room:
+                if alive + room > max(fits, step):
+                    raise NotExecutable(f"{alive:,} blocks wait for others, and memory has no room")
+                batch = self._batch(places[ran : ran + room], ran)
+                ran += room
+            elif turning:
+                is_proof = ran == total or alive + size > resident
+                faults.append(self._without_end(turning[0][1], alive))
+                break
+            else:
+                break
             try:
-                run_batch(
+                # What it read of the clock stays behind it.
+                batch.ticks, batch.executed = batch.ticks + batch.executed, 0
+                repeated = run_batch(
                     self._program.sections, batch, self._limits.max_instructions - self._executed,
                     lambda executed: heard(self._executed + executed),
                 )  # fmt: skip
+                if repeated:
+                    turning.append((batch, repeated, self._global()))
             except Trouble as trouble:
                 faults.append(Fault(kind=trouble.kind, what=trouble.what, place=trouble.place))
             self._executed += batch.executed
-            ran += len(coordinates)
-            if faults:
-                break
         return Outcome(
             allocations=self._arena.allocations(), faults=tuple(faults),
             races=self._watched.races.all() if self._watched else (),
             uninitialised=self._findings.uninitialised(), printed=self._findings.printed(),
             executed=self._executed, ctas=ran, ctas_of=total,
-            is_sample=total > self._limits.max_ctas,
+            is_sample=total > self._limits.max_ctas and not is_proof,
         )  # fmt: skip
 
-    def _batches(self) -> Iterator[Array]:
-        """Coordinates of the CTAs that run together: whole clusters, as many as memory allows."""
+    def _global(self) -> bytes:
+        return digest(self._arena.memory.data)
+
+    def _without_end(self, trouble: Trouble, alive: int) -> Fault:
+        verb, rest = trouble.what.split(" ", 1)
+        what = f"1 block {verb}s {rest}" if alive == 1 else f"{alive:,} blocks {verb} {rest}"
+        if resident := self._schedule.resident:
+            last = ", the last ones first," if self._schedule.warps == "last" else ""
+            total = math.prod(self._launch.grid)
+            what = f"with {resident:,} of {total:,} blocks at once{last} {what}"
+        return Fault(kind="hang", what=what, place=trouble.place)
+
+    def _places(self) -> Array:
+        """Coordinates of the CTAs that run, whole clusters, in the order in which they begin."""
         grid, cluster, size = self._launch.grid, self._launch.cluster, self._launch.cluster_size
         across = tuple(count // own for count, own in zip(grid, cluster, strict=True))
-        chosen = np.arange(min(math.prod(across), max(1, self._limits.max_ctas // size)))
-        if math.prod(grid) > self._limits.max_ctas:
-            spread = np.linspace(0, math.prod(across) - 1, len(chosen)).round()
-            chosen = np.unique(spread.astype(np.int64))
+        total, most = math.prod(across), max(1, self._limits.max_ctas // size)
+        chosen = np.arange(min(total, most))
+        if self._schedule.resident and self._schedule.warps == "last":
+            chosen = total - 1 - chosen
+        elif total > most and not self._schedule.resident:
+            chosen = np.unique(np.linspace(0, total - 1, most).round().astype(np.int64))
         # Cluster by cluster, and in a cluster by rank.
         clusters, ranks = _along(chosen, across), _along(np.arange(size), cluster)
-        places = (clusters[:, None] * cluster + ranks).reshape(-1, 3)
-        fits = self._limits.max_memory // 2 // max(self._one_cta(), 1)
-        step = max(size, min(_MOST_BATCH_CTAS, fits) // size * size)
-        for first in range(0, len(places), step):
-            yield places[first : first + step]
+        return (clusters[:, None] * cluster + ranks).reshape(-1, 3)
 
     def _one_cta(self) -> int:
         """Bytes that a CTA takes: its registers, shared and local memory."""

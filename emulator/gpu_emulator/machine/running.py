@@ -3,21 +3,24 @@
 Of the threads of a frame that parted, those in the block of the smallest number run (see
 `ptx.program.decoding`), but for what `Batch.lanes` says of cubins. Threads that wait are skipped.
 If none can go on, asynchronous operations under way are completed; if that helps none, the batch
-hangs.
+hangs. Where all is as it was some turns before, threads go round, and do so without end unless
+another batch writes what they read.
 
 Why nothing goes on: who waits for what, in words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
 from gpu_emulator.state.batch import Batch
 from gpu_emulator.state.frame import Frame, Hold, Parting, Trouble
 from gpu_emulator.state.happens_before import Unordered
-from gpu_emulator.steps import MASK, WARP, Array, NotExecutable, Section
+from gpu_emulator.steps import FIRST_SLOT, MASK, WARP, Array, NotExecutable, Section
 from gpu_emulator.values import Place
 
 _MOST = 4
@@ -97,7 +100,7 @@ def _at(place: Place | None) -> str:
 # So many blocks of one frame before another one gets its turn; so many choices of the smallest
 # block before a greater one gets its turn: who spins must not keep out whom it waits for.
 _TURN = 4096
-_PATIENCE = 64
+_PATIENCE, _PATIENCE_OF_SPINNERS = 64, 4
 # So many times those who only test a barrier are let go before the batch counts as hanging.
 _TESTS = 10_000
 _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
@@ -105,12 +108,14 @@ _BIT = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
 
 def run_batch(
     sections: Sequence[Section], batch: Batch, limit: int, heard: Callable[[int], None]
-) -> None:
+) -> Trouble | None:
     """Run all threads to their end; Trouble with the first fault. `limit`: thread-instructions.
 
-    `heard` gets their number, now and then.
+    `heard` gets their number, now and then. What is given back, and not raised, is of threads that
+    repeat themselves unless another batch writes what they read: then it may be run again.
     """
     runners = [_Runner(sections, frame, limit) for frame in batch.frames]
+    rounds = _Rounds(runners, batch)
     tested = 0
     while True:
         progress = False
@@ -121,13 +126,14 @@ def run_batch(
         for runner in ordered:
             if runner.turn():
                 progress = True
-                if batch.schedule.warps in ("first", "last"):
+                # Who spins must not keep out the warp that it waits for.
+                if batch.schedule.warps in ("first", "last") and not runner.is_spent:
                     break
-        if progress:
+        if progress and not rounds.repeat():
             continue
         if all(runner.frame.is_done for runner in runners):
             batch.asynchrony.finish()
-            return
+            return None
         released = batch.asynchrony.complete_some()
         released = batch.barriers.release() or released
         released = batch.barriers.complete_cluster() or released
@@ -136,8 +142,85 @@ def run_batch(
         elif batch.is_tested and tested < _TESTS:
             batch.patience += 1
             tested += 1
+        elif progress:
+            return rounds.trouble(sections)
         else:
             raise hang(sections, batch)
+
+
+# A load of global memory or an atomic operation, of PTX and of SASS.
+_POLLS = re.compile(r"(?:@\S+ +)?(?:ld(?!\.param|\.shared|\.local)|atom|LDG?\b|ATOMG?\b)")
+# So many blocks of a frame, or rounds of a batch, between two looks at whether all is as it was.
+_LOOK = 32
+
+
+class _Repeats:
+    """Whether something is as it was at the first, second, fourth, eighth ... look."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._before: list[Array] = []
+        self._rest = b""
+
+    def look(self, parts: Iterable[Array], rest: Callable[[], bytes] = bytes) -> bool:
+        """Whether all parts and the `rest` are."""
+        self._looks += 1
+        state = list(parts)
+        if len(state) == len(self._before) and all(map(_equal, state, self._before)):
+            return self._rest == rest()
+        if self._looks & (self._looks - 1) == 0:
+            self._before, self._rest = list(map(np.array, state)), rest()
+        return False
+
+
+def _equal(a: Array, b: Array) -> bool:
+    return a.shape == b.shape and bool((a == b).all())
+
+
+class _Rounds:
+    """Tells of a batch whether all is as it was before: registers, memory, and who is where."""
+
+    def __init__(self, runners: Sequence[_Runner], batch: Batch) -> None:
+        self._runners, self._batch = runners, batch
+        self._repeats = _Repeats()
+        self._count = 0
+
+    def repeat(self) -> bool:
+        schedule = self._batch.schedule
+        self._count += 1
+        is_due = self._count % _LOOK == 0 or any(runner.is_spent for runner in self._runners)
+        if not is_due or "random" in (schedule.warps, schedule.completion):
+            return False
+        return self._repeats.look(self._state(), self._hash)
+
+    def trouble(self, sections: Sequence[Section]) -> Trouble:
+        """What the blocks do, and what they read of global memory, or else the branch back."""
+        ran = [sections[n] for n in sorted(set().union(*(own.ran for own in self._runners)))]
+        places = [place for section in ran for place in section.places]
+        polls = next((place for place in places if _POLLS.match(place.instruction)), None)
+        if polls:
+            return Trouble("wait without end: nothing changes what they read", "hang", polls)
+        back = next((section.branch for section in reversed(ran) if section.branch), None)
+        return Trouble("loop without end", "hang", back or next(iter(places), None))
+
+    def _state(self) -> Iterator[Array]:
+        for runner in self._runners:
+            yield from runner.state()
+            yield runner.whose_turn()
+        yield self._batch.barriers.arrived
+        yield self._batch.barriers.cluster_arrived
+
+    def _hash(self) -> bytes:
+        memories = [memory.data for memory in self._batch.memories.values()]
+        return digest(*memories, *self._batch.tensor_words)
+
+
+def digest(*arrays: Array) -> bytes:
+    """Equal where all bytes are."""
+    found = hashlib.blake2b()
+    for array in arrays:
+        found.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return found.digest()
 
 
 class _Runner:
@@ -147,11 +230,34 @@ class _Runner:
         self._limit = limit
         self._picks = 0
         self._ran: Array | None = None
+        self._patience = _PATIENCE
+        self._repeats = _Repeats()
+        self.is_spent = False
+        """Whether the last turn was long, or threads went round, and so it ended."""
+        self.ran: set[int] = set()
+        """The last blocks that ran."""
+
+    def state(self) -> Iterator[Array]:
+        """Who is where and who waits, and all registers."""
+        frame = self.frame
+        yield np.asarray(frame.at)
+        yield np.asarray(len(frame.holds))
+        yield from (hold.mask for hold in frame.holds)
+        yield from map(np.asarray, frame.registers[FIRST_SLOT:])
+
+    def whose_turn(self) -> Array:
+        """Where it stands in the round of the blocks in which threads are."""
+        blocks = len(np.unique(self.frame.at))
+        return np.asarray(self._picks % (self._patience * blocks))
 
     def turn(self) -> bool:
         frame = self.frame
-        progress = False
-        for _ in range(_TURN):
+        progress = self.is_spent = False
+        self.ran.clear()
+        for number in range(_TURN):
+            if number % _LOOK == _LOOK - 1 and self._repeats.look(self.state()):
+                self._patience = _PATIENCE_OF_SPINNERS
+                break
             waiting = frame.waiting() if frame.holds else None
             if isinstance(frame.at, int):
                 if frame.at == frame.end:
@@ -166,6 +272,7 @@ class _Runner:
             block, mask = chosen
             self._run(self._sections[block], mask, int(frame.full(mask).sum()))
             progress = True
+        self.is_spent = True
         return progress
 
     def _choose(self, waiting: Array | None) -> tuple[int, Array] | None:
@@ -174,7 +281,7 @@ class _Runner:
         at = np.asarray(frame.at)
         free = at if waiting is None else np.where(waiting, frame.end, at)
         self._picks += 1
-        is_turned = self._picks % _PATIENCE == 0
+        is_turned = self._picks % self._patience == 0
         chosen = None
         if self._ran is not None and not is_turned:
             chosen = self._first_of(np.where(self._ran, free, frame.end), free)
@@ -192,10 +299,14 @@ class _Runner:
         if least == frame.end:
             return None
         blocks = [least]
-        is_backwards = is_turned != (frame.batch.lanes == "last")
-        if is_backwards or self._sections[least].meeting is not None:
+        is_backwards = frame.batch.lanes == "last"
+        if is_turned or is_backwards or self._sections[least].meeting is not None:
             blocks = [block for block in np.unique(some).tolist() if block != frame.end]
-            if is_backwards:
+            if is_turned:
+                # Each in turn: between those who spin may be the one that they wait for.
+                turn = self._picks // self._patience % len(blocks)
+                blocks = blocks[turn:] + blocks[:turn]
+            elif is_backwards:
                 blocks.reverse()
         for block in blocks:
             meeting = self._sections[block].meeting
@@ -220,6 +331,7 @@ class _Runner:
         frame = self.frame
         registers = frame.registers
         number = 0
+        self.ran.add(section.number)
         registers[MASK] = mask
         holds = len(frame.holds)
         if frame.parted:

@@ -112,6 +112,17 @@ class Batch:
             )
         return self._tensor_memories
 
+    @property
+    def alive(self) -> int:
+        """How many of the CTAs have not ended."""
+        alive = np.any([frame.alive().any(axis=1) for frame in self.frames], axis=0)
+        return int(alive.sum())
+
+    @property
+    def tensor_words(self) -> list[Array]:
+        """What tensor memory holds, where anything was put there."""
+        return [self._tensor_memories.words] if self._tensor_memories is not None else []
+
     def is_in(self, space: str, address: Array) -> Array:
         window = self.windows[space]
         inside: Array = (address >> np.uint64(_WINDOW_BITS)) == np.uint64(window >> _WINDOW_BITS)

@@ -181,6 +181,7 @@ def _read(path: Path) -> list[Repro]:
             tunable=_lists({**data.tunable, **kernel.tunable}),
             operation=_operation(kernel.operation or data.operation),
             reference=kernel.reference,
+            baseline=kernel.baseline,
             inputs=_inputs(data.inputs),
             configs=kernel.configs,
             macros=_lists({**data.macros, **kernel.macros}),

@@ -105,6 +105,7 @@ def whole_folder(repros: Sequence[Repro], kernel: str | None) -> Repro:
         issue=None,
         operation=None,
         reference=None,
+        baseline=None,
     )
 
 

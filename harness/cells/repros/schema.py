@@ -63,6 +63,7 @@ class ReproKernel(msgspec.Struct, forbid_unknown_fields=True):
     tunable: dict[str, list[bool | int | float | str]] = {}
     operation: ReproOperation | None = None
     reference: str | None = None
+    baseline: str | None = None
     configs: int | None = None
     macros: dict[str, list[bool | int | float | str]] = {}
     issue: str | None = None
@@ -83,6 +84,7 @@ class ReproFile(msgspec.Struct, forbid_unknown_fields=True):
     tunable: dict[str, list[bool | int | float | str]] = {}
     operation: ReproOperation | None = None
     reference: str | None = None
+    baseline: str | None = None
     inputs: ReproInputs | None = None
     configs: int | None = None
     macros: dict[str, list[bool | int | float | str]] = {}
@@ -111,6 +113,7 @@ class ReproFile(msgspec.Struct, forbid_unknown_fields=True):
             configs=self.configs,
             macros=self.macros,
             reference=self.reference,
+            baseline=self.baseline,
         )
         return {folder: alone}
 
@@ -179,8 +182,10 @@ def _check_kernel(where: str, place: ReproFile | ReproKernel, *, is_python: bool
         raise FieldError(
             f"{where}.kernel", f"{place.kernel!r} is not the name of a Python function"
         )
-    if place.reference is not None and not place.reference.isidentifier():
-        raise FieldError(f"{where}.reference", f"{place.reference!r} is not the name of a function")
+    for field in ("reference", "baseline"):
+        name = getattr(place, field)
+        if name is not None and not name.isidentifier():
+            raise FieldError(f"{where}.{field}", f"{name!r} is not the name of a function")
     if place.configs is not None and place.configs < 1:
         raise FieldError(f"{where}.configs", "a launch has at least one config")
     if place.triton is not None and parse_version(place.triton) is None:

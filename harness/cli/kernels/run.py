@@ -212,9 +212,9 @@ class _RunOptions(Struct, frozen=True, kw_only=True):
     "--schedules",
     default=DEFAULT,
     show_default=True,
-    metavar="WARPS/COMPLETION[:SEED],...",
+    metavar="WARPS/COMPLETION[:SEED][@BLOCKS],...",
     help="Orders to run it in. WARPS: lockstep, first, last or random; COMPLETION of asynchronous "
-    "operations: early, late or random.",
+    "operations: early, late or random; BLOCKS: so many at once, not all.",
 )
 @former("--budget", "--max-instructions")
 @click.option(

@@ -402,6 +402,7 @@ def test_one_bug_has_one_signature_and_two_have_two() -> None:
     assert signature([9, 2, 3, 4]) != signature([9, 2, 3, 4], (0, 0))
 
 
+WAITS = Fault(kind="hang", what="7 blocks wait without end", place=PLACE)
 SAMPLE = {"ctas": 4, "ctas_of": 100, "is_sample": True}
 
 
@@ -420,3 +421,56 @@ def test_a_sample_whose_programs_wait_for_others_is_not_run() -> None:
     found = judge(evidence((EARLY, buffers(), {"faults": (hang,), **SAMPLE})))
     assert found.verdict is RunVerdict.NOT_RUN
     assert "4 of 100 programs were run" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("fits", "of_last", "verdict", "words"),
+    [
+        (None, {}, RunVerdict.RIGHT, "it ends with 7 of 8 blocks at once, too"),
+        (None, {"faults": (WAITS,)}, RunVerdict.RIGHT, "a grid hangs that does not fit as a whole"),
+        (7, {"faults": (WAITS,)}, RunVerdict.HANG, "emulated PTX: 7 blocks wait without end; "),
+        (7, {}, RunVerdict.RIGHT, "it ends with 7 of 8 blocks at once, too"),
+        # Blocks may wait for those that were not run.
+        (7, {"faults": (WAITS,), **SAMPLE}, RunVerdict.NOT_RUN, "4 of 100 programs were run"),
+        (None, {"faults": (WAITS,), **SAMPLE}, RunVerdict.RIGHT, "agrees with a reference"),
+    ],
+)
+def test_runs_with_fewer_blocks_at_once(
+    fits: int | None, of_last: dict[str, Any], verdict: RunVerdict, words: str
+) -> None:
+    runs = evidence((EARLY, buffers(), {}), trusted={"a reference": buffers()})
+    launch = replace(runs.launch, emulation=replace(runs.launch.emulation, grid=(8, 1, 1)))
+    launch = launch.with_fewer_blocks(fits)
+    trials = [trial for trial in launch.emulation.trials if trial.schedule.resident]
+    first, last = (
+        replace(runs.ran[0], trial=trial, **said)
+        for trial, said in zip(trials, ({}, of_last), strict=True)
+    )
+    assert first.trial.schedule.warps != last.trial.schedule.warps
+    # What fits is tried first, and the first fault ends all.
+    ran = (first, last) if verdict is RunVerdict.HANG else (*runs.ran, first, last)
+    found = judge(replace(runs, launch=launch, ran=ran))
+    assert found.verdict is verdict
+    assert words in found.reason
+    if verdict is RunVerdict.HANG:
+        assert found.schedule == "last/early@7"
+
+
+@pytest.mark.parametrize(("baseline", "ratio"), [([1.0, 2.0, 3.0, 4.002], 0.5), (RIGHT, None)])
+def test_an_error_is_held_to_that_of_the_baseline(baseline: Any, ratio: float | None) -> None:
+    runs = evidence(
+        (EARLY, buffers([1.0, 2.0, 3.0, 4.001]), {}), trusted={"a reference": buffers()}
+    )
+    contents = Contents(runs.contents)
+    [trusted] = runs.launch.trusted
+    launch = replace(
+        runs.launch,
+        trusted=(replace(trusted, is_final=True),),
+        baseline=(None, contents.put(np.asarray(baseline, np.float32)), None),
+        types=("float16",),
+    )
+    found = judge(replace(runs, launch=launch, contents=contents))
+    assert found.verdict is RunVerdict.RIGHT
+    [out] = [output for output in found.outputs if output.name == "out"]
+    assert out.error_ratio == (ratio and pytest.approx(ratio, rel=1e-3))
+    assert ("is 0.50 times that of the repro's baseline" in found.reason) == (ratio is not None)

@@ -144,6 +144,7 @@ def test_schedules_as_they_are_written() -> None:
         ("last", "early"),
         ("last", "late"),
     ]
+    assert read_schedules("last/early@7")[0].resident == 7
     [random] = read_schedules("random/random:7")
     assert (random.warps, random.completion, random.seed) == ("random", "random", 7)
     for text in ("first", "first/never", "middle/early", ",", "first/early:x"):

@@ -1,9 +1,9 @@
 """Computes what a kernel must write, by a function of the repro's author in torch.
 
 A fork of the server reads `request.json` in a folder and leaves `result.json` there. The
-function gets the kernel's arguments by name, floating-point tensors as float64, and gives the
-tensors that it knows by the names of their arguments. What it gives is rounded to their types and
-put into copies of the buffers.
+function gets the kernel's arguments by name, floating-point tensors as float64 if they are to be
+`exact`, and gives the tensors that it knows by the names of their arguments. What it gives is
+rounded to their types and put into copies of the buffers.
 """
 
 # ruff: noqa: ANN401 - values of torch and the user have types that we cannot name
@@ -39,13 +39,13 @@ def _view(described: Mapping[str, Any], buffers: list[torch.Tensor]) -> torch.Te
     return tensor.set_(storage, offset, described["shape"], described["strides"])
 
 
-def _value(described: Mapping[str, Any], buffers: list[torch.Tensor]) -> Any:
+def _value(described: Mapping[str, Any], buffers: list[torch.Tensor], *, exact: bool) -> Any:
     kind = described["kind"]
     if kind in ("tensor", "descriptor"):
         tensor = _view(described, buffers)
-        return tensor.double() if tensor.is_floating_point() else tensor.clone()
+        return tensor.double() if exact and tensor.is_floating_point() else tensor.clone()
     if kind == "tuple":
-        return tuple(_value(item, buffers) for item in described["items"])
+        return tuple(_value(item, buffers, exact=exact) for item in described["items"])
     read = _TYPES.get(described["type"])
     return read(described["value"]) if read else None
 
@@ -88,7 +88,10 @@ def main(place: str) -> None:
     names: list[str | None] = []
     error = None
     try:
-        values = {name: _value(described, buffers) for name, described in arguments.items()}
+        values = {
+            name: _value(described, buffers, exact=ask["exact"])
+            for name, described in arguments.items()
+        }
         results = run_launch(ask["file"], ask["function"], values)
         names = _outputs(results, arguments, buffers, folder)
     except (Exception, SystemExit) as raised:  # noqa: BLE001 - the user's code raises anything
