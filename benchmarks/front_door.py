@@ -1,13 +1,15 @@
 """Public scripts as they are, at the first command: writes docs/front-door.md.
 
     python benchmarks/front_door.py [--script PATTERN] [--again PATTERN] [--seconds S] [--page]
+        [--home FOLDER]
 
 Each script lies in a source distribution of the package index, pinned by its sha256, and none is
 changed. `triage compile --kernel SCRIPT --sm 90a --jobs 1` runs in an empty folder with an empty
 store; that distribution, and the packages of `front_door.txt`, are on the module path, as if they
 were installed. Rows are kept in `front_door.jsonl` beside this file, so that a later call goes on
 where an earlier one ended; `--again` repeats the scripts that a pattern names, or all that gave no
-table (`failed`), and `--page` only writes the page.
+table (`failed`), and `--page` only writes the page. With `--home`, the store of each script is kept
+in that folder: where a call was ended, the next one goes on (its row is marked).
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     """None: it ran past the limit."""
     cpu: float
-    """Seconds of all of its processes."""
+    """Seconds of all of its processes; where it went on from an ended call, of the last one."""
+    in_parts: bool = False
+    """Whether an ended call left results that this one found."""
     state: str = ""
     """The commit of the program; empty for rows that were made before this was kept."""
 
@@ -105,14 +109,17 @@ def installed() -> Path:
     return folder
 
 
-def row_of(package: Distribution, script: str, seconds: float) -> Row:
-    """Run the command for one script."""
+def row_of(package: Distribution, script: str, seconds: float, home: Path | None = None) -> Row:
+    """Run the command for one script; `home` has the stores of calls that were ended."""
     tree = fetch_sdist(package.package, package.version, package.sha256)
     folders = [*(tree / root for root in package.roots), installed()]
     path = os.pathsep.join(map(str, folders))
     began = _cpu_seconds()
+    kept = home and home.absolute() / hashlib.sha256(script.encode()).hexdigest()[:8]
+    in_parts = bool(kept and kept.exists())
     with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"PYTHONPATH": path, "TRIAGE_HOME": f"{folder}/home"}
+        store = str(kept or f"{folder}/home")
+        environment = os.environ | {"PYTHONPATH": path, "TRIAGE_HOME": store}
         work = Path(folder) / "work"
         work.mkdir()
         words = ["compile", "--kernel", str(tree / script), "--sm", TARGET, "--jobs", "1", "--json"]
@@ -154,6 +161,7 @@ def row_of(package: Distribution, script: str, seconds: float) -> Row:
         failures=tuple(places.sub("", str(line)) for line in summary.get("failures", ())),
         exit_code=code,
         cpu=round(_cpu_seconds() - began, 1),
+        in_parts=in_parts,
         state=_state(),
     )
 
@@ -237,7 +245,8 @@ of Helion and fla have no scripts, and vLLM's need compiled code.
 1: some do not). {len(packages)} gave one line that names a package that is not installed here, and
 the command that installs it; {len(lines)} one line with a line of a file; {rest} something else.
 The median took {cpu[len(cpu) // 2] if cpu else 0:.0f} CPU seconds. `--timeout` of triage is wall
-time: where it ended a script, `CPU s` is what it got until then. Not run yet: {missing or "none"}.
+time: where it ended a script, `CPU s` is what it got until then; `>`: the last of several calls, of
+which each went on with what an ended one had stored (`--home`). Not run yet: {missing or "none"}.
 
 {_states(rows)}
 
@@ -263,7 +272,8 @@ def _line(row: Row) -> str:
     words = re.sub(r"([|<*_\[\]`])", r"\\\1", text)
     code = "-" if row.exit_code is None else row.exit_code
     name = f"{row.package}-{row.version}/{row.script}"
-    return f"| `{name}` | {words} | {code} | {row.cpu:.0f} | {row.state} |\n"
+    cpu = f"{'> ' * row.in_parts}{row.cpu:.0f}"
+    return f"| `{name}` | {words} | {code} | {cpu} | {row.state} |\n"
 
 
 def _packages() -> list[Distribution]:
@@ -283,6 +293,7 @@ def main() -> None:
     parser.add_argument("--script", default="*", help="PACKAGE/PATH, or a pattern of it")
     parser.add_argument("--again", help="a pattern, or `failed`")
     parser.add_argument("--seconds", type=float, default=1200, help="of CPU, for one script")
+    parser.add_argument("--home", type=Path, help="keeps what an ended call left")
     parser.add_argument("--page", action="store_true", help="run nothing")
     options = parser.parse_args()
     rows = _read()
@@ -293,7 +304,7 @@ def main() -> None:
             is_failed = options.again == "failed" and not row.is_table
             if not (is_failed or fnmatchcase(name, options.again or "")):
                 continue
-        row = row_of(package, script, options.seconds)
+        row = row_of(package, script, options.seconds, options.home)
         # Another call may have made others meanwhile.
         rows = {**_read(), name: row}
         _write(rows)
