@@ -65,7 +65,7 @@ OPEN = {
     r"cvt\.(rm|rp)\.ftz(\.sat)?\.f16\.f32": "ptxas drops .ftz, which shows away from the nearest",
     r"cvt\.rna\.satfinite\.tf32\.f32": "which NaN",
     r"cvt\.(f32\.f32|f64\.f64)": "a signalling NaN: ptxas moves it at -O3",
-    r"mma\.sync\.aligned\.m16n8k32\S*\.e[45]m": "before sm_100 it is two products of f16",
+    r"mma\.sync\.aligned\.m16n8k32\S*\.e[45]m\d": "before sm_120 it is two products of f16",
 }
 
 
