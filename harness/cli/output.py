@@ -5,6 +5,7 @@ All that the commands print goes through here, where text from outside is made h
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -77,6 +78,14 @@ def _plain_words() -> dict[str, Any]:
 def print_said(blocks: Iterable[Block], *, whole_lines: bool = False) -> None:
     """What a command has to say, on stdout; with `whole_lines`, the terminal breaks long ones."""
     results_console().print(for_terminal(blocks), soft_wrap=whole_lines)
+
+
+def said_text(blocks: Iterable[Block], width: int, *, in_colour: bool) -> str:
+    """What a command has to say, as the text that a terminal of this width takes."""
+    stream = io.StringIO()
+    console = _Console(file=stream, width=width, force_terminal=in_colour, **_plain_words())
+    console.print(for_terminal(blocks))
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
 
 
 def print_remarks(lines: Iterable[str]) -> None:

@@ -473,7 +473,11 @@ class FrontEnd(ABC):
             was = "which was" if len(withheld) == 1 else "which were"
             options = " ".join(f"--pass-env {name}" for name in withheld)
             unpassed = f"the launch code reads {', '.join(withheld)}, {was} not passed: {options}"
-        records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
+        try:
+            records = _wanted_records(repro, value, where, unpassed, compiler_name(compiler.kind))
+        except CaptureError as error:
+            error.tests = value.tests
+            raise
         notes = list(value.notes)
         if value.dropped:
             notes.append(f"{where}: {value.dropped} launches beyond the limit are left out")

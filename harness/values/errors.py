@@ -8,6 +8,12 @@ Exit codes: 2 wrong usage or configuration, 3 the selection is empty, 4 infrastr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from harness.values.outcome import TestFacts
+
 
 class TriageError(Exception):
     """Base of all errors that the program raises on purpose."""
@@ -31,7 +37,12 @@ class ConfigurationError(UsageError):
 
 
 class CaptureError(UsageError):
-    """The launch code raised, hung, or never launched the kernel that was asked for."""
+    """The launch code raised, hung, or never launched the kernel that was asked for.
+
+    `tests` are what is known of the tests of its file.
+    """
+
+    tests: Sequence[TestFacts] = ()
 
 
 class EmptySelectionError(TriageError):

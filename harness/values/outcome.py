@@ -109,6 +109,23 @@ class Reads(msgspec.Struct, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
 
 
+class TestFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One test of a file of tests, and what it launched.
+
+    `outcome` is how far it came: `to the end`, `until a value is needed`, `skipped (...)`. Of its
+    `launches`, some were `refused`: how many, by the reason. `records` are the numbers of those of
+    the capture that it launched.
+    """
+
+    name: str
+    outcome: str
+    line: int | None = None
+    reason: str = ""
+    launches: int = 0
+    refused: dict[str, int] = {}
+    records: tuple[int, ...] = ()
+
+
 class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """What one launch function launched, as one target would see it.
 
@@ -116,7 +133,8 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     limit; `ptxas` is the executable that this Triton picks for the target. `notes` say where a
     capture ends that has something, `passed_over` what launch code does with results in vain.
     `needs` says how to get the value that ended the launch code, or a test in it: `computed`
-    or `interpreted`. One that `is_late` ended with its time, and is not kept.
+    or `interpreted`. One that `is_late` ended with its time, and is not kept. `tests` are those of
+    a file of tests.
     """
 
     records: list[LaunchFacts]
@@ -130,6 +148,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     passed_over: str = ""
     needs: Literal["", "computed", "interpreted"] = ""
     is_late: bool = False
+    tests: tuple[TestFacts, ...] = ()
 
 
 class Lowering(msgspec.Struct, frozen=True, kw_only=True):

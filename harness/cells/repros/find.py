@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 import harness
 from harness.cells.repros.launch_files import (
+    OF_TESTS,
     imported_modules,
     launches_of_repro,
     launches_of_script,
@@ -273,11 +274,22 @@ def _from_file(path: Path, data: ReproFile) -> LaunchSpec:
     return replace(front.read_file(path, None).launches[0], name=path.stem)
 
 
-def _python_file(path: Path, kernel: str | None) -> Repro:
+def file_of_tests(path: Path) -> Repro:
+    """A Python file whose launch are its tests, whatever else it holds.
+
+    Raises:
+        UsageError: not Python.
+    """
+    return _python_file(path, None, (OF_TESTS,))
+
+
+def _python_file(
+    path: Path, kernel: str | None, launches: tuple[LaunchSpec, ...] | None = None
+) -> Repro:
     if spelling(path) != os.path.normpath(path):
         # The child that runs it is given its name as text.
         raise UsageError(f"{path}: not a name in this locale: rename it, or set PYTHONUTF8=1")
-    launches = launches_of_script(path)
+    launches = launches or launches_of_script(path)
     imported = tuple(f"{name}." for name in imported_modules(path))
     # The front end whose modules the file imports.
     compilers = (

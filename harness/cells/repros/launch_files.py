@@ -12,6 +12,10 @@ from harness.values.errors import ConfigurationError, UsageError
 from harness.values.kernel import LaunchParameter, LaunchSpec
 
 _MAX_BYTES = 4 << 20
+OF_TESTS = LaunchSpec(
+    name="tests", function=TESTS, parameters=(LaunchParameter(name="pytest", default=""),)
+)
+"""The tests of a file; `pytest` are words for it: `-k float16`, `::test_forward`."""
 
 
 def launches_of_repro(path: Path) -> tuple[LaunchSpec, ...]:
@@ -47,7 +51,7 @@ def launches_of_script(path: Path) -> tuple[LaunchSpec, ...]:
         if isinstance(node, ast.FunctionDef) and node.name == "launch":
             return (_spec(path, node),)
     if _is_of_tests(path, body):
-        return (LaunchSpec(name="tests", function=TESTS),)
+        return (OF_TESTS,)
     if any(_runs(node) for node in body):
         return (LaunchSpec(name="main", function=None),)
     raise UsageError(

@@ -28,6 +28,7 @@ from harness.frontends.pretend.passed_over import NeedsValuesError
 from harness.io.children.captures import CaptureSession, leave, run_for_error, time_limit
 from harness.io.children.definitions import ExportError
 from harness.io.children.launch_code import (
+    SEEN,
     TESTED,
     TESTS_ENDED,
     TimeUpError,
@@ -117,7 +118,8 @@ class NotCompiled:
 class Recorder:
     """Collects records while `active()`; equal ones of one config are kept once.
 
-    `dropped` counts what was over the limit. `values` say how launch code gets values;
+    `noted` are the numbers of what was launched, repeated ones too. `dropped` counts what was over
+    the limit. `values` say how launch code gets values;
     `unexecuted` is why a kernel was not executed where that was asked.
     """
 
@@ -129,7 +131,8 @@ class Recorder:
         self.dropped = 0
         self.values = self.unexecuted = ""
         self.pruned: dict[str, tuple[int, int]] = {}
-        self._known: set[tuple[str, str]] = set()
+        self._known: dict[tuple[str, str], int] = {}
+        self.noted: list[int] = []
 
     def replaced(self) -> Replaced:
         """The compiler's ends, and what takes their place."""
@@ -144,14 +147,22 @@ class Recorder:
         """Keep a record, which has its key, unless it is known or one too many; whether it was."""
         name = (record.key, dumps(record.settings))
         if name in self._known:
+            self.note([self._known[name]])
             return False
         if len(self.records) >= LIMIT:
             self.dropped += 1
             return False
         record.values = self.values
-        self._known.add(name)
+        self._known[name] = len(self.records)
+        self.note([len(self.records)])
         self.records.append(record)
         return True
+
+    def note(self, numbers: Sequence[int]) -> None:
+        """Records with these numbers are launched by the test at work, if there is one."""
+        self.noted += numbers
+        if SEEN:
+            SEEN[-1]["records"].update(numbers)
 
 
 @contextlib.contextmanager
@@ -283,6 +294,7 @@ class RecordedSession(CaptureSession):
             "notes": notes,
             "passed_over": passed_over.sentence(),
             "records": [record.describe() for record in recorder.records],
+            "tests": [{**test, "records": sorted(test["records"])} for test in SEEN],
             "needs": passed_over.needs()
             if self.has_values and is_cut_short and not is_late
             else "",

@@ -11,6 +11,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,7 +91,7 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> An
 
     A file that imports from its own package by dots runs as its module (`python -m`).
     The module stays loaded: its kernels are compiled later. `json` is put back: compilers use it.
-    Where it is `TESTS`, pytest runs the tests of the file.
+    Where it is `TESTS`, pytest runs the tests of the file, by the words of the override `pytest`.
     """
     sys.argv = [file]
     source = Path(file).read_bytes()
@@ -100,7 +101,7 @@ def run_launch(file: str, function: str | None, overrides: dict[str, Any]) -> An
     if function == TESTS:
         # A program of unittest can do without pytest.
         if b"unittest.main" not in source or importlib.machinery.PathFinder.find_spec("pytest"):
-            return _run_tests(file)
+            return _run_tests(file, shlex.split(overrides.get("pytest", "")))
         function = None
     name = "triage_launch" if function else "__main__"
     module = ModuleType(name)
@@ -149,6 +150,8 @@ TESTED: list[str] = []
 """What came of tests, in sentences."""
 TESTS_ENDED: list[tuple[str, BaseException | None]] = []
 """Each test that was run, in their order, and what it has raised."""
+SEEN: list[dict[str, Any]] = []
+"""Each test that began, as `harness.values.outcome.TestFacts` has it."""
 
 
 class _Outcomes:
@@ -159,8 +162,11 @@ class _Outcomes:
         self.raised: BaseException | None = None
         self._line: int | None = None
 
-    def pytest_runtest_logstart(self, location: tuple[str, int | None, str]) -> None:
+    def pytest_runtest_logstart(self, nodeid: str, location: tuple[str, int | None, str]) -> None:
         self._line = None if location[1] is None else location[1] + 1
+        name = nodeid.partition("::")[2]
+        facts: dict[str, Any] = {"outcome": "not ended", "launches": 0, "refused": {}}
+        SEEN.append({"name": name, "line": self._line, "records": set(), **facts})
 
     def pytest_collectreport(self, report: Any) -> None:
         if report.skipped:
@@ -168,16 +174,20 @@ class _Outcomes:
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         error = call.excinfo.value if call.excinfo else None
-        outcome = "to the end"
+        outcome, words = "to the end", ""
         if type(error).__name__ == "Skipped":
             outcome = f"skipped ({error})"
         elif getattr(error, "ends_capture", False):
-            outcome = "until a value is needed"
+            outcome, words = "until a value is needed", str(error)
         elif error is not None:
-            outcome = f"until {type(error).__name__}"
+            outcome, words = f"until {type(error).__name__}", _message(error)
             # An assertion that fails says the least.
             if self.raised is None or isinstance(self.raised, AssertionError):
                 self.raised = error
+        is_known = error is not None or call.when == "call"
+        if is_known and SEEN and SEEN[-1]["outcome"] == "not ended":
+            line = next(filter(None, map(str.strip, words.splitlines())), "")
+            SEEN[-1] |= {"outcome": outcome, "reason": line[:300]}
         if call.when == "call":
             TESTS_ENDED.append((item.name, error))
         elif outcome == "to the end":
@@ -202,8 +212,11 @@ class _Outcomes:
             self.raised = self.raised or error.__cause__ or error
 
 
-def _run_tests(file: str) -> None:
-    """Run all tests of a file; the first error that has nothing to do with values is raised."""
+def _run_tests(file: str, words: list[str]) -> None:
+    """Run all tests of a file; the first error that has nothing to do with values is raised.
+
+    Of the words that pytest gets besides, those that begin with `::` name tests of the file.
+    """
     # It may not be installed: its absence is the launch code's error.
     pytest = importlib.import_module("pytest")
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
@@ -212,10 +225,12 @@ def _run_tests(file: str) -> None:
     without = [f"-pno:{name}" for name in ("cacheprovider", "faulthandler")]
     # To show where a test failed, pytest parses every file on the way: most of a capture's time.
     options = ["-q", "-s", "--tb=no", "-o", "addopts=", "--rootdir", str(Path(file).parent)]
-    code = pytest.main([*without, *options, file], plugins=[outcomes])
+    words = [f"{file}{word}" if word.startswith("::") else word for word in words]
+    files = [] if any(word.startswith(f"{file}::") for word in words) else [file]
+    code = pytest.main([*without, *options, *words, *files], plugins=[outcomes])
     counts = [f"{count} {outcome}" for outcome, count in outcomes.counts.items()]
-    words = ", ".join(counts) or f"none (pytest: {code!r})"
-    TESTED.append(f"{Path(file).name}: tests: {words}")
+    counted = ", ".join(counts) or f"none (pytest: {code!r})"
+    TESTED.append(f"{Path(file).name}: tests: {counted}")
     if outcomes.raised:
         raise outcomes.raised
 

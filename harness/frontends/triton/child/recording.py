@@ -35,6 +35,7 @@ from harness.frontends.pretend import gpu
 from harness.frontends.pretend.passed_over import NeedsValuesError, UnknownNumber
 from harness.frontends.pretend.recorded import Record, Recorder, Replaced, asked_configs, hash_of
 from harness.frontends.triton.child.answers import COMPILE, RecordedKernel
+from harness.io.children.launch_code import SEEN
 
 Injected = dict[str, list[dict[str, Any]]]
 Execute = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], str]
@@ -546,32 +547,38 @@ class LaunchRecorder(Recorder):
         self._injected = injected or {}
         self._execute = execute
         self._tuning: list[_Tuning] = []
-        self._tuned: dict[tuple[Any, ...], Any] = {}
+        self._tuned: dict[tuple[Any, ...], tuple[Any, list[int]]] = {}
 
     def replaced(self) -> Replaced:
         tune, prune = Autotuner.run, Autotuner.prune_configs
         recorder = self
 
         def run(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001
-            return recorder._launched(function, args, grid, kwargs)
+            with recorder._counted():
+                return recorder._launched(function, args, grid, kwargs)
 
         def tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
             # A loop that launches the same thousands of times gets what the first launch got.
             launch = _likeness(tuner, args, kwargs)
             if launch in recorder._tuned:
-                recorder._again(tuner, args, kwargs)
-                return recorder._tuned[launch]
+                result, numbers = recorder._tuned[launch]
+                recorder.note(numbers)
+                with recorder._counted():
+                    recorder._again(tuner, args, kwargs)
+                return result
             tuner.cache.clear()
             # Timings of an earlier run, kept on disk, would hide every config but one.
             tuner.cache_results = False
-            recorder._tuning.append(_Tuning(tuner))
-            listed = tuner.configs
+            listed, begin = tuner.configs, len(recorder.noted)
             tuner.configs = injected_configs(tuner, recorder._injected) or listed
-            try:
-                return recorder._tuned.setdefault(launch, tune(tuner, *args, **kwargs))
-            finally:
-                tuner.configs = listed
-                recorder._tuning.pop()
+            with recorder._counted():
+                recorder._tuning.append(_Tuning(tuner))
+                try:
+                    result = tune(tuner, *args, **kwargs)
+                finally:
+                    tuner.configs = listed
+                    recorder._tuning.pop()
+            return recorder._tuned.setdefault(launch, (result, recorder.noted[begin:]))[0]
 
         def bench(tuner: Any, *args: Any, config: Any, **meta: Any) -> Any:
             return recorder._benched(tuner, args, config, meta)
@@ -599,13 +606,32 @@ class LaunchRecorder(Recorder):
         finally:
             self._tuning.pop()
 
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        """A launch of the test at work, and what keeps it from being recorded."""
+        test = SEEN[-1] if SEEN and not self._tuning else None
+        dropped = self.dropped
+        if test:
+            test["launches"] += 1
+        try:
+            yield
+        except Exception as error:
+            if test:
+                why = f"{type(error).__name__}: {error}"[:300].partition("\n")[0]
+                test["refused"][why] = test["refused"].get(why, 0) + 1
+            raise
+        if test and self.dropped > dropped:
+            why = "more launches than are kept of one file"
+            test["refused"][why] = test["refused"].get(why, 0) + 1
+
     def _compiled(self, src: Any, *args: Any, **kwargs: Any) -> Any:
         """In place of a call of the compiler: note it. One with a file of IR is made as it is."""
         if not isinstance(src, triton.compiler.ASTSource):
             return COMPILE(src, *args, **kwargs)
         options = kwargs.get("options", args[1] if len(args) > 1 else None)
-        record = SourceRecord.of(src, dict(options or {}))
-        self.keep(record)
+        with self._counted():
+            record = SourceRecord.of(src, dict(options or {}))
+            self.keep(record)
         return RecordedKernel(record)
 
     def _benched(self, tuner: Any, args: tuple[Any, ...], config: Any, meta: dict[str, Any]) -> Any:
