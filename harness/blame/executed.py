@@ -43,6 +43,7 @@ from harness.judging.followed import Followed, follow
 from harness.judging.ptxas.options import level_change
 from harness.run.executing import Executor, OnEmulator
 from harness.run.executors import executed_selection, executor_of
+from harness.run.judging import EMULATED_PTX
 from harness.run.recorded_launch import RecordedLaunch, small_selection
 from harness.store.store import Store
 from harness.values.cell import CellId
@@ -398,4 +399,5 @@ async def _measured_grid(
         focus=focus,
         trials=trials,
         device=launched.device,
+        is_held_to_ptx=f"differ from {EMULATED_PTX}" in row.reason,
     )

@@ -183,7 +183,8 @@ class Grid:
     """Lines (that of the question first) and versions of the assembler, oldest first.
 
     Where the PTX is executed, the emulator stands in the assembler's place. `device` is the name
-    of what executed cubins, where that is what was looked at.
+    of what executed cubins, where that is what was looked at; `is_held_to_ptx`: what they leave
+    differs from what the emulated PTX does.
     """
 
     lines: tuple[Line, ...]
@@ -192,6 +193,7 @@ class Grid:
     trials: tuple[PairTrial, ...] = ()
     contrast: Contrasted | None = None
     device: str | None = None
+    is_held_to_ptx: bool = False
 
     @property
     def title(self) -> str:
@@ -375,6 +377,7 @@ class Ground(StrEnum):
     NOTHING_FAILS = "nothing_fails"
     SPLIT = "split"
     LEVELS = "levels"
+    EVERY_LEVEL = "every_level"
     ORDER = "order"
     PTXAS_CRASH = "ptxas_crash"
     TRITON_CRASH = "triton_crash"
@@ -488,6 +491,8 @@ def _launched(grid: Grid) -> Ground:
         if grid.focus.kind in _OF_THREADS:
             return Ground.ORDER
         return Ground.SPLIT if grid.splits else Ground.LEVELS
+    if grid.is_raw and grid.is_held_to_ptx:
+        return Ground.EVERY_LEVEL
     return Ground.RAW_PTX if grid.is_raw else _executed(grid)
 
 

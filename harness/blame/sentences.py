@@ -565,6 +565,8 @@ def measured_sentences(grid: Grid, ground: Ground) -> list[str]:
         begin = "Emulated SASS: cubins of one PTX were executed on the same inputs, without a GPU."
     if ground is Ground.LEVELS:
         return [begin, *_levels(grid)]
+    if ground is Ground.EVERY_LEVEL:
+        return [begin, *_every_level(grid)]
     if ground is Ground.ORDER:
         return [begin, _ORDER.format(kind=grid.focus.kind.value, tool=grid.tool)]
     if ground in (Ground.SPLIT, Ground.RAW_PTX):
@@ -573,6 +575,23 @@ def measured_sentences(grid: Grid, ground: Ground) -> list[str]:
         f"{grid.tool} is not involved: of one PTX, each that gave a result makes the same."
     )
     return [begin, *executed_sentences(grid, ground, begin_alike)]
+
+
+def _every_level(grid: Grid) -> Iterator[str]:
+    levels = [t.label for t in grid.varying(Varied.LEVEL) if t.after is VerdictAnswer.SAME]
+    versions = fold(grid.ptxas_with(VerdictAnswer.SAME), grid.assemblers)
+    yield (
+        f"Two votes: the {grid.code}, emulated by the PTX ISA's rules; against it the cubins, "
+        f"which agree at {', '.join(levels)} and with {grid.tool} {versions}."
+    )
+    if grid.device == EXECUTOR_NAMES[SASS]:
+        yield (
+            f"One emulator executes both: {grid.tool} is to blame, unless it reads an instruction "
+            "of the PTX or of the SASS in the wrong way. A GPU decides that (--on gpu), or who "
+            "reads the SASS."
+        )
+    else:
+        yield f"{grid.tool} is to blame, unless the emulator reads an instruction of the PTX wrong."
 
 
 def _levels(grid: Grid) -> Iterator[str]:

@@ -56,6 +56,7 @@ _HEADLINES = {
     Ground.NOTHING_FAILS: "Nothing that was tried shows a failure.",
     Ground.DIALECT: "Incompatible versions: this source does not compile with every {title}.",
     Ground.LIMIT: "The kernel is to blame: it asks for more than the target has.",
+    Ground.EVERY_LEVEL: "Cannot determine whether {tool} is to blame, or the emulator.",
     Ground.UNSUPPORTED: "Incompatible versions: no component is at fault.",
     None: "Nothing that was tried shows a failure.",
     Culprit.PTXAS: "{tool} is to blame.",

@@ -151,6 +151,7 @@ class _Writer:
         self._write_matrix()
         self._write_bugs()
         self._page("toolchains.html", "toolchains", toolchains=self.overview.toolchains())
+        self._write_hunts()
         self._write_search()
         return SiteReport(
             pages=len(self.sizes),
@@ -447,6 +448,14 @@ class _Writer:
                 ],
                 left_out=bug_cells.count - len(bug_cells.shown),
             )
+
+    def _write_hunts(self) -> None:
+        # numpy comes with them.
+        from harness.minimize.hunt.hunting import kept_hunts  # noqa: PLC0415
+        from harness.site.hunts import hunt_view  # noqa: PLC0415
+
+        hunts = [hunt_view(kept) for kept in kept_hunts(self.store)]
+        self._page("hunts.html", "hunts", hunts=hunts)
 
     def _place_of(self, cell: str) -> str:
         return self.addresses.of(cell) if self.addresses.has(cell) else ""

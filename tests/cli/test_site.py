@@ -74,9 +74,8 @@ def write(triage: Triage, *more: str) -> dict[str, PageParser]:
 
 def read(folder: Path) -> dict[str, PageParser]:
     pages = {path.name: PageParser(path.read_text()) for path in folder.glob("*.html")}
-    assert {"index.html", "matrix.html", "bugs.html", "toolchains.html", "search.html"} <= set(
-        pages
-    )
+    names = ("index", "matrix", "bugs", "toolchains", "hunts", "search")
+    assert {f"{name}.html" for name in names} <= set(pages)
     links = [(name, link) for name, page in pages.items() for link in page.links]
     assert len(links) >= 5 * len(pages)
     for name, link in links:

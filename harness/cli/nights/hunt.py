@@ -136,17 +136,17 @@ def _ptxas(
 
 
 def _corpus(folder: Path, target: Target) -> tuple[str, ...]:
-    """The PTX files below a folder that are for a target."""
-    from harness.minimize.hunt.corpus import target_of  # noqa: PLC0415 - numpy comes with it
+    """The PTX files below a folder, for a target."""
+    from harness.minimize.hunt.corpus import retargeted, target_of  # noqa: PLC0415 - numpy comes with it
 
     try:
         texts = [path.read_text() for path in sorted(folder.rglob("*.ptx"))]
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--corpus {folder}: {error}") from error
-    fitting = tuple(text for text in texts if target_of(text) == str(target))
+    fitting = tuple(retargeted(text, str(target)) for text in texts if target_of(text))
     if not fitting:
         raise UsageError(
-            f"--corpus {folder}: none of {len(texts)} PTX files is for {target}; "
+            f"--corpus {folder}: none of {len(texts)} PTX files names a target; "
             "`triage show --stage ptx` prints that of a kernel"
         )
     return fitting

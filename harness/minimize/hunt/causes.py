@@ -509,7 +509,7 @@ class Causes:
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
-        return join(self.causes, program, _is_nested, seconds=seconds, tried=tried)
+        return join(self.causes, program, is_same_cause, seconds=seconds, tried=tried)
 
 
 class CorpusCauses(Causes):
@@ -566,8 +566,13 @@ def join(
     return cause, True
 
 
-def _is_nested(one: LeastProgram, two: LeastProgram) -> bool:
-    """Whether one has all first words of the other, with the same vote: it needs more for it."""
+def is_same_cause(one: LeastProgram, two: LeastProgram) -> bool:
+    """Whether one has all first words of the other, with the same vote: it needs more for it.
+
+    Where a version was asked about both, it says the same of both.
+    """
+    if any(one.versions.get(version, words) != words for version, words in two.versions.items()):
+        return False
     less, more = sorted((_bases(one), _bases(two)), key=len)
     is_like = is_same_kind(one.answer, two.answer) and one.answer.levels == two.answer.levels
     return one.name == two.name or (is_like and bool(less) and less <= more)

@@ -1,9 +1,10 @@
 """Real PTX with small changes: what a compiler wrote, as no compiler would write it. Pure.
 
-A change is a step: an instruction goes, comes twice, changes places with the next one, or gets
-another constant, register or opcode. Steps are drawn from the text as it was and do not depend on
-each other, so a list of them can be shortened. Such a program need not mean anything: what is
-looked for is a ptxas that fails on it, where it should refuse it or assemble it.
+A change is a step: an instruction goes, comes twice, changes places with the next one, gets another
+constant, register, opcode, modifier or guard, a constant in the place of a register, or one of
+another source stands behind it. Steps are drawn from the text as it was and do not depend on each
+other, so a list of them can be shortened. Such a program need not mean anything: what is looked for
+is a ptxas that fails on it, where it should refuse it or assemble it.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_emulator.ptx.text.document import Document, StatementKind, parse, statement
-from gpu_emulator.ptx.text.facts import Instruction
+from gpu_emulator.ptx.text.facts import Instruction, without_debug
 
 _ENTRY = re.compile(r"(\.entry\s+)[\w$]+")
 _TARGET = re.compile(r"^\s*\.target\s+([\w.]+)", re.MULTILINE)
@@ -23,17 +24,29 @@ _NUMBER = re.compile(r"(?<![\w%$.])-?(?:0x[0-9a-fA-F]+|[0-9]+)(?![\w.])")
 _REGISTER = re.compile(r"%[a-z]+(?=[0-9])[0-9]+")
 _NUMBERS = (0, 1, -1, 2, 4, 8, 16, 31, 32, 33, 64, 127, 128, 255, 256, 65535, 0x7FFFFFFF, 1 << 31)
 _MOST_STEPS = 10
+TOGETHER = 16
+"""So many programs in a row are changes of one source: they can be one module."""
+
+_KINDS = (
+    "less", "twice", "swap", "number", "number", "register", "opcode", "graft", "word", "guard",
+    "alias", "constant",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CorpusSource:
-    """A module of one entry, which is called `k` here."""
+    """A module of one entry, which is called `k` here.
+
+    `code` is what it may take: instructions, by their opcodes, by their first words.
+    """
 
     text: str
+    code: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, text: str) -> CorpusSource | None:
-        """A text of PTX; None if it has not one entry."""
+        """A text of PTX, without its lines of the source; None if it has not one entry."""
+        text = without_debug(text)
         return cls(_ENTRY.sub(r"\1k", text)) if len(_ENTRY.findall(text)) == 1 else None
 
     @cached_property
@@ -47,12 +60,9 @@ class CorpusSource:
         return list(self.document.instructions)
 
     @cached_property
-    def opcodes(self) -> dict[str, list[str]]:
-        """All that it has, by their first words."""
-        opcodes: dict[str, dict[str, None]] = {}
-        for _, op in self.instructions:
-            opcodes.setdefault(op.base, {})[op.opcode] = None
-        return {base: list(some) for base, some in opcodes.items()}
+    def opcodes(self) -> list[str]:
+        """All that it has."""
+        return list(dict.fromkeys(op.opcode for _, op in self.instructions))
 
     @cached_property
     def registers(self) -> dict[str, list[str]]:
@@ -65,8 +75,10 @@ class CorpusSource:
     def changed(self, steps: Sequence[int]) -> str:
         """The text with these steps; of two at one place the last counts."""
         changes: dict[int, list[str]] = {}
+        old = {place: [str(op)] for place, op in self.instructions}
         for step in steps:
-            changes.update(self._change(random.Random(step)))  # noqa: S311 - to repeat
+            change = self._change(random.Random(step))  # noqa: S311 - to repeat
+            changes.update({n: codes for n, codes in change.items() if codes != old[n]})
         return str(
             self.document.replaced(
                 {
@@ -80,7 +92,7 @@ class CorpusSource:
         number = draw.randrange(len(self.instructions))
         place, op = self.instructions[number]
         code = str(op)
-        kind = draw.choice(("less", "twice", "swap", "number", "number", "register", "opcode"))
+        kind = draw.choice(_KINDS)
         if kind == "less":
             return {place: []}
         if kind == "twice":
@@ -89,16 +101,45 @@ class CorpusSource:
             following, other = self.instructions[number + 1]
             return {place: [str(other)], following: [code]}
         if kind == "opcode":
-            opcode = draw.choice(self.opcodes[op.base])
+            opcode = draw.choice(list(self.code[op.base]))
             return {place: [code.replace(op.opcode, opcode, 1)]}
+        if kind == "word":
+            words = op.opcode.split(".")
+            if draw.random() < 0.5 and len(words) > 1:
+                del words[draw.randrange(1, len(words))]
+            else:
+                others = [word for name in self.code[op.base] for word in name.split(".")[1:]]
+                words.insert(draw.randrange(1, len(words) + 1), draw.choice(others or ["u32"]))
+            return {place: [code.replace(op.opcode, ".".join(words), 1)]}
+        if kind == "guard":
+            flags = self.registers.get("%p")
+            if code.startswith("@"):
+                return {place: [code.partition(" ")[2]]}
+            guard = f"@{draw.choice(('', '!'))}{draw.choice(flags)} " if flags else ""
+            return {place: [f"{guard}{code}"]}
+        if kind == "graft":
+            base = draw.choice(list(self.code))
+            opcode = draw.choice(list(self.code[base]))
+            return {place: [code, self._own(draw.choice(self.code[base][opcode]), draw)]}
         pattern = _NUMBER if kind == "number" else _REGISTER
         parts = list(pattern.finditer(code))
         if not parts:
             return {}
         part = draw.choice(parts)
         stem = part[0].rstrip("0123456789")
-        new = draw.choice(_NUMBERS) if kind == "number" else draw.choice(self.registers[stem])
+        new = str(draw.choice(_NUMBERS))
+        if kind in ("register", "alias"):
+            new = draw.choice([p[0] for p in parts] if kind == "alias" else self.registers[stem])
         return {place: [f"{code[: part.start()]}{new}{code[part.end() :]}"]}
+
+    def _own(self, code: str, draw: random.Random) -> str:
+        """Code of another source with registers of this one, where it has such."""
+
+        def register(part: re.Match[str]) -> str:
+            own = self.registers.get(part[0].rstrip("0123456789"))
+            return draw.choice(own) if own else part[0]
+
+        return _REGISTER.sub(register, code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +158,26 @@ class CorpusProgram:
     @property
     def opcodes(self) -> list[str]:
         """Those of its source."""
-        return [opcode for some in self.source.opcodes.values() for opcode in some]
+        return self.source.opcodes
+
+
+def acquainted(sources: Sequence[CorpusSource]) -> list[CorpusSource]:
+    """The same sources, each of which may take code of all."""
+    code: dict[str, dict[str, list[str]]] = {}
+    for source in sources:
+        for _, op in source.instructions:
+            code.setdefault(op.base, {}).setdefault(op.opcode, []).append(str(op))
+    return [CorpusSource(source.text, code) for source in sources]
 
 
 def changed_program(seed: int, sources: Sequence[CorpusSource]) -> CorpusProgram:
     """The program of a seed; a short source is taken more often, as it takes less time."""
-    draw = random.Random(seed)  # noqa: S311 - to repeat, not to hide
-    [source] = draw.choices(sources, [1 / len(one.text) for one in sources])
-    steps = tuple(draw.getrandbits(32) for _ in range(draw.randrange(1, _MOST_STEPS + 1)))
+    choice = random.Random(seed // TOGETHER)  # noqa: S311 - to repeat, not to hide
+    [source] = choice.choices(sources, [1 / len(one.text) for one in sources])
+    draw = random.Random(seed)  # noqa: S311
+    # Few most often: each may be what ptxas refuses.
+    count = 1 + int(_MOST_STEPS * draw.random() ** 3)
+    steps = tuple(draw.getrandbits(32) for _ in range(count))
     return CorpusProgram(seed, source, steps)
 
 

@@ -38,13 +38,21 @@ from harness.minimize.hunt.causes import (
     Causes,
     CorpusCauses,
     LeastProgram,
+    is_same_cause,
     is_same_kind,
     joined,
     known_words,
     ranked,
     said_of,
 )
-from harness.minimize.hunt.corpus import CorpusProgram, CorpusSource, changed_program, retargeted
+from harness.minimize.hunt.corpus import (
+    TOGETHER,
+    CorpusProgram,
+    CorpusSource,
+    acquainted,
+    changed_program,
+    retargeted,
+)
 from harness.minimize.hunt.generator import (
     RESULTS,
     THREADS,
@@ -67,7 +75,9 @@ _LONGEST = 60.0
 KIND = "hunt"
 """The kind of evidence that a hunt keeps in the store."""
 
-_CORPUS_BATCH = 8
+_HUNTS = "hunts"
+"""By what it is kept which hunts there are."""
+
 BATCH = 128
 """So many programs make one module."""
 
@@ -117,6 +127,14 @@ class HuntState(msgspec.Struct, kw_only=True):
     def new(self) -> list[Cause]:
         """The causes that this hunt found, as they came up."""
         return ranked([cause for cause in self.causes if not cause.is_known])
+
+
+class KeptHunt(msgspec.Struct, frozen=True, kw_only=True):
+    """A hunt that a store knows, with how far it is; `version` is of what was hunted in."""
+
+    title: str
+    version: str
+    state: HuntState
 
 
 class HuntPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -340,7 +358,11 @@ class _Hunt:
 
         causes = self.hunted.causes(self.state)
         reducers = [self._reduce(causes) for _ in range(max(_FEWEST, jobs // 2))]
-        await in_parallel([make(), self._narrate(), *reducers])
+        narrating = asyncio.ensure_future(self._narrate())
+        try:
+            await in_parallel([make(), *reducers])
+        finally:
+            narrating.cancel()
 
     async def _make(self) -> None:
         state = self.state
@@ -395,6 +417,12 @@ class _Hunt:
         self.state.cpu = self.cpu
         self.store.put_evidence(KIND, self.key, msgspec.json.encode(self.state), {})
         keep_known(self.store, self.plan, self.state.new)
+        plan = self.plan
+        title = f"{plan.tool.name} for {', '.join(map(str, plan.targets))}, seed {plan.seed}"
+        hunts = _hunts(self.store)
+        if hunts.get(self.key) != (title, plan.tool.version):
+            hunts[self.key] = title, plan.tool.version
+            self.store.put_evidence(KIND, _HUNTS, msgspec.json.encode(hunts), {})
 
     async def _reduce(self, causes: Pursuit) -> None:
         """Take hits that wait: walk around what is known of all of them, then reduce the least."""
@@ -443,6 +471,7 @@ class _Hunt:
             if program:
                 _count(self.state.reasons, f"untold: {program}")
             return
+        program.versions.setdefault(self.plan.tool.version, said_of(program.answer))
         cause, is_new = causes.join(
             program, seconds=self.before + self.passed, tried=self.state.tried
         )
@@ -452,7 +481,7 @@ class _Hunt:
             self.tell(f"{cause.name}: {program.answer.words}")
 
     async def _narrate(self) -> None:
-        while not self.is_made:
+        while True:
             self.tell("")
             await asyncio.sleep(1.0)
 
@@ -524,15 +553,13 @@ class _HuntedCorpus(_HuntedPtxas):
     """ptxas, as it is hunted in by changes of real PTX; nothing is executed."""
 
     sources: Sequence[CorpusSource]
-    batch: int = _CORPUS_BATCH
+    batch: int = TOGETHER
 
     def program(self, seed: int) -> CorpusProgram:
         return changed_program(seed, self.sources)
 
     async def ask(self, programs: Sequence[Asked], number: int) -> list[Answer]:
-        # Each alone: many of them are refused.
-        answers = await in_parallel(self.oracles.ask([one], votes=False) for one in programs)
-        return [answer for [answer] in answers]
+        return await self.oracles.ask(programs, votes=False)
 
     def causes(self, state: HuntState) -> Causes:
         return CorpusCauses(self.together, state.causes, state.seen, self.sources)
@@ -549,7 +576,7 @@ async def _sources(plan: PtxasPlan, oracles: Oracles) -> list[CorpusSource]:
     ]
     if not taken:
         raise UsageError(f"ptxas {plan.ptxas.version} assembles no file of the corpus as it is")
-    return taken
+    return acquainted(taken)
 
 
 async def hunt(
@@ -641,6 +668,26 @@ def state_of(store: Store, plan: HuntPlan) -> HuntState:
     return msgspec.json.decode(evidence.body, type=HuntState) if evidence else HuntState()
 
 
+def _hunts(store: Store) -> dict[str, tuple[str, str]]:
+    """The title and version of each hunt, by its key."""
+    evidence = store.get_evidence(KIND, _HUNTS)
+    return msgspec.json.decode(evidence.body, type=dict[str, tuple[str, str]]) if evidence else {}
+
+
+def kept_hunts(store: Store) -> list[KeptHunt]:
+    """All hunts, those that have found the most first."""
+    there = _hunts(store)
+    kept = [
+        KeptHunt(
+            title=there[key][0],
+            version=there[key][1],
+            state=msgspec.json.decode(evidence.body, type=HuntState),
+        )
+        for key, evidence in store.get_many(KIND, there).items()
+    ]
+    return sorted(kept, key=lambda hunt: (-len(hunt.state.new), hunt.title))
+
+
 def known_causes(store: Store, plan: HuntPlan) -> list[Cause]:
     """The causes that any hunt in a compiler of this kind has found."""
     evidence = store.get_evidence(KIND, content_key(known=plan.tool.kind))
@@ -648,10 +695,15 @@ def known_causes(store: Store, plan: HuntPlan) -> list[Cause]:
 
 
 def keep_known(store: Store, plan: HuntPlan, causes: Sequence[Cause]) -> None:
-    """Let other hunts know of causes."""
+    """Let other hunts know of causes; what one beside this found, too, is kept once."""
     there = known_causes(store, plan)
     texts = {program.text for cause in causes for program in cause.programs}
-    others = [cause for cause in there if texts.isdisjoint(one.text for one in cause.programs)]
+    others = [
+        cause
+        for cause in there
+        if texts.isdisjoint(one.text for one in cause.programs)
+        and not any(is_same_cause(cause.least, mine.least) for mine in causes)
+    ]
     if [*others, *causes] != there:
         key = content_key(known=plan.tool.kind)
         store.put_evidence(KIND, key, msgspec.json.encode([*others, *causes]), {})
@@ -664,6 +716,8 @@ async def _still_there(
     texts = {body_of(program.text) for cause in state.causes for program in cause.programs}
     pairs = [(cause, head + body_of(cause.least.text)) for cause in causes]
     pairs = [pair for pair in pairs if body_of(pair[1]) not in texts]
+    mine = [cause.least for cause in state.causes]
+    pairs = [pair for pair in pairs if not any(is_same_cause(pair[0].least, one) for one in mine)]
     asked = [Asked(text, cause.least.seed) for cause, text in pairs]
     answers = await oracles.ask(asked)
     return [
@@ -698,8 +752,6 @@ async def _spread(
     short, the versions that are asked lie apart.
     """
     programs = [program for cause in state.new for program in cause.programs]
-    for program in programs:
-        program.versions.setdefault(plan.ptxas.version, said_of(program.answer))
     places: list[str | Target] = list(map(str, apart(installed_versions(PTXAS))))
     places[2:2] = _others(plan.target)
 

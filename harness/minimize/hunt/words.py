@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from typing import Any
 
 from packaging.version import Version
@@ -39,12 +40,17 @@ def hunt_said(report: HuntReport, folders: Sequence[str]) -> list[Block]:
             blocks.append(say(f"   Reproduce: {report.plan.command(path, cause.least)}"))
         blocks.append(BLANK)
     if causes:
+        rows = [_row(report, cause) for cause in causes]
+        # Triton has no levels: a column that is empty is left out.
+        used = [any(row[place].text for row in rows) for place in range(len(_COLUMNS))]
         columns = tuple(
             GridColumn(title=title, is_number=title in ("instructions", "hits"), wraps=True)
-            for title in _COLUMNS
+            for title in compress(_COLUMNS, used)
         )
-        rows = tuple(_row(report, cause) for cause in causes)
-        blocks += [SaidGrid(columns=columns, rows=rows), BLANK]
+        blocks += [
+            SaidGrid(columns=columns, rows=tuple(tuple(compress(row, used)) for row in rows)),
+            BLANK,
+        ]
         curve = ", ".join(f"{count} at {cpu:.0f} s" for _, _, count, cpu in state.curve)
         blocks.append(say(f"Causes over CPU time: {curve}"))
     blocks += _tried(report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import os
 import pickle
 import signal
@@ -16,10 +17,23 @@ import pytest
 
 from harness.cells.places import CompileOptions
 from harness.io.toolchains.installed import digest_of
-from harness.minimize.hunt.hunting import KIND, HuntReport, HuntState, PtxasPlan, hunt, write_repros
-from harness.minimize.hunt.voting import Vote
+from harness.minimize.hunt.causes import Cause, LeastProgram
+from harness.minimize.hunt.hunting import (
+    KIND,
+    HuntReport,
+    HuntState,
+    PtxasPlan,
+    hunt,
+    keep_known,
+    known_causes,
+    write_repros,
+)
+from harness.minimize.hunt.oracles import Asked
+from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.hunt.words import hunt_document, hunt_said
+from harness.site.pages_of_store import write_site
 from harness.store.store import Store
+from harness.values.errors import StorageError
 from harness.values.target import Target
 from harness.values.toolchain import EMULATOR, Assembler
 
@@ -80,6 +94,14 @@ def test_a_cause_is_found_reduced_joined_and_known_the_next_time(
     assert count == 1
     assert 0 < cpu <= report.state.cpu
     assert any("C7907" in getattr(block, "text", "") for block in hunt_said(report, [folder]))
+
+    with Store.open(tmp_path / "home") as store:
+        write_site(store, tmp_path / "site", cell_pages=10)
+    page = (tmp_path / "site/hunts.html").read_text()
+    assert "ptxas 13.0.88 for sm_90, seed 3" in page
+    assert f"{report.state.tried} programs" in page
+    assert html.escape(cause.name) in page
+    assert page.count("<polyline") == 1
 
     again = hunted(plan, tmp_path / "home", said)
     assert again.state.tried > report.state.tried
@@ -177,15 +199,15 @@ st.global.u32 [%rd1], %r3;
 ret;
 }
 """
-# What has no barrier any more is an internal error.
+# An entry that has no barrier any more is an internal error.
 FORGETFUL = f"""#!/bin/sh
 for word; do
   case "$word" in *.ptx) file=$word;; esac
   last=$word
 done
-if grep -q brev "$file" && ! grep -q bar.sync "$file"; then
-  echo "ptxas fatal   : (C7907) Internal compiler error." >&2; exit 255
-fi
+awk '/brev/ {{a=1}} /bar[.]sync/ {{b=1}} /^}}/ {{if (a && !b) bad=1; a=b=0}}
+  END {{exit !bad}}' "$file" &&
+  {{ echo "ptxas fatal   : (C7907) Internal compiler error." >&2; exit 255; }}
 cp {CUBIN} "$last"
 """
 
@@ -204,3 +226,47 @@ def test_changed_ptx_is_reduced_to_the_change_that_matters(plan: PtxasPlan, tmp_
     assert cause.least.instructions <= 3
     assert len(said) == 1
     assert report.state.votes[Vote.ASSEMBLED.value] > 0
+
+
+@pytest.mark.parametrize("small_disk", ["16m"], indirect=True)
+def test_a_full_disk_loses_nothing_that_was_found(plan: PtxasPlan, small_disk: Path) -> None:
+    home, ballast = small_disk / "home", small_disk / "ballast"
+    said: list[str] = []
+
+    def fill(words: str) -> None:
+        said.append(words)
+        with pytest.raises(OSError, match="No space"):
+            ballast.write_bytes(bytes(1 << 25))
+
+    with Store.open(home) as store, pytest.raises(StorageError, match="no space left"):
+        asyncio.run(hunt(plan, store, CompileOptions(jobs=2), fill, lambda words: None))
+    assert len(said) == 1
+    ballast.unlink()
+    state = kept(plan, home)
+    assert state.tried > 0
+    assert state.waiting
+    # The hit goes on from there: its batch is not made again.
+    [cause] = hunted(msgspec.structs.replace(plan, most=1), home, said).state.new
+    assert {"brev.b32", "sad.u32"} <= set(cause.least.opcodes)
+    assert len(said) == 2
+
+
+def test_what_two_hunts_find_at_the_same_time_is_kept_once(plan: PtxasPlan, tmp_path: Path) -> None:
+    answer = Answer(vote=Vote.WRONG, levels=(3,))
+
+    def found(text: str, version: str) -> Cause:
+        least = LeastProgram.of(Asked(text, 1), answer)
+        return Cause(programs=[msgspec.structs.replace(least, versions={version: "wrong -O3"})])
+
+    one, two = found(KERNEL, "13.0.88"), found(KERNEL.replace("%tid.x", "7"), "13.0.88")
+    fixed = found(KERNEL.replace("%tid.x", "9"), "13.0.88")
+    fixed.least.versions["13.5.37"] = "right"
+    other = found(KERNEL.replace("%tid.x", "8"), "13.5.37")
+    with Store.open(tmp_path / "home") as store:
+        keep_known(store, plan, [one])
+        keep_known(store, plan, [two])
+        assert known_causes(store, plan) == [two]
+        # What one ptxas has right and the other has not is no cause of both.
+        keep_known(store, plan, [fixed])
+        keep_known(store, plan, [other])
+        assert known_causes(store, plan) == [fixed, other]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +17,7 @@ from harness.store.store import Store
 from harness.values.errors import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 pytest_plugins = ("store_fixtures",)
 
@@ -101,24 +99,6 @@ def test_database_that_cannot_grow(home: Path) -> None:
         store._database._db.execute("PRAGMA max_page_count = 1000000")
         store.put_evidence("lower", "large", bytes(100_000), {})
         assert store.get_evidence("lower", "large") is not None
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = (
-        shutil.which("mount")
-        and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)],
-            capture_output=True,
-            check=False,
-        ).returncode
-    )
-    if not mounted:
-        pytest.skip("mounting a small disk needs root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
 
 
 def test_full_disk(small_disk: Path) -> None:

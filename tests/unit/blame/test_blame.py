@@ -29,6 +29,7 @@ from harness.blame.words import Blame, NextStep, blame
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow
 from harness.values.row import Row
+from harness.values.toolchain import EXECUTOR_NAMES, SASS
 from harness.values.verdict import Stage, VerdictKind
 
 PTXAS = ("12.9.86", "13.0.88", "13.1.115", "13.3.33")
@@ -583,10 +584,21 @@ def test_what_nothing_has_right_may_be_the_kernel() -> None:
     assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.NOTHING_IS_RIGHT)
 
 
-def launched(focus: Followed, *lines: Line, **levels: VerdictAnswer) -> Blame:
+def launched(
+    focus: Followed, *lines: Line, held: bool = False, device: str = "H200", **levels: VerdictAnswer
+) -> Blame:
     """Cubins on a GPU; each level (`O3=SAME`) of the first ptxas."""
     trials = tuple(varied(f"-{name}", Varied.LEVEL, after) for name, after in levels.items())
-    return blame(Grid(lines=lines, assemblers=PTXAS, focus=focus, trials=trials, device="H200"))
+    return blame(
+        Grid(
+            lines=lines,
+            assemblers=PTXAS,
+            focus=focus,
+            trials=trials,
+            device=device,
+            is_held_to_ptx=held,
+        )
+    )
 
 
 def test_cubins_of_one_ptx_that_disagree_are_ptxas() -> None:
@@ -614,6 +626,20 @@ def test_cubins_of_one_ptx_that_agree_are_no_matter_of_ptxas() -> None:
     assert launched(RUN, *both, O0=SAME).ground is Ground.NOTHING_IS_RIGHT
     found = launched(RUN, line("xx", RUN, triton=None), O0=SAME, O3=SAME)
     assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.RAW_PTX)
+
+
+@pytest.mark.parametrize(("device", "asks"), [("H200", False), (EXECUTOR_NAMES[SASS], True)])
+def test_where_every_level_contradicts_the_emulated_ptx_both_votes_are_said(
+    device: str, asks: bool
+) -> None:
+    one = line("xxx", RUN, triton=None)
+    found = launched(RUN, one, held=True, device=device, O0=SAME, O3=SAME)
+    assert (found.culprit, found.ground) == (Culprit.CANNOT_TELL, Ground.EVERY_LEVEL)
+    assert found.headline == "Cannot determine whether ptxas is to blame, or the emulator."
+    assert "at -O0, -O3 and with ptxas" in found.reasons[1]
+    assert ("--on gpu" in found.reasons[2]) is asks
+    # What differs between levels accuses ptxas, whatever it is held to.
+    assert launched(RUN, one, held=True, O0=OK, O3=SAME).culprit is Culprit.PTXAS
 
 
 @pytest.mark.parametrize("kind", [VerdictKind.NONDETERMINISTIC, VerdictKind.HANG])

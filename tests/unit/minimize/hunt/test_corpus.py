@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import random
 
-from harness.minimize.hunt.corpus import CorpusSource, changed_program, retargeted, target_of
+from harness.minimize.hunt.corpus import (
+    CorpusSource,
+    acquainted,
+    changed_program,
+    retargeted,
+    target_of,
+)
 
 TEXT = """.version 8.6
 .target sm_90
@@ -25,15 +31,20 @@ ret;
 
 
 def source() -> CorpusSource:
-    made = CorpusSource.read(TEXT)
-    assert made is not None
-    return made
+    return acquainted(read(TEXT))[0]
+
+
+def read(*texts: str) -> list[CorpusSource]:
+    return [made for text in texts if (made := CorpusSource.read(text))]
 
 
 def test_a_source_has_one_entry_and_a_target() -> None:
     assert ".entry k(" in source().text
     assert CorpusSource.read(TEXT + TEXT) is None
     assert CorpusSource.read("no PTX") is None
+    # Many copies of an entry are one module: what stands behind it is not repeated.
+    lines = TEXT.replace("add.s32", ".loc 1 3 0\nadd.s32") + '.file 1 "a.py"\n'
+    assert read(lines)[0].text.strip() == read(TEXT)[0].text.strip()
     assert target_of(TEXT) == "sm_90"
     assert target_of(retargeted(TEXT, "sm_100a")) == "sm_100a"
     assert target_of("") is None
@@ -44,6 +55,17 @@ def test_a_seed_makes_one_program_and_seeds_make_many() -> None:
     assert [changed_program(seed, [source()]).text for seed in range(60)] == texts
     assert len(set(texts)) > 40
     assert source().changed(()) == source().text
+
+
+def test_a_source_takes_opcodes_and_instructions_of_others() -> None:
+    other = TEXT.replace("add.s32", "add.sat.s32").replace("shl.b32 %r4, %r3", "shr.s32 %r9, %r9")
+    sources = acquainted(read(TEXT, other))
+    texts = [changed_program(seed, sources[:1]).text for seed in range(200)]
+    assert any("add.sat.s32" in text for text in texts)
+    grafted = [line for text in texts for line in text.splitlines() if "shr.s32" in line]
+    assert grafted
+    # It works on the registers of the source that took it.
+    assert not any("%r9" in line for line in grafted)
 
 
 def test_a_step_changes_its_place_whatever_other_steps_do() -> None:

@@ -1,0 +1,90 @@
+"""The page of hunts: what each found, over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.minimize.hunt.causes import Cause
+from harness.minimize.hunt.hunting import KeptHunt
+from harness.minimize.hunt.voting import Vote
+from harness.minimize.hunt.words import spread
+from harness.tables.charts import Frame, ticks
+
+_FRAME = Frame(width=420, height=200, left=52, right=22, top=14, bottom=48)
+_TIMES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseLine:
+    """One cause; `first` and `newest` are the ptxas, or Triton, in which it was and is."""
+
+    name: str
+    levels: str
+    instructions: int
+    first: str
+    newest: str
+    hits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HuntView:
+    """One hunt. `points` are corners of the line of causes over seconds of CPU.
+
+    `heights` and `times` are what stands at the axes, each with its place; `rate` is programs a
+    second, `refused` a share.
+    """
+
+    title: str
+    tried: int
+    rate: float | None
+    refused: float
+    waiting: int
+    hits: int
+    cpu: float
+    causes: tuple[CauseLine, ...]
+    points: tuple[tuple[float, float], ...]
+    heights: tuple[tuple[float, float], ...]
+    times: tuple[tuple[float, float], ...]
+    frame: Frame = _FRAME
+
+
+def hunt_view(kept: KeptHunt) -> HuntView:
+    """How one hunt is shown."""
+    state = kept.state
+    causes = state.new
+    most, end = max(1, len(causes)), max(state.cpu, 1.0)
+
+    def x(seconds: float) -> float:
+        width = _FRAME.width - _FRAME.left - _FRAME.right
+        return round(_FRAME.left + min(1.0, seconds / end) * width, 1)
+
+    corners, before = [(x(0.0), _FRAME.y(0, most))], 0
+    for _, _, count, cpu in state.curve:
+        corners += [(x(cpu), _FRAME.y(min(most, n), most)) for n in (before, count)]
+        before = count
+    corners.append((x(end), _FRAME.y(min(most, before), most)))
+    return HuntView(
+        title=kept.title,
+        tried=state.tried,
+        rate=state.tried / state.seconds if state.seconds else None,
+        refused=state.votes.get(Vote.REFUSED.value, 0) / max(1, state.tried),
+        waiting=len(state.waiting),
+        hits=sum(cause.hits for cause in causes),
+        cpu=state.cpu,
+        causes=tuple(_line(cause, kept.version) for cause in causes),
+        points=tuple(corners),
+        heights=tuple((n, _FRAME.y(n, most)) for n in ticks(most) if n == int(n)),
+        times=tuple((end * n / _TIMES, x(end * n / _TIMES)) for n in range(_TIMES + 1)),
+    )
+
+
+def _line(cause: Cause, version: str) -> CauseLine:
+    first, newest = spread(cause.least, version)
+    return CauseLine(
+        name=cause.name,
+        levels=" ".join(f"-O{level}" for level in cause.least.answer.levels),
+        instructions=cause.least.instructions,
+        first=first,
+        newest=newest,
+        hits=cause.hits,
+    )
