@@ -195,7 +195,7 @@ def test_an_operator_of_torch_runs_as_it_does_on_a_gpu(children: Children) -> No
     assert [record.config["BLOCK"] for record in capture.records] == [16, 32, 64, 128, 256]
 
 
-def test_what_torch_asks_of_a_stream_in_c_is_passed_over(
+def test_what_torch_asks_of_a_gpu_in_c_is_passed_over(
     children: Children, tmp_path: Path
 ) -> None:
     shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
@@ -212,7 +212,14 @@ with torch.cuda.stream(stream):
     launched(x)
 x.record_stream(stream)
 assert torch.cuda.get_sync_debug_mode() == 0
-launched(torch.zeros(9, device="cuda"))
+
+
+class Launching(torch.nn.Module):
+    def forward(self, x):
+        return launched(x)
+
+
+torch.nn.DataParallel(Launching().cuda())(torch.zeros(9, device="cuda"))
 """
     )
     capture = children.capture(str(file), None, 90)
