@@ -661,8 +661,9 @@ def _patch_torch() -> None:
     torch.Generator = _Generator
     # Torch looks at the stream before it asks a mode.
     torch.Tensor.record_stream = idle()
-    # Of `DataParallel`; a build of torch for CPUs has no such function. There is one GPU.
+    # Of `DataParallel`, forward and backward, on one GPU: builds of torch for CPUs have none.
     torch.nn.parallel.comm.scatter = lambda tensor, *_, **__: (tensor.cuda(),)
+    torch.nn.parallel.comm.gather = lambda tensors, *_, **__: tensors[0]
     # What it wraps is for torch's compiler to see; on meta tensors it would launch nothing.
     torch.library.wrap_triton = lambda kernel: kernel
     torch.compile = _uncompiled

@@ -216,10 +216,11 @@ assert torch.cuda.get_sync_debug_mode() == 0
 
 class Launching(torch.nn.Module):
     def forward(self, x):
-        return launched(x)
+        return launched(x) + x
 
 
-torch.nn.DataParallel(Launching().cuda())(torch.zeros(9, device="cuda"))
+x = torch.zeros(9, device="cuda", requires_grad=True)
+torch.nn.DataParallel(Launching().cuda())(x).sum().backward()
 """
     )
     capture = children.capture(str(file), None, 90)
