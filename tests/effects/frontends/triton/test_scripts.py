@@ -195,9 +195,7 @@ def test_an_operator_of_torch_runs_as_it_does_on_a_gpu(children: Children) -> No
     assert [record.config["BLOCK"] for record in capture.records] == [16, 32, 64, 128, 256]
 
 
-def test_what_torch_asks_of_a_gpu_in_c_is_passed_over(
-    children: Children, tmp_path: Path
-) -> None:
+def test_what_torch_asks_of_a_gpu_in_c_is_passed_over(children: Children, tmp_path: Path) -> None:
     shutil.copy(KERNELS / "scripts/compiled.py", tmp_path)
     file = tmp_path / "streams.py"
     file.write_text(
