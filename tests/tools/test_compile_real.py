@@ -68,8 +68,11 @@ def check_traps_and_spills(rows: list[dict[str, Any]], *, stages: int) -> None:
     assert all(0 < row["occupancy"] < 0.3 and row["occupancy_limiter"] for row in sick)
 
 
-def test_a_repeat_compiles_nothing_and_says_the_same(module_triage: Triage) -> None:
-    words = [*KERNEL, "--sm", "100a", *ONE_STAGE]
+@pytest.mark.parametrize(
+    "config", ["num_warps=4,num_stages=1", pytest.param("num_stages=1", marks=pytest.mark.long)]
+)
+def test_a_repeat_compiles_nothing_and_says_the_same(module_triage: Triage, config: str) -> None:
+    words = [*KERNEL, "--sm", "100a", "--config", config]
     first = module_triage.compile(*words, code=1)
     again = module_triage.compile(*words, code=1)
     assert all(row["cached"] for row in again["cells"])

@@ -45,10 +45,11 @@ if __name__ == "__main__":
             "a grid hangs that does not fit as a whole: with 19 of 20 blocks at once, the last",
         ),
         # Two blocks of 32 warps fit on each of 132 SMs.
-        (
+        pytest.param(
             {"blocks": 280, "warps": 32},
             "hang",
             "with 264 of 280 blocks at once, the last ones first, 264 blocks wait without end",
+            marks=pytest.mark.long,
         ),
     ],
 )
