@@ -464,6 +464,9 @@ class _Gathering:
             dossier = replace(dossier, blame=blamed.blame, tried=blamed.executed)
         check_blamed(dossier, self.options.upstream)
         dossier = await self.histories(dossier)
+        if blamed and dossier.along_ptxas and not self.options.run:
+            # It counts versions: those that the history assembled, too.
+            dossier = replace(dossier, blame=(await self.blame()).blame)
         workarounds = minimized = collapse = None
         if not repro.ptx:
             workarounds = await self.piece("workarounds", "workaround", self.workarounds)
@@ -565,6 +568,8 @@ class _Gathering:
             signature=self.options.signature,
             condition=spell(condition) if condition else None,
             repeat=1 if self.options.run else 3,
+            # The gate assembles with each version anyway.
+            sweep=axis == case.assembler and not self.options.run,
             run=self.options.run,
             on=self.options.on,
             runner=self.options.runner,
