@@ -18,13 +18,9 @@ MARK = "<!-- kernel-triage: pull request -->"
 
 _LIMIT = 48_000
 _BETTER = (ChangeKind.FIXED, ChangeKind.METRIC_BETTER)
-_NAMED = {
-    ChangeKind.REGRESSED: "regressed",
-    ChangeKind.METRIC_WORSE: "worse numbers",
-    ChangeKind.METRIC_BETTER: "better numbers",
-}
+_NAMED = {ChangeKind.METRIC_WORSE: "worse numbers", ChangeKind.METRIC_BETTER: "better numbers"}
 _FOOT = """A cell is one config, for one target, by one toolchain. Spills are the bytes that a
-thread stores and loads. `sick`: it compiles, but spills so much that it is likely slow."""
+thread stores and loads. `sick`: it compiles, but likely to slow code."""
 _COLUMNS: Mapping[str, str] = {
     "verdict": "verdict",
     "n_regs": "registers",

@@ -11,10 +11,10 @@ from packaging.version import Version
 from harness.io.packages.versions import parse_version, version_order
 from harness.io.toolchains.install import picked_ptxas
 from harness.judging.answers import COULD_NOT_TELL, works
+from harness.matrix.pins.words import KnownBug, PairKnowledge
 from harness.store.store import Store
 from harness.values.change import Facts
 from harness.values.kernel import Config
-from harness.values.pins import KnownBug, PairKnowledge
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
 

@@ -7,10 +7,9 @@ import pytest
 from nights import night, row
 
 from harness.matrix.pins.knowing import know_pair
-from harness.matrix.pins.words import pins_document, pins_said
+from harness.matrix.pins.words import PairKnowledge, pins_document, pins_said
 from harness.store.store import Store
 from harness.tables.said import Counted
-from harness.values.pins import PairKnowledge
 from harness.values.row import Row
 from harness.values.target import Target
 from harness.values.toolchain import BUNDLED
