@@ -42,7 +42,7 @@ def runs_said(rows: Sequence[RunRow]) -> list[Block]:
         seconds = sum(row.seconds or 0.0 for row in group)
         effort = f"{EVIDENCE[group[0].on]}: {count:,} instructions in {seconds:.1f} s"
         heading = f"{kernel} · {launch} · {target} · {compiler}, {effort}"
-        parts += [say(heading, Tone.HEAD), *_groups(group), BLANK]
+        parts += [say(heading, Tone.HEAD), *_groups(group), *_sanitized(group), BLANK]
     return parts
 
 
@@ -177,7 +177,7 @@ def _cubins(rows: Sequence[RunRow]) -> list[Block]:
 
 
 def _sanitized(rows: Sequence[RunRow]) -> list[Block]:
-    """What the tools of compute-sanitizer say, those cubins together of which they say the same."""
+    """What sanitizers say, those cubins together of which they say the same."""
     groups: dict[tuple[str, int | None, str], list[str]] = {}
     for row in rows:
         for facts in row.sanitizers:
@@ -187,7 +187,8 @@ def _sanitized(rows: Sequence[RunRow]) -> list[Block]:
         count = "no answer" if errors is None else f"{errors or 'no'} error{'s' * (errors != 1)}"
         tone = Tone.FAINT if errors is None else Tone.BAD if errors else Tone.GOOD
         more = f"; the first: {words}" if errors else f": {words}" if words else ""
-        lines.append(say(f"  {tool}", tone) + say(f"  {count}{more} ({', '.join(tools)})"))
+        cubins = f" ({', '.join(tools)})" if any(tools) else ""
+        lines.append(say(f"  {tool}", tone) + say(f"  {count}{more}{cubins}"))
     return lines
 
 

@@ -240,7 +240,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     `time_ms` is that of a kernel that was timed, `time_samples` (milliseconds) and `sm_mhz` (the
     clock beside them) are what it follows from, in their order. `printed` is what threads printed
     in the first run in which they did. `sanitizers` is what the tools of compute-sanitizer say of a
-    cubin that was launched under them.
+    cubin that was launched under them, or `schedule`, which reads its SASS.
     """
 
     cell: str
@@ -271,6 +271,11 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     sanitizers: tuple[SanitizerFacts, ...] = ()
     compiled: Row | None = None
     trace: TraceFacts | None = None
+
+    @property
+    def is_accused(self) -> bool:
+        """Whether it ran wrong, or a sanitizer found an error."""
+        return self.run.is_wrong or any(tool.errors for tool in self.sanitizers)
 
     @property
     def counted_races(self) -> tuple[RaceFacts, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,35 @@ def test_a_cubin_without_ptx_says_what_it_computes(triage: Triage) -> None:
     (triage.folder / "torn.cubin").write_bytes(cubin[:900])
     done = triage("run", "torn.cubin", "--on", "sass")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+def test_a_schedule_that_does_not_wait_is_suspect(triage: Triage) -> None:
+    """The emulator has no latencies: it computes the same, and the verdict is what it was."""
+    (triage.folder / "case.ptx").write_text(SOUND)
+    words = ["case.ptx", *INPUTS, "--sm", "90a", "--ptxas", "13.5.37", "--on", "sass"]
+    rows = executed(triage, *words, "--sanitize")
+    assert [row["sanitizers"] for row in rows] == [
+        [{"tool": "schedule", "errors": 0, "words": ""}]
+    ] * 2
+    with Store.open(Path(triage.env["TRIAGE_HOME"])) as store:
+        cubin = bytearray(store.artifacts.get(rows[1]["cubin_sha256"]))
+    # Of LDG (by the lowest bits of its encoding) the scoreboard of its result: 7 is none.
+    [load] = [
+        at for at in range(0, len(cubin) - 15, 16) if cubin[at] == 0x81 and cubin[at + 1] & 15 == 9
+    ]
+    cubin[load + 13] |= 0xC0
+    cubin[load + 14] |= 0x01
+    (triage.folder / "hurt.cubin").write_bytes(cubin)
+    named = ["--buffer", "0=u32[64]", "--buffer", "1=u32[64]:random", "--scalar", "2=3"]
+    alone = ["hurt.cubin", *named, "--block", "64", "--on", "sass"]
+    assert [row["run"] for row in executed(triage, *alone)] == ["ran"]
+    [row] = executed(triage, *alone, "--sanitize", code=1)
+    [facts] = row["sanitizers"]
+    assert (row["run"], facts["tool"], facts["errors"] >= 1) == ("ran", "schedule", True)
+    assert re.match(r"statically suspect: R[0-9]+, which LDG\.E ", facts["words"])
+    done = triage("run", *alone, "--sanitize")
+    assert f"schedule  {facts['errors']} error" in done.stdout
+    assert facts["words"] in " ".join(done.stdout.split())
 
 
 TILES = """import torch

@@ -64,10 +64,10 @@ from gpu_emulator.values import Cubin, Launch, Place
 _WIDEST = 16
 _EVERYONE = np.full((1, 1), 0xFFFF_FFFF, dtype=np.uint32)
 BRANCHES = frozenset(("BRA", "BRX", "BRXU", "CALL", "RET", "EXIT", "KILL"))
-"""What ends a block. No rows: `_read_branch` knows their forms."""
+"""What ends a block. No rows: `read_branch` knows their forms."""
 _COUNTED = {"LDGDEPBAR": (5, COPIES), "UTMACMDFLUSH": (8, READ)}
 """What ends a group: where its control bits have the scoreboard that counts it, and the kind."""
-_SERIAL = 0x7E0
+SERIAL = 0x7E0
 """The control bits of all that ptxas 13.5 makes at -O0: no scoreboards, and no stall."""
 _INDIRECT = re.compile(r"(U?R)([0-9]+)(?:[ ]+(-?0x[0-9a-f]+|[0-9]+|`\([^)]*\)))?\Z")
 
@@ -101,12 +101,17 @@ class _Block:
 def decode_cubin(cubin: Cubin, entry: str | None) -> Program:
     """Make an entry of a cubin ready; NotExecutable names all opcodes that no row knows."""
     assert CHAPTERS
+    return _program(*code_of(cubin, entry))
+
+
+def code_of(cubin: Cubin, entry: str | None) -> tuple[CubinEntry, list[SassLine], dict[str, int]]:
+    """An entry of a cubin, its instructions, and the offset of each label; or NotExecutable."""
     header = read_entry(cubin.elf, entry)
     sections = code_sections(cubin.listing)
     if header.name not in sections:
         raise NotExecutable(f"the listing has no code of {header.name}")
     lines, labels = read_section(sections[header.name])
-    return _program(header, lines, labels | header.functions)
+    return header, _until_padding(lines), labels | header.functions
 
 
 def is_known(opcode: str) -> bool:
@@ -116,7 +121,6 @@ def is_known(opcode: str) -> bool:
 
 
 def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) -> Program:
-    lines = _until_padding(lines)
     opcodes = {read_instruction(line.text).opcode for line in lines}
     unknown = sorted(name for name in opcodes if not is_known(name))
     if unknown:
@@ -215,7 +219,7 @@ def _blocks(
         opcode = read_instruction(line.text).opcode
         base = opcode.split(".")[0]
         if base in BRANCHES:
-            branch = branches[line.offset] = _read_branch(header, line, labels)
+            branch = branches[line.offset] = read_branch(header, line, labels)
             begins.add(line.offset + 16)
             if branch.target is not None:
                 begins.add(branch.target)
@@ -253,7 +257,7 @@ def _ends_at_once(line: SassLine, behind: list[SassLine]) -> str:
     each bulk store at -O0 of ptxas 12.8 and 13.0, and where a tensor map is made visible.
     """
     at, kind = _COUNTED.get(read_instruction(line.text).opcode, (None, ""))
-    if at is None or line.control in (None, _SERIAL):
+    if at is None or line.control in (None, SERIAL):
         return ""
     counter = line.control >> at & 7
     waits = next((one.control >> 11 for one in behind if one.control is not None), 0)
@@ -272,7 +276,7 @@ def _check_collective(line: SassLine, lines: list[SassLine], labels: dict[str, i
         raise NotExecutable(f"not known: where lanes go on after {line.text}")
 
 
-def _read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> _Branch:
+def read_branch(header: CubinEntry, line: SassLine, labels: dict[str, int]) -> _Branch:
     instruction = read_instruction(line.text)
     opcode, operands = instruction.opcode, list(instruction.operands)
     branch = _Branch(line)

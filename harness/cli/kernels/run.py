@@ -103,7 +103,10 @@ class _GpuOptions(Struct, frozen=True, kw_only=True):
             "--sanitize": self.sanitize,
             "--repeat": self.repeats is not None,
         }
-        options = options if self.on == SASS else {**of_cubins, **options}
+        if self.on == SASS:
+            del options["--sanitize"]
+        else:
+            options = {**of_cubins, **options}
         own = [word for word, is_given in options.items() if is_given]
         if own and self.on in (EMULATOR, SASS):
             verb = "is" if len(own) == 1 else "are"
@@ -144,7 +147,7 @@ _gpu_options = as_value(
         "--sanitize",
         is_flag=True,
         help="GPU: what compute-sanitizer says of each cubin: memcheck, racecheck, initcheck, "
-        "synccheck.",
+        "synccheck. SASS: whether its schedule waits for each result (statically suspect).",
     ),
     click.option(
         "--repeat",
@@ -377,7 +380,15 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
         for path, entry, inputs in files:
             job = (
                 run_cubin(
-                    path, entry, inputs, store, options.how, options.trials, options.budget, tell
+                    path,
+                    entry,
+                    inputs,
+                    store,
+                    options.how,
+                    options.trials,
+                    options.budget,
+                    tell,
+                    sanitize=options.gpu.sanitize,
                 )
                 if is_cubin
                 else run_ptx(
@@ -439,7 +450,7 @@ def _dump(report: RawReport, folder: Path) -> None:
 
 
 def _exit_code(rows: Sequence[RunRow], *, has_failures: bool) -> int:
-    if any(row.run.is_wrong for row in rows):
+    if any(row.is_accused for row in rows):
         return 1
     return 4 if has_failures or any(row.run is RunVerdict.NOT_RUN for row in rows) else 0
 
@@ -520,6 +531,6 @@ def _show(report: GpuReport, *, as_json: bool) -> int:
     else:
         print_said(measured_said(rows, report.device.name))
         print_said(times_said(rows, report.device.name))
-    if any(row.run.is_wrong or any(tool.errors for tool in row.sanitizers) for row in rows):
+    if any(row.is_accused for row in rows):
         return 1
     return 4 if any(row.run is RunVerdict.NOT_RUN for row in rows) else 0

@@ -12,7 +12,7 @@ from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.texts.ir_inputs import spelling
 from harness.io.files.reading import read_regular
 from harness.judging.ptxas.cubin import CubinEntry, CubinError, read_cubin
-from harness.run.gpu.sass import emulate_cubin
+from harness.run.gpu.sass import check_schedule, emulate_cubin
 from harness.run.jobs import RunTrial
 from harness.run.judging import Judgement, judge, run_row
 from harness.run.launch import evidence_of
@@ -40,8 +40,10 @@ async def run_cubin(
     trials: Sequence[RunTrial],
     budget: Budget,
     tell: Callable[[str], None],
+    *,
+    sanitize: bool = False,
 ) -> RawReport:
-    """Emulate one entry of a cubin.
+    """Emulate one entry of a cubin; `sanitize`: check its schedule, too.
 
     A cubin says how large its parameters are, and no more: one of 8 bytes that is not named gets a
     buffer. What comes out is kept by content, and is no part of the history: no cell has it.
@@ -85,9 +87,10 @@ async def run_cubin(
     )
     async with at_bench(store, options) as bench:
         emulated = await emulate_cubin(bench, sha256, launch.emulation, tell)
+        checks = (await check_schedule(bench, sha256, name),) if sanitize else ()
     if isinstance(emulated, str):
         judgement = Judgement(verdict=RunVerdict.NOT_RUN, reason=emulated)
-        row = run_row(raw.named(cell), judgement, on=SASS, triton=None)
+        row = run_row(raw.named(cell), judgement, on=SASS, triton=None, sanitizers=checks)
         return RawReport(row=row, notes=tuple(notes), before={}, after={})
     emulation, runs = emulated
     evidence = evidence_of(replace(launch, emulation=emulation), runs, store.artifacts.get)
@@ -98,6 +101,7 @@ async def run_cubin(
         triton=None,
         instructions_run=sum(ran.executed for ran in evidence.ran) or None,
         seconds=round(sum(ran.seconds for ran in evidence.ran), 3),
+        sanitizers=checks,
     )
     return RawReport.of(row, notes, launch, evidence)
 

@@ -7,6 +7,10 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from gpu_emulator.sass.decoding import code_of
+from gpu_emulator.sass.hazards import find_hazards
+from gpu_emulator.steps import NotExecutable
+from gpu_emulator.values import Cubin
 from harness.frontends.bench.assemble import list_cubin
 from harness.frontends.bench.bench import Workbench
 from harness.io.toolchains.install import find_nvdisasm
@@ -16,6 +20,7 @@ from harness.run.gpu.packing import Answers, Destination, place_of
 from harness.run.gpu.trip import Trip
 from harness.run.jobs import Emulated, Emulation, ListedCubin, Ran, RunTrial
 from harness.run.judging import fault_identity, fault_words
+from harness.values.execution import SanitizerFacts
 from harness.values.toolchain import EXECUTOR_NAMES, SASS
 
 _NO_GPU = GpuFacts(
@@ -41,6 +46,8 @@ class SassEmulator(Destination):
         answers = Answers(gpu=_NO_GPU, on=SASS, is_whole=True)
 
         async def answer(number: int, cubin: str, emulation: Emulation) -> None:
+            if trip.sanitize:
+                answers.checks[number] = [await check_schedule(bench, cubin, emulation.entry)]
             result = await emulate_cubin(bench, cubin, emulation, self.tell)
             if isinstance(result, str):
                 answers.problems[number] = result
@@ -97,6 +104,26 @@ async def emulate_cubin(
     # The PTX has no part in it: cubins of the same bytes are emulated once.
     mine = replace(emulation, ptx="", cubin=listed, trials=_trials(emulation.trials))
     return mine, (await emulate(bench, mine, tell)).value
+
+
+async def check_schedule(bench: Workbench, cubin: str, entry: str) -> SanitizerFacts:
+    """Whether the schedule of a stored cubin waits for all that it should: read, not executed.
+
+    Raises:
+        InfrastructureError: nvdisasm cannot be started.
+        UnusableArtifactError: the cubin is damaged.
+    """
+    listing = await list_cubin(bench, cubin, [find_nvdisasm()])
+    if problem := listing.value.problem:
+        return SanitizerFacts(tool="schedule", errors=None, words=problem)
+    get = bench.store.artifacts.get
+    text = get(listing.artifacts["listing"]).decode(errors="replace")
+    try:
+        found = find_hazards(*code_of(Cubin(elf=get(cubin), listing=text), entry))
+    except NotExecutable as error:
+        return SanitizerFacts(tool="schedule", errors=None, words=str(error))
+    words = f"statically suspect: {found[0]}" if found else ""
+    return SanitizerFacts(tool="schedule", errors=len(found), words=words)
 
 
 def _trials(trials: Sequence[RunTrial]) -> tuple[RunTrial, ...]:

@@ -69,7 +69,8 @@ class Trip:
     """What goes to a GPU together, and the command that asked for it.
 
     `timings` are numbers of `cases` that are timed in turns, `samples` times each. `sanitize`: each
-    case goes through compute-sanitizer's tools, too. `on` names what executes them.
+    case goes through compute-sanitizer's tools, or its schedule is read. `on` names what executes
+    them.
     """
 
     launches: tuple[Launch, ...] = ()
