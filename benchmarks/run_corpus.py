@@ -3,6 +3,7 @@
     python benchmarks/run_corpus.py [--kernel K] [--sm SM] [--triton X] [--again VERDICT]
                                     [--older] [--time SECONDS] [--page]
                                     [--on sass [--ptxas V] [--sample N]]
+                                    [--pack FOLDER] [--beside RESULTS ...]
 
 Each kernel of the corpus on each target with each Triton, at the small sizes of its repro, with
 the first of its configs that compiles. Rows are kept in `run_corpus.jsonl` beside this file as they
@@ -10,14 +11,18 @@ are found, so that a later call goes on where an earlier one ended, on another m
 `--again` repeats those with a verdict, `--older` those that another emulator executed, `--time`
 bounds a call, and `--page` only writes the page. `--on sass` executes the cubins that each ptxas
 makes of the same cells at -O3, beside their PTX and a cubin at -O0; of `--sample` kernels alone,
-which are drawn with the seed `SEED`. Nothing in that page is typed in, apart from what
-`FOLLOWED` says of an alarm that was followed to its end, and `NO_GPU` of what no GPU could execute.
+which are drawn with the seed `SEED`. `--pack` writes a pack of each kernel in place of executing
+it, for a machine with a GPU (`python3 PACK --out RESULTS`); `--beside` emulates the SASS of the
+same cubins on the same inputs, and keeps how far apart the two are. Nothing in that page is typed
+in, apart from what `FOLLOWED` says of an alarm that was followed to its end, and `NO_GPU` of what
+no GPU could execute.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import math
 import random
@@ -30,29 +35,33 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from gpu_emulator.values import Budget
-from harness.cells.places import CompileOptions
+from harness.cells.places import CompileOptions, at_bench
 from harness.cells.repros.find import find_kernels
 from harness.cells.selection import select_all
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import Selection
 from harness.io.files.locations import home_dir
+from harness.run.comparing import Array, compare
 from harness.run.emulating import emulator_sha256
 from harness.run.executors import run_selections
-from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu
-from harness.run.gpu.packing import GpuWay
+from harness.run.gpu.evaluating import GpuQuestion, GpuReport, ask_gpu, find_trip
+from harness.run.gpu.measured import Measured
+from harness.run.gpu.packing import GpuWay, head_of_file, read_results
 from harness.run.gpu.sass import SassEmulator
 from harness.run.gpu.trip import Trip
-from harness.run.judging import as_document
+from harness.run.judging import as_document, differing, output_facts
+from harness.run.launch import RunEvidence
 from harness.run.raw_ptx import inputs_of
 from harness.run.schedules import DEFAULT, INSTRUCTIONS, read_schedules, trials_of
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, TriageError
 from harness.values.execution import RunRow
 from harness.values.kernel import Config, ConfigFilter
-from harness.values.toolchain import EMULATOR, SASS
+from harness.values.toolchain import EMULATOR, GPU, SASS
 
 PAGE = Path(__file__).parents[1] / "docs" / "run-corpus.md"
 ROWS = Path(__file__).with_name("run_corpus.jsonl")
@@ -66,6 +75,7 @@ PTXAS = ("12.8.93", "12.9.86", "13.0.88", "13.3.73", "13.5.37")
 SEED = 29
 CONFIGS = 3
 """So many configs are tried where the first ones do not compile."""
+HOW = CompileOptions(jobs=1, command="benchmarks/run_corpus.py")
 TOGETHER = 8
 """So many kernels share processes, and the time is looked at between them."""
 _NO_LAUNCH = "it does not compile|out_of_resources|a block of"
@@ -119,12 +129,13 @@ NO_GPU = {
 """Kernels of the corpus whose PTX no GPU can be given, and why."""
 
 Row = dict[str, Any]
-Place = tuple[str, str, str, str]
+Place = tuple[str, ...]
 
 
 def place_of(row: Row) -> Place:
-    """Kernel, target, Triton and, of a cubin, ptxas."""
-    return row["kernel"], row["target"], row["triton"], row.get("ptxas", "")
+    """Kernel, target, Triton and, of a cubin, ptxas; and its flags, of one that a GPU executed."""
+    flags = (row["flags"],) if "gpu" in row else ()
+    return row["kernel"], row["target"], row["triton"], row.get("ptxas", ""), *flags
 
 
 def read_rows(path: Path) -> dict[Place, Row]:
@@ -152,7 +163,7 @@ def fill(path: Path, options: argparse.Namespace) -> None:
     Where a config does not compile, the next one is tried.
     """
     known, ends = read_rows(path), time.monotonic() + options.time
-    ptxas = options.ptxas if options.on == SASS else []
+    ptxas = options.ptxas if options.on == SASS or options.pack else []
     together = 1 if ptxas else TOGETHER
     for triton in options.triton:
         for sm in options.sm:
@@ -167,12 +178,17 @@ def fill(path: Path, options: argparse.Namespace) -> None:
                     return
                 for number in range(CONFIGS):
                     chosen = [replace(one, config=Nth(number=number)) for one in left]
+                    if options.pack:
+                        left = [one for one in chosen if not is_packed(one, options.pack)]
+                        continue
                     rows = execute(path, chosen, ptxas) if chosen else {}
                     left = [one for one in left if is_refused_all(rows, one.repro.name)]
 
 
 def is_wanted(known: dict[Place, Row], one: Selection, options: argparse.Namespace) -> bool:
     """Whether there is no row of this kernel, target and Triton yet, or one that is to be again."""
+    if options.pack:
+        return not pack_of(one, options.pack).is_file()
     names = one.repro.name, str(one.targets[0]), one.compilers[0].version
     rows = [known.get((*names, ptxas)) for ptxas in (options.ptxas if options.on == SASS else [""])]
     return any(
@@ -230,11 +246,10 @@ async def run_all(
     """What could not be captured, in words."""
     trials = trials_of(read_schedules(DEFAULT), races=True)
     budget = Budget(max_instructions=INSTRUCTIONS)
-    how = CompileOptions(jobs=1, command="benchmarks/run_corpus.py")
     with Store.open(home_dir()) as store:
         try:
             done = await run_selections(
-                selections, store, how, trials, budget, lambda _: None, keep
+                selections, store, HOW, trials, budget, lambda _: None, keep
             )
         except TriageError as error:
             return (str(error),)
@@ -245,29 +260,123 @@ async def run_cubins(
     selections: Sequence[Selection], keep: Callable[[RunRow], None]
 ) -> tuple[str, ...]:
     """The same of the cubins of one selection."""
+    try:
+        report = await ask(selections, SASS, GpuWay(place=SassEmulator()))
+    except EmptySelectionError:
+        # There are not so many configs.
+        return ()
+    except TriageError as error:
+        return (str(error),)
+    assert isinstance(report, GpuReport)
+    for row in report.rows:
+        keep(row)
+    return ()
+
+
+async def ask(selections: Sequence[Selection], on: str, way: GpuWay) -> GpuReport | Trip:
+    """Have the cubins of selections executed, or packed."""
     question = GpuQuestion(
         selections=selections,
         inputs=inputs_of,
         levels=(),
         trials=trials_of(read_schedules(DEFAULT), races=True),
         budget=Budget(max_instructions=INSTRUCTIONS),
-        how=Trip(command="benchmarks/run_corpus.py", on=SASS),
+        how=Trip(command=HOW.command, on=on),
     )
-    how = CompileOptions(jobs=1, command="benchmarks/run_corpus.py")
     with Store.open(home_dir()) as store:
-        try:
-            report = await ask_gpu(
-                question, GpuWay(place=SassEmulator()), store, how, lambda _: None
-            )
-        except EmptySelectionError:
-            # There are not so many configs.
-            return ()
-        except TriageError as error:
-            return (str(error),)
-    assert isinstance(report, GpuReport)
-    for row in report.rows:
-        keep(row)
-    return ()
+        return await ask_gpu(question, way, store, HOW, lambda _: None)
+
+
+def pack_of(one: Selection, folder: Path) -> Path:
+    """Where the pack of a kernel, target and Triton lies."""
+    return folder / f"{one.repro.name}-{one.targets[0]}-{one.compilers[0].version}.pack"
+
+
+def is_packed(one: Selection, folder: Path) -> bool:
+    """Whether its cubins are in a pack now; it is said why not."""
+    path = pack_of(one, folder)
+    try:
+        asyncio.run(ask([one], GPU, GpuWay(pack=path)))
+    except TriageError as error:
+        print(path.name, error, flush=True)
+        return False
+    print(path.name, path.stat().st_size, "bytes", flush=True)
+    return True
+
+
+async def hold_beside(results: Sequence[Path], rows: Path) -> None:
+    """Keep how what a GPU left for packs compares with what the SASS of these cubins leaves."""
+    with Store.open(home_dir()) as store:
+        async with at_bench(store, HOW) as bench:
+            for path in results:
+                trip = find_trip(store, head_of_file(path))
+                gpu = read_results(path, trip, store)
+                sass = await SassEmulator().travel(bench, trip)
+                before = set(itertools.chain(*(launch.before for launch in trip.launches)))
+                contents = {name: store.artifacts.get(name) if name else b"" for name in before}
+                for number, case in enumerate(trip.carried):
+                    evidence = RunEvidence(
+                        launch=trip.launches[case.launch or 0],
+                        ran=(),
+                        contents={**contents, **sass.blobs, **gpu.blobs},
+                    )
+                    both = gpu.measured(number, case.words), sass.measured(number, case.words)
+                    verdict, reason = nearness(evidence, *both)
+                    version, _, flags = case.cell.ptxas.partition(",")
+                    row = {
+                        "kernel": case.cell.kernel,
+                        "target": str(case.cell.target),
+                        "triton": case.compiled.triton,
+                        "ptxas": version,
+                        "flags": flags or "-O3",
+                        "gpu": f"{gpu.gpu.name}, driver {gpu.gpu.driver}, {gpu.gpu.day}",
+                        "run": verdict,
+                        "run_reason": reason,
+                        "emulator": emulator_sha256()[:12],
+                    }
+                    with rows.open("ab") as file:
+                        file.write(msgspec.json.encode(row) + b"\n")
+                    print(*row.values(), flush=True)
+
+
+def nearness(evidence: RunEvidence, gpu: Measured, sass: Measured) -> tuple[str, str]:
+    """How near the nearest emulated run of a cubin is to what a GPU left, and in what it is not.
+
+    What the runs of the GPU leave unequal (nothing wrote it, or atomics had another order) is left
+    out, and counted.
+    """
+    if sass.problem:
+        return "not_run", sass.problem
+    if ended := [run for run in (*gpu.runs, *sass.runs) if run.status != "ended"]:
+        return "not_run", f"{ended[0].status}: {ended[0].words}"
+    tensors = evidence.tensors
+    first, *repeats = [[evidence.values(x, run.buffers) for x in tensors] for run in gpu.ended]
+    alike = [np.ones(values.shape, bool) for values in first]
+    for repeat in repeats:
+        alike = [
+            a & (raw(x) == raw(y)).all(-1) for a, x, y in zip(alike, first, repeat, strict=True)
+        ]
+    left_out = sum(int((~places).sum()) for places in alike)
+    found: list[tuple[int, int, str]] = []
+    for run in sass.ended:
+        outputs, is_equal = [], True
+        for tensor, measured, places in zip(tensors, first, alike, strict=True):
+            emulated = np.where(places, evidence.values(tensor, run.buffers), measured)
+            is_equal &= bool((raw(emulated) == raw(measured)).all())
+            difference = compare(emulated, measured, evidence.allowed(tensor))
+            outputs.append(output_facts(tensor.name, tensor.dtype, difference))
+        worst, words, _ = differing(outputs)
+        kind = 0 if is_equal else 2 if worst.differing else 1
+        apart = max((each.rel_err or 0.0 for each in outputs), default=0.0)
+        found.append((kind, worst.differing or 0, ["", f"{apart:.1g}", words][kind]))
+    kind, _, words = min(found)
+    unstable = f"{left_out:,} elements differ between two runs on the GPU" if left_out else ""
+    return ("equal", "noise", "differs")[kind], "; ".join(filter(None, (words, unstable)))
+
+
+def raw(values: Array) -> Array:
+    """The bytes of each element."""
+    return np.ascontiguousarray(values)[..., None].view(np.uint8)
 
 
 def is_refused_all(rows: dict[Place, Row], kernel: str) -> bool:
@@ -338,7 +447,8 @@ def alarms(rows: dict[Place, Row]) -> Iterator[str]:
 def page(rows: dict[Place, Row]) -> str:
     """The whole page."""
     rows = dict(sorted(rows.items(), key=lambda each: each[0][0]))
-    cubins = {place: row for place, row in rows.items() if place[3]}
+    beside = [row for row in rows.values() if "gpu" in row]
+    cubins = {place: row for place, row in rows.items() if place[3] and "gpu" not in row}
     rows = {place: row for place, row in rows.items() if not place[3]}
     count = Counter(row["run"] for row in rows.values())
     compiled = [row for row in rows.values() if not is_refused(row)]
@@ -375,7 +485,7 @@ check), on a machine that did other work too.
 """
     notes = [f"[{n}]: {words}" for n, words in enumerate(references, 1)]
     listed = ["## What is not right", "", *alarms(rows)]
-    return "\n".join([head, *tables, *notes, "", *listed, "", *shares(cubins)])
+    return "\n".join([head, *tables, *notes, "", *listed, "", *shares(cubins), *agreement(beside)])
 
 
 def shares(rows: dict[Place, Row]) -> Iterator[str]:
@@ -414,6 +524,44 @@ the emulator.
     yield ""
 
 
+def agreement(rows: list[Row]) -> Iterator[str]:
+    """What a GPU left, beside what the SASS of the same cubins leaves."""
+    if not rows:
+        return
+    count = Counter(row["run"] for row in rows)
+    devices = "; ".join(sorted({row["gpu"] for row in rows}))
+    yield f"""## The same cubins on a GPU
+
+`python benchmarks/run_corpus.py --sm 90a --ptxas 13.5.37 --pack FOLDER` packs the cubins,
+`python3 PACK --out RESULTS` launches each of them twice on a GPU, and `--beside RESULTS ...`
+emulates their SASS on the same inputs. Elements that the two runs of the GPU leave unequal are left
+out, and counted. *Equal* is to the byte, *noise* is within the noise that [run.md](run.md) defines,
+with the relative error. Of {len(rows)} cubins of {len({row["kernel"] for row in rows})} kernels
+{count["equal"]} are equal, {count["noise"]} within the noise, {count["differs"]} differ, and
+{count["not_run"]} were not executed on both. *Measured* on {devices}.
+"""
+    levels = sorted({row["flags"] for row in rows}, reverse=True)
+    yield f"| kernel | {' | '.join(f'`{level}`' for level in levels)} |"
+    yield f"|---|{'---|' * len(levels)}"
+    for kernel in dict.fromkeys(row["kernel"] for row in rows):
+        own = {row["flags"]: row for row in rows if row["kernel"] == kernel}
+        yield f"| `{kernel}` | {' | '.join(near_cell(own.get(level)) for level in levels)} |"
+    yield ""
+    for row in rows:
+        if row["run"] in ("differs", "not_run") or " elements " in row["run_reason"]:
+            words = f" - **{words}**" if (words := followed(row)) else ""
+            yield f"- `{row['kernel']}` `{row['flags']}`: {row['run']}. {row['run_reason']}{words}"
+    yield ""
+
+
+def near_cell(row: Row | None) -> str:
+    """One cubin in the table of agreement."""
+    if row is None:
+        return "-"
+    noise = f" {row['run_reason'].split(';')[0]}" if row["run"] == "noise" else ""
+    return f"**{row['run']}**" if row["run"] == "differs" else f"{row['run']}{noise}"
+
+
 def main() -> None:
     """Execute what is missing, then write the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -428,8 +576,12 @@ def main() -> None:
     parser.add_argument("--ptxas", nargs="+", default=PTXAS)
     parser.add_argument("--rows", type=Path, default=ROWS, help="where rows are kept")
     parser.add_argument("--sample", type=int, metavar="KERNELS")
+    parser.add_argument("--pack", type=Path, metavar="FOLDER")
+    parser.add_argument("--beside", type=Path, nargs="+", metavar="RESULTS")
     options = parser.parse_args()
-    if not options.page:
+    if options.beside:
+        asyncio.run(hold_beside(options.beside, options.rows))
+    elif not options.page:
         fill(options.rows, options)
     known = {repro.name for repro in find_kernels("*")}
     rows = {place: row for place, row in read_rows(options.rows).items() if place[0] in known}

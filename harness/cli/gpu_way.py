@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from harness.cli.amounts import FilePath
 from harness.cli.options import F, as_value, exclusive, together
 from harness.values.errors import UsageError
-from harness.values.toolchain import GPU, takes_cubins
+from harness.values.toolchain import GPU, SASS, takes_cubins
 
 if TYPE_CHECKING:
     from harness.run.gpu.packing import GpuWay
@@ -102,11 +102,14 @@ class GpuOptions(msgspec.Struct, frozen=True, kw_only=True):
         """What the options mean.
 
         Raises:
+            UsageError: what is for a GPU is named beside another executor.
             InfrastructureError: this machine has no GPU, and none of the others is named.
         """
         from harness.run.gpu.packing import GpuWay  # noqa: PLC0415 - numpy: 0.1 s
         from harness.run.gpu.sass import destination_of  # noqa: PLC0415 - as above
 
+        if self.on == SASS and (self.runner or self.pack or self.results):
+            raise UsageError("--runner, --pack and --import are for a GPU: leave out --on sass")
         if self.pack:
             return GpuWay(pack=self.pack)
         if self.results:
@@ -141,11 +144,14 @@ def elsewhere(*, many: bool) -> list[Callable[[F], F]]:
     ]
 
 
-def gpu_options(words: str) -> Callable[[F], F]:
-    """How a GPU is reached, as `gpu`: a `GpuOptions`; `words` say what `--on gpu` does."""
+def gpu_options(words: str, *, takes: Sequence[str] = (GPU,)) -> Callable[[F], F]:
+    """How a GPU is reached, as `gpu`: a `GpuOptions`; `words` say what `--on` does.
+
+    `takes` are the names that it takes.
+    """
     return as_value(
         "gpu",
         GpuOptions,
-        click.option("--on", type=click.Choice([GPU]), help=words),
+        click.option("--on", type=click.Choice(list(takes)), help=words),
         *elsewhere(many=True),
     )

@@ -677,7 +677,7 @@ class _Gathering:
         """What helps, with any of the configs."""
         options = WorkaroundOptions(at_most=5)
         if self.options.run:
-            options = replace(options, run=True, budget=_SEARCH_EXECUTED)
+            options = replace(options, on=EMULATOR, budget=_SEARCH_EXECUTED)
         return await find_workarounds(self.every, self.store, self.how, options, lambda _: None)
 
     def ways(

@@ -534,8 +534,10 @@ class RawLaunch(LaunchSource):
         return structs.replace(cell, launch=f"{cell.launch}:inputs={key[:8]}")
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:  # noqa: ARG002
-        """As in `LaunchSource`."""
-        return self.launch
+        """As in `LaunchSource`; a cell may have its PTX edited."""
+        emulation = self.launch.emulation
+        ptx, entry = cell.raw_ptx or emulation.ptx, cell.entry or emulation.entry
+        return replace(self.launch, emulation=replace(emulation, ptx=ptx, entry=entry))
 
 
 def as_named(text: str, entry: Entry, inputs: RawInputs, store: Store, notes: list[str]) -> Launch:

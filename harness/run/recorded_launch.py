@@ -217,11 +217,12 @@ class RecordedLaunch(LaunchSource):
 
     async def launch_for(self, bench: Workbench, cell: PlannedCell) -> Launch:
         """As in `LaunchSource`: held to what the repro's own reference says, if it has one."""
-        launch = await self.launch_of(cell, await lower_cell(bench, cell))
+        like = next(iter(self.configs), None)
+        launch = await self.launch_of(cell, await lower_cell(bench, cell), like)
         if self.is_held:
             emulated = await emulate(self.bench, launch.emulation)
-            return (await self.held_evidence(cell, launch, emulated.value)).launch
-        references = await self.references_of(cell)
+            return (await self.held_evidence(cell, launch, emulated.value, like)).launch
+        references = await self.references_of(cell, like)
         return replace(launch, trusted=tuple(await references.author()))
 
     async def held_evidence(

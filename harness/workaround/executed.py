@@ -22,13 +22,13 @@ from harness.values.kernel import Config
 from harness.values.outcome import LaunchFacts
 from harness.values.row import Row
 from harness.values.timing import Faster, compare_times
-from harness.values.toolchain import without_evidence
+from harness.values.toolchain import EMULATOR, SASS, without_evidence
 from harness.values.verdict import VerdictKind
 from harness.workaround.result import Candidate, Equivalence, Numerics, Speedup, WorkaroundReport
 from harness.workaround.settings import SettingKind
 
 if TYPE_CHECKING:
-    from harness.run.executing import Executed, OnEmulator
+    from harness.run.executing import Executed, Executor
     from harness.run.gpu.packing import GpuWay
     from harness.run.gpu.timed_launches import TimedLaunch
 
@@ -75,13 +75,15 @@ EXECUTED_KINDS = (SettingKind.CONFIG, SettingKind.LAUNCH, SettingKind.TRITON)
 class Executions:
     """Executes cells of one kernel: those of one launch and tile get the same inputs.
 
-    Inputs and references are those of the first compiler of the selection.
+    Inputs and references are those of the first compiler of the selection. `on` names what
+    executes: the PTX, or what ptxas makes of it.
     """
 
     bench: Workbench
     selection: Selection
     tell: Callable[[str], None]
-    _by_place: dict[object, tuple[OnEmulator, LaunchFacts]] = field(default_factory=dict)
+    on: str = EMULATOR
+    _by_place: dict[object, tuple[Executor, LaunchFacts | None]] = field(default_factory=dict)
 
     async def evaluate(self, bench: Workbench, cell: PlannedCell) -> Evaluated:
         """As `execute`; what came out as a result like a compile's."""
@@ -94,10 +96,15 @@ class Executions:
             TriageError: the launch code cannot be run with values.
         """
         from harness.run.executing import OnEmulator  # noqa: PLC0415 - the emulator: 0.2 s
+        from harness.run.executors import executor_of, executor_on  # noqa: PLC0415 - as above
         from harness.run.recorded_launch import RecordedLaunch  # noqa: PLC0415 - as above
 
-        assert cell.launch is not None, "a file of PTX has no inputs that are recorded"
-        assert cell.record is not None, "what is launched was captured"
+        if cell.launch is None or cell.record is None:
+            # A file of PTX: one launch.
+            if None not in self._by_place:
+                executor = executor_of(self.bench, self.selection, self.tell, self.on)
+                self._by_place[None] = executor, None
+            return await self._by_place[None][0].execute(bench, cell)
         overrides = dict(cell.launch.request.overrides)
         # Options of the compiler leave the grid and the tiles alone, most often.
         options = front_end(cell.compiler.kind).options
@@ -109,11 +116,15 @@ class Executions:
                 bench=self.bench,
                 selection=structs.replace(self.selection, launches=(launch,)),
                 tell=self.tell,
+                is_held=self.on == SASS,
                 configs=(cell.record,),
             )
-            self._by_place[place] = OnEmulator(source=source), cell.record
+            executor = executor_on(self.on, self.bench, source, self.tell)
+            self._by_place[place] = executor, cell.record
         executor, like = self._by_place[place]
-        return await executor.execute(bench, cell, like=like)
+        if isinstance(executor, OnEmulator):
+            return await executor.execute(bench, cell, like=like)
+        return await executor.execute(bench, cell)
 
 
 def emulated_numerics(row: Row) -> Numerics:

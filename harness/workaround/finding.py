@@ -21,7 +21,7 @@ from harness.judging.followed import follow
 from harness.store.store import Store
 from harness.values.errors import EmptySelectionError, InfrastructureError, TriageError, UsageError
 from harness.values.row import Row
-from harness.values.toolchain import EMULATOR
+from harness.values.toolchain import EMULATOR, SASS
 from harness.values.verdict import VerdictKind
 from harness.workaround.executed import (
     EXECUTED_KINDS,
@@ -63,14 +63,15 @@ _PATIENCE, _LEAST_PATIENCE = 2.0, 15.0
 class WorkaroundOptions:
     """`budget` is in seconds: for the search, the proofs and the patch together.
 
-    `kinds` are what may be changed. With `run`, what is looked at is what the PTX computes. With a
-    `gpu`, the candidates are launched there, and what is measured decides their order.
+    `kinds` are what may be changed. `on` names what executes settings, where what is looked at is
+    what they compute: the PTX, or what ptxas makes of it. With a `gpu`, the candidates are launched
+    there, and what is measured decides their order.
     """
 
     budget: float = 240.0
     kinds: tuple[SettingKind, ...] = tuple(SettingKind)
     at_most: int = 8
-    run: bool = False
+    on: str | None = None
     gpu: GpuWay | None = None
 
 
@@ -91,14 +92,15 @@ async def find_workarounds(
         TriageError: the launch cannot be captured, or a toolchain is not available.
     """
     started = time.monotonic()
-    if options.run:
+    if options.on and not (options.on == SASS and selection.repro.ptx):
         from harness.run.recorded_launch import small_selection  # noqa: PLC0415 - the emulator: 0.2 s
 
         selection = small_selection(selection)
     async with work(store, how, open_hub) as (bench, run):
         how_it_is: Evaluate = evaluate
-        if options.run:
-            how_it_is = Executions(bench=bench, selection=selection, tell=tell).evaluate
+        if options.on:
+            executions = Executions(bench=bench, selection=selection, tell=tell, on=options.on)
+            how_it_is = executions.evaluate
         begun = _begin(bench, selection, run, how_it_is, tell)
         try:
             trials, listed, plan = await until(started + options.budget, begun)
@@ -121,7 +123,7 @@ async def find_workarounds(
     report = replace(report, tried=len(trials.results), seconds=time.monotonic() - started)
     if not report.is_needed:
         return replace(report, survivor=home.row)
-    if not options.run:
+    if not options.on:
         # A night compiles again what is kept, and executes nothing.
         keep(store, report, selection)
     return keep_packed(store, pack, selection, report) if pack else report
@@ -226,7 +228,7 @@ class _Search:
         """The report with what was found; and the name of the pack, where one was written."""
         trials, options = self.trials, self.options
         home = trials.start
-        kinds = [kind for kind in options.kinds if not options.run or kind in EXECUTED_KINDS]
+        kinds = [k for k in options.kinds if options.on != EMULATOR or k in EXECUTED_KINDS]
         settings = [attempt.setting for attempt in self.listed]
         is_complete = await explore(
             trials, settings, self.plan.configs, kinds=kinds, until=self._at(_SEARCH)
@@ -253,7 +255,7 @@ class _Search:
                 report = replace(report, baseline=baseline)
                 notes += more
         patch = None
-        if not options.run:
+        if not options.on:
             from harness.workaround.patch import make_patch  # noqa: PLC0415 - libcst: 0.3 s
 
             patch, more = await make_patch(
@@ -321,7 +323,7 @@ class _Search:
             if not proof.row.verdict.compiles or not gain:
                 notes.append(f"{words}: did not come out again: {proof.row.verdict}")
                 continue
-            if home.row.ptxas != EMULATOR:
+            if not self.options.on:
                 numerics = await judge.numerics(setting)
             elif follow(home.row).of(proof.row) is VerdictAnswer.OK:
                 numerics = emulated_numerics(proof.row)

@@ -23,8 +23,10 @@ from harness.tables.said import (
 )
 from harness.tables.summary import plural
 from harness.tables.survivors import survivors
+from harness.values.cell import executed_by
 from harness.values.kernel import Config, Scalar
 from harness.values.row import SCHEMA, Row
+from harness.values.toolchain import SASS
 from harness.workaround.settings import Setting, SettingKind, SettingStep, spill_bytes_per_block
 
 
@@ -192,6 +194,7 @@ _MEASURED = (
     "In each list the fastest first, as measured in turns, L2 cache flushed, medians. All were "
     "compiled\nagain from nothing."
 )
+_EMULATED = "Each cubin was emulated: it says what is right. How long it takes says `--on gpu`."
 _PROVED = {Equivalence.EMULATED: "compiled again from nothing, and executed"}
 _TONES = {
     Equivalence.INTERPRETED: Tone.GOOD,
@@ -225,6 +228,8 @@ def workarounds_said(report: WorkaroundReport) -> list[Block]:
         parts += [BLANK, say(_BEST, Tone.HEAD), _grid(report, [], others)]
     if report.candidates:
         parts.append(say(_MEASURED if _timed(report) else _RANKING, Tone.FAINT))
+        if executed_by(report.baseline.cell) == SASS:
+            parts.append(say(_EMULATED, Tone.FAINT))
     else:
         ended = " in the time there was (--max-time)" if report.is_time_up else ""
         parts.append(say(f"Nothing better was found{ended}.", Tone.HEAD))

@@ -15,10 +15,11 @@ from harness.frontends.registry import front_end
 from harness.judging.ptxas.help import options_of
 from harness.judging.ptxas.options import PtxasOption
 from harness.store.store import Store
+from harness.values.cell import executed_by
 from harness.values.errors import TriageError
 from harness.values.kernel import Config
 from harness.values.row import Row
-from harness.values.toolchain import compiler_name
+from harness.values.toolchain import SASS, compiler_name
 from harness.values.verdict import Stage, VerdictKind
 from harness.workaround.settings import (
     Setting,
@@ -272,13 +273,18 @@ def _worth_a_tool(trials: Trials) -> list[Attempt]:
         if any(attempt is untooled for untooled in own):
             by_launch.setdefault(attempt.setting.launch, attempt)
     beam = list(by_launch.values())[:_BEAM]
-    # Where nothing but the cubin was wrong, a ptxas that accepts it is all that it takes.
-    failing = [a for a in own if a.row.stage == Stage.CUBIN.value and _fails(a.row)][:1]
+    # Where nothing but the cubin was wrong, another ptxas is all that it takes.
+    failing = [a for a in own if _fails(a.row) and _is_of_cubin(a.row)][:1]
     return list({attempt.setting.key: attempt for attempt in [*beam, *failing]}.values())
 
 
 def _fails(row: Row) -> bool:
     return not row.verdict.compiles
+
+
+def _is_of_cubin(row: Row) -> bool:
+    """Whether it came as far as the cubin: ptxas saw it, or what it wrote was executed."""
+    return row.stage == Stage.CUBIN.value or executed_by(row.cell) == SASS
 
 
 def _learned(store: Store) -> dict[str, list[int]]:
@@ -299,7 +305,9 @@ def _is_too_late(trials: Trials, kind: SettingKind) -> bool:
     failing = {SettingKind.FLAGS: [trials.start]}
     failing[SettingKind.PTXAS] = list(trials.results.values())
     return any(
-        _fails(attempt.row) and attempt.row.stage not in (Stage.CUBIN.value, Stage.LAUNCH.value)
+        _fails(attempt.row)
+        and attempt.row.stage != Stage.LAUNCH.value
+        and not _is_of_cubin(attempt.row)
         for attempt in failing.get(kind, ())
     )
 

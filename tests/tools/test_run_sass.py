@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from conftest import Triage
+from conftest import HERE, Triage
 
 from gpu_emulator.sass.cubin import read_entry
 from harness.minimize.ptx.reduce import count_instructions
@@ -142,30 +142,10 @@ def test_blame_names_ptxas_and_its_levels(triage: Triage) -> None:
     assert "ptxas" in done.stdout
 
 
-PACKED = """import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def packed(out, rows: tl.constexpr, columns: tl.constexpr):
-    place = tl.reshape(tl.arange(0, rows * columns), (1, rows, columns))
-    is_odd = tl.expand_dims(tl.expand_dims(tl.arange(0, rows) % 2 == 1, 0), 2)
-    value = tl.where(is_odd, (place * 9 + 1) % 1000, place)
-    tl.store(out + place, value, mask=place % 2 == 0)
-
-
-def launch():
-    out = torch.zeros(256, device="cuda", dtype=torch.int32)
-    packed[(1,)](out, rows=32, columns=8, num_warps=1)
-"""
-
-
 @pytest.mark.long
 def test_a_packed_add_that_loses_its_immediate_is_ptxas_12_9(triage: Triage) -> None:
     """triton #11581: 12.9.86 adds 0 in place of 1 to a half, 13.3.33 does not."""
-    (triage.folder / "packed.py").write_text(PACKED)
-    words = ["--kernel", "packed.py", "--sm", "90a", "--triton", "3.9.0"]
+    words = ["--kernel", str(HERE / "kernels" / "packed.py"), "--sm", "90a", "--triton", "3.9.0"]
     tools = ["--ptxas", "12.9.86", "--ptxas", "13.3.33", "-O", "0,3"]
     rows = executed(triage, *words, *tools, "--on", "sass", code=1)
     [found] = by_tool(rows).values()

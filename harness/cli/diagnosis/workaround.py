@@ -33,6 +33,7 @@ from harness.cli.running import (
 )
 from harness.io.files.reading import read_regular
 from harness.values.errors import StorageError, UsageError
+from harness.values.toolchain import EMULATOR, GPU, SASS
 from harness.workaround.executed import EXECUTED_KINDS, import_workarounds
 from harness.workaround.finding import WorkaroundOptions, find_workarounds
 from harness.workaround.package import package_document, package_said, reach, survey_package
@@ -45,6 +46,7 @@ _WORKAROUND_EPILOG = """\b
 Example:
   triage workaround --kernel mamba3_siso_bwd_dqkv --sm 100a --patch workaround.diff
   triage workaround --kernel two_dots --sm 100a --triton 3.8.0 --run
+  triage workaround --kernel fold_sat_undone --ptxas 13.0.88 --on sass
   triage workaround --kernel my_kernel.py --sm 90a --config num_warps=2 --on gpu
 
 Exit code 0: something better was found and proved, or nothing is wrong. 1: nothing better was
@@ -53,7 +55,9 @@ a toolchain that is not available."""
 
 
 @click.command("workaround", cls=Verb, context_settings=CONTEXT, epilog=_WORKAROUND_EPILOG)
-@apart(["--run"], "--on", "--runner", "--pack", "--import", because="the emulator executes PTX")
+@apart(
+    ["--run"], "--on", "--runner", "--pack", "--import", because="it executes PTX on the emulator"
+)
 @apart(["--run"], "--ptxas", because="PTX is executed without ptxas")
 @apart(["--run"], "--patch", because="a patch is proved by compiling it")
 @apart(["--import"], "--scheduler", because="nothing is compiled")
@@ -94,7 +98,12 @@ a toolchain that is not available."""
     show_default=True,
     help="How many candidates are proved and shown.",
 )
-@gpu_options("Launch what is found, and time it: the fastest first.")
+@gpu_options(
+    "gpu: launch what is found, and time it: the fastest first. sass: execute what ptxas makes of "
+    "each setting, without a GPU and without times: find what is right where a cubin computes the "
+    "wrong thing.",
+    takes=(SASS, GPU),
+)
 @scheduler_option("Have ptxas run")
 @execution_options
 @json_option
@@ -118,12 +127,15 @@ def workaround_command(
     best there is; each by the time that the model of `triage rank` expects, or a GPU measured. All
     of it is compiled again from nothing; what is known of the numerics is said, and what to paste.
     """
+    is_sass, way = gpu.on == SASS, gpu.way() if gpu.is_named else None
+    if is_sass and patch is not None:
+        raise UsageError("--patch does not apply to --on sass: a patch is proved by compiling it")
     options = WorkaroundOptions(
         budget=budget,
         at_most=most,
         kinds=tuple(map(SettingKind, kinds)) or tuple(SettingKind),
-        run=run,
-        gpu=gpu.way() if gpu.is_named else None,
+        on=SASS if is_sass else EMULATOR if run else None,
+        gpu=None if is_sass else way,
     )
     unseen = [kind for kind in options.kinds if run and kinds and kind not in EXECUTED_KINDS]
     if unseen:

@@ -16,7 +16,7 @@ from msgspec import structs
 from gpu_emulator.values import Budget, Checks
 from harness.cells.places import CompileOptions, at_bench, places_of
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end, plan_launch
 from harness.run.emulating import emulate
 from harness.run.executing import Executed, Executor, keep_execution
@@ -83,6 +83,7 @@ class Together(Generic[Q, A]):
 
         Raises:
             TriageError: the trip failed.
+            TimeIsUpError: the time of the bench is up.
         """
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
@@ -105,7 +106,7 @@ class Together(Generic[Q, A]):
                 for (_, answer), result in zip(pairs, results, strict=True):
                     if not answer.done():
                         answer.set_result(result)
-            except TriageError as error:
+            except (TriageError, TimeIsUpError) as error:
                 for _, answer in pairs:
                     if not answer.done():
                         answer.set_exception(error)
@@ -467,4 +468,4 @@ def _executed(case: TripCase, judgement: Judgement, gpu: GpuFacts, measured: Mea
         sanitizers=measured.checks,
         compiled=case.compiled,
     )
-    return Executed.of(row, case.compiled, judgement.signature)
+    return Executed.of(row, case.compiled, judgement.signature, case.evidence)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -43,7 +43,8 @@ class TripCase:
     """One cell: its row of a compile, and which launch its cubin gets.
 
     `problem` says why there is no cubin, or no launch for it. A `witness` is a cubin of the same
-    PTX that was not asked for: it may confirm what the emulator says.
+    PTX that was not asked for: it may confirm what the emulator says. `evidence` is what the row of
+    the compile rests on, as in `Evaluated`.
     """
 
     cell: CellId
@@ -51,6 +52,7 @@ class TripCase:
     launch: int | None = None
     problem: str | None = None
     is_witness: bool = False
+    evidence: dict[str, str] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -98,7 +100,13 @@ class Trip:
         return list(dict.fromkeys(names))
 
     def with_case(
-        self, cell: CellId, compiled: Row, launch: Launch | str, *, is_witness: bool = False
+        self,
+        cell: CellId,
+        compiled: Row,
+        launch: Launch | str,
+        *,
+        is_witness: bool = False,
+        evidence: Mapping[str, str] | None = None,
     ) -> Trip:
         """With one more cell, which gets this launch; a text says why there is none for it."""
         launches, number, problem = self.launches, None, None
@@ -117,6 +125,7 @@ class Trip:
             launch=number,
             problem=problem,
             is_witness=is_witness,
+            evidence=dict(evidence or {}),
         )
         return replace(self, launches=launches, cases=(*self.cases, case))
 
@@ -145,7 +154,9 @@ class Trip:
         results = await asyncio.gather(*(evaluate(bench, cell) for bench, cell, _, _ in jobs))
         trip = self
         for (_, cell, is_witness, launch), result in zip(jobs, results, strict=True):
-            trip = trip.with_case(cell.cell, result.row, launch, is_witness=is_witness)
+            trip = trip.with_case(
+                cell.cell, result.row, launch, is_witness=is_witness, evidence=dict(result.evidence)
+            )
         return trip
 
     def timed(self) -> Trip:

@@ -16,7 +16,7 @@ DECLARED = {
     "report": [EMULATOR, SASS, GPU],
     "matrix run": [EMULATOR, SASS, GPU],
     "pr": [EMULATOR, SASS, GPU],
-    "workaround": [GPU],
+    "workaround": [SASS, GPU],
     "rank": [GPU],
 }
 

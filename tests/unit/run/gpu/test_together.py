@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from harness.frontends.bench.bench import TimeIsUpError
 from harness.run.gpu.evaluating import Together
 from harness.values.errors import InfrastructureError
 
@@ -33,9 +34,10 @@ def test_what_is_asked_at_once_is_one_trip_and_what_comes_later_another() -> Non
     assert taken == [[1, 2, 3], [4]]
 
 
-def test_a_trip_that_fails_fails_for_all_who_asked() -> None:
+@pytest.mark.parametrize("kind", [InfrastructureError, TimeIsUpError])
+def test_a_trip_that_fails_fails_for_all_who_asked(kind: type[Exception]) -> None:
     async def trip(questions: Sequence[int]) -> list[int]:
-        raise InfrastructureError(f"no GPU for {len(questions)}")
+        raise kind(f"no GPU for {len(questions)}")
 
     async def main() -> list[BaseException | int]:
         together = Together(trip=trip)
