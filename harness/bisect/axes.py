@@ -205,8 +205,8 @@ def version_axis(selection: Selection, name: str, spec: str | None = None) -> Ax
         raise UsageError(
             f"{selection.repro.name}: it is compiled by {compiler.title}; use --axis compiler"
         )
-    available = compiler.available()
     named_ones = selection.compilers if selection.is_compiler_named else ()
+    available = sorted({*compiler.available(), *compiler.builds_beside(named_ones)})
     versions = _within(available, [name.version for name in named_ones])
     return CompilerAxis(
         name=compiler.kind,

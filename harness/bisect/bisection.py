@@ -24,7 +24,7 @@ from harness.frontends.base import PlannedCell, Selection
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.registry import front_end
 from harness.io.files.writing import scratch_disk
-from harness.io.packages.versions import parse_version
+from harness.io.packages.versions import exact_of_distribution
 from harness.judging.answers import VerdictAnswer
 from harness.judging.followed import Followed, follow, gravest, is_followable, rank, read_while
 from harness.store.artifacts import UnusableArtifactError
@@ -89,7 +89,7 @@ class BisectSearch:
         """
         if version is None:
             return None
-        names = (str(parse_version(version)), version)
+        names = (str(exact_of_distribution(version)), version)
         match = next((point for point in self.axis.versions if point in names), None)
         if match is None:
             raise UsageError(f"--{option} {version}: there is no such {self.axis.name}")

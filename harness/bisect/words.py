@@ -76,6 +76,9 @@ def report_line(report: BisectReport) -> str:
         parts.append(f"{report.code} identical on both sides: {same}{blame_words(report)}.")
     if any(row.ptxas == EMULATOR for row in report.rows.values()):
         parts.append(f"Emulated: the PTX of each {tool}, executed on the same inputs.")
+    sides = report.boundary and (report.boundary.before, report.boundary.after)
+    if sides and len({report.version(side).partition("+")[2] for side in sides}) > 1:
+        parts.append("The sides are of two distributions: each may have changes of its own.")
     if finding.unprobed:
         parts.append(f"{len(finding.unprobed)} versions were not tried (--sweep tries all).")
     return " ".join(filter(None, parts))

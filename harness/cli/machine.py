@@ -36,10 +36,13 @@ from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd
 from harness.frontends.registry import front_end, front_ends, kinds
 from harness.io.files.locations import cache_dir, cache_path, home_path, offline
+from harness.io.packages.index import Release
+from harness.io.packages.versions import split_distribution
 from harness.io.processes import machine
 from harness.io.processes.hub import run_tool
 from harness.io.processes.machine import confinement_words
 from harness.io.toolchains.install import (
+    available_builds,
     available_nvdisasm,
     available_ptxas,
     available_triton,
@@ -286,10 +289,23 @@ def toolchain_command() -> None:
 
 
 @toolchain_command.command("list", context_settings=CONTEXT)
+@click.argument("distributions", nargs=-1)
 @click.option("--available", is_flag=True, help="What the package index has, too.")
 @json_option
-def list_command(*, available: bool, as_json: bool) -> None:
-    """List what is installed."""
+def list_command(*, distributions: tuple[str, ...], available: bool, as_json: bool) -> None:
+    """List what is installed; of DISTRIBUTIONS that bring a Triton along, all builds by date."""
+    builds = {name: list(map(_dated, available_builds(name))) for name in distributions}
+    if distributions:
+        if as_json:
+            print_json({"schema": 1, "builds": builds})
+        else:
+            lines = (
+                say(f"{name}=={build['version']}  {build['uploaded'] or 'no date'}")
+                for name, dated in builds.items()
+                for build in dated
+            )
+            print_said(list(lines))
+        return
     installed = list_installed(of_any_python=True)
     damaged = list_damaged()
     for error in damaged.values():
@@ -320,6 +336,10 @@ def list_command(*, available: bool, as_json: bool) -> None:
         lists = (say(f"{kind}: {', '.join(versions)}") for kind, versions in offered.items())
         print_said([_installed_said(installed), *lists])
     raise click.exceptions.Exit(StorageError.exit_code if damaged else 0)
+
+
+def _dated(build: Release) -> dict[str, object]:
+    return {"version": str(build.version), "uploaded": build.uploaded, "sha256": build.sha256}
 
 
 def _versions(tool: FrontEnd | BackEnd) -> list[str]:
@@ -392,6 +412,8 @@ def _install(name: str) -> list[str]:
 
 def _split(name: str) -> tuple[str, str]:
     names = [*_compilers(), *_assemblers(), "ptxas", "nvdisasm"]
+    if split_distribution(name)[0] not in ("", *names):
+        return TRITON, name
     for kind in names:
         if name.startswith(kind) and len(name) > len(kind):
             return kind, name[len(kind) :].removeprefix("-")

@@ -77,8 +77,8 @@ toolchain_options = together(
         "--triton",
         multiple=True,
         metavar="X",
-        help="Triton version, specifier ('>=3.6'), `latest`, or `installed`. Repeatable. "
-        "Default: the repro's, else installed.",
+        help="Triton version, specifier ('>=3.6'), `latest`, or `installed`; any distribution's: "
+        "NAME==VERSION. Repeatable. Default: the repro's, else installed.",
         shell_complete=_versions(TRITON, LATEST, INSTALLED),
     ),
     click.option(

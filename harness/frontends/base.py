@@ -322,6 +322,10 @@ class FrontEnd(ABC):
         there = self.available(prereleases=prereleases)
         return select(there, spec, what=self.title, prereleases=prereleases)
 
+    def builds_beside(self, compilers: Sequence[Compiler]) -> list[Version]:
+        """All versions of the other distributions of this compiler that these come from."""
+        return []
+
     def installed(self) -> list[Compiler]:
         """Those that are on this machine."""
         return [self.install(version) for version in self.available()]

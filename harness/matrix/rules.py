@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from harness.io.packages.versions import parse_version
+from harness.io.packages.versions import exact_of_distribution, parse_version, split_distribution
 from harness.values.change import Facts
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, ConfigFilter
@@ -47,11 +47,13 @@ _MORE_OF_A_SPECIFIER = re.compile(r"\s*[<>=!~]")
 
 
 def read_specifiers(text: str) -> SpecifierSet:
-    """A range of versions (`>=3.5,<3.8`), or one version.
+    """A range of versions (`>=3.5,<3.8`), or one version, of another distribution `NAME==VERSION`.
 
     Raises:
         UsageError: it is neither.
     """
+    if split_distribution(text)[0] and (exact := exact_of_distribution(text)):
+        return SpecifierSet(f"=={exact}")
     try:
         if text.strip():
             return SpecifierSet(text)

@@ -58,4 +58,16 @@ def test_two_products_are_wrong_until_triton_mends_them(triage: Triage) -> None:
     assert found["stages"]["first"] == "ttgir"
     [wrong] = [each for each in found["segments"] if each["verdict"] == "wrong_result"]
     assert wrong["last"] == "3.8.0"
+
+
+@pytest.mark.long
+def test_builds_between_two_releases_narrow_the_bounds(triage: Triage) -> None:
+    """Of a distribution that is imported by another name."""
+    older, newer = (f"tokenspeed-triton==3.8.10.post{day}" for day in ("20260721", "20260906"))
+    words = ["--kernel", "two_dots", "--sm", "100a", "--triton", newer, "--triton", "3.8.0"]
+    found = bisect(triage, *words, "--bad", older, "--repeat", "1")
+    [wrong] = [each for each in found["segments"] if each["verdict"] == "wrong_result"]
+    assert (wrong["first"], wrong["last"]) == ("3.8.0", "3.8.10.post20260721+tokenspeed.triton")
+    assert found["first_fixed"] == "3.8.10.post20260906+tokenspeed.triton"
+    assert found["stages"]["first"] == "ttgir"
     assert all("of out differ" in reason for reason in wrong["reasons"])

@@ -52,7 +52,7 @@ from harness.io.toolchains.install import (
     select_triton,
     version_beside,
 )
-from harness.io.toolchains.installed import installed_versions
+from harness.io.toolchains.installed import find_installed, installed_versions
 from harness.judging.judge import failed, judge_lowering
 from harness.judging.messages import essence, first_error, is_parser_error, is_refusal, line_of
 from harness.values.check import Departure, Interpretation, Operations
@@ -60,7 +60,7 @@ from harness.values.errors import InfrastructureError
 from harness.values.kernel import Config, Repro
 from harness.values.outcome import Capture, LaunchFacts, Lowering, ProcessEnd, RaisedError
 from harness.values.target import Target
-from harness.values.toolchain import TRITON, Assembler, Compiler, Tool
+from harness.values.toolchain import INSTALLED, TRITON, Assembler, Compiler, Tool
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 # Since 3.4 a Triton lists the variables that its Python code reads, in its `knobs.py`. Listed here
@@ -284,6 +284,11 @@ class TritonFrontEnd(_Interpreting):
     def select(self, spec: str, *, prereleases: bool = False) -> list[Version]:
         return select_triton(spec, prereleases=prereleases)
 
+    def builds_beside(self, compilers: Sequence[Compiler]) -> list[Version]:
+        others = {compiler.origin for compiler in compilers} - {TRITON, INSTALLED}
+        every = (select_triton(f"{name}>=0", prereleases=True) for name in others)
+        return [version for versions in every for version in versions]
+
     def installed(self) -> list[Compiler]:
         compilers = [install_triton(version) for version in installed_versions(TRITON)]
         with contextlib.suppress(InfrastructureError):
@@ -460,7 +465,10 @@ class TritonFrontEnd(_Interpreting):
         return verdict
 
     def install_line(self, version: str) -> str:
-        return f"pip install triton=={version}"
+        installed = find_installed(TRITON, Version(version))
+        if installed is None or installed.distribution == TRITON:
+            return f"pip install triton=={version}"
+        return f"pip install {installed.distribution}=={Version(version).public}"
 
     def config_line(self, kernel: str, config: Config, *, autotuned: bool) -> str:
         if autotuned:

@@ -194,10 +194,14 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     requires_python: str | None = None
     yanked: bool = False
     size: int | None = None
+    uploaded: str | None = None
 
 
 class Release(_File, frozen=True, kw_only=True):
-    """One file of a project; `size` is in bytes, None where the index does not say."""
+    """One file of a project; `size` is in bytes, `uploaded` a day in ISO 8601.
+
+    Both are None where the index does not say.
+    """
 
     name: str
     version: Version
@@ -387,6 +391,7 @@ def _ask(name: str) -> _Listing:
                 requires_python=package.requires_python,
                 yanked=package.is_yanked,
                 size=package.size,
+                uploaded=str(package.upload_time)[:10] if package.upload_time else None,
             )
             for package in page.packages
             if package.package_type in {"sdist", "wheel"} and "sha256" in package.digests

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from harness.values.errors import UsageError
-from harness.values.toolchain import BUNDLED
+from harness.values.toolchain import BUNDLED, TRITON
 
 LATEST = "latest"
 OLDEST_TRITON = Version("3.2")
 """Before that, Triton launches and compiles through other functions than the capture replaces."""
 _RELEASE = re.compile(r"^Cuda compilation tools, release \S+, V(\S+)$", re.MULTILINE)
 _BUILD = re.compile(r"^Build (\S+)$", re.MULTILINE)
+_OF_DISTRIBUTION = re.compile(r"\s*([A-Za-z](?:[\w.-]*[A-Za-z0-9])?)\s*([<>=!~].*)")
 
 
 def exact_version(spec: str) -> Version | None:
@@ -25,6 +27,32 @@ def exact_version(spec: str) -> Version | None:
         return Version(spec.strip().removeprefix("=="))
     except ValueError:  # of a number with thousands of digits, too
         return None
+
+
+# A Triton of another distribution than its own carries that one's name as the local label of its
+# version: `tokenspeed-triton==3.9.10.post20261028` is 3.9.10.post20261028+tokenspeed.triton. So it
+# sorts behind the release that it is built on, and before the next one.
+
+
+def split_distribution(spec: str) -> tuple[str, str]:
+    """The distribution that `NAME>=3.8` begins with, and the rest; no name for Triton's own."""
+    match = _OF_DISTRIBUTION.fullmatch(spec)
+    if match is None:
+        return "", spec
+    name, rest = canonicalize_name(match[1]), match[2].strip()
+    return "" if name == TRITON else name, LATEST if rest == f"=={LATEST}" else rest
+
+
+def label_version(version: Version, distribution: str) -> Version:
+    """The version of a distribution, labelled with its name."""
+    return Version(f"{version.public}+{distribution.replace('-', '.')}")
+
+
+def exact_of_distribution(spec: str) -> Version | None:
+    """As `exact_version`, of `NAME==VERSION` too, which is labelled."""
+    name, rest = split_distribution(spec)
+    exact = exact_version(rest)
+    return label_version(exact, name) if exact and name else exact
 
 
 def check_spec(spec: str, *, what: str) -> None:

@@ -31,10 +31,12 @@ from harness.io.packages.index import Release, wheels
 from harness.io.packages.versions import (
     OLDEST_TRITON,
     check_spec,
-    exact_version,
+    exact_of_distribution,
+    label_version,
     parse_banner,
     require_supported_triton,
     select,
+    split_distribution,
 )
 from harness.io.packages.wheels import install_wheels, needs
 from harness.io.processes.hub import run_tool
@@ -76,6 +78,7 @@ def _fill(kind: str, release: Release, partial_folder: Path) -> bytes:
     if kind == TRITON:
         site = partial_folder / SITE
         install_wheels([release], site, scratch=scratch)
+        _name_triton(site, release)
         needed = _dependencies(site)
         if needed:
             install_wheels(needed, site, scratch=scratch)
@@ -99,7 +102,7 @@ def _fill(kind: str, release: Release, partial_folder: Path) -> bytes:
     shutil.rmtree(scratch)
     toolchain = Toolchain(
         kind=kind,
-        version=str(release.version),
+        version=str(_version_of(kind, release)),
         distribution=release.name,
         filename=release.filename,
         sha256=release.sha256,
@@ -165,13 +168,65 @@ def banner_of(executable: Path) -> str:
     return result.stdout.strip()
 
 
+_OWN_NAME = """import importlib.abc
+import importlib.machinery
+import sys
+
+
+class _OwnName(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(__name__ + "."):
+            return importlib.machinery.ModuleSpec(name, self)
+
+    def create_module(self, spec):
+        name = "triton" + spec.name.removeprefix(__name__)
+        module = importlib.import_module(name)
+        spec.loader_state = module.__spec__
+        # A library may bring modules along that are found nowhere else.
+        for inner, value in list(sys.modules.items()):
+            if inner.startswith(name + "."):
+                sys.modules.setdefault(spec.name + inner.removeprefix(name), value)
+        return module
+
+    def exec_module(self, module):
+        module.__spec__ = module.__spec__.loader_state
+
+
+sys.meta_path.insert(0, _OwnName())
+sys.modules[__name__] = importlib.import_module("triton")
+"""
+
+
+def _name_triton(site: Path, release: Release) -> None:
+    """Give the Triton in `site` the name that launch code imports.
+
+    A distribution may bring it along under another one, by which its modules ask for each other:
+    that becomes a module that gives them those of `triton`, so that none is there twice.
+
+    Raises:
+        UsageError: there is none.
+    """
+    libraries = site.glob("*/_C/libtriton*")
+    package = next((library.parents[1] for library in libraries), site / TRITON)
+    if not package.is_dir():
+        raise UsageError(f"{release.name} {release.version} holds no Triton")
+    if package.name == TRITON:
+        return
+    package.rename(site / TRITON)
+    (site / f"{package.name}.py").write_text(_OWN_NAME, encoding="utf-8")
+    files = re.compile(rf"^{package.name}/", re.MULTILINE)
+    for record in site.glob("*.dist-info/RECORD"):
+        text = record.read_text(encoding="utf-8")
+        record.write_text(files.sub(f"{TRITON}/", text), encoding="utf-8")
+
+
 def _dependencies(site: Path) -> list[Release]:
     """The newest wheels of what the Triton in `site` needs at import, except torch."""
     from importlib.metadata import Distribution  # noqa: PLC0415 - only installs need them
 
     from packaging.requirements import Requirement  # noqa: PLC0415
 
-    requirements = needs(Distribution.at(next(site.glob("triton-*.dist-info"), site)))
+    requirements = needs(Distribution.at(next(site.glob("*.dist-info"), site)))
     package = site / "triton"
     pattern = re.compile(rb"^\s*(?:import|from)\s+setuptools\b", re.MULTILINE)
     if any(pattern.search(path.read_bytes()) for path in package.glob("**/*.py")):
@@ -214,7 +269,7 @@ def _import_triton(site: Path, version: Version) -> str:
 _PICK = """
 import inspect, sys
 from triton.backends.nvidia import compiler
-pick = getattr(compiler, "get_ptxas", None)
+pick = getattr(compiler, "get_ptxas", getattr(compiler, "get_ptxas_for_arch", None))
 if pick is None:
     print(compiler._path_to_binary("ptxas")[0])
 else:
@@ -413,6 +468,15 @@ def available_triton(*, prereleases: bool = False) -> list[Version]:
     return [release.version for release in _releases(TRITON, prereleases=prereleases)]
 
 
+def available_builds(distribution: str) -> list[Release]:
+    """The wheels of another distribution that brings a Triton along, by date of upload.
+
+    Errors as `available_triton`.
+    """
+    builds = _releases(TRITON, prereleases=True, of=canonicalize_name(distribution))
+    return sorted(builds, key=lambda build: build.uploaded or "")
+
+
 def available_ptxas(*, prereleases: bool = False) -> list[tuple[Version, str]]:
     """The ptxas versions and the project that carries each, oldest first.
 
@@ -428,11 +492,13 @@ def available_nvdisasm(*, prereleases: bool = False) -> list[Version]:
 
 
 def _releases(
-    kind: str, *, exact: Version | None = None, prereleases: bool = False
+    kind: str, *, exact: Version | None = None, prereleases: bool = False, of: str = ""
 ) -> list[Release]:
+    """Of the projects that have this tool; else of another distribution, by its name."""
     releases: list[Release] = []
     errors: list[UsageError] = []
-    for project in _PROJECTS[kind]:
+    projects = (of,) if of else _PROJECTS[kind]
+    for project in projects:
         try:
             offered = wheels(project, exact=exact, prereleases=prereleases)
         except UsageError as error:
@@ -440,19 +506,31 @@ def _releases(
             errors.append(error)
             continue
         # The first releases of each project of NVIDIA's are placeholders, for any platform.
-        releases += [release for release in offered if kind == TRITON or release.is_binary]
+        releases += [
+            release
+            for release in offered
+            if (kind == TRITON or release.is_binary) and not (of and release.version.local)
+        ]
         if exact is not None and releases:
             break
-    if len(errors) == len(_PROJECTS[kind]):
+    if len(errors) == len(projects):
         raise errors[0]
     return releases
 
 
+def _version_of(kind: str, release: Release) -> Version:
+    is_other = kind == TRITON and release.name != TRITON
+    return label_version(release.version, release.name) if is_other else release.version
+
+
 def _file(kind: str, version: Version) -> Release:
-    releases = _releases(kind, exact=version)
+    releases, of = _releases(kind, exact=version), ""
+    if not releases and kind == TRITON and version.local:
+        of, version = canonicalize_name(version.local), Version(version.public)
+        releases = _releases(kind, exact=version, of=of)
     if not releases:
-        every = {release.version for release in _releases(kind, prereleases=True)}
-        select(every, str(version), what=_WORDS[kind])
+        every = {release.version for release in _releases(kind, prereleases=True, of=of)}
+        select(every, str(version), what=of or _WORDS[kind])
     return releases[0]
 
 
@@ -460,7 +538,8 @@ def select_triton(spec: str, *, prereleases: bool = False) -> list[Version]:
     """The Triton versions that `spec` names (see `harness.io.packages.versions.select`).
 
     An exact version that is installed, or yanked, is found too, the former without the network.
-    What a range names that is too old for triage is left out.
+    What a range names that is too old for triage is left out. `NAME>=3.8` and `NAME==latest` are
+    those of another distribution, each labelled with its name.
 
     Raises:
         UsageError: `spec` is malformed or names only versions that do not exist or are too old.
@@ -480,13 +559,16 @@ def select_ptxas(spec: str, *, prereleases: bool = False) -> list[Version]:
 
 
 def _select(kind: str, spec: str, *, prereleases: bool) -> list[Version]:
-    check_spec(spec, what=_WORDS[kind])
-    exact = exact_version(spec)
+    of, rest = split_distribution(spec) if kind == TRITON else ("", spec)
+    what = of or _WORDS[kind]
+    check_spec(rest, what=what)
+    exact = exact_of_distribution(spec)
     if exact is not None:
         installed = find_installed(kind, exact)
-        return [Version(installed.version) if installed else _file(kind, exact).version]
-    versions = {release.version for release in _releases(kind, prereleases=prereleases)}
-    return select(versions, spec, what=_WORDS[kind], prereleases=prereleases)
+        return [Version(installed.version) if installed else _version_of(kind, _file(kind, exact))]
+    versions = {release.version for release in _releases(kind, prereleases=prereleases, of=of)}
+    chosen = select(versions, rest, what=what, prereleases=prereleases)
+    return [label_version(version, of) for version in chosen] if of else chosen
 
 
 def install_triton(version: Version | str) -> Compiler:
@@ -520,7 +602,7 @@ def planned_ptxas(version: Version | str) -> Assembler:
 
 def _plan(kind: str, version: Version | str) -> tuple[Toolchain, Release | None]:
     """A toolchain, and the file to install it from, None where it is installed."""
-    exact = version if isinstance(version, Version) else exact_version(version)
+    exact = version if isinstance(version, Version) else exact_of_distribution(version)
     if exact is None:
         raise UsageError(
             f"{version!r} is not one version of {_WORDS[kind]}; write it like 13.1.115"
@@ -529,9 +611,10 @@ def _plan(kind: str, version: Version | str) -> tuple[Toolchain, Release | None]
     if installed:
         return installed, None
     release = _file(kind, exact)
+    own = _version_of(kind, release)
     planned = Toolchain(
         kind=kind,
-        version=str(release.version),
+        version=str(own),
         distribution=release.name,
         filename=release.filename,
         sha256=release.sha256,
@@ -539,7 +622,7 @@ def _plan(kind: str, version: Version | str) -> tuple[Toolchain, Release | None]
         executable_sha256=release.sha256,
         banner="",
         installed="",
-        folder=folder_name(kind, release.version, release.filename),
+        folder=folder_name(kind, own, release.filename),
     )
     return planned, release
 

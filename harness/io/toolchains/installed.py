@@ -196,7 +196,9 @@ def _digest(path: Path, mtime_ns: int, size: int) -> str:
 @functools.lru_cache(maxsize=256)
 def _in_record(path: Path, wheel: str) -> str | None:
     for folder in path.parents:
-        for record in folder.glob(f"{wheel}.dist-info/RECORD"):
+        # Where one Triton lies alone, its distribution may have any name.
+        names = "*" if folder.name == "site" else wheel
+        for record in folder.glob(f"{names}.dist-info/RECORD"):
             relative = path.relative_to(folder).as_posix()
             with record.open(newline="", encoding="utf-8") as lines:
                 hashes = (row[1] for row in csv.reader(lines) if row and row[0] == relative)
@@ -219,8 +221,15 @@ def list_installed(kind: str = "", *, of_any_python: bool = False) -> list[Toolc
 
 
 def installed_versions(kind: str) -> list[Version]:
-    """The installed versions of `triton`, `ptxas` or `nvdisasm`, oldest first."""
-    return [Version(toolchain.version) for toolchain in list_installed(kind)]
+    """The installed versions of `triton`, `ptxas` or `nvdisasm`, oldest first.
+
+    A Triton of another distribution is none of them: it is taken where it is named alone.
+    """
+    return [
+        Version(toolchain.version)
+        for toolchain in list_installed(kind)
+        if kind != TRITON or toolchain.distribution == TRITON
+    ]
 
 
 def list_damaged() -> dict[str, StorageError]:

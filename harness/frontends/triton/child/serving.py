@@ -151,8 +151,14 @@ def _alone(message: Message, folder: Path) -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     package = __name__.rpartition(".")[0]
     ours = (f"{package}.", f"{pretend_driver.__name__}.", f"{recorded.__name__}.")
-    for name in list(sys.modules):
-        if f"{name}.".startswith(("triton.", *ours)) and not name.startswith("triton._C"):
+    left = {
+        id(module)
+        for name, module in sys.modules.items()
+        if f"{name}.".startswith(("triton.", *ours)) and not name.startswith("triton._C")
+    }
+    # Of another distribution each module has a second name.
+    for name, module in list(sys.modules.items()):
+        if id(module) in left:
             del sys.modules[name]
     os.chdir(ask["place"])
     importlib.import_module(ask["module"]).main(ask["place"])
@@ -283,7 +289,8 @@ def _tell_llvm(options: list[str]) -> None:
 
 def picked_ptxas(capability: int) -> str:
     """The ptxas that this Triton would run for a target, by its own rules."""
-    pick = NAMESPACE.get("get_ptxas")
+    # Builds of September 2026, between 3.8 and 3.9, have it under the longer name.
+    pick = NAMESPACE.get("get_ptxas") or NAMESPACE.get("get_ptxas_for_arch")
     if pick is None:
         # Triton 3.2 has one ptxas, and no other way to ask for it.
         return str(NAMESPACE["_path_to_binary"]("ptxas")[0])

@@ -185,14 +185,21 @@ def tool_wheel(
 
 
 def triton_wheel(
-    version: str, *, requires: tuple[str, ...] = (), code: str = "", tag: str = "py3-none-any"
+    version: str,
+    *,
+    requires: tuple[str, ...] = (),
+    code: str = "",
+    tag: str = "py3-none-any",
+    name: str = "triton",
+    modules: dict[str, str] | None = None,
 ) -> tuple[str, bytes]:
-    """A Triton that knows its version and nothing else."""
+    """A Triton that knows its version, and of its `modules` nothing else."""
     files = {
-        "triton/__init__.py": f"__version__ = {version!r}\n{code}",
-        "triton/_C/libtriton.so": f"library of {version}",
+        f"{name}/__init__.py": f"__version__ = {version!r}\n{code}",
+        f"{name}/_C/libtriton.so": f"library of {version}",
+        **{f"{name}/{module}.py": text for module, text in (modules or {}).items()},
     }
-    return wheel("triton", version, files, tag=tag, requires=requires)
+    return wheel(name, version, files, tag=tag, requires=requires)
 
 
 def tar(files: dict[str, str], *, members: tuple[tarfile.TarInfo, ...] = ()) -> bytes:

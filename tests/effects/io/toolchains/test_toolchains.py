@@ -22,6 +22,7 @@ from harness.io.files import writing as folders
 from harness.io.packages import wheels as wheel_install
 from harness.io.toolchains import install as toolchain_contents
 from harness.io.toolchains.install import (
+    available_builds,
     available_nvdisasm,
     available_ptxas,
     available_triton,
@@ -34,11 +35,13 @@ from harness.io.toolchains.install import (
     planned_ptxas,
     planned_triton,
     select_ptxas,
+    select_triton,
     verify,
     version_beside,
 )
 from harness.io.toolchains.installed import (
     MARKER,
+    installed_versions,
     list_damaged,
     list_installed,
     remove,
@@ -158,6 +161,74 @@ def test_install_triton_with_what_it_needs(served: LocalIndex, empty_cache: Path
     assert found.dependencies == ("filelock==3.0", "setuptools==70.0")
     assert triton.sha256 == found.sha256
     assert verify("triton-3.2.0") == found
+
+
+def _with_builds(index: LocalIndex) -> None:
+    """Two builds of a distribution whose modules know each other by its own name."""
+    modules = {
+        "a": "from night_triton.b import Thing\nimport night_triton.b as b",
+        "b/__init__": "class Thing: ...\nimport night_triton.b.c",
+        "b/c": "import night_triton\nfrom night_triton import b",
+    }
+    for version in ("3.6.10.post20260709", "3.6.10.post20260710"):
+        index.add(*triton_wheel(version, name="night_triton", modules=modules))
+
+
+def test_a_triton_of_another_distribution(served: LocalIndex, empty_cache: Path) -> None:
+    _with_builds(served)
+    newest = Version("3.6.10.post20260710+night.triton")
+    assert select_triton("night-triton>=3.6") == [
+        Version("3.6.10.post20260709+night.triton"),
+        newest,
+    ]
+    assert select_triton("Night_Triton==latest") == [newest]
+    assert [str(build.version) for build in available_builds("night-triton")] == [
+        "3.6.10.post20260709",
+        "3.6.10.post20260710",
+    ]
+    triton = install_triton("night-triton==3.6.10.post20260710")
+    assert (triton.version, triton.origin) == (str(newest), "night-triton")
+    assert triton == install_triton(newest)
+    assert triton == planned_triton(str(newest))
+    # It is imported as Triton, and none of its modules is there twice.
+    code = (
+        "import triton.a, night_triton.b, triton.b.c; from triton.b import Thing; "
+        "assert Thing is triton.a.Thing is night_triton.b.Thing; "
+        "assert triton.a.b is triton.b is night_triton.b; "
+        "assert Thing.__module__ == triton.b.__spec__.name == 'triton.b'; "
+        "print(triton.__version__)"
+    )
+    assert triton.path is not None
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=triton.path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("3.6.10.post20260710\n", "")
+    # A release is not mistaken for it, nor it for one.
+    (found,) = list_installed()
+    assert found.name == f"triton-{newest}"
+    assert installed_versions("triton") == []
+    assert verify(found.name) == found
+    (triton.path / "triton" / "a.py").write_text("changed")
+    with pytest.raises(IntegrityError, match=r"\(a\.py\)"):
+        verify(found.name)
+    remove(found.name)
+    assert entries(empty_cache) == []
+
+
+def test_what_is_no_triton_of_another_distribution(served: LocalIndex, empty_cache: Path) -> None:
+    _with_builds(served)
+    served.add(*wheel("night_owl", "1.0", {"night_owl.py": ""}))
+    with pytest.raises(UsageError, match=r"^night-owl 1\.0 holds no Triton$"):
+        install_triton("night-owl==1.0")
+    with pytest.raises(
+        UsageError, match=r"^there is no night-triton 3\.7; the nearest is 3\.6\.10"
+    ):
+        select_triton("night-triton==3.7")
+    with pytest.raises(UsageError, match="no project night-cap"):
+        select_triton("night-cap==3.7")
+    with pytest.raises(UsageError, match="is not a version of night-triton"):
+        select_triton("night-triton==3.x")
+    assert entries(empty_cache) == []
 
 
 def _compiled_triton(abi: str) -> tuple[str, bytes]:

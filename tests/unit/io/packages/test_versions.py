@@ -6,11 +6,14 @@ from hypothesis import strategies as st
 from packaging.version import Version
 
 from harness.io.packages.versions import (
+    exact_of_distribution,
     exact_version,
+    label_version,
     newest_of_minor,
     parse_banner,
     parse_version,
     select,
+    split_distribution,
     version_order,
 )
 from harness.values.errors import UsageError
@@ -132,3 +135,43 @@ def test_what_is_no_version_comes_first() -> None:
     assert ordered == [None, "bundled", "unknown", "13.9rc1", "13.9", "13.10"]
     assert parse_version("3.6.0") == Version("3.6")
     assert parse_version("unknown") is parse_version(None) is parse_version("") is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("some-triton==3.9.10.post20261028", ("some-triton", "==3.9.10.post20261028")),
+        ("Some_Triton >=3.8,<4", ("some-triton", ">=3.8,<4")),
+        ("some-triton==latest", ("some-triton", "latest")),
+        ("triton==3.9.0", ("", "==3.9.0")),
+        ("3.9.0", ("", "3.9.0")),
+        (">=3.8", ("", ">=3.8")),
+        ("latest", ("", "latest")),
+        ("v3.9", ("", "v3.9")),
+    ],
+)
+def test_a_distribution_is_named_before_its_versions(spec: str, parts: tuple[str, str]) -> None:
+    assert split_distribution(spec) == parts
+
+
+def test_a_build_lies_behind_the_release_that_it_is_built_on() -> None:
+    named = ["some-triton==3.8.10.post20260920", "some-triton==3.9.10.post20261008", "fork==3.9.0"]
+    builds = [exact_of_distribution(name) for name in named]
+    releases = [Version(text) for text in ("3.9.1", "3.8.0", "3.9.0", "3.10.0")]
+    assert list(map(str, sorted([*releases, *filter(None, builds)]))) == [
+        "3.8.0",
+        "3.8.10.post20260920+some.triton",
+        "3.9.0",
+        "3.9.0+fork",
+        "3.9.1",
+        "3.9.10.post20261008+some.triton",
+        "3.10.0",
+    ]
+
+
+def test_the_label_of_a_build_is_its_distribution() -> None:
+    labelled = label_version(Version("3.9.10.post20261028"), "some-triton")
+    # What is printed can be given back.
+    assert exact_of_distribution(str(labelled)) == labelled
+    assert exact_of_distribution("some-triton>=3.8") is None
+    assert exact_of_distribution("triton==3.9.0") == Version("3.9.0")
