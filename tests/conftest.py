@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from documents import check_document
 from hypothesis import HealthCheck, settings
 from preloaded import preloaded_triage
 from printed_commands import check_printed
@@ -101,6 +102,7 @@ class Triage:
         # Whatever a command tells its reader to type next has to be a command.
         check_printed(done.stdout, self.folder)
         check_printed(done.stderr, self.folder)
+        check_document(words, done.stdout)
         return done
 
     def _run(self, words: tuple[str, ...], timeout: float) -> subprocess.CompletedProcess[str]:

@@ -99,12 +99,12 @@ def print_remarks(lines: Iterable[str]) -> None:
         status_console().print(f"triage: {line}", soft_wrap=True)
 
 
-def print_json(document: dict[str, Any]) -> None:
+def print_json(document: object) -> None:
     """One JSON document on stdout, and nothing else."""
     click.echo(json_text(document))
 
 
-def json_text(document: dict[str, Any]) -> str:
+def json_text(document: object) -> str:
     """A JSON document that does a terminal no harm."""
     text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
     return _HIDDEN_IN_JSON.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -364,7 +364,8 @@ class GatherOptions:
 
     `words` are those that select the case on the command line, `upstream` is whom the report is
     for. With a `condition`, what is reported is that in the place of a failure. `quick` leaves out
-    what takes more than seconds, `minimized` is the folder of the reduction. With `run`, what is
+    what takes more than seconds, `minimized` is the folder of the reduction: one that is there is
+    taken as it is then. With `run`, what is
     reported is what the PTX of the selected configs computes when it is executed; where `on` takes
     cubins, what its cubin computes there. `runner` reaches a GPU.
     """
@@ -481,7 +482,10 @@ class _Gathering:
             )
         if can_be_reduced(front_end(repro.front_end), self.mine.targets[0]):
             minimized = await self.piece(
-                "the smallest input", "minimize", lambda: self.minimize(dossier)
+                "the smallest input",
+                "minimize",
+                lambda: self.minimize(dossier),
+                slow=not _is_begun(self.reduction_at(dossier)[1]),
             )
         patch = workarounds.patch if workarounds else None
         baseline = workarounds.baseline if workarounds else None
@@ -629,6 +633,21 @@ class _Gathering:
             from harness.blame.executed import find_run_blame as find  # noqa: PLC0415 - as above
         return await find(self.mine, self.store, self.how, options, _silent)
 
+    def reduction_at(self, dossier: Dossier) -> tuple[str, Path]:
+        """The level of the reduction, and its folder."""
+        folder = self.options.minimized(self.case)
+        is_of_ptx = (folder / "original.ptx").exists()
+        # What blame lays to the compiler is reduced in its own language; --quick asks no blame.
+        is_source = dossier.is_compilers or (self.options.quick and not is_of_ptx)
+        level = (
+            "source"
+            if is_source and "source" in front_end(self.mine.repro.front_end).levels
+            else "auto"
+        )
+        if level == "source" and is_of_ptx:
+            folder = folder.with_name(f"{folder.name}-source")
+        return level, folder
+
     async def minimize(self, dossier: Dossier) -> Minimization:
         """The reduction in its folder, gone on with where there is one."""
         mine, inputs, options = self.mine, None, self.options
@@ -642,15 +661,10 @@ class _Gathering:
                 assembler = front_end(mine.repro.front_end).back_end(mine.targets[0])
                 guard = assembler.install(report.version(fix.after))
                 mine = structs.replace(mine, ptxas=(*mine.ptxas, guard))
-        # What blame lays to the compiler is reduced in its own language.
-        levels = front_end(mine.repro.front_end).levels
-        level = "source" if dossier.is_compilers and "source" in levels else "auto"
-        folder = options.minimized(self.case)
-        if level == "source" and (folder / "original.ptx").exists():
-            folder = folder.with_name(f"{folder.name}-source")
-        resume, seconds = (folder / "log.jsonl").exists(), _REDUCE
+        level, folder = self.reduction_at(dossier)
+        resume, seconds = _is_begun(folder), _REDUCE
         # Each step of one that is executed takes seconds: what was reduced before stays as it is.
-        if options.run:
+        if options.run or options.quick:
             seconds = _GLANCE if resume else _REDUCE_EXECUTED
         reduction = await minimize(
             mine,
@@ -693,6 +707,11 @@ class _Gathering:
             self.missing.append(Missing(what="workarounds", why=why, command=words))
             return None
         return ways if report or ways else None
+
+
+def _is_begun(reduction: Path) -> bool:
+    """Whether the folder has a reduction, which is gone on with."""
+    return (reduction / "log.jsonl").exists()
 
 
 def _silent(_label: str, _said: str) -> None:

@@ -225,7 +225,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True):
     same_code: int = 0
     other_code: tuple[Change, ...] = ()
     unexpected: int = 0
-    alive: dict[str, tuple[int, ...]] = {}
+    alive: dict[str, tuple[int, int, int, int]] = {}
     failures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     lines: Mapping[str, tuple[str, int]] = {}

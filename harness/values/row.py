@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -12,7 +12,7 @@ from harness.values.timing import TimeMs
 from harness.values.toolchain import PTXAS, TRITON, assembler_name, compiler_name
 from harness.values.verdict import VerdictKind
 
-SCHEMA = 1
+SCHEMA: Final = 1
 """Version of the row and of the documents that hold rows; keys are only ever added."""
 
 

@@ -20,7 +20,6 @@ from harness.matrix.binaries.again import assemble_again
 from harness.matrix.binaries.comparing import compare_builds
 from harness.matrix.binaries.finding import BinaryContents, in_words, read_binaries
 from harness.matrix.binaries.words import (
-    again_document,
     again_said,
     builds_document,
     builds_said,
@@ -114,7 +113,7 @@ def command(
         else:
             print_said(builds_said(result, *paths, words, whole=whole))
         raise click.exceptions.Exit(1 if is_worse else 4 if problems else 0)
-    document = kernels_document(paths[0], chosen[0], words, problems)
+    again = None
     blocks = kernels_said(chosen[0], words, whole=whole or bool(patterns))
     if ptxas:
         with preparing(status_console()):
@@ -126,11 +125,10 @@ def command(
                 contents.modules, contents.kernels, is_selected, tools, targets, how, tell
             )
             again = run_to_the_end(job)
-        document["again"] = again_document(again, words)
         blocks = [*(blocks if chosen[0] else ()), *again_said(again, words)]
         is_worse = any(row.problem for row in again)
     if as_json:
-        print_json(document)
+        print_json(kernels_document(paths[0], chosen[0], words, problems, again))
     else:
         print_said(blocks)
     raise click.exceptions.Exit(1 if is_worse else 4 if problems else 0)

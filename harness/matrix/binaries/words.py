@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Literal
 
-from msgspec import structs
+import msgspec
+from msgspec import UNSET, UnsetType, structs
 
 from harness.matrix.binaries.comparing import BuildChange, BuildChanges
 from harness.tables.rows import figure
 from harness.tables.said import Block, Counted, GridColumn, SaidGrid, Tone, say
 from harness.values.binary import BinaryKernel, ReassembledKernel
+from harness.values.row import SCHEMA
 
 _MOST_ROWS = 20
 _MOST_FILES = 20
@@ -107,21 +109,85 @@ def _grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> SaidGrid:
     return SaidGrid(columns=tuple(columns), rows=tuple(tuple(map(say, row)) for row in rows))
 
 
+class ListedKernel(BinaryKernel, frozen=True, kw_only=True):
+    """A kernel of `triage binaries --json`; `demangled` is its name as C++ has it."""
+
+    demangled: str
+
+
+class ListedAgain(ReassembledKernel, frozen=True, kw_only=True):
+    """A kernel whose embedded PTX was assembled again (`--ptxas`)."""
+
+    demangled: str
+    shipped: ListedKernel | None
+
+
+class BinaryDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `triage binaries PATH --json` prints; `again` is there with `--ptxas`."""
+
+    schema: Literal[1]
+    path: str
+    kernels: Sequence[ListedKernel]
+    problems: Sequence[str]
+    again: Sequence[ListedAgain] | UnsetType = UNSET
+
+
+class ListedStep(msgspec.Struct, frozen=True):
+    """A number that is not what it was."""
+
+    metric: str
+    older: int | float | str
+    newer: int | float | str
+
+
+class ListedChange(msgspec.Struct, frozen=True):
+    """A kernel of two builds: `worse`, `better`, `other code`, `new` or `gone`."""
+
+    kind: str
+    older: ListedKernel | None
+    newer: ListedKernel | None
+    steps: Sequence[ListedStep]
+
+
+class BuildsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `triage binaries PATH PATH2 --json` prints; `same` counts kernels with equal code."""
+
+    schema: Literal[1]
+    older: str
+    newer: str
+    same: int
+    changes: Sequence[ListedChange]
+    problems: Sequence[str]
+
+
 def kernels_document(
-    path: str, kernels: Sequence[BinaryKernel], words: Mapping[str, str], problems: Sequence[str]
-) -> dict[str, Any]:
-    """What `--json` prints of one binary."""
-    return {
-        "schema": 1,
-        "path": path,
-        "kernels": [_facts(kernel, words) for kernel in kernels],
-        "problems": problems,
+    path: str,
+    kernels: Sequence[BinaryKernel],
+    words: Mapping[str, str],
+    problems: Sequence[str],
+    again: Sequence[ReassembledKernel] | None = None,
+) -> BinaryDocument:
+    """The document of one binary; `again` are the kernels that were assembled again."""
+    return BinaryDocument(
+        schema=SCHEMA,
+        path=path,
+        kernels=[_listed(kernel, words) for kernel in kernels],
+        problems=problems,
+        again=UNSET if again is None else [_listed_again(row, words) for row in again],
+    )
+
+
+def _listed(kernel: BinaryKernel, words: Mapping[str, str]) -> ListedKernel:
+    return ListedKernel(**structs.asdict(kernel), demangled=words.get(kernel.name, kernel.name))
+
+
+def _listed_again(row: ReassembledKernel, words: Mapping[str, str]) -> ListedAgain:
+    listed = {
+        **structs.asdict(row),
+        "demangled": words.get(row.name, row.name),
+        "shipped": _listed(row.shipped, words) if row.shipped else None,
     }
-
-
-def _facts(kernel: BinaryKernel, words: Mapping[str, str]) -> dict[str, Any]:
-    facts = structs.asdict(kernel)
-    return {"name": facts.pop("name"), "demangled": words.get(kernel.name, kernel.name), **facts}
+    return ListedAgain(**listed)
 
 
 def again_said(rows: Sequence[ReassembledKernel], words: Mapping[str, str]) -> list[Block]:
@@ -157,20 +223,6 @@ def again_said(rows: Sequence[ReassembledKernel], words: Mapping[str, str]) -> l
 
 def _more(row: ReassembledKernel) -> int:
     return (row.local_accesses or 0) - (_accesses(row.shipped) if row.shipped else 0)
-
-
-def again_document(
-    rows: Sequence[ReassembledKernel], words: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """What `--json` prints of them, as `again`."""
-    return [
-        {
-            **structs.asdict(row),
-            "demangled": words.get(row.name, row.name),
-            "shipped": _facts(row.shipped, words) if row.shipped else None,
-        }
-        for row in rows
-    ]
 
 
 def builds_said(
@@ -232,24 +284,24 @@ def _changes(changes: Sequence[BuildChange], words: Mapping[str, str]) -> SaidGr
 
 def builds_document(
     result: BuildChanges, paths: tuple[str, str], words: Mapping[str, str], problems: Sequence[str]
-) -> dict[str, Any]:
-    """What `--json` prints of two builds."""
-    return {
-        "schema": 1,
-        "older": paths[0],
-        "newer": paths[1],
-        "same": result.same,
-        "changes": [
-            {
-                "kind": _kind(change),
-                "older": _facts(change.older, words) if change.older else None,
-                "newer": _facts(change.newer, words) if change.newer else None,
-                "steps": [
-                    {"metric": _METRICS[step.metric], "older": step.older, "newer": step.newer}
+) -> BuildsDocument:
+    """The document of two builds."""
+    return BuildsDocument(
+        schema=SCHEMA,
+        older=paths[0],
+        newer=paths[1],
+        same=result.same,
+        changes=[
+            ListedChange(
+                kind=_kind(change),
+                older=_listed(change.older, words) if change.older else None,
+                newer=_listed(change.newer, words) if change.newer else None,
+                steps=[
+                    ListedStep(_METRICS[step.metric], step.older, step.newer)
                     for step in change.steps
                 ],
-            }
+            )
             for change in result.changes
         ],
-        "problems": problems,
-    }
+        problems=problems,
+    )

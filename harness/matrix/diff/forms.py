@@ -6,8 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+import msgspec
+from msgspec import structs
+
 import harness
-from harness.matrix.diff.words import ChangeGroup, changes_document, changes_said, group_changes
+from harness.matrix.diff.words import (
+    ChangedCell,
+    ChangeGroup,
+    ChangesDocument,
+    changes_document,
+    changes_said,
+    group_changes,
+)
 from harness.tables.said import SaidLine, say
 from harness.tables.templates import markdown_cell, markdown_code
 from harness.values.change import Change, ChangeKind, Facts, PullRequest
@@ -63,24 +73,52 @@ def _code_words(result: PullRequest) -> str:
     return f"compiled for {targets}: {words}" if targets else words
 
 
-def pr_document(result: PullRequest) -> dict[str, Any]:
-    """What `--json` prints: that of `triage diff`, and what is compared."""
-    return {
-        **changes_document(result.changes, informational=True),
-        "base": result.base,
-        "head": result.head,
-        "cells": len(result.cells),
-        "same_code": result.same_code,
-        "other_code": len(result.other_code),
-        "unexpected": result.unexpected,
-        "alive": [
-            {"place": place, "base": list(numbers[:2]), "head": list(numbers[2:])}
-            for place, numbers in result.alive.items()
+class ConfigsAlive(msgspec.Struct, frozen=True):
+    """A kernel with its launch and target: of `base` and `head` configs that work, and all."""
+
+    place: str
+    base: tuple[int, int]
+    head: tuple[int, int]
+
+
+class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
+    """What `triage pr --json` prints: as `triage diff --json`, and what is compared.
+
+    `cells` counts those of head, `same_code` those of them whose machine code is that of base,
+    `other_code` those whose code is another one with the same numbers, `unexpected` the failures of
+    head that no matrix expects. `failures` are launches that could be captured in base alone.
+    """
+
+    informational: Sequence[ChangedCell]
+    base: str
+    head: str
+    cells: int
+    same_code: int
+    other_code: int
+    unexpected: int
+    alive: Sequence[ConfigsAlive]
+    not_compiled_because: str | None
+    failures: Sequence[str]
+    notes: Sequence[str]
+
+
+def pr_document(result: PullRequest) -> PullRequestDocument:
+    """The document of a pull request."""
+    return PullRequestDocument(
+        **structs.asdict(changes_document(result.changes, informational=True)),
+        base=result.base,
+        head=result.head,
+        cells=len(result.cells),
+        same_code=result.same_code,
+        other_code=len(result.other_code),
+        unexpected=result.unexpected,
+        alive=[
+            ConfigsAlive(place, numbers[:2], numbers[2:]) for place, numbers in result.alive.items()
         ],
-        "not_compiled_because": None if result.unreached is None else _code_words(result),
-        "failures": result.failures,
-        "notes": result.notes,
-    }
+        not_compiled_because=None if result.unreached is None else _code_words(result),
+        failures=result.failures,
+        notes=result.notes,
+    )
 
 
 def as_markdown(result: PullRequest) -> str:

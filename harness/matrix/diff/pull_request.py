@@ -334,7 +334,7 @@ def compare_sides(
         cells=tuple(new.values()),
         same_code=same,
         other_code=tuple(change for change in other if change.facts.cell not in moved),
-        alive={place: tuple(numbers) for place, numbers in alive.items()},
+        alive={place: (a, b, c, d) for place, (a, b, c, d) in alive.items()},
     )
 
 

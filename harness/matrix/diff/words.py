@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from harness.cells.spelling import show_command
 from harness.tables.said import SaidLine, Tone, say
 from harness.tables.survivors import common_reason
 from harness.values.change import Change, ChangeKind, Changes, Facts, Severity, Surprise
 from harness.values.kernel import Config, Scalar
+from harness.values.row import SCHEMA
 from harness.values.toolchain import BUNDLED, EMULATOR, EXECUTOR_NAMES, assembler_name
 from harness.values.verdict import VerdictKind
 
@@ -270,59 +274,11 @@ def _surprise(surprise: Surprise) -> str:
     )
 
 
-def changes_document(changes: Changes, *, informational: bool = False) -> dict[str, Any]:
-    """What `triage diff --json` prints: counts of all kinds, and the cells of those that matter."""
-    document: dict[str, Any] = {
-        "schema": 1,
-        "older": changes.older,
-        "newer": changes.newer,
-        "counts": {kind.value: changes.counts.get(kind, 0) for kind in ChangeKind},
-        "changes": changes_by_kind(changes),
-        "groups": [
-            {
-                "kind": group.kind.value,
-                "count": len(group.changes),
-                "what": group.what,
-                "where": group.where,
-                "since": group.since,
-                "issue": group.issue,
-                "command": group.command,
-            }
-            for group in group_changes(changes.changes)
-        ],
-        "surprises": [
-            {
-                "verdict": each.verdict,
-                "expected": each.expectation.verdict,
-                "issue": each.expectation.issue,
-                "line": each.expectation.line,
-                "cells": each.cells,
-                "example": each.example,
-            }
-            for each in changes.surprises
-        ],
-        "expired_workarounds": changes.expired,
-        "broken_workarounds": changes.broken,
-    }
-    if informational:
-        document["informational"] = [_changed_cell(each) for each in changes.informational]
-    return document
+class ChangedSide(msgspec.Struct, frozen=True):
+    """A cell in one of the runs; the keys are those of a row."""
 
-
-def changes_by_kind(changes: Changes) -> dict[str, list[ChangedCell]]:
-    """Each kind that is news, with its cells: `changes` of `triage matrix run --json` too."""
-    by_kind: dict[str, list[ChangedCell]] = {
-        kind.value: [] for kind in ChangeKind if not kind.is_quiet
-    }
-    for change in changes.changes:
-        by_kind[change.kind.value].append(_changed_cell(change))
-    return by_kind
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
     cell: str
-    verdict: str
+    verdict: VerdictKind
     reason: str
     signature: str | None
     n_regs: int | None
@@ -331,8 +287,9 @@ class _Side:
     occupancy: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class ChangedNumber(msgspec.Struct, frozen=True):
+    """A number, or the health (`ok` or `sick`), that is not what it was."""
+
     metric: str
     older: int | float | str
     newer: int | float | str
@@ -340,9 +297,8 @@ class _Step:
     worse: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedCell:
-    """One cell in the document. No dict: there may be a hundred thousand."""
+class ChangedCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell; a side is null where there was (or is) nothing."""
 
     cell: str
     short: str
@@ -353,14 +309,102 @@ class ChangedCell:
     triton: str | None
     ptxas: str | None
     ptxas_origin: str | None
-    older: _Side | None
-    newer: _Side | None
-    steps: tuple[_Step, ...]
+    older: ChangedSide | None
+    newer: ChangedSide | None
+    steps: tuple[ChangedNumber, ...]
     since: str | None
     issue: str | None
 
 
-_side_of = attrgetter(*_Side.__slots__)
+class ListedGroup(msgspec.Struct, frozen=True):
+    """Cells to which the same thing happened, in words; `command` shows one of them."""
+
+    kind: ChangeKind
+    count: int
+    what: str
+    where: str
+    since: str | None
+    issue: str | None
+    command: str
+
+
+class ListedSurprise(msgspec.Struct, frozen=True):
+    """A known failure of the matrix (`line` of its file) that did not hold, nor had before."""
+
+    verdict: VerdictKind
+    expected: VerdictKind
+    issue: str | None
+    line: int | None
+    cells: int
+    example: str
+
+
+class ChangesDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `triage diff --json` prints: counts of all kinds, and the cells of those that matter.
+
+    `older` and `newer` are numbers of runs. `informational` are differences too small to count.
+    """
+
+    schema: Literal[1]
+    older: int | None
+    newer: int
+    counts: Mapping[ChangeKind, int]
+    changes: Mapping[ChangeKind, Sequence[ChangedCell]]
+    groups: Sequence[ListedGroup]
+    surprises: Sequence[ListedSurprise]
+    expired_workarounds: Sequence[str]
+    broken_workarounds: Sequence[str]
+    informational: Sequence[ChangedCell] | UnsetType = UNSET
+
+
+def changes_document(changes: Changes, *, informational: bool = False) -> ChangesDocument:
+    """The document of two runs."""
+    return ChangesDocument(
+        schema=SCHEMA,
+        older=changes.older,
+        newer=changes.newer,
+        counts={kind: changes.counts.get(kind, 0) for kind in ChangeKind},
+        changes=changes_by_kind(changes),
+        groups=[
+            ListedGroup(
+                kind=group.kind,
+                count=len(group.changes),
+                what=group.what,
+                where=group.where,
+                since=group.since,
+                issue=group.issue,
+                command=group.command,
+            )
+            for group in group_changes(changes.changes)
+        ],
+        surprises=[
+            ListedSurprise(
+                verdict=each.verdict,
+                expected=each.expectation.verdict,
+                issue=each.expectation.issue,
+                line=each.expectation.line,
+                cells=each.cells,
+                example=each.example,
+            )
+            for each in changes.surprises
+        ],
+        expired_workarounds=changes.expired,
+        broken_workarounds=changes.broken,
+        informational=list(map(_changed_cell, changes.informational)) if informational else UNSET,
+    )
+
+
+def changes_by_kind(changes: Changes) -> dict[ChangeKind, list[ChangedCell]]:
+    """Each kind that is news, with its cells: `changes` of `triage matrix run --json` too."""
+    by_kind: dict[ChangeKind, list[ChangedCell]] = {
+        kind: [] for kind in ChangeKind if not kind.is_quiet
+    }
+    for change in changes.changes:
+        by_kind[change.kind].append(_changed_cell(change))
+    return by_kind
+
+
+_side_of = attrgetter(*ChangedSide.__struct_fields__)
 
 
 def _changed_cell(change: Change) -> ChangedCell:
@@ -375,10 +419,10 @@ def _changed_cell(change: Change) -> ChangedCell:
         triton=facts.triton,
         ptxas=facts.ptxas,
         ptxas_origin=facts.ptxas_origin,
-        older=_Side(*_side_of(change.older)) if change.older else None,
-        newer=_Side(*_side_of(change.newer)) if change.newer else None,
+        older=ChangedSide(*_side_of(change.older)) if change.older else None,
+        newer=ChangedSide(*_side_of(change.newer)) if change.newer else None,
         steps=tuple(
-            _Step(
+            ChangedNumber(
                 metric=step.metric,
                 older=step.older,
                 newer=step.newer,

@@ -54,7 +54,7 @@ def matrix_document(report: MatrixReport) -> dict[str, Any]:
         "schema": SCHEMA,
         "run": report.run,
         "cells": report.verdicts,
-        "changes": changes["changes"] if changes else None,
+        "changes": changes.changes if changes else None,
         "diff": changes,
         "unexpected": report.unexpected,
         "carried": report.carried,

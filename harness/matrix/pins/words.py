@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Literal
 
 import msgspec
 from msgspec import structs
 
 from harness.tables.said import Block, Counted, SaidFacts, SaidLine, Tone, say
+from harness.values.row import SCHEMA
 
 
 class KnownBug(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,17 +44,33 @@ _NOT_KNOWN = "not known"
 _MOST_LOST = 20
 
 
+class ListedPair(PairKnowledge, frozen=True, kw_only=True):
+    """A pair in `triage pins --json`; `known` is false where no stored result is of it."""
+
+    known: bool
+
+
+class PinsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What `triage pins --json` prints; `torch` and `triton` are what an installer takes."""
+
+    schema: Literal[1]
+    file: str
+    torch: str | None
+    triton: str | None
+    targets: Sequence[ListedPair]
+
+
 def pins_document(
     file: str, taken: Mapping[str, str], known: Sequence[PairKnowledge]
-) -> dict[str, Any]:
-    """What `--json` prints; `taken` are the versions of torch and Triton that are installed."""
-    return {
-        "schema": 1,
-        "file": file,
-        "torch": taken.get("torch"),
-        "triton": taken.get("triton"),
-        "targets": [{**structs.asdict(pair), "known": pair.cells > 0} for pair in known],
-    }
+) -> PinsDocument:
+    """The document; `taken` are the versions of torch and Triton that are installed."""
+    return PinsDocument(
+        schema=SCHEMA,
+        file=file,
+        torch=taken.get("torch"),
+        triton=taken.get("triton"),
+        targets=[ListedPair(**structs.asdict(pair), known=pair.cells > 0) for pair in known],
+    )
 
 
 def pins_said(

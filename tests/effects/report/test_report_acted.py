@@ -84,6 +84,17 @@ def test_quick_names_the_command_for_each_piece_that_it_leaves_out(crashes: Stag
     assert crashes.acted.asked == ["1.1", "1.1"]
 
 
+def test_quick_takes_the_reduction_that_is_there(crashes: Stage) -> None:
+    reduced = gathered(crashes).minimized
+    dossier = gathered(crashes, quick=True)
+    assert reduced is not None
+    assert dossier.minimized is not None
+    assert dossier.minimized.text == reduced.text
+    missing = {each.what for each in dossier.missing}
+    assert "the smallest input" not in missing
+    assert "workarounds" in missing
+
+
 def test_a_piece_that_fails_is_missing_and_the_others_are_there(crashes: Stage) -> None:
     # Something of the user's lies where the reduction would go.
     Path("min").mkdir()

@@ -40,7 +40,7 @@ def test_what_no_night_has_looked_at_is_not_known(tmp_path: Path) -> None:
     assert found == PairKnowledge(triton="3.6.0", ptxas=None, target="sm_100a")
     text = str(pins_said("r.txt", ["torch==2"], {"triton": "3.6.0"}, [found]))
     assert text.count("not known") == 2
-    assert not pins_document("r.txt", {}, [found])["targets"][0]["known"]
+    assert not pins_document("r.txt", {}, [found]).targets[0].known
 
 
 def test_kernels_that_lose_configs_and_the_next_safe_pair(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ OTHER = replace(KERNEL, code="two")
 
 def kinds(result: BuildChanges) -> list[str]:
     document = builds_document(result, ("a", "b"), {}, ())
-    return [change["kind"] for change in document["changes"]]
+    return [change.kind for change in document.changes]
 
 
 def test_the_same_code_is_no_change_wherever_it_lies() -> None:

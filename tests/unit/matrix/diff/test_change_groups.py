@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from change_cases import compared, facts
-from msgspec import structs
+from msgspec import UNSET, structs
 from rich.console import Console
 
 from harness.matrix.diff.words import changes_document, changes_said, group_changes
@@ -97,7 +97,7 @@ def test_an_expectation_that_never_held_is_said_every_night() -> None:
             f"`expect` (triage show {facts().short})"
         ),
     ]
-    assert changes_document(changes)["surprises"][0]["line"] == 12
+    assert changes_document(changes).surprises[0].line == 12
 
 
 def test_a_flaky_cell_says_what_the_worst_of_its_runs_was() -> None:
@@ -107,10 +107,10 @@ def test_a_flaky_cell_says_what_the_worst_of_its_runs_was() -> None:
 
 def test_the_document_has_every_kind_that_is_told() -> None:
     document = changes_document(compared([], []))
-    assert set(document["counts"]) == {kind.value for kind in ChangeKind}
-    assert set(document["changes"]) == {kind.value for kind in ChangeKind if not kind.is_quiet}
-    assert "informational" not in document
-    assert changes_document(compared([], []), informational=True)["informational"] == []
+    assert set(document.counts) == {kind.value for kind in ChangeKind}
+    assert set(document.changes) == {kind.value for kind in ChangeKind if not kind.is_quiet}
+    assert document.informational is UNSET
+    assert changes_document(compared([], []), informational=True).informational == []
 
 
 def test_a_sparkline_spans_what_is_known() -> None:
