@@ -691,13 +691,16 @@ def every_nvdisasm(triton: str | None) -> list[Tool]:
     """All that are installed, none twice: the newest by itself, then those inside Tritons.
 
     Of these, that of the version `triton` comes first, then the oldest; that of the Triton beside
-    triage is the last. Nothing is fetched.
+    triage is the last, and those of other distributions are not asked. Nothing is fetched.
     """
     alone = installed_nvdisasm()
     tools = {alone.path.stat().st_size: alone} if alone else {}
-    for toolchain in sorted(
-        list_installed(TRITON), key=lambda installed: installed.version != triton
-    ):
+    tritons = (
+        installed
+        for installed in list_installed(TRITON)
+        if installed.distribution == TRITON or installed.version == triton
+    )
+    for toolchain in sorted(tritons, key=lambda installed: installed.version != triton):
         tool = bundled_nvdisasm(_as_triton(toolchain))
         if tool:
             size = tool.path.stat().st_size  # neighbouring Tritons carry the same file

@@ -27,6 +27,7 @@ from harness.io.toolchains.install import (
     available_ptxas,
     available_triton,
     describe_ptxas,
+    every_nvdisasm,
     find_nvdisasm,
     install_nvdisasm,
     install_ptxas,
@@ -208,6 +209,12 @@ def test_a_triton_of_another_distribution(served: LocalIndex, empty_cache: Path)
     assert found.name == f"triton-{newest}"
     assert installed_versions("triton") == []
     assert verify(found.name) == found
+    # Its disassembler is asked where it is named, and nowhere else.
+    tool = triton.path / "triton" / "backends" / "nvidia" / "bin" / "nvdisasm"
+    tool.parent.mkdir(parents=True)
+    tool.write_text("an nvdisasm")
+    assert tool in {each.path for each in every_nvdisasm(str(newest))}
+    assert tool not in {each.path for each in every_nvdisasm("3.6.0")}
     (triton.path / "triton" / "a.py").write_text("changed")
     with pytest.raises(IntegrityError, match=r"\(a\.py\)"):
         verify(found.name)
