@@ -33,6 +33,7 @@ from harness.minimize.python.passes import STRUCTURE
 from harness.minimize.python.tree import PythonFile
 from harness.minimize.reduction.driver import Effort, Reducer, TextFormat, sweep_coarsely
 from harness.store.store import Store
+from harness.values.errors import OfflineError
 from harness.values.standalone import FileLaunch, Standalone
 from harness.values.target import Target
 from harness.values.toolchain import Compiler
@@ -119,7 +120,7 @@ class _HuntedTriton:
     async def spread(
         self, state: HuntState, show: Callable[[str], None], is_time_up: Callable[[], bool]
     ) -> None:
-        """Ask every Triton that is installed, and the other targets, about all least programs."""
+        """Ask every Triton that is installed about all least programs."""
         programs = [one for cause in state.causes for one in cause.programs]
         front = front_end(self.plan.triton.kind)
         for compiler in sorted(front.installed(), key=lambda one: Version(one.version)):
@@ -127,32 +128,24 @@ class _HuntedTriton:
             if waiting and not is_time_up():
                 show(f"asking {compiler.name} about {len(waiting)} programs")
                 there = replace(self.oracles, compiler=compiler)
-                answers = await there.ask([one.asked for one in waiting], is_thorough=True)
+                try:
+                    answers = await there.ask([one.asked for one in waiting], is_thorough=True)
+                except OfflineError:
+                    continue  # one beside triage is selected by what the index lists
                 for one, answer in zip(waiting, answers, strict=True):
                     one.versions[compiler.version] = said_of(answer)
-        for target in map(Target.parse, OTHERS):
-            waiting = [
-                one
-                for one in programs
-                if str(target) not in one.targets and self.plan.target_of(one.seed) != target
-            ]
-            if waiting and not is_time_up():
-                show(f"asking for {target} about {len(waiting)} programs")
-                there = replace(self.oracles, targets=[target])
-                answers = await there.ask([one.asked for one in waiting], is_thorough=True)
-                for one, answer in zip(waiting, answers, strict=True):
-                    one.targets[str(target)] = said_of(answer)
         state.causes[:] = [
             part for cause in state.causes for part in cause.parted(self.plan.triton.version)
         ]
 
 
 def has_all(plan: TritonPlan, cause: Cause, asked: Asked) -> bool:
-    """Whether a kernel has all that the least one of a cause has, and is for such a GPU."""
-    mine, other = (plan.target_of(seed) for seed in (cause.least.seed, asked.seed))
-    if mine.capability // 10 != other.capability // 10:
+    """Whether a kernel has all that the least one of a cause has, on a GPU where that one fails."""
+    least, target = cause.least, plan.target_of(asked.seed)
+    is_own = target == plan.target_of(least.seed)
+    if not is_own and least.targets.get(str(target)) != said_of(least.answer):
         return False
-    return words_of(cause.least.text) <= words_of(asked.text)
+    return words_of(least.text) <= words_of(asked.text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -215,7 +208,16 @@ class TritonCauses:
         if not is_same_kind(last, answer):
             least = Asked(text, asked.seed)
             [last] = await self.oracles.ask([least], is_thorough=True)
-        return least_of(self.plan, least, last) if last.is_hit else f"a hit that is {said_of(last)}"
+        if not last.is_hit:
+            return f"a hit that is {said_of(last)}"
+        program = least_of(self.plan, least, last)
+        for target in map(Target.parse, OTHERS):
+            if target != self.plan.target_of(asked.seed):
+                there = replace(self.oracles, targets=[target])
+                [other] = await there.ask([least], is_thorough=True)
+                otherwise = other.is_hit and not is_same_kind(other, last)
+                program.targets[str(target)] = said_of(other) + " in another way" * otherwise
+        return program
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
