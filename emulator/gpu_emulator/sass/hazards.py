@@ -6,9 +6,9 @@ those of its wait mask are done. All this is in bits 110 to 121 of each instruct
 sees to it that it is right.
 
 Which opcodes are of variable latency, and what stays in order without a scoreboard, is documented
-nowhere. The tables have what ptxas 12.8 to 13.5 rely on in cubins of sm_80, sm_90 and sm_90a; an
-opcode of which a cubin names a scoreboard is of variable latency there, too. Of all others nothing
-is said, nor of fixed latencies (the stall counts).
+nowhere. The tables have what ptxas 12.8 to 13.5 rely on in cubins of sm_80, sm_90 and sm_90a; any
+other instruction is held to the scoreboards that it names itself. Of all others nothing is said,
+nor of fixed latencies (the stall counts).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from gpu_emulator.steps import NotExecutable
 from gpu_emulator.values import Place
 
 # Opcodes whose results come in the order in which they were issued, those of a line together.
-_IN_ORDER = ("MUFU I2F F2I POPC FLO BREV", "SHFL LDS LDSM", "S2R S2UR", "LDC")
+_IN_ORDER = ("MUFU I2F F2I F2F FRND POPC FLO BREV", "SHFL LDS LDSM", "S2R S2UR", "LDC")
 # Opcodes whose operands are fetched in that order.
 _FETCHED_IN_ORDER = (
-    "MUFU I2F F2I POPC FLO BREV",
+    "MUFU I2F F2I F2F FRND POPC FLO BREV",
     "LD LDG LDGSTS LDL LDS LDSM ST STG STL STS STSM ATOM ATOMG ATOMS RED REDG MATCH REDUX SHFL",
 )
 _RESULTS = {opcode: line for line in _IN_ORDER for opcode in line.split()}
@@ -106,13 +106,12 @@ def find_hazards(
         NotExecutable: it is not known where a branch leads, or the listing has no encoding.
     """
     code = [_issue(header, line, labels) for line in lines]
-    shown = {issue.opcode for issue in code if issue.written}
     found: list[Hazard] = []
     for number, issue in enumerate(code):
         # At -O0 each instruction waits for all before it.
         if issue.line.control == SERIAL:
             continue
-        if issue.opcode in shown or issue.opcode in VARIABLE:
+        if issue.written or issue.opcode in VARIABLE:
             found += _early(code, number, issue.writes, issue.written, _RESULTS)
         if issue.read or issue.opcode in VARIABLE:
             found += _early(code, number, issue.fetched, issue.read | issue.written, _FETCHES)
