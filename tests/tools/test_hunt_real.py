@@ -6,15 +6,18 @@ The least programs below were found by `triage hunt ptxas --ptxas 13.0.88`; thei
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
+from gpu_emulator.sass.cubin import read_entry
+from gpu_emulator.sass.listing import code_sections, read_section
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
 from harness.minimize.hunt.causes import Causes, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
-from harness.minimize.hunt.oracles import Asked, Oracles, Together
+from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
 from harness.minimize.hunt.voting import Answer
 from harness.values.target import Target
 
@@ -45,7 +48,7 @@ BASES = (
     "popc",
     "bfind",
 )
-SEED = 23
+MOST_SEEDS = 128
 PARAMETERS = ".param .u64 in, .param .u64 out, .param .u32 n, .param .u32 m"
 # pos is 32: past the end of the number, so that each bit is its sign, 0 for a thread's number.
 PAST_THE_END = """
@@ -112,11 +115,11 @@ async def asked(version: str, programs: list[Asked]) -> list[Answer]:
         return await oracles(hub, version).ask(programs, is_thorough=True)
 
 
-def oracles(hub: Hub, version: str) -> Oracles:
+def oracles(hub: Hub, version: str, target: str = "90") -> Oracles:
     return Oracles(
         hub=hub,
         ptxas=install_ptxas(version),
-        target=Target.parse("90"),
+        target=Target.parse(target),
         nvdisasm=find_nvdisasm(),
         limits=ResourceLimits(timeout=120, memory=2 << 30),
         jobs=2,
@@ -167,6 +170,57 @@ def test_opcodes_that_are_refused_only_where_others_are_right_are_left_out(
     assert {"add", "bfe", "cvt", "lop3", "setp"} <= {form.base for form in forms}
 
 
+@pytest.mark.parametrize(
+    ("version", "target"),
+    [
+        ("13.0.88", "90"),
+        ("13.5.37", "120a"),
+        pytest.param("12.8.93", "80", marks=pytest.mark.long),
+        pytest.param("13.5.37", "100a", marks=pytest.mark.long),
+    ],
+)
+def test_words_say_what_nvdisasm_says_of_the_whole_cubin(
+    toolchain_cache: Path, version: str, target: str
+) -> None:
+    assert toolchain_cache.parent
+
+    async def work() -> None:
+        async with Hub() as hub:
+            asked = oracles(hub, version, target)
+            head = await asked.head()
+            forms = await asked.usable(head, some_forms(1))
+            texts = [Generator(head, forms).program(seed).text for seed in range(48)]
+            folder = hub.new_folder("both")
+            module = "".join(
+                [head, *(body_of(t).replace("k(", f"k{n}(", 1) for n, t in enumerate(texts))]
+            )
+            for level in LEVELS:
+                await asked.assemble(folder, module, level, asked.limits)
+            assert not await asked.list_sass(folder, LEVELS)
+            branches = 0
+            for level in LEVELS:
+                cubin = folder / f"level-{level}.cubin"
+                assert not await asked.disassemble(folder, "-c", "-ndf", cubin)
+                whole = code_sections((folder / "stdout").read_text())
+                words = code_sections((folder / f"level-{level}.sass").read_text())
+                assert len(words) == len(texts)
+                for name, code in words.items():
+                    functions = read_entry(cubin.read_bytes(), name).functions
+                    said, expected = (placed(one, functions) for one in (code, whole[name]))
+                    assert said == expected
+                    branches += sum("0x" in text and "BRA" in text for text in said)
+            assert branches > 100
+
+    asyncio.run(work())
+
+
+def placed(code: str, functions: dict[str, int]) -> list[str]:
+    """The instructions of a section, with offsets for labels."""
+    lines, labels = read_section(code)
+    labels |= functions
+    return [re.sub(r"`\((.*?)\)", lambda label: hex(labels[label[1]]), line.text) for line in lines]
+
+
 @pytest.mark.long
 def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
     toolchain_cache: Path,
@@ -174,12 +228,14 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
     assert toolchain_cache.parent
 
     async def work() -> None:
-        generator = Generator(HEAD, [form for form in opcode_forms() if is_plain(form)])
-        hit = Asked(generator.program(SEED).text, SEED)
         async with Hub() as hub:
-            causes = Causes(Together(oracles(hub, "13.0.88")), [], {})
-            [answer] = await causes.together.oracles.ask([hit])
-            assert said_of(answer) == "wrong -O3"
+            asked = oracles(hub, "13.0.88")
+            causes = Causes(Together(asked), [], {})
+            forms = await asked.usable(HEAD, [form for form in opcode_forms() if is_plain(form)])
+            generator = Generator(HEAD, forms)
+            programs = [Asked(generator.program(seed).text, seed) for seed in range(MOST_SEEDS)]
+            answers = zip(programs, await asked.ask(programs, screens=True), strict=True)
+            hit, answer = next(pair for pair in answers if said_of(pair[1]) == "wrong -O3")
             least = await causes.reduce(hit, answer, is_time_up=lambda: False)
             assert not isinstance(least, str), least
             assert said_of(least.answer) == "wrong -O3"

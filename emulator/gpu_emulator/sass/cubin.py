@@ -22,6 +22,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION, _PLAIN_RELOCATION = struct.Struct("<QQq"), struct.Struct("<QQ")
 _CUDA, _NO_BITS, _RELOCATIONS, _PLAIN, _OBJECT, _FUNCTION, _IS_ENTRY = 190, 8, 4, 9, 1, 2, 0x10
 _ADDRESS_64 = 2
+_CODE = ".text."
 _FRAME, _STACK, _PARAMETER, _BANK_OF_PARAMETERS, _THREADS, _BRANCHES = (
     0x11, 0x12, 0x17, 0x0A, 0x10, 0x34,
 )  # fmt: skip
@@ -131,6 +132,20 @@ def entry_names(elf: bytes) -> list[str]:
         raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
 
 
+def code_of(elf: bytes) -> dict[str, bytes]:
+    """The code of each entry and function in which nothing is filled in when it is loaded."""
+    try:
+        sections = _sections(elf)
+    except (struct.error, LookupError, ValueError) as error:
+        raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
+    filled = {one.target for one in sections if one.kind in (_RELOCATIONS, _PLAIN) and one.data}
+    return {
+        section.name.removeprefix(_CODE): section.data
+        for number, section in enumerate(sections)
+        if section.name.startswith(_CODE) and number not in filled
+    }
+
+
 def _entries(symbols: list[_Symbol]) -> list[_Symbol]:
     return [symbol for symbol in symbols if symbol.kind == _FUNCTION and symbol.is_entry]
 
@@ -193,7 +208,8 @@ def _entry(sections: list[_Section], symbols: list[_Symbol], name: str | None) -
     if chosen is None:
         raise NotExecutable(f"the cubin has no entry {name}")
     entry, by_name = CubinEntry(chosen.name), {section.name: section for section in sections}
-    _memory(entry, by_name, symbols.index(chosen))
+    info = by_name[".nv.info"].data if ".nv.info" in by_name else b""
+    entry.stack = _stacks(info).get(symbols.index(chosen), 0)
     _parameters(entry, by_name)
     shared = by_name.get(f".nv.shared.{entry.name}")
     # From sm_90 on the first KiB is the driver's, and counted.
@@ -215,14 +231,16 @@ def _entry(sections: list[_Section], symbols: list[_Symbol], name: str | None) -
     return entry
 
 
-def _memory(entry: CubinEntry, sections: Mapping[str, _Section], number: int) -> None:
-    """The stack with all that the entry calls, or its own where recursion hides that."""
-    info = sections[".nv.info"].data if ".nv.info" in sections else b""
+@lru_cache(maxsize=4)
+def _stacks(info: bytes) -> dict[int, int]:
+    """By symbol the stack with all that it calls, or its own where recursion hides that."""
+    stacks: dict[int, int] = {}
     for attribute, payload in _attributes(info):
         if attribute in (_FRAME, _STACK):
             symbol, size = struct.unpack("<II", payload)
-            if symbol == number and size != _UNKNOWN:
-                entry.stack = max(entry.stack, -(-size // 16) * 16)
+            if size != _UNKNOWN:
+                stacks[symbol] = max(stacks.get(symbol, 0), -(-size // 16) * 16)
+    return stacks
 
 
 def _parameters(entry: CubinEntry, sections: Mapping[str, _Section]) -> None:
@@ -264,17 +282,20 @@ def _relocations(table: _Section, data: bytes) -> Iterator[tuple[int, int, int]]
 
 
 def _banks(entry: CubinEntry, sections: list[_Section], symbols: list[_Symbol]) -> None:
-    for number in range(5):
-        names = (f".nv.constant{number}", f".nv.constant{number}.{entry.name}")
-        for at, section in enumerate(sections):
-            if section.name not in names:
+    numbers = {
+        f".nv.constant{number}{end}": number
+        for number in range(5)
+        for end in ("", f".{entry.name}")
+    }
+    for at, section in enumerate(sections):
+        if section.name not in numbers:
+            continue
+        addresses: list[tuple[int, str, int]] = []
+        for table in sections:
+            if table.target != at:
                 continue
-            addresses: list[tuple[int, str, int]] = []
-            for table in sections:
-                if table.target != at:
-                    continue
-                for offset, info, addend in _relocations(table, section.data):
-                    if info % (1 << 32) != _ADDRESS_64:
-                        raise NotExecutable(f"a relocation of type {info % (1 << 32)}")
-                    addresses.append((offset, symbols[info >> 32].name, addend))
-            entry.banks[number] = Bank(section.data, tuple(addresses))
+            for offset, info, addend in _relocations(table, section.data):
+                if info % (1 << 32) != _ADDRESS_64:
+                    raise NotExecutable(f"a relocation of type {info % (1 << 32)}")
+                addresses.append((offset, symbols[info >> 32].name, addend))
+        entry.banks[numbers[section.name]] = Bank(section.data, tuple(addresses))

@@ -53,6 +53,8 @@ _ADDRESSING = ("mad", "add", "xor")
 _REGISTERS = re.compile(r"(\s*\.reg \.\w+ )([^<>]*);")
 # What every program has: it loads, stores, and leaves.
 _COMMON = ("ld", "st", "ret", "mov")
+_MEMORY = _COMMON[:2]
+_INPUTS_AND_RESULTS = ("ld.param", "ld.global", "st.global")
 
 
 class LeastProgram(msgspec.Struct, kw_only=True):
@@ -75,7 +77,7 @@ class LeastProgram(msgspec.Struct, kw_only=True):
     @classmethod
     def of(cls, asked: Asked, answer: Answer) -> LeastProgram:
         """A reduced program of PTX."""
-        opcodes = {op.opcode for op in computing(parse(asked.text))}
+        opcodes = {op.opcode for op in _left(parse(asked.text), answer)}
         return cls(
             text=asked.text,
             seed=asked.seed,
@@ -174,8 +176,8 @@ def name_of(text: str, answer: Answer) -> str:
     A guard that is left could not be taken away: where one is, it is what both levels get wrong,
     of that opcode alone.
     """
-    operations = list(computing(parse(text)))
-    bases = " ".join(sorted({op.base for op in operations}) or ["mov"])
+    operations = _left(parse(text), answer)
+    bases = " ".join(sorted({_word(op.opcode) for op in operations}) or ["mov"])
     guarded = sorted({op.base for op in operations if op.guard and op.base != "bra"})
     if guarded and len(answer.levels) > 1:
         bases = f"guarded {' '.join(guarded)}"
@@ -193,8 +195,29 @@ def computing(document: Document) -> Iterator[Instruction]:
             yield op
 
 
+def _left(document: Document, answer: Answer) -> list[Instruction]:
+    """What a cause is known by: where ptxas fails on them alone, loads and stores, too."""
+    operations = list(computing(document))
+    if operations or answer.vote is not Vote.FAILS:
+        return operations
+    return list(_accesses(document))
+
+
+def _accesses(document: Document) -> Iterator[Instruction]:
+    """Loads and stores but for those of every program, which are of inputs and results."""
+    for _, op in document.instructions:
+        if op.base in _MEMORY and _word(op.opcode) not in _INPUTS_AND_RESULTS:
+            yield op
+
+
+def _word(opcode: str) -> str:
+    """The first word of an opcode; of a load or store with the space."""
+    base, *more = opcode.split(".")
+    return ".".join([base, *more[: base in _MEMORY]])
+
+
 def without(text: str, opcode: str) -> str:
-    """A generated program without an opcode, or all of a first word.
+    """A program without an opcode, or all of a first word.
 
     Its registers still have the values they began with.
 
@@ -205,7 +228,7 @@ def without(text: str, opcode: str) -> str:
     dropped = [
         place
         for place, op in document.instructions
-        if opcode in (op.opcode, op.base) or (is_chain and _is_of_carry(op.opcode))
+        if opcode in (op.opcode, _word(op.opcode)) or (is_chain and _is_of_carry(op.opcode))
     ]
     return str(document.without(dropped))
 
@@ -334,11 +357,10 @@ def _walks(cause: Cause, seen: Mapping[str, int]) -> Iterator[tuple[str, frozens
         if opcodes:
             rarest.append(min(opcodes, key=lambda opcode: (seen.get(opcode, 0), opcode)))
             yield rarest[-1], frozenset(program.opcodes)
-    words = Counter(opcode.partition(".")[0] for opcode in set(rarest))
+    words = Counter(map(_word, set(rarest)))
     for word, count in words.items():
         if count >= _OF_ONE_WORD:
-            bases = {opcode.partition(".")[0] for opcode in cause.least.opcodes}
-            yield word, frozenset(bases | {word})
+            yield word, frozenset(_bases(cause.least) | {word})
 
 
 def known_words(causes: Sequence[Cause], seen: Mapping[str, int]) -> frozenset[str]:
@@ -384,8 +406,9 @@ class Causes:
                 pairs = zip(parts, answers, strict=True)
                 wrong = [part for part, one in pairs if is_same_kind(one, answer)]
                 asked = min([asked, *wrong], key=lambda part: _size(part.text))
-        opcodes = {op.opcode for op in computing(parse(asked.text))}
-        opcodes |= {opcode.partition(".")[0] for opcode in opcodes}
+        document = parse(asked.text)
+        opcodes = {op.opcode for op in (*computing(document), *_accesses(document))}
+        opcodes |= {_word(opcode) for opcode in opcodes}
         walks = {
             word: cause
             for cause in self.causes
@@ -571,15 +594,17 @@ def is_same_cause(one: LeastProgram, two: LeastProgram) -> bool:
 
     Where a version was asked about both, it says the same of both.
     """
+    if one.answer.levels != two.answer.levels:
+        return False
     if any(one.versions.get(version, words) != words for version, words in two.versions.items()):
         return False
     less, more = sorted((_bases(one), _bases(two)), key=len)
-    is_like = is_same_kind(one.answer, two.answer) and one.answer.levels == two.answer.levels
+    is_like = is_same_kind(one.answer, two.answer)
     return one.name == two.name or (is_like and bool(less) and less <= more)
 
 
 def _bases(program: LeastProgram) -> set[str]:
-    return {opcode.partition(".")[0] for opcode in program.opcodes}
+    return {_word(opcode) for opcode in program.opcodes}
 
 
 def tidy(text: str) -> str:

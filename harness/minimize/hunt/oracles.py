@@ -11,12 +11,14 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 from msgspec import structs
 
 from gpu_emulator.sass.decoding import is_known
+from gpu_emulator.steps import NotExecutable
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.frontends.bench.assemble import CODE
 from harness.io.files.writing import scratch_disk
@@ -24,6 +26,7 @@ from harness.io.processes.hub import Hub, ResourceLimits
 from harness.judging.judge import judge_assembly
 from harness.judging.ptxas.log import parse_ptxas_log
 from harness.minimize.hunt import voting
+from harness.minimize.hunt.disassembly import BASE, Word, WordText, read_texts, sass_of, words_of
 from harness.minimize.hunt.generator import OpcodeForm, listing
 from harness.minimize.hunt.voting import Answer, Vote, Voter
 from harness.run.emulating import execute_job
@@ -51,6 +54,8 @@ _FAILURES = frozenset(
 _MODULE_SECONDS, _PROGRAM_SECONDS = 20.0, 0.2
 _VOTE_SECONDS = 2.0
 _FIRST_MAJOR, _MAJORS = 7, 4
+# Instruction words whose text is kept: so many take some 50 MB.
+_MOST_WORDS = 1 << 17
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -92,6 +97,7 @@ class Oracles:
     jobs: int
     slots: asyncio.Semaphore
     spent: Spent = field(default_factory=Spent)
+    texts: dict[Target, dict[Word, WordText]] = field(default_factory=dict)
 
     async def ask(
         self,
@@ -190,23 +196,41 @@ class Oracles:
             run.check()
         return assembly
 
-    async def _disassembled(self, folder: Path, level: int, *more: str) -> str:
-        """Write `level-N.sass`; why that failed, or nothing."""
+    async def disassemble(self, folder: Path, *argv: str | Path) -> str:
+        """Run nvdisasm in a folder; its text is `stdout` there. Why that failed, or nothing."""
         assert self.nvdisasm is not None
-        inner = self.hub.new_folder(f"sass-{level}", inside=folder)
-        argv: tuple[str | Path, ...] = (
-            self.nvdisasm.path,
-            "-c",
-            "-ndf",
-            *more,
-            folder / f"level-{level}.cubin",
-        )
         async with self.slots:
-            end = await self.hub.execute(argv, folder=inner, limits=self.limits)
+            end = await self.hub.execute(
+                (self.nvdisasm.path, *argv), folder=folder, limits=self.limits
+            )
         self.spent.nvdisasm += end.cpu
-        if not end.ok:
-            return f"{self.nvdisasm.label} {end.words}"
-        (inner / "stdout").rename(folder / f"level-{level}.sass")
+        return "" if end.ok else f"{self.nvdisasm.label} {end.words}"
+
+    async def list_sass(self, folder: Path, levels: Sequence[int]) -> str:
+        """Write `level-N.sass` of these levels; why that failed, or nothing."""
+        inner = self.hub.new_folder("sass", inside=folder)
+        cubins = {level: (folder / f"level-{level}.cubin").read_bytes() for level in levels}
+        try:
+            words = words_of(cubins.values())
+            known = self.texts.setdefault(self.target, {})
+            texts = {word: known[word] for word in words if word in known}
+            new = {word: raw for word, raw in words.items() if word not in texts}
+            if new:
+                with scratch_disk():
+                    (inner / "words").write_bytes(b"".join(new.values()))
+                target = str(self.target).replace("sm_", "SM")
+                raw = ("--binary", target, "--base-address", hex(BASE), inner / "words")
+                if problem := await self.disassemble(inner, *raw):
+                    return problem
+                texts |= read_texts(new, (inner / "stdout").read_text())
+                known.update(texts)
+                for word in list(islice(known, max(0, len(known) - _MOST_WORDS))):
+                    del known[word]  # the oldest
+            for level, cubin in cubins.items():
+                with scratch_disk():
+                    (folder / f"level-{level}.sass").write_text(sass_of(cubin, texts))
+        except (NotExecutable, ValueError) as error:
+            return str(error)
         return ""
 
     async def _voted(
@@ -214,10 +238,8 @@ class Oracles:
     ) -> dict[int, Answer]:
         if not how.votes:
             return dict.fromkeys(programs, Answer(vote=Vote.ASSEMBLED))
-        problems = await asyncio.gather(*(self._disassembled(folder, n) for n in how.voting))
-        if any(problems):
-            words = next(filter(None, problems))
-            return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=words))
+        if problem := await self.list_sass(folder, how.voting):
+            return dict.fromkeys(programs, Answer(vote=Vote.UNTOLD, words=problem))
         waiting = [
             (number, Voter(text=asked.text, seed=asked.seed, entry=f"k{place}"))
             for place, (number, asked) in enumerate(programs.items())
@@ -292,10 +314,11 @@ class Oracles:
             forms = [form for line, form in places.items() if line not in refused]
         if self.nvdisasm is None:
             return list(places.values())
-        if problem := await self._disassembled(folder, LEVELS[0], "-g"):
+        cubin = folder / f"level-{LEVELS[0]}.cubin"
+        if problem := await self.disassemble(folder, "-c", "-ndf", "-g", cubin):
             raise InfrastructureError(problem)
         unknown, line = set(), 0
-        for row in (folder / f"level-{LEVELS[0]}.sass").read_text().splitlines():
+        for row in (folder / "stdout").read_text().splitlines():
             if place := _SASS_LINE.search(row):
                 line = int(place[1])
             elif (code := _SASS.match(row)) and not is_known(code[1]):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.ma
+import numpy.random
 
 from gpu_emulator.api import run
 from gpu_emulator.steps import Array

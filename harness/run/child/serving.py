@@ -23,11 +23,13 @@ def main() -> None:
     def emulate(message: Message) -> None:
         folder = Path(message["folder"])
         streams = (str(folder / "stdout"), str(folder / "stderr"))
+        # Here, so that no fork imports it again.
+        module = importlib.import_module(message.get("module", worker.__name__))
 
         def body() -> None:
             redirect(*streams)
             os.chdir(folder)
-            importlib.import_module(message.get("module", worker.__name__)).work(folder)
+            module.work(folder)
 
         supervisor.fork(message["id"], body, JobLimits(**message["limits"]), streams)
 

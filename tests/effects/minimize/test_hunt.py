@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 from harness.cells.places import CompileOptions
+from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.installed import digest_of
-from harness.minimize.hunt.causes import Cause, LeastProgram
+from harness.minimize.hunt.causes import Cause, Causes, LeastProgram, said_of
 from harness.minimize.hunt.hunting import (
     KIND,
     HuntReport,
@@ -28,7 +29,7 @@ from harness.minimize.hunt.hunting import (
     known_causes,
     write_repros,
 )
-from harness.minimize.hunt.oracles import Asked
+from harness.minimize.hunt.oracles import Asked, Oracles, Together
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.hunt.words import hunt_document, hunt_said
 from harness.site.pages_of_store import write_site
@@ -226,6 +227,51 @@ def test_changed_ptx_is_reduced_to_the_change_that_matters(plan: PtxasPlan, tmp_
     assert cause.least.instructions <= 3
     assert len(said) == 1
     assert report.state.votes[Vote.ASSEMBLED.value] > 0
+
+
+# An entry that turns bits round is worked on without an end, at one level.
+ENDLESS_PTXAS = f"""#!/bin/sh
+for word; do
+  case "$word" in *.ptx) file=$word;; esac
+  last=$word
+done
+case "$*" in *-O3*) grep -q "brev[.]b32" "$file" && exec sleep 600;; esac
+cp {CUBIN} "$last"
+"""
+
+
+@pytest.mark.long
+def test_a_hang_is_reduced_to_what_hangs(plan: PtxasPlan, tmp_path: Path) -> None:
+    path = tmp_path / "endless"
+    path.write_text(ENDLESS_PTXAS)
+    path.chmod(0o755)
+    head, _, body = KERNEL.partition(".visible")
+    hanging = f"{head}.visible{body.replace('kernel(', 'k(').replace('bar.sync 0;', '')}"
+    programs = [Asked(hanging.replace("brev", word), 1) for word in ("not", "brev", "clz")]
+
+    async def work() -> tuple[list[Answer], LeastProgram | str]:
+        async with Hub() as hub:
+            oracles = Oracles(
+                hub=hub,
+                ptxas=msgspec.structs.replace(plan.ptxas, path=path, sha256=digest_of(path)),
+                target=plan.target,
+                nvdisasm=None,
+                limits=ResourceLimits(timeout=3.0, memory=1 << 30),
+                jobs=2,
+                # What sleeps needs no core.
+                slots=asyncio.Semaphore(32),
+            )
+            answers = await oracles.ask(programs)
+            causes = Causes(Together(oracles), [], {})
+            least = await causes.reduce(programs[1], answers[1], is_time_up=lambda: False)
+            return answers, least
+
+    answers, least = asyncio.run(work())
+    assert [said_of(answer) for answer in answers] == ["assembled", "fails -O3", "assembled"]
+    assert isinstance(least, LeastProgram)
+    assert least.opcodes == ("brev.b32",)
+    assert least.instructions == 2  # one that writes what the other one reads
+    assert "killed after 3 s" in least.name
 
 
 @pytest.mark.parametrize("small_disk", ["16m"], indirect=True)

@@ -17,6 +17,7 @@ from harness.minimize.hunt.causes import (
     LeastProgram,
     combined,
     is_closed,
+    is_same_cause,
     is_same_kind,
     joined,
     known_words,
@@ -286,3 +287,41 @@ def test_a_hang_is_not_waited_for_to_its_end_at_each_step() -> None:
     # The last answer is that of the ptxas that has all its time.
     assert ptxas.spent[-1] == 60.0
     assert set(ptxas.spent[:-1]) == {10.0}
+
+
+CRASH = Answer(vote=Vote.FAILS, levels=(0, 3), words="died by SIGSEGV", signature="same")
+
+
+def test_failures_that_say_nothing_are_told_apart_by_what_is_left() -> None:
+    param, wide, local = (
+        least(f"st.{space} [%out], {value};", answer=CRASH)
+        for space, value in (("param.b32", "%r1"), ("param.b64", "%out"), ("local.b32", "%r1"))
+    )
+    assert param.name == "died by SIGSEGV (st.param)"
+    assert is_same_cause(param, wide)
+    assert not is_same_cause(param, local)
+    at_one = least("st.param.b32 [%out], %r1;", answer=replace(CRASH, levels=(0,)))
+    assert not is_same_cause(param, at_one)
+    # With an instruction that computes, this is what a program is known by.
+    assert least("st.param.b32 [%out], %r1;", "brev.b32 %r1, %r0;").opcodes == ("brev.b32",)
+
+
+def test_a_failure_is_walked_around_by_the_store_that_it_needs() -> None:
+    known = Cause(programs=[least("st.param.b64 [%out], %out;", answer=CRASH)])
+    other = least("brev.b32 %r1, %r0;", "st.param.b64 [%out], %out;", answer=CRASH)
+
+    class Oracles(Together):
+        def __init__(self) -> None:
+            pass
+
+    async def walk() -> None:
+        causes = Causes(Oracles(), [known], {})
+
+        async def ask(asked: Asked, like: Answer) -> Answer:
+            return like if "st.param" in asked.text else Answer(vote=Vote.ASSEMBLED)
+
+        causes._ask = ask  # type: ignore[method-assign]
+        assert await causes.walk_around(Asked(other.text, 1), CRASH) is None
+
+    asyncio.run(walk())
+    assert known.hits == 2
