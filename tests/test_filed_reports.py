@@ -29,6 +29,7 @@ FILED = {
     "hunt-lop3-two-branches": Upstream.NVIDIA,
     "hunt-st-param-by-register": Upstream.NVIDIA,
     "hunt-sub-at-o3": Upstream.NVIDIA,
+    "hunt-wgmma-commit-at-o0": Upstream.NVIDIA,
     "tilelang-reduced-view": Upstream.COMPILER,
     "tilelang-tma-layout": Upstream.COMPILER,
     "cutile-tileiras-segfault": Upstream.COMPILER,

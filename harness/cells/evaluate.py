@@ -112,7 +112,7 @@ async def _follow(bench: Workbench, trail: _Trail) -> None:
     else:
         assert plan.raw_ptx is not None
         trail.reading = read_stored(bench, plan.raw_ptx, entry=plan.entry)
-        trail.flags = ("-v", f"{_GPU_NAME}{plan.cell.target}")
+        trail.flags = ("-v", f"{_GPU_NAME}{plan.cell.target}", *plan.options)
         program = plan.raw_ptx
     if program is None or trail.reading is None or trail.reading.value.problem is not None:
         return

@@ -16,7 +16,9 @@ from harness.cells.spelling import SelectionOptions
 from harness.frontends.back_end import BackEnd
 from harness.frontends.base import FrontEnd, PlannedLaunch, Selection
 from harness.frontends.registry import front_end, reader_of, unassembled
+from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.io.packages.versions import LATEST
+from harness.judging.ptxas.options import read_options
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.kernel import LaunchSpec, Repro, Scalar
 from harness.values.limits import KNOWN_CAPABILITIES
@@ -212,8 +214,11 @@ def _overrides(words: Sequence[str], spec: LaunchSpec, repro: Repro) -> dict[str
         if name in overrides:
             raise UsageError(f"--set {name} is given twice; which one is meant?")
         try:
-            is_header = repro.ptx is not None
+            is_options = repro.ptx is not None and name == OPTIONS_ARGUMENT
+            is_header = repro.ptx is not None and not is_options
             overrides[name] = header_value(name, text) if is_header else parameters[name].read(text)
+            if is_options:
+                read_options(text)
         except PtxError as error:
             raise UsageError(f"--set {name}: {error}") from error
     # In the order of the signature, and a default that is set is not an override: one cell id.

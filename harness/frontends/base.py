@@ -137,7 +137,8 @@ class PlannedCell(msgspec.Struct, frozen=True, kw_only=True):
 
     `launch` and `record` are None where nothing is lowered: the program is given, as the artifact
     `raw_ptx` and its `entry`. `bundled` is the ptxas that this compiler picks; with `freeze_ptx`
-    the PTX is the one generated for it. `change` is made to the flags that ptxas would get.
+    the PTX is the one generated for it. `options` are what ptxas gets besides for a file of PTX;
+    `change` is made to the flags that it would get.
     `file` is as in `Row`.
     """
 
@@ -152,6 +153,7 @@ class PlannedCell(msgspec.Struct, frozen=True, kw_only=True):
     freeze_ptx: bool = False
     raw_ptx: str | None = None
     entry: str | None = None
+    options: tuple[str, ...] = ()
     change: FlagChange | None = None
     file: str | None = None
 

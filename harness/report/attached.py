@@ -20,6 +20,7 @@ from harness.frontends.base import Plan, PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench
 from harness.frontends.registry import front_end
 from harness.frontends.sessions import LaunchCode
+from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.report.claims import AttachedPlace
 from harness.report.dossier import Dossier
 from harness.report.gather import executed_rows
@@ -175,9 +176,11 @@ class AttachedTrial:
         assembler = place.version if is_assembler else case.ptxas
         version = case.compiler_version if is_assembler else place.version
         is_ptx = place.file.endswith(".ptx")
+        options = self.selection.launches[0].overrides.get(OPTIONS_ARGUMENT) if is_ptx else None
         words = SelectionOptions(
             kernel=str(self.folder / place.file),
             sm=[case.target],
+            set=[f"{OPTIONS_ARGUMENT}={options}"] if options else [],
             compiler=[] if is_ptx or version is None else [f"{case.compiler}=={version}"],
             assembler=[f"{case.assembler}=={assembler}"] if names_it and assembler else [],
         )

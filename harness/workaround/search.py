@@ -12,6 +12,7 @@ from packaging.version import Version
 
 from gpu_emulator.ptx.text.facts import EDITS
 from harness.frontends.registry import front_end
+from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.judging.ptxas.help import options_of
 from harness.judging.ptxas.options import PtxasOption
 from harness.store.store import Store
@@ -30,7 +31,7 @@ from harness.workaround.settings import (
     rank_key,
     spread,
 )
-from harness.workaround.trials import OPTIONS_ARGUMENT, Attempt, Trials
+from harness.workaround.trials import Attempt, Trials
 
 _BEAM = 2
 _ROUNDS = 3

@@ -18,6 +18,7 @@ from harness.frontends.back_end import BackEnd
 from harness.frontends.base import PlannedCell, PlannedLaunch, Selection
 from harness.frontends.bench.bench import TimeIsUpError, Workbench, until
 from harness.frontends.registry import back_end, front_end, plan_launch
+from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT
 from harness.frontends.texts.python import OPTIONS
 from harness.io.processes.hub import ResourceLimits
 from harness.judging.ptxas.options import FlagChange, option_of
@@ -47,8 +48,6 @@ Variables = tuple[tuple[str, str], ...]
 
 OPTIONS_VARIABLE = "PTXAS_OPTIONS"
 """From where Triton reads options for ptxas, if it does: what it passes on is looked at."""
-OPTIONS_ARGUMENT = "ptx_options"
-"""The option of a launch that holds them, where a Triton has one."""
 
 
 class OptionWay(StrEnum):

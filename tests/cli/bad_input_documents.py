@@ -178,6 +178,8 @@ PTX_OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--set", "target=\x1b[31m"), r"\x1b"),
     (("--set", "target="), "target"),
     (("--set", "version=²"), "version"),
+    (("--set", "ptx_options=--gpu-name=sm_80"), "--gpu-name"),
+    (("--set", "ptx_options=kernel.ptx"), "kernel.ptx"),
     (("--set", "nosuch=1"), "nosuch"),
     (("--set", "version"), "NAME=VALUE"),
     (("--set", "version=8.1", "--set", "version=8.2"), "twice"),

@@ -165,6 +165,9 @@ def test_version_and_target_of_ptx_are_honoured_or_overridden(triage: Triage) ->
     assert (other["target"], other["launch"]) == ("sm_90", "ptx:target=sm_90")
     text = triage("show", other["short"], "--stage", "ptx").stdout
     assert ".target sm_90" in text
+    [plain] = triage.compile(*ptx, "--set", "ptx_options=-O0", code=0)["cells"]
+    assert plain["ptxas_flags"] == [*row["ptxas_flags"], "-O0"]
+    assert (plain["cell"] != row["cell"], plain["launch"]) == (True, "ptx:ptx_options=-O0")
     # PTX for a newer target than the one asked for cannot be had.
     [older] = triage.compile(*ptx, "--set", "target=sm_90", "--sm", "80", code=4)["cells"]
     assert older["verdict"] == "unsupported"

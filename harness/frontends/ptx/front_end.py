@@ -11,9 +11,10 @@ from harness.frontends.base import CapturePlace, Plan, PlannedCell
 from harness.frontends.bench.bench import Workbench
 from harness.frontends.file_front_end import PassedOnFrontEnd
 from harness.frontends.readings import read_stored
-from harness.frontends.texts.ir_inputs import repro_of
+from harness.frontends.texts.ir_inputs import OPTIONS_ARGUMENT, repro_of
 from harness.io.files.reading import read_regular
 from harness.io.toolchains.install import bundled_nvdisasm
+from harness.judging.ptxas.options import read_options
 from harness.values.cell import CellId, program_label
 from harness.values.errors import UsageError
 from harness.values.kernel import Config, Repro, Scalar
@@ -36,7 +37,9 @@ class _PtxFrontEnd(PassedOnFrontEnd):
     def stored_plan(self, bench: Workbench, place: CapturePlace) -> Plan:
         selection, repro = place.selection, place.selection.repro
         assert repro.ptx is not None
-        raw = _put(bench, repro.ptx, place.launch.overrides)
+        header = dict(place.launch.overrides)
+        options = read_options(str(header.pop(OPTIONS_ARGUMENT, "")))
+        raw = _put(bench, repro.ptx, header)
         reading = read_stored(bench, raw, entry=repro.kernel).value
         if reading.facts is None:
             raise UsageError(f"{repro.ptx}: {reading.problem}")
@@ -63,6 +66,7 @@ class _PtxFrontEnd(PassedOnFrontEnd):
                     nvdisasms=nvdisasms,
                     raw_ptx=raw,
                     entry=entry,
+                    options=options,
                 )
             )
         return Plan(cells=tuple(cells))

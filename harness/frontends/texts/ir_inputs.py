@@ -20,6 +20,8 @@ IR_SUFFIXES = (".ttir", ".ttgir")
 SUFFIXES = (*IR_SUFFIXES, ".ptx")
 # From here on Triton compiles for exactly one chip.
 _EXACT_SINCE = 90
+OPTIONS_ARGUMENT = "ptx_options"
+"""The option of a launch that holds options for ptxas: of Triton, where it has one, and of PTX."""
 _DEFAULTS: Mapping[str, Scalar | None] = {
     "num_warps": 4,
     "num_stages": 3,
@@ -89,13 +91,18 @@ def exact_target(capability: int) -> Target:
 def launch_from(path: Path, half: HalfCompiled, options: Mapping[str, Scalar]) -> LaunchSpec:
     """The launch that goes on from this file, named by its suffix.
 
-    From PTX, `version` and `target` can be set: its `.version` and `.target`. From IR, Triton's
-    options can be; `options` are those that it was first compiled with, as far as they are known,
-    and what the module itself fixes has precedence.
+    From PTX, `version` and `target` can be set: its `.version` and `.target`; and `ptx_options`,
+    which ptxas gets besides, as in a launch of Triton. From IR, Triton's options can be; `options`
+    are those that it was first compiled with, as far as they are known, and what the module itself
+    fixes has precedence.
     """
     fixed: dict[str, Scalar] = {}
     if half.ptx:
-        values: dict[str, Scalar | None] = {"version": half.ptx.version, "target": half.ptx.target}
+        values: dict[str, Scalar | None] = {
+            "version": half.ptx.version,
+            "target": half.ptx.target,
+            OPTIONS_ARGUMENT: "",
+        }
     else:
         stated = {name: getattr(half.ir, name, None) for name in _DEFAULTS}
         fixed = {name: value for name, value in stated.items() if value is not None}

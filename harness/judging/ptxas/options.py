@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
+
+from harness.values.errors import UsageError
 
 # ptxas' flags, changed one at a time: the optimisation level, and what Triton may add.
 
@@ -22,6 +25,9 @@ _LEVELS = ("0", "1", "2", "3")
 # What some Triton passes for some option or knob (`make_cubin` of its NVIDIA backend), besides the
 # optimisation level and the target.
 _INJECTED = ("-lineinfo", "-suppress-debug-info", "-g", "--fmad=false", "--regAllocOptLevel=2")
+_OPTION, _VALUE = re.compile(r"--?[A-Za-z][\w-]*(?:=[\w.-]+)?"), re.compile(r"[\w.]+")
+# What a cell has of its own: a GPU, a file to read and one to write.
+_OF_CELLS = re.compile(r"(?:--?gpu-name|-arch|--?output-file|-o|--?input-as-string|-ias)(?:=|$)")
 # Not a part of the compilation: what it prints, and for which GPU.
 _KEPT = ("-v", "--verbose", "--gpu-name", "-arch")
 _LEVEL_WORDS = ("--opt-level", "-O")
@@ -70,6 +76,23 @@ def _level_words(flags: Sequence[str]) -> Iterator[str]:
             yield flag
             if flag in _LEVEL_WORDS and index + 1 < len(flags):
                 yield flags[index + 1]
+
+
+def read_options(text: str) -> tuple[str, ...]:
+    """The words of options that a user gives to ptxas.
+
+    Raises:
+        UsageError: they are no options, or say what cells say: the GPU, the input, the output.
+    """
+    words = tuple(text.split())
+    for before, word in pairwise(("", *words)):
+        is_value = bool(before) and "=" not in before and _VALUE.fullmatch(word)
+        if not (_OPTION.fullmatch(word) or is_value) or _OF_CELLS.match(word):
+            raise UsageError(
+                f"--set ptx_options={text[:80]}: {word[:40]!r} is not an option for code, "
+                "like -O0 or --maxrregcount=64"
+            )
+    return words
 
 
 class PtxasOption(msgspec.Struct, frozen=True, kw_only=True):

@@ -255,6 +255,7 @@ def _work_of(cell: PlannedCell) -> tuple[str, tuple[str, str]]:
     Different lowerings may still give the same PTX, which is then assembled once.
     """
     if cell.launch is None or cell.record is None:
-        return "", (f"{cell.raw_ptx} {cell.entry}", cell.ptxas.sha256)
+        words = (cell.raw_ptx or "", cell.entry or "", *cell.options)
+        return "", (" ".join(words), cell.ptxas.sha256)
     key = front_end(cell.compiler.kind).lowering_key(cell.launch, cell.record, cell.seen_ptxas)
     return key, (key, cell.ptxas.sha256)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.judging.ptxas.options import OPTIONS, known_options, option_of, usable
+from harness.judging.ptxas.options import OPTIONS, known_options, option_of, read_options, usable
+from harness.values.errors import UsageError
 from harness.values.kernel import Config
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
@@ -155,3 +156,17 @@ def test_an_option_is_nearer_than_a_change_of_the_list() -> None:
     assert SettingKind.FLAGS.weight < SettingKind.CONFIG.weight
     one, other = with_option("--minnctapersm 1"), MORE_REGISTERS
     assert rank_key(ORIGIN, one, row(8_000)) < rank_key(ORIGIN, other, row(8_000))
+
+
+@pytest.mark.parametrize("text", ["-O0", "--opt-level 1 --fmad=false", "--maxrregcount=64", ""])
+def test_options_of_a_user_are_words_for_ptxas(text: str) -> None:
+    assert " ".join(read_options(text)) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["O0", "--gpu-name=sm_80", "-arch sm_80", "-O0 -o", "--output-file=x", "-O0 /etc/x", "-O0;ls"],
+)
+def test_what_a_cell_says_itself_is_no_option_of_a_user(text: str) -> None:
+    with pytest.raises(UsageError, match="not an option for code"):
+        read_options(text)
