@@ -8,6 +8,7 @@ values and random ones, and stores the result. ptxas assembles it at -O0 and at 
 the cubins, and the emulator executes all three. An approximate instruction may differ by the band
 of `emulator/tests/bands.py`, twice. `--constants` puts a constant in place of an operand,
 `--uniform` reads operands from parameters, which ptxas for sm_120a keeps in uniform registers.
+`--target sm_100a tcgen05` executes products, copies, loads and stores of tensor memory instead.
 `--forms` adds the opcodes of cubins that agree to `sass_compared.txt` beside this file. Exit code
 1: a cubin gives something else.
 """
@@ -15,6 +16,7 @@ of `emulator/tests/bands.py`, twice. `--constants` puts a constant in place of a
 from __future__ import annotations
 
 import argparse
+import itertools
 import random
 import re
 import subprocess
@@ -110,6 +112,136 @@ def products(only: tuple[str, ...] = ()) -> Iterator[Form]:
         texts = spelled(f"mma.sync.aligned.{shape} {', '.join(groups)}")
         made.extend(Form(text, "Matrix", "mma", "") for text in texts)
     yield from (form for form in (moved, *made) if not only or form.opcode in only)
+
+
+# What one thread does to tensor memory; the operands are those of `TENSOR_ENTRY`.
+TENSOR = """
+mma.cta_group::1.kind::{k:f16|tf32|i8|f8f6f4} [%r4], {a:%rd4|[%r5]}, %rd5, %r8, {e:%p2|0|1}
+mma.cta_group::1.kind::{k:f16|tf32|i8} [%r4], {a:%rd4|[%r5]}, %rd5, %r8, {%r11, %r12, 0, -1}, %p2
+mma.cta_group::1.kind::{k:f16|tf32} [%r4], {a:%rd4|[%r5]}, %rd5, %r8, %p2, 3
+mma.ws.cta_group::1.kind::{k:f16|tf32|i8|f8f6f4} [%r4], {a:%rd4|[%r5]}, %rd5, %r8, %p2
+mma.cta_group::2.kind::{k:f16|tf32|i8|f8f6f4} [%r4], {a:%rd4|[%r5]}, %rd5, %r8, %p2
+mma.cta_group::1.kind::mxf8f6f4.block_scale [%r4], {a:%rd4|[%r5]}, %rd5, %r8, SCALES
+mma.cta_group::1.kind::mxf4.block_scale [%r4], {a:%rd4|[%r5]}, %rd5, %r8, SCALES
+mma.cta_group::{g:1|2}.kind::mxf4nvf4.block_scale.{x:block32|block16} [%r4], %rd4, %rd5, %r8, SCALES
+cp.cta_group::{g:1|2}.{shape:128x256b|4x256b|128x128b|32x128b.warpx4} [%r4], %rd4
+cp.cta_group::{g:1|2}.64x128b.warpx2::{shape:02_13|01_23} [%r4], %rd4
+shift.cta_group::{g:1|2}.down [%r4]
+"""
+# Of each shape of a load or a store how many registers and columns `x1` has.
+TENSOR_SHAPES = {
+    "32x32b": (1, 1), "16x64b": (1, 2), "16x128b": (2, 4), "16x256b": (4, 8), "16x32bx2": (1, 1),
+}  # fmt: skip
+DESCRIPTORS = {
+    "f16": 1 << 4, "tf32": 1 << 4 | 2 << 7 | 2 << 10, "i8": 2 << 4, "f8f6f4": 1 << 4,
+    "mxf8f6f4": 1 << 23, "mxf4": 1 << 7 | 1 << 10 | 1 << 23, "mxf4nvf4": 1 << 7 | 1 << 10,
+}  # fmt: skip
+TENSOR_ENTRY = """.visible .entry k{number}(.param .u64 in, .param .u64 out) {cluster}
+{{
+.reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<200>; .reg .b64 %rd<9>;
+.shared .align 1024 .b8 bytes[24576]; .shared .align 8 .b64 done; .shared .align 4 .b32 base;
+mov.u32 %r0, %tid.x; mov.u32 %r1, %cluster_ctarank; setp.lt.u32 %p0, %r0, 32;
+ld.param.u64 %rd0, [in]; ld.param.u64 %rd1, [out]; ld.global.b32 %r2, [%rd0];
+mad.wide.u32 %rd0, %r0, {row}, %rd0; mad.wide.u32 %rd1, %r0, {row}, %rd1;
+mad.wide.u32 %rd1, %r1, 128, %rd1; setp.ne.u32 %p2, %r2, 77;
+mov.u32 %r10, bytes; mad.lo.u32 %r3, %r0, {row}, %r10;
+{loads}setp.eq.u32 %p1, %r0, 0;
+@%p1 mbarrier.init.shared.b64 [done], 1;
+fence.proxy.async; mov.u32 %r4, 0;
+{allocate}
+and.b32 %r9, %r0, 96; shl.b32 %r9, %r9, 16; add.u32 %r9, %r9, %r4;
+tcgen05.st.sync.aligned.32x32b.x32.b32 [%r9], {{{words}}};
+tcgen05.st.sync.aligned.32x32b.x16.b32 [%r9+32], {{{more}}};
+tcgen05.wait::st.sync.aligned; {meet}
+add.u32 %r5, %r4, 32; add.u32 %r6, %r4, 40; add.u32 %r7, %r4, 44; mov.b32 %r8, {descriptor};
+ld.global.b32 %r11, [%rd0]; ld.global.b32 %r12, [%rd0+4];
+shr.u32 %r10, %r10, 4; cvt.u64.u32 %rd4, %r10; or.b64 %rd4, %rd4, {layout};
+add.u64 %rd5, %rd4, 512;
+{text}
+tcgen05.fence::after_thread_sync;
+tcgen05.ld.sync.aligned.32x32b.x32.b32 {{{words}}}, [%r9];
+tcgen05.ld.sync.aligned.32x32b.x16.b32 {{{more}}}, [%r9+32];
+tcgen05.wait::ld.sync.aligned;
+{stores}{free}
+ret;
+}}
+"""
+"""128 rows of 48 words go to shared memory and to columns of tensor memory, and columns come back.
+
+D is columns 0 to 31, A in tensor memory 32 to 39, scales 40 and 44 and more. Of a pair of CTAs,
+whose columns nothing allocates, the second one gives back its first 16 columns alone.
+"""
+ISSUED = """tcgen05.fence::after_thread_sync;
+@!%p0 bra LATER; elect.sync _|%p3, -1; setp.eq.and.u32 %p3, %r1, 0, %p3; @!%p3 bra LATER;
+mov.b16 %h1, 3;
+{text}
+tcgen05.commit.cta_group::{group}.mbarrier::arrive::one.shared::cluster{ranks}.b64 [done]{mask};
+LATER:
+mbarrier.try_wait.parity.shared.b64 %p3, [done], 0; @!%p3 bra LATER;"""
+
+
+def tensor_forms() -> Iterator[Form]:
+    """What one thread does to tensor memory, and loads and stores of each shape."""
+    texts = [
+        f"tcgen05.{text}".replace("SCALES", "[%r6], [%r7], %p2")
+        for line in TENSOR.split("\n")[1:-1]
+        for text in spelled(line)
+    ]
+    for shape, (each, columns) in TENSOR_SHAPES.items():
+        for count, step in itertools.product((1, 2, 4, 8, 16, 32), (1, 2)):
+            if columns * count * step > 32:
+                continue
+            split = ", 4" if shape == "16x32bx2" else ""
+            some = "{" + ", ".join(f"%r{100 + at}" for at in range(each * count)) + "}"
+            name = f"sync.aligned.{shape}.x{count}"
+            words = ("", "") if step == 1 else (".pack::16b", ".unpack::16b")
+            texts.append(f"tcgen05.ld.{name}{words[0]}.b32 {some}, [%r9]{split};")
+            texts.append(f"tcgen05.st.{name}{words[1]}.b32 [%r9]{split}, {some};")
+    yield from (Form(text, "Tensor memory", "tcgen05", "") for text in texts)
+
+
+def tensor_entry(form: Form, number: int) -> str:
+    """An entry that executes one of `tensor_forms`."""
+    text, group = form.text, 2 if "cta_group::2" in form.text else 1
+    registers = [f"%r{at}" for at in range(100, 148)]
+    if ".sync.aligned" not in text:
+        ranks, mask = (".multicast::cluster", ", %h1") if group == 2 else ("", "")
+        text = ISSUED.format(text=text, group=group, ranks=ranks, mask=mask)
+    elif ".ld." in text:
+        text += "\ntcgen05.wait::ld.sync.aligned;"
+        for at, one in enumerate(re.findall(r"%r1\d\d", form.text)):
+            text += f"\ntcgen05.st.sync.aligned.32x32b.x1.b32 [%r9+{at}], {{{one}}};"
+    text += "\ntcgen05.wait::st.sync.aligned;"
+    kind = re.search(r"kind::(\w+)", text)
+    descriptor = DESCRIPTORS[kind[1]] if kind else 0
+    fours = ["{" + ", ".join(registers[at : at + 4]) + "}" for at in range(0, 48, 4)]
+    loads = "".join(
+        f"ld.global.v4.b32 {four}, [%rd0+{16 * at}]; st.shared.v4.b32 [%r3+{16 * at}], {four};\n"
+        for at, four in enumerate(fours)
+    )
+    stores = "".join(
+        f"{'@%p4 ' * (group == 2 and at > 3)}st.global.v4.b32 [%rd1+{16 * at}], {four};\n"
+        for at, four in enumerate(fours[: 8 if group == 2 else 12])
+    )
+    allocate, free, meet = "bar.sync 0;", "", "bar.sync 0;"
+    if group == 1:
+        allocate = """@!%p0 bra ALLOCATED;
+tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [base], 64;
+tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;
+ALLOCATED: bar.sync 0; ld.shared.b32 %r4, [base];"""
+        free = "bar.sync 0; @!%p0 bra FREED; tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r4, 64;"
+        free += "\nFREED:"
+    else:
+        stores = "setp.eq.u32 %p4, %r1, 0;\n" + stores
+        meet = "barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"
+        free = meet
+    return TENSOR_ENTRY.format(
+        number=number, row=ROW, loads=loads, stores=stores, allocate=allocate, free=free, text=text,
+        meet=f"tcgen05.fence::before_thread_sync; {meet}", words=", ".join(registers[:32]),
+        more=", ".join(registers[32:]), descriptor=descriptor | 8 << 24 | 4 << 17,
+        layout=128 >> 4 << 16 | 256 >> 4 << 32 | 1 << 46,
+        cluster=".reqnctapercluster 2, 1, 1" * (group == 2),
+    )  # fmt: skip
 
 
 # What reads addresses, which random bits are none, and whose result is opaque.
@@ -224,9 +356,12 @@ def assembled(
 
 def launch(
     data: Array, ptx: str = "", cubin: Cubin | None = None, entry: str = "k0", *,
-    uniform: bool = False,
+    uniform: bool = False, ctas: int = 1,
 ) -> Outcome:  # fmt: skip
-    """Execute an entry on all lanes, or on some, one after another, with the row as a parameter."""
+    """Execute an entry on all lanes, or on some, one after another, with the row as a parameter.
+
+    `ctas` are those of a cluster.
+    """
     rows: list[Scalar | Pointer] = [Pointer(allocation=0)]
     if uniform:
         rows = [Scalar(raw=data[lane].tobytes()) for lane in range(UNIFORM)]
@@ -234,7 +369,7 @@ def launch(
     for number, first in enumerate(rows):
         outcome = run(
             Launch(
-                grid=(1, 1, 1), block=(1 if uniform else LANES, 1, 1),
+                grid=(ctas, 1, 1), cluster=(ctas, 1, 1), block=(1 if uniform else LANES, 1, 1),
                 allocations=(
                     Allocation(name="in", data=data.reshape(-1)),
                     Allocation(name="out", data=left),
@@ -291,6 +426,8 @@ def difference(form: Form, data: Array, expected: Array, got: Array) -> str | No
     if not lanes.size:
         return None
     lane = int(lanes[0])
+    if form.opcode == "tcgen05":
+        return f"{lanes.size} lanes; lane {lane}"
     _, read = split(form)
     words = []
     for place, register in enumerate(read):
@@ -318,8 +455,11 @@ def check(
     """Execute forms, which ptxas takes, on PTX and on the cubins of both levels."""
     for start in range(0, len(some), BATCH):
         batch = some[start : start + BATCH]
-        texts = [entry(form, number, _constants(form) if constants else None, uniform=uniform)
-                 for number, form in enumerate(batch)]  # fmt: skip
+        texts = [
+            tensor_entry(form, number) if form.opcode == "tcgen05"
+            else entry(form, number, _constants(form) if constants else None, uniform=uniform)
+            for number, form in enumerate(batch)
+        ]  # fmt: skip
         head = HEAD.format(target=target)
         cubins = {}
         for level in LEVELS:
@@ -330,12 +470,15 @@ def check(
         for number, form in enumerate(batch):
             result, data = Result(form), inputs(form)
             name = f"k{number}"
-            reference = launch(data, ptx=head + texts[number], entry=name, uniform=uniform)
+            ctas = 2 if "cta_group::2" in form.text else 1
+            reference = launch(
+                data, ptx=head + texts[number], entry=name, uniform=uniform, ctas=ctas
+            )
             for level, cubin in cubins.items():
                 if reference.not_run or reference.faults:
                     result.levels[level] = f"PTX: {reference.not_run or reference.faults[0].what}"
                     continue
-                outcome = launch(data, cubin=cubin, entry=name, uniform=uniform)
+                outcome = launch(data, cubin=cubin, entry=name, uniform=uniform, ctas=ctas)
                 if outcome.not_run:
                     result.levels[level] = outcome.not_run
                 elif outcome.faults:
@@ -373,6 +516,8 @@ def chosen(
     """The forms whose operands are registers and that ptxas takes for a target, or some of them."""
     every = [*forms(opcodes), *products(opcodes)]
     found = [f for f in every if is_of_registers(f) and chapter in f.chapter]
+    if opcodes == ("tcgen05",):
+        return list(tensor_forms())
     if sample is not None:
         found = random.Random(0).sample(found, min(sample, len(found)))
     return accepted(str(ptxas), found, target)

@@ -32,11 +32,12 @@ SHARED_BASE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytes `start` to `end` of a row that something owns."""
+    """Bytes `start` to `end` of a row that something owns; whether they are zero at first."""
 
     name: str
     start: int
     end: int
+    is_zero: bool = False
 
 
 def laid_out(

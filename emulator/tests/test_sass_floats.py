@@ -41,6 +41,8 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("HADD2.F32 R7, -RZ, R6.H1_H1", 0x3C000000, ONE),
         ("HFMA2.BF16_V2 R7, R6, 1, 1, |R6|.H0_H0", 0x3F80BF80, 0x40000000),
         ("HMNMX2 R7, R6, RZ, !PT", 0xBC003C00, 0x00003C00),
+        ("VHMNMX R7, R6, 1, 2, RZ, !PT", 0x42003C00, 0x42004000),
+        ("HFMA2.MMA R7, -RZ, RZ, 0h7e00, 0h3c00", 0, 0x7FFF3C00),
         ("HSET2.BF.GT.AND R7, R6, RZ, PT", 0x3C00BC00, 0x3C000000),
         ("HSETP2.GT.AND P0, P1, R6, RZ, PT\nSEL R7, RZ, 0x1, P1", 0xBC003C00, 1),
         # Conversions.
@@ -53,10 +55,14 @@ ONE, TWO, HALF, NAN, NEGATIVE_ZERO = 0x3F800000, 0x40000000, 0x3F000000, 0x7FFFF
         ("F2I.TRUNC.NTZ R7, R6", 0xC0200000, 0xFFFFFFFE),
         ("F2I.S8.NTZ R7, R6", 0xC3800000, 0xFFFFFF80),
         ("F2I.FTZ.U32.TRUNC.NTZ R7, R6", 0xBF800000, 0),
+        ("F2I.U32.F16.NTZ R7, |R6|", 0xC000, 2),
+        ("F2I.F16.NTZ R7, -R6.H1", 0x40000000, 0xFFFFFFFE),
         ("I2F.U8 R7, R6.B3", 0x02000000, TWO),
         ("I2FP.F32.U32.RZ R7, R6", 0xFFFFFFFF, 0x4F7FFFFF),
         ("FRND.FLOOR R7, R6", 0xBF000000, 0xBF800000),
         ("I2IP.S8.S32.SAT R7, R6, RZ, RZ", 300, 0x7F00),
+        ("I2IP.U2.S32.SAT R7, R6, RZ, RZ.28", 300, 0xC),
+        ("VIMNMX3.RELU R7, R6, RZ, 0x5, PT", 0xFFFFFFFB, 0),
         # 64 bits: a constant is the upper half.
         ("MOV R8, RZ\nMOV R9, R6\nDADD R10, R8, 1\nMOV R7, R11", 0x3FF00000, 0x40000000),
         ("MOV R8, RZ\nMOV R9, R6\nF2F.F32.F64 R7, R8", 0x3FF00000, ONE),
@@ -90,11 +96,14 @@ def test_the_encoding_says_which_nan_a_constant_is() -> None:
                                             /* 0x000fca0000000000 */
         /*0010*/ DADD R6, R2, -QNAN ;       /* 0xfff8001002067429 */
                                             /* 0x000fca0000000000 */
+        /*0020*/ HFMA2 R7, R6, 1, +QNAN , R8 ;  /* 0x3c007e0106077431 */
+                                            /* 0x000fca0000000000 */
     """
     lines, _ = read_section(listing)
     assert [line.text for line in lines] == [
         "FSEL R7, R6, 0f7fc12345 , P0",
         "DADD R6, R2, 0ffff80010",
+        "HFMA2 R7, R6, 0h3c00, 0h7e01 , R8",
     ]
     assert results("FSEL R7, R6, 0f7fc12345, !PT", [1]) == [0x7FC12345]
     assert results("MOV R2, RZ\nMOV R3, RZ\nDADD R6, R2, 0ffff80010", [1]) == [0xFFF80010]

@@ -61,7 +61,7 @@ def test_a_product_that_is_not_waited_for_may_come_late() -> None:
     [
         "HGMMA.64x8x16.F32 R20, R8, gdesc[UR4].foo, R12", "HGMMA.64x12x16.F32 R20, gdesc[UR4], RZ",
         "WARPGROUP.DEPBAR.LE gsb1, 0x0", "BGMMA.64x8x256.AND.POPC R20, gdesc[UR4], R20",
-        "HGMMA.64x8x16.F32 R20, -R8, gdesc[UR4], R12", "FENCE.VIEW.ASYNC.T",
+        "HGMMA.64x8x16.F32 R20, -R8, gdesc[UR4], R12", "FENCE.VIEW.ASYNC.X",
     ],
 )  # fmt: skip
 def test_what_is_not_known_is_refused_by_its_name(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
@@ -41,3 +42,12 @@ def test_operands_of_a_warp_give_the_same_in_uniform_registers() -> None:
     assert [answer for answer in answers if answer.startswith("differs")] == []
     executed = set().union(*(result.equal for result in results))
     assert {"UFADD", "UI2F", "UF2I"} <= {name.split(".")[0] for name in executed}
+
+
+def test_tensor_memory_holds_what_the_ptx_leaves_there() -> None:
+    ptxas, nvdisasm = install_ptxas("13.5.37").path, install_nvdisasm().path
+    some = random.Random(0).sample(sass_forms.chosen(ptxas, "sm_100a", opcodes=("tcgen05",)), 25)
+    results = list(sass_forms.check(some, ptxas, nvdisasm, "sm_100a"))
+    assert {answer for result in results for answer in result.levels.values()} == {"equal"}
+    executed = {name.split(".")[0] for result in results for name in result.equal}
+    assert {"LDTM", "STTM", "UTCHMMA", "UTCCP", "UTCBAR"} <= executed

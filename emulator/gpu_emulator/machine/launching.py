@@ -535,7 +535,13 @@ class _Machine:
             regions.append(Region(self._program.dynamic.name, start, start + dynamic))
         elif dynamic:
             regions.append(Region("shared memory", start, size))
-        return self._own("shared", ctas, size, regions)
+        memory = self._own("shared", ctas, size, regions)
+        for region in regions:
+            if region.is_zero:
+                memory.data.reshape(ctas, size)[:, region.start : region.end] = 0
+                if memory.written is not None:
+                    memory.written.reshape(ctas, size)[:, region.start : region.end] = True
+        return memory
 
 
 def _along(numbers: Array, sizes: tuple[int, ...]) -> Array:

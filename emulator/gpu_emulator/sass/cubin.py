@@ -27,6 +27,7 @@ _FRAME, _STACK, _PARAMETER, _BANK_OF_PARAMETERS, _THREADS, _BRANCHES = (
     0x11, 0x12, 0x17, 0x0A, 0x10, 0x34,
 )  # fmt: skip
 _UNKNOWN = 0xFFFF_FFFF
+_COLUMNS = "__nv_reservedSMEM_tcgen05_partition"
 
 # Where constant bank 0 has what the launch says, by where its parameters begin (sm_80, sm_90,
 # sm_100 and sm_120): sizes of the block and of the grid, the stack pointer, where the generic
@@ -58,6 +59,8 @@ class CubinEntry:
 
     The first of them is `parameters_from` bytes behind that: tensor maps are aligned in the bank.
     `stack` and `shared` are sizes in bytes; static shared memory begins at `shared_start`.
+    `columns` are the bytes of the driver's shared memory in which ptxas keeps which columns of
+    tensor memory are given out: start and end.
     `functions` maps the names of code to offsets in the entry's section, `branches` the offset of
     an indirect branch to those of its targets.
     """
@@ -69,6 +72,7 @@ class CubinEntry:
     stack: int = 0
     shared: int = 0
     shared_start: int = 0
+    columns: tuple[int, int] | None = None
     banks: dict[int, Bank] = field(default_factory=dict)
     variables: list[Variable] = field(default_factory=list)
     functions: dict[str, int] = field(default_factory=dict)
@@ -222,6 +226,8 @@ def _entry(sections: list[_Section], symbols: list[_Symbol], name: str | None) -
         if symbol.kind == _FUNCTION and symbol.section == chosen.section
     }
     for symbol in symbols:
+        if symbol.name == _COLUMNS:
+            entry.columns = symbol.value, symbol.value + symbol.size
         section = sections[symbol.section] if symbol.section < len(sections) else None
         if symbol.kind == _OBJECT and section and section.name in (".nv.global", ".nv.global.init"):
             data = section.data[symbol.value : symbol.value + symbol.size] or None

@@ -147,7 +147,10 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
         _section(number, block, starts, touched) for number, block in enumerate(blocks)
     )
     start, stop = header.shared_start, header.shared_start + header.shared
-    shared = (Region("shared memory", start, stop),) if header.shared else ()
+    shared = [Region("shared memory", start, stop)] if header.shared else []
+    if header.columns:
+        # All columns are free when a block begins.
+        shared.append(Region("the driver's shared memory", *header.columns, is_zero=True))
     local = (Region("the stack", 0, header.stack),) if header.stack else ()
     entry = Entry(
         header.name, header.parameters, header.variables, header.functions,
@@ -158,7 +161,7 @@ def _program(header: CubinEntry, lines: list[SassLine], labels: dict[str, int]) 
     grains = {space: min((size for own, size in accesses if own in (space, "generic")),
                          default=_WIDEST) for space in ("shared", "global")}  # fmt: skip
     return Program(
-        entry, slots_of(touched), sections, shared, stop,
+        entry, slots_of(touched), sections, tuple(shared), stop,
         Variable("dynamic shared memory", "shared", "b8", 0, 16), local, header.stack, len(touched),
         grains["shared"], grains["global"], is_plain, _banks_of(header), is_free=True,
     )  # fmt: skip

@@ -22,7 +22,10 @@ _LINE = re.compile(
 )
 _GUARD = re.compile(r"@(!?)(U?P[0-9T])[ \t]+")
 _SEPARATOR = re.compile(r",(?![^\[\]{}()]*[\]})])")
-_NUMBER = r"[-+]?(?:0x[0-9a-f]+|(?:[0-9.]+(?:e[-+]?[0-9]+)?|INF|QNAN|SNAN)(?:\.NEG)?|0f[0-9a-f]{8})"
+_NUMBER = (
+    r"[-+]?(?:0x[0-9a-f]+|(?:[0-9.]+(?:e[-+]?[0-9]+)?|INF|QNAN|SNAN)(?:\.NEG)?"
+    r"|0f[0-9a-f]{8}|0h[0-9a-f]{4})"
+)
 _OPERAND = re.compile(
     r"(?P<sign>[-~!]?)(?P<bar>\|)?(?:"
     r"(?P<register>UR|R|UP|P|B|SB|UB)(?P<number>[0-9]+|Z|T)"
@@ -32,6 +35,7 @@ _OPERAND = re.compile(
 )
 # Of one constant all bits are encoded; the listing leaves out which NaN it is.
 _NAN = re.compile(r"(?<=, )[-+][QS]NAN(?:\.NEG)?(?=[ ]*(?:,|$))(?!.*NAN)")
+_HALVES = re.compile(rf"(?<=, ){_NUMBER}[ ]*, {_NUMBER}(?=[ ]*(?:,|$))")
 _ADDRESS = re.compile(r"(?:desc\[(?P<desc>UR[0-9]+)\])?\[(?P<parts>[^\]]*)\](?P<more>.*)\Z")
 
 
@@ -87,6 +91,13 @@ def code_sections(listing: str) -> dict[str, str]:
     return sections
 
 
+def _with_bits(text: str, constant: str) -> str:
+    """The bits of a constant that is a NaN, or two packed halves, the upper one first."""
+    if re.match(r"(@\S+ +)?U?V?H[A-Z]", text):
+        return _HALVES.sub(f"0h{constant[:4]}, 0h{constant[4:]}", text, count=1)
+    return _NAN.sub(f"0f{constant}", text)
+
+
 def read_section(text: str) -> tuple[list[SassLine], dict[str, int]]:
     """The instructions of a section in order, and the offset of each label."""
     lines: list[SassLine] = []
@@ -103,7 +114,7 @@ def read_section(text: str) -> tuple[list[SassLine], dict[str, int]]:
             control = None if found["high"] is None else int(found["high"], 16) >> 41 & 0x1F_FFFF
             text = found[2]
             if found["constant"] and "NAN" in text:
-                text = _NAN.sub(f"0f{found['constant']}", text)
+                text = _with_bits(text, found["constant"])
             labels.update(dict.fromkeys(pending, offset))
             pending = []
             lines.append(SassLine(offset, text, control, source))

@@ -13,10 +13,12 @@ from gpu_emulator.sass.instructions import (
     memory,
     moves,
     synchronisation,
+    tensor_cores,
     warpgroups,
     warps,
 )
 
 CHAPTERS: tuple[ModuleType, ...] = (
     moves, integers, floats, memory, synchronisation, warps, copies, matrices, warpgroups, bulk,
+    tensor_cores,
 )  # fmt: skip

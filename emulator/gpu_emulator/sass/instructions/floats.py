@@ -21,7 +21,7 @@ import numpy as np
 
 from gpu_emulator.numbers import arithmetic
 from gpu_emulator.numbers.arithmetic import approximate, packed
-from gpu_emulator.numbers.conversion import convert, pack_integers
+from gpu_emulator.numbers.conversion import convert
 from gpu_emulator.numbers.formats import from_float64, to_float32
 from gpu_emulator.sass.binder import Binder, bound, computed, immediate, opcode
 from gpu_emulator.sass.instructions.integers import JOIN
@@ -430,6 +430,8 @@ def _constant(number: int) -> Reader:
 
 
 def _half(line: Binder, operand: Operand, kind: str) -> int:
+    if operand.text.startswith("0h"):
+        return int(f"0x{operand.text[2:]}", 0)
     value = immediate(operand.text, "f64")
     if value is None or np.isnan(value).any():
         raise line.refuse(operand)
@@ -510,22 +512,28 @@ def _half_to_single(line: Binder) -> Step:
 
 @opcode(
     f"HMNMX2|VHMNMX{_BF}?{{ftz:FTZ}}?{{nan:NAN}}?{{xorsign:XORSIGN}}",
-    evidence=f"PTX ISA: min, max of f16x2 and bf16x2; {_FORMS}",
+    evidence=f"PTX ISA: min, max of f16x2 and bf16x2, VHMNMX of three; {_FORMS}",
 )
 def _half_extremum(line: Binder) -> Step:
-    kind = _half_kind(line)
+    kind, count = _half_kind(line), 3 if line.base == "VHMNMX" else 2
+    if count == 3 and line.parts["xorsign"]:
+        raise line.refuse()
     _without_magnitudes(line)
     operation = partial(arithmetic.extremum, kind, **_options(line.parts))
-    readers = _halves(line, 2, kind)
+    readers = _halves(line, count, kind)
     if len(line.operands) != 2:
         raise line.refuse()
     is_least = line.read(line.operands[1], "pred")
 
-    def function(a: Array, b: Array, least: Array) -> Array:
+    def function(a: Array, *more: Array) -> Array:
+        *others, least = more
+
         def whole(*operands: Array, largest: bool) -> Array:
             return packed(partial(operation, largest=largest), 16, *operands)
 
-        return _chosen(whole, least, a, b)
+        for b in others:
+            a = _chosen(whole, least, a, b)
+        return a
 
     return _step(line, function, [*readers, is_least])
 
@@ -598,7 +606,14 @@ def _source(line: Binder, operand: Operand, kind: str) -> Reader:
     """The bits of a number of any width."""
     width = int(kind.lstrip("bfsu"))
     if width <= 16:
-        return _part(line, operand, width)
+        if kind not in ("f16", "bf16"):
+            return _part(line, operand, width)
+        part = _part(line, replace(operand, sign="", is_absolute=False), width)
+        if operand.sign not in ("", "-"):
+            raise line.refuse(operand)
+        keep = np.uint16(0x7FFF if operand.is_absolute else 0xFFFF)
+        turn = np.uint16(0x8000 if operand.sign else 0)
+        return lambda registers: part(registers) & keep ^ turn
     if kind in ("s64", "u64") and operand.kind == "number":
         # The 32 bits that are encoded are the upper ones, as those of a float of 64 bits.
         upper = immediate(operand.text, "u32")
@@ -805,22 +820,3 @@ def _pack_octet(line: Binder) -> Step:
     _only_zero(line, line.operands[3])
     line.operands = (line.operands[0], line.operands[2])
     return _converted(line, "u8", "f32", {"rounding": _WHOLE[line.parts["whole"]]})
-
-
-@opcode("I2IP.{to:U16|S16|U8|S8|U4|S4|U2|S2}.S32.SAT", evidence=f"PTX ISA: cvt.pack; {_FORMS}")
-def _pack(line: Binder) -> Step:
-    """The third operand moves up; how far is said again behind it."""
-    to = line.parts["to"].lower()
-    if len(line.operands) != 4:
-        raise line.refuse()
-    third, width = line.operands[3], int(to[1:])
-    suffixes = (str(32 - 2 * width),) if width < 8 else ()
-    if width == 16:
-        _only_zero(line, third)
-    elif third.suffixes != suffixes:
-        raise line.refuse(third)
-    line.operands = (*line.operands[:3], replace(third, suffixes=()))
-    function = partial(pack_integers, to=to, source="s32")
-    if width == 16:
-        return bound(line, "b32 = b32 b32 b32", lambda a, b, _: function(a, b, None))
-    return bound(line, "b32 = b32 b32 b32", function)

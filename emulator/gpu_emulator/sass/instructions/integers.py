@@ -388,11 +388,14 @@ def _octets_apart(parts: dict[str, str], a: Array, b: Array, c: Array) -> Array:
     return sum(octets, c)
 
 
-@opcode("VIMNMX3?{type:U32|S32}", evidence="PTX ISA: min, max with three operands")
+@opcode(
+    "VIMNMX3?{type:U32|S32}", "VIMNMX3?{type:S32}.{relu:RELU}",
+    evidence="PTX ISA: min, max with three operands; maximum with 0, of which ptxas makes RELU",
+)  # fmt: skip
 def _least_of_three(line: Binder) -> Step:
     kind = _kind(line)
     form = f"b32 PT? PT? = {kind} {kind} {kind} pred"
-    return bound(line, form, lambda a, b, c, p: _extremum(_extremum(a, b, p), c, p))
+    return bound(line, form, lambda a, b, c, p: _relu(line, _extremum(_extremum(a, b, p), c, p)))
 
 
 @opcode(
@@ -446,9 +449,10 @@ def _saturate(parts: dict[str, str], a: Array) -> Array:
     evidence="PTX ISA: cvt.pack, of which ptxas makes it",
 )
 def _pack(line: Binder) -> Step:
-    """Of the third operand the bits that stay; for 4 bits it says that these are 24."""
+    """Of the third operand the bits that stay; it says how many, of less than 8 bits."""
     to = line.parts["to"].lower()
-    if len(line.operands) == 4 and to in ("u4", "s4") and line.operands[3].suffixes == ("24",):
+    kept = () if int(to[1:]) >= 8 else (str(32 - 2 * int(to[1:])),)
+    if len(line.operands) == 4 and line.operands[3].suffixes == kept:
         line.operands = (*line.operands[:3], replace(line.operands[3], suffixes=()))
     function = partial(pack_integers, to=to, source="s32")
     return bound(line, "b32 = b32 b32 b32", function)

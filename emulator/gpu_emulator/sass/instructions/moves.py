@@ -60,7 +60,7 @@ def write_for_warps(registers: Registers, slot: int, value: Array) -> None:
 
 
 @opcode(
-    "R2UR?{join:OR}", "S2UR",
+    "R2UR?{join:OR}", "R2UR.BROADCAST", "S2UR",
     evidence=f"{_BINARIES}; which lane, where they differ, is open; the predicate: a loop of ptxas",
 )  # fmt: skip
 def _to_uniform(line: Binder) -> Step:
