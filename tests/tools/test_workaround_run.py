@@ -43,12 +43,12 @@ def test_what_only_ptxas_sees_is_refused(triage: Triage, words: list[str]) -> No
     assert "does not apply to --run" in line
 
 
-FOLD = ["--kernel", "fold_sat_undone", "--ptxas", "13.0.88", "--on", "sass"]
+FOLD = ["--kernel", "fold_sat_undone", "--ptxas", "13.0.88", "--on", "sass", "--max-time", "30m"]
 
 
 def test_a_cubin_that_is_wrong_has_a_cure_among_ptxas_own_options(triage: Triage) -> None:
     """At -O0 an H200 gives what the PTX says, at -O3 it does not (`test_folds_gpu.py`)."""
-    done = triage("workaround", *FOLD, "--change", "flags", "--json")
+    done = triage("workaround", *FOLD, "--change", "flags", "--json", timeout=900)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert (found["baseline"]["verdict"], found["patch"]) == ("wrong_result", None)
@@ -80,7 +80,7 @@ def test_triton_passes_the_cure_on(triage: Triage) -> None:
         "--ptxas",
         "12.9.86",
     ]
-    change = ["--change", "flags", "--change", "config"]
+    change = ["--change", "flags", "--change", "config", "--max-time", "30m"]
     done = triage("workaround", *words, "--on", "sass", *change, "--json", timeout=900)
     assert done.returncode == 0, done.stderr
     [cure] = json.loads(done.stdout)["candidates"]
