@@ -84,8 +84,9 @@ def check(wheel: Path, cuobjdump: str, rng: random.Random) -> None:
             tables[file] = usage(cuobjdump, Path(archive.extract(file, folder)))
         for kernel in drawn:
             by_hand = tables[kernel.file].get((kernel.name, str(kernel.target)), set())
-            counts["numbers agree"] += agrees(kernel, by_hand)
-            if not agrees(kernel, by_hand):
+            counts["held"] += bool(by_hand)
+            counts["numbers agree"] += bool(by_hand) and agrees(kernel, by_hand)
+            if by_hand and not agrees(kernel, by_hand):
                 print(f"  {kernel.target} {kernel.name}: {by_hand}, not {kernel}")
             accesses = local_accesses(cuobjdump, Path(folder, kernel.file), kernel)
             if accesses is None or kernel.local_stores is None or kernel.local_loads is None:
@@ -95,7 +96,8 @@ def check(wheel: Path, cuobjdump: str, rng: random.Random) -> None:
             counts["of them not 0"] += accesses != {0}
     print(
         f"{wheel.name}: {len(kernels):,} kernels in {contents.files} files, {seconds:.1f} CPU s; "
-        f"of {len(drawn)} drawn {counts['numbers agree']} agree; of {counts['disassembled']} "
+        f"{len(drawn)} drawn, of {len(drawn) - counts['held']} of them cuobjdump prints nothing; "
+        f"of {counts['held']} {counts['numbers agree']} agree; of {counts['disassembled']} "
         f"disassembled {counts['accesses agree']} agree ({counts['of them not 0']} are not 0)"
     )
 

@@ -328,7 +328,7 @@ execution_options = as_value(
 )
 """How to work, as `how`: a `CompileOptions`."""
 tool_options = as_value("how", _compile_options, *_LIMITS)
-"""As `execution_options`, where nothing is stored and no launch code is run."""
+"""As `execution_options`, where no launch code is run."""
 
 
 def run_to_the_end(job: Coroutine[None, None, T]) -> T:

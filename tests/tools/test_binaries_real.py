@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import zipfile
 from pathlib import Path
@@ -12,7 +13,13 @@ import pytest
 from conftest import Triage
 from made_binaries import CUBIN, PTX, entry, fatbin, library
 
+from harness.cells.places import CompileOptions
+from harness.frontends.back_end import PTXAS_BACK_END
+from harness.frontends.bench.assemble import AssemblerRun
 from harness.io.toolchains.install import install_ptxas
+from harness.matrix.binaries.again import assemble_again
+from harness.store.store import Store
+from harness.values.binary import EmbeddedPtx, ReassembledKernel
 
 pytestmark = pytest.mark.tools
 
@@ -109,6 +116,30 @@ def test_a_wheel_is_listed_compared_and_its_ptx_assembled_again(builds: Triage) 
     done = builds("binaries", "new.whl", "--kernel", "crowded", "--sm", "80", "--ptxas", NEWEST)
     assert done.returncode == 1
     assert "crowded: SM version specified by .target is higher" in done.stdout
+
+
+def test_what_was_assembled_again_is_kept_by_content(
+    tmp_path: Path, toolchain_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = PTXAS_BACK_END.install(NEWEST)
+    text = module(crowded(64))
+    ptx = EmbeddedPtx(file="lib.so", target="sm_90a", entries=("crowded",), text=text)
+
+    def unreachable(*_: object) -> None:
+        raise AssertionError("assembled once more")
+
+    with Store.open(tmp_path) as store:
+
+        def again() -> list[ReassembledKernel]:
+            job = assemble_again(
+                store, [ptx], [], bool, [tool], [], CompileOptions(), lambda _: None
+            )
+            return asyncio.run(job)
+
+        rows = again()
+        assert [(row.name, row.n_regs) for row in rows] == [("crowded", 64)]
+        monkeypatch.setattr(AssemblerRun, "attempt", unreachable)
+        assert again() == rows
 
 
 def test_a_cubin_of_a_cache_has_the_ptx_that_lies_beside_it(triage: Triage) -> None:

@@ -13,6 +13,7 @@ from harness.cli.main import CONTEXT
 from harness.cli.options import SilentOption, Verb, goes_with, json_option
 from harness.cli.output import print_json, print_remarks, print_said, status_console
 from harness.cli.progress.steps import preparing, working
+from harness.cli.results import open_results
 from harness.cli.running import run_to_the_end, tool_options
 from harness.frontends.back_end import PTXAS_BACK_END
 from harness.judging.ptxas.binary import selects
@@ -119,10 +120,10 @@ def command(
         with preparing(status_console()):
             versions = [version for spec in ptxas for version in PTXAS_BACK_END.select(spec)]
             tools = [PTXAS_BACK_END.install(version) for version in versions]
-        with working(status_console(), "assembling PTX") as tell:
+        with open_results() as store, working(status_console(), "assembling PTX") as tell:
             contents = found[0]
             job = assemble_again(
-                contents.modules, contents.kernels, is_selected, tools, targets, how, tell
+                store, contents.modules, contents.kernels, is_selected, tools, targets, how, tell
             )
             again = run_to_the_end(job)
         blocks = [*(blocks if chosen[0] else ()), *again_said(again, words)]

@@ -32,6 +32,7 @@ from harness.matrix.diff.pull_request import (
     base_of,
     comments_alone,
     compare_sides,
+    firsts_lost,
     head_of,
     last_run,
     lines_of_worse,
@@ -41,7 +42,7 @@ from harness.matrix.file import FILE, read_matrix
 from harness.matrix.nights.night import MatrixOptions
 from harness.store.artifacts import DATABASE
 from harness.store.store import Store
-from harness.values.change import Changes, PullRequest
+from harness.values.change import Changes, FirstLost, PullRequest
 from harness.values.errors import EmptySelectionError, UsageError
 from harness.values.matrix import Matrix, VersionChoice
 from harness.values.target import Target
@@ -226,23 +227,28 @@ def _of_folders(
             raise EmptySelectionError(
                 "no kernel is selected: name files or repros with --kernel, or write matrix.yaml"
             )
-        old = set(before.failures) if before else set()
-        failures = tuple(failure for failure in after.failures if failure not in old)
+        old = set(before.report.failures) if before else set()
+        failures = tuple(failure for failure in after.report.failures if failure not in old)
         result = compare_sides(
-            (store, before.run if before else None),
-            (store, after.run),
+            (store, before.report.run if before else None),
+            (store, after.report.run),
             matrix,
             is_whole=not failures,
         )
         lines = lines_of_worse(result, store, head)
-    notes = tuple(dict.fromkeys((*after.warnings, *sorted(old & set(after.failures)))))
+        firsts: tuple[FirstLost, ...] = ()
+        if before and result.same_code < len(result.cells):
+            firsts = run_to_the_end(firsts_lost(result, before, after, store, options))
+    ran = after.report
+    notes = tuple(dict.fromkeys((*ran.warnings, *sorted(old & set(ran.failures)))))
     return structs.replace(
         result,
         base=base.name,
         head=head.name,
         command=options.work.command,
         lines=lines,
-        unexpected=after.unexpected,
+        unexpected=ran.unexpected,
+        firsts=firsts,
         failures=failures,
         notes=notes,
     )

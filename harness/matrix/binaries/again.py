@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
 
-from harness.cells.places import CompileOptions
+from harness.cells.places import CompileOptions, at_bench
 from harness.frontends.back_end import PTXAS_BACK_END
-from harness.frontends.bench.assemble import CODE
-from harness.io.processes.hub import Hub
+from harness.frontends.bench.bench import content_key
 from harness.judging.ptxas.binary import kernels_of_cubin, stem_of
 from harness.judging.ptxas.log import PtxasLog, parse_ptxas_log
+from harness.store.store import Store
 from harness.values.binary import BinaryKernel, EmbeddedPtx, ReassembledKernel
+from harness.values.outcome import Assembly
 from harness.values.target import Target
 from harness.values.toolchain import Assembler
 
@@ -19,6 +22,7 @@ _MOST_WORDS = 300
 
 
 async def assemble_again(
+    store: Store,
     modules: Sequence[EmbeddedPtx],
     kernels: Sequence[BinaryKernel],
     selects: Callable[[str], bool],
@@ -29,11 +33,14 @@ async def assemble_again(
 ) -> list[ReassembledKernel]:
     """Each selected kernel by each ptxas, for these targets or the one that its PTX names.
 
+    What ptxas made is kept by content, as that of any other PTX.
+
     Raises:
         InfrastructureError: ptxas cannot be started.
+        StorageError: results cannot be read or written.
     """
     shipped = {(stem_of(k.file), k.name, k.target): k for k in kernels}
-    slots, done = asyncio.Semaphore(how.workers), 0
+    done = 0
 
     async def one(module: EmbeddedPtx, target: str, tool: Assembler) -> list[ReassembledKernel]:
         nonlocal done
@@ -41,14 +48,14 @@ async def assemble_again(
         flags = ["-v", f"--gpu-name={target}"]
         if len(names) < len(module.entries):
             flags += [word for name in names for word in ("--entry", name)]
-        folder = hub.new_folder("binary")
-        async with slots:
-            run = PTXAS_BACK_END.run(tool, lambda: module.text, tuple(flags), None)
-            assembly = await run.execute(hub, folder, how.limits)
+        # Its text is not read here: any PTX that a ptxas takes is assembled.
+        key = content_key(program=sha256(module.text).hexdigest(), ptxas=tool.sha256, flags=flags)
+        run = PTXAS_BACK_END.run(tool, lambda: module.text, tuple(flags), None)
+        kept = await bench.run_once("assemble", key, Assembly, partial(run.attempt, bench))
         done += 1
         tell(f"{done} of {len(jobs)} modules of PTX are assembled")
-        code = (folder / CODE).read_bytes() if assembly.has_cubin else b""
-        hub.drop_folder(folder)
+        assembly, cubin = kept.value, kept.artifacts.get("cubin")
+        code = store.artifacts.get(cubin) if cubin else b""
         made = {k.name: k for k in kernels_of_cubin(code, module.file)} if code else {}
         log = parse_ptxas_log(f"{assembly.stdout}\n{assembly.stderr}")
         problem = None if code else _problem(log, assembly.end.words)
@@ -65,7 +72,7 @@ async def assemble_again(
         for target in (list(map(str, targets)) or [module.target])
         for tool in tools
     ]
-    async with Hub() as hub:
+    async with at_bench(store, how) as bench:
         rows = await asyncio.gather(*(one(*job) for job in jobs))
     return [row for some in rows for row in some]
 

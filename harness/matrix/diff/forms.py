@@ -20,7 +20,7 @@ from harness.matrix.diff.words import (
 )
 from harness.tables.said import SaidLine, say
 from harness.tables.templates import markdown_cell, markdown_code
-from harness.values.change import Change, ChangeKind, Facts, PullRequest
+from harness.values.change import Change, ChangeKind, Facts, FirstLost, PullRequest
 from harness.values.kernel import Config
 
 MARK = "<!-- kernel-triage: pull request -->"
@@ -49,7 +49,19 @@ def pr_said(result: PullRequest) -> list[SaidLine]:
     said = changes_said(
         result.changes, informational=True, sides=_sides(result), calm=_calm(result)
     )
-    return [*said, say(_code_words(result))]
+    return [*said, *map(say, _predicted(result)), say(_code_words(result))]
+
+
+def _predicted(result: PullRequest) -> list[str]:
+    """By config what was predicted to be the fastest, as `triage rank` orders them."""
+    lines = []
+    for lost in result.firsts:
+        now = "no longer works"
+        if lost.rank and lost.expected:
+            now = f"is now number {lost.rank}, at {lost.expected:.1f} times the time of the first"
+        words = f"{lost.config} was predicted to be the fastest and {now}; the first is"
+        lines.append(f"{lost.place}: {words} {lost.first}")
+    return lines
 
 
 def _sides(result: PullRequest) -> str:
@@ -87,6 +99,7 @@ class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
     `cells` counts those of head, `same_code` those of them whose machine code is that of base,
     `other_code` those whose code is another one with the same numbers, `unexpected` the failures of
     head that no matrix expects. `failures` are launches that could be captured in base alone.
+    `predicted` are launches whose predicted fastest config is another one, as `triage rank` orders.
     """
 
     informational: Sequence[ChangedCell]
@@ -97,6 +110,7 @@ class PullRequestDocument(ChangesDocument, frozen=True, kw_only=True):
     other_code: int
     unexpected: int
     alive: Sequence[ConfigsAlive]
+    predicted: Sequence[FirstLost]
     not_compiled_because: str | None
     failures: Sequence[str]
     notes: Sequence[str]
@@ -115,6 +129,7 @@ def pr_document(result: PullRequest) -> PullRequestDocument:
         alive=[
             ConfigsAlive(place, numbers[:2], numbers[2:]) for place, numbers in result.alive.items()
         ],
+        predicted=result.firsts,
         not_compiled_because=None if result.unreached is None else _code_words(result),
         failures=result.failures,
         notes=result.notes,
@@ -172,6 +187,9 @@ def as_markdown(result: PullRequest) -> str:
             f"| {markdown_cell(place)} | {n[0]} of {n[1]} | {n[2]} of {n[3]} |"
             for place, n in list(lost.items())[:50]
         ]
+    if result.firsts:
+        lines += ["", "**Predicted fastest config** (compiled, not measured)", ""]
+        lines += [f"- {markdown_cell(words)}" for words in _predicted(result)[:20]]
     every = [*worse, *better, *gaps, *others, *result.changes.informational, *result.other_code]
     lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000 - len(_FOOT))
     if result.command:

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from harness.cells.places import RunProgress
 from harness.cells.repros.find import find_kernels, list_repros
+from harness.frontends.base import PlannedCell
 from harness.frontends.registry import front_end, kinds, takes
 from harness.io.files.locations import cache_dir
 from harness.io.processes.hub import run_tool
@@ -46,10 +47,13 @@ from harness.store.artifacts import UnusableArtifactError
 from harness.store.stages import stage_bytes
 from harness.store.store import Store
 from harness.values.cell import CellId, program_of
-from harness.values.change import Change, ChangeKind, Facts, PullRequest
+from harness.values.change import Change, ChangeKind, Facts, FirstLost, PullRequest
 from harness.values.errors import EmptySelectionError, UsageError
+from harness.values.kernel import Config
 from harness.values.matrix import Matrix
 from harness.values.toolchain import PTX
+from harness.workaround.rank.order import RankedLaunch, first_lost
+from harness.workaround.rank.ranking import ranked_cells
 
 _GIT_SECONDS = 600.0
 _DEEP = re.compile(r"\*\*(?=[^/*])")
@@ -62,6 +66,15 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     folder: Path
+
+
+class SideRun(msgspec.Struct, frozen=True, kw_only=True):
+    """The run of a side, and the cells that its launches have."""
+
+    side: Side
+    matrix: Matrix
+    report: MatrixReport
+    cells: tuple[PlannedCell, ...]
 
 
 # Where base and head lie.
@@ -200,7 +213,7 @@ def kernels_of(side: Side, patterns: Sequence[str]) -> tuple[str, ...]:
 async def run_side(
     side: Side, matrix: Matrix, patterns: Sequence[str], store: Store, options: MatrixOptions,
     progress: RunProgress, *, never: Side,
-) -> MatrixReport | None:  # fmt: skip
+) -> SideRun | None:  # fmt: skip
     """Compile (and execute) the kernels of one side as a run of its own; None where it has none.
 
     Raises:
@@ -214,13 +227,15 @@ async def run_side(
         mine = replace(matrix, kernels=kernels)
         plan = make_plan(mine, options, store)
         report = await run_matrix(mine, store, options, progress, plan)
+        cells: list[PlannedCell] = []
         async with matrix_bench(store, options, mine) as bench:
             for place in plan.places:
                 stored = front_end(place.compiler.kind).stored_plan(bench, place)
-                for cell in stored.cells if stored else ():
-                    if cell.launch:
-                        _check_reads(cell.launch.capture.value.reads.files, cell.cell, side, never)
-        return report
+                cells += stored.cells if stored else ()
+        for cell in cells:
+            if cell.launch:
+                _check_reads(cell.launch.capture.value.reads.files, cell.cell, side, never)
+        return SideRun(side=side, matrix=mine, report=report, cells=tuple(cells))
 
 
 def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) -> None:
@@ -237,6 +252,38 @@ def _check_reads(files: Iterable[str], cell: CellId, side: Side, never: Side) ->
                 "package is installed in editable mode from a folder that is not searched; set "
                 "PYTHONPATH=FOLDER, relative to the checkout"
             )
+
+
+async def firsts_lost(
+    result: PullRequest, base: SideRun, head: SideRun, store: Store, options: MatrixOptions
+) -> tuple[FirstLost, ...]:
+    """Launches whose machine code changed and whose predicted fastest config is another one.
+
+    Raises:
+        StorageError: results cannot be read or written.
+    """
+    moved = (*result.changes.changes, *result.changes.informational, *result.other_code)
+    names = {change.facts.cell for change in moved if not change.facts.is_executed}
+    known = {facts.cell for facts in result.cells}
+    changed = {
+        _launch(cell) for run in (base, head) for cell in run.cells if str(cell.cell) in names
+    }
+    orders: list[dict[CellId, RankedLaunch]] = []
+    for run in (base, head):
+        launches: dict[CellId, list[PlannedCell]] = {}
+        for cell in run.cells:
+            if str(cell.cell) in known and _launch(cell) in changed:
+                launches.setdefault(_launch(cell), []).append(cell)
+        with _inside(run.side):
+            async with matrix_bench(store, options, run.matrix) as bench:
+                ranked = {key: await ranked_cells(bench, cells) for key, cells in launches.items()}
+        orders.append(ranked)
+    pairs = ((orders[0][key], order) for key, order in orders[1].items() if key in orders[0])
+    return tuple(filter(None, (first_lost(*pair) for pair in pairs)))
+
+
+def _launch(cell: PlannedCell) -> CellId:
+    return replace(cell.cell, config=Config.of({}))
 
 
 def lines_of_worse(result: PullRequest, store: Store, head: Side) -> dict[str, tuple[str, int]]:

@@ -24,6 +24,8 @@ from harness.tables.said import (
     say,
     verdict_said,
 )
+from harness.values.change import FirstLost
+from harness.values.kernel import Config
 from harness.values.row import SCHEMA, Row
 from harness.values.timing import TimeMs
 from harness.workaround.rank.model import MODEL, Features, Model, costs
@@ -287,6 +289,31 @@ def order_of(
     return [*pairs, *(config for config in configs if not config.features)], _doubt(pairs, errors)
 
 
+def first_lost(base: RankedLaunch, head: RankedLaunch) -> FirstLost | None:
+    """How the first choice of base does in head, where that can be determined.
+
+    None where an order is in doubt, where the first choice is the same, and where it may be as
+    fast as the one in its place by the errors of the model.
+    """
+    if base.doubt or head.doubt:
+        return None
+    label = Config.of(dict(base.configs[0].row.config)).label
+    now = {Config.of(dict(config.row.config)).label: config for config in head.configs}
+    first, new, lost = next(iter(now)), head.configs[0], now.get(label)
+    rank = expected = None
+    if lost is new or not new.cost:
+        return None
+    if lost and lost.cost:
+        errors = ERRORS.of(spills=_spills(head.configs))
+        if chance_of_faster(new.cost, lost.cost, errors) < SURE:
+            return None
+        rank, expected = list(now).index(label) + 1, lost.cost / new.cost
+    elif lost and lost.row.verdict.compiles:
+        return None
+    place = f"{head.kernel} · {head.launch} · {head.target}"
+    return FirstLost(place=place, config=label, rank=rank, expected=expected, first=first)
+
+
 def tile_of(row: Row) -> tuple[tuple[str, str], ...]:
     """What of a config says how much is worked on at once."""
     items = row.config.items()
@@ -296,7 +323,7 @@ def tile_of(row: Row) -> tuple[tuple[str, str], ...]:
 def _doubt(modelled: Sequence[RankedConfig], errors: Errors) -> str:
     if len(modelled) < _LEAST:
         return f"cannot tell: fewer than {_LEAST} configs of which enough is known"
-    own = errors.of(spills=any(config.features and config.features.spills for config in modelled))
+    own = errors.of(spills=_spills(modelled))
     codes = [config.row.cubin_sha256 or config.row.cell for config in modelled]
     chance = chance_of_order([config.cost or 0.0 for config in modelled], codes, own)
     if chance < SURE:
@@ -306,6 +333,10 @@ def _doubt(modelled: Sequence[RankedConfig], errors: Errors) -> str:
             "for"
         )
     return ""
+
+
+def _spills(configs: Sequence[RankedConfig]) -> bool:
+    return any(config.features and config.features.spills for config in configs)
 
 
 def ranks_said(report: RankReport) -> list[Block]:

@@ -238,6 +238,20 @@ def features_of_cell(bench: Workbench, cell: PlannedCell, evaluated: Evaluated) 
     return features_of(evaluated.row, cell.record.grid, cell.record.storages, loops, cell.limits)
 
 
+async def ranked_cells(bench: Workbench, cells: Sequence[PlannedCell]) -> RankedLaunch:
+    """The order of these configs of one launch on a target; what is stored is not made again.
+
+    Raises:
+        StorageError: results cannot be read or written.
+    """
+    evaluated = await in_parallel(evaluate(bench, cell) for cell in cells)
+    results = zip(cells, evaluated, strict=True)
+    compiled = [(cell, each.row, features_of_cell(bench, cell, each)) for cell, each in results]
+    first = cells[0].cell
+    place = first.kernel, first.launch, str(first.target)
+    return RankedLaunch.ordered(place, [_timed(each, {}) for each in compiled])
+
+
 def _timed(compiled: _Compiled, timed: Mapping[str, TimedLaunch]) -> RankedConfig:
     _, row, features = compiled
     measured = timed.get(row.cubin_sha256 or "")

@@ -12,8 +12,10 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from harness.judging.ptxas.sass import loops_of
+from harness.values.kernel import Config
 from harness.values.limits import limits_of
 from harness.values.row import Row
 from harness.values.verdict import VerdictKind
@@ -27,9 +29,12 @@ from harness.workaround.rank.model import (
     works_of,
 )
 from harness.workaround.rank.order import (
+    RankedConfig,
+    RankedLaunch,
     RankReport,
     chance_of_faster,
     chance_of_order,
+    first_lost,
     quality_of,
     ranks_as_markdown,
     spearman,
@@ -224,6 +229,49 @@ def test_as_many_orders_are_good_as_their_chances_say(measured: RankReport) -> N
     deviation = sum(chance * (1 - chance) for chance, _ in pairs) ** 0.5
     assert len(pairs) >= 30
     assert abs(good - chances) <= 2 * deviation
+
+
+def reordered(launch: RankedLaunch, first: RankedConfig) -> RankedLaunch:
+    """The launch with another config of the name of its first one."""
+    place = launch.kernel, launch.launch, launch.target
+    return RankedLaunch.ordered(place, [first, *launch.configs[1:]])
+
+
+def test_a_first_choice_is_lost_where_both_orders_are_told(measured: RankReport) -> None:
+    base = next(each for each in measured.launches if each.kernel == "mamba3_siso_fwd")
+    first, second = base.configs[:2]
+    assert first.features
+    assert not base.doubt
+    label = Config.of(dict(first.row.config)).label
+    assert first_lost(base, base) is None
+
+    # It spills in its loops: it is told by how much the one in its place is faster.
+    loops = tuple(replace(loop, local=10 * loop.total) for loop in first.features.loops)
+    spilling = replace(first, features=replace(first.features, spills=4096, loops=loops))
+    head = reordered(base, spilling)
+    lost = first_lost(base, head)
+    assert lost
+    assert lost.config == label
+    assert lost.first == Config.of(dict(head.configs[0].row.config)).label != label
+    place = [each.row.cell for each in head.configs].index(first.row.cell)
+    costs = head.configs[place].cost, head.configs[0].cost
+    assert (lost.rank, lost.expected) == (place + 1, (costs[0] or 0) / (costs[1] or 1))
+    # Nothing is told where one of the orders is in doubt.
+    assert first_lost(replace(base, doubt="cannot tell"), head) is None
+    assert first_lost(base, replace(head, doubt="cannot tell")) is None
+
+    # As the second but for one instruction: the model's errors are larger than that.
+    assert second.features
+    loops = tuple(replace(loop, total=loop.total + 1) for loop in second.features.loops)
+    near = reordered(base, replace(first, features=replace(second.features, loops=loops)))
+    assert near.configs[0].row.cell == second.row.cell
+    assert first_lost(base, near) is None
+
+    # It does not compile any more.
+    row = structs.replace(first.row, verdict=VerdictKind.PTXAS_ERROR)
+    gone = first_lost(base, reordered(base, RankedConfig(row=row)))
+    assert gone
+    assert (gone.config, gone.rank, gone.expected) == (label, None, None)
 
 
 def test_a_document_that_is_none_is_refused() -> None:
