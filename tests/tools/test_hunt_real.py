@@ -13,12 +13,18 @@ import pytest
 
 from gpu_emulator.sass.cubin import read_entry
 from gpu_emulator.sass.listing import code_sections, read_section
+from harness.cells.places import CompileOptions, at_bench
+from harness.frontends.registry import front_end
 from harness.io.processes.hub import Hub, ResourceLimits
 from harness.io.toolchains.install import find_nvdisasm, install_ptxas
-from harness.minimize.hunt.causes import Causes, said_of
+from harness.minimize.hunt.causes import Cause, Causes, said_of
 from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms, some_forms
+from harness.minimize.hunt.hunting import keep_known
 from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
-from harness.minimize.hunt.voting import Answer
+from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, least_of
+from harness.minimize.hunt.triton_oracles import TritonOracles
+from harness.minimize.hunt.voting import Answer, Vote
+from harness.store.store import Store
 from harness.values.target import Target
 
 pytestmark = pytest.mark.tools
@@ -56,6 +62,30 @@ mov.u32 %r0, %tid.x;
 bfe.s32 %r1, %r0, 32, 1;
 add.u32 %r0, %r1, %r1;
 st.b32 [%out], %r0;
+"""
+# A pass of Triton 3.9.0 fails on this loop for sm_100a.
+SPECIALIZED = """
+import torch
+import triton
+import triton.language as tl
+
+CONFIGS = [triton.Config({}, num_stages=3, num_warps=4)]
+
+
+@triton.autotune(configs=CONFIGS, key=[])
+@triton.jit
+def generated(x, out):
+    x_d = tl.make_tensor_descriptor(x, [256, 64], [64, 1], [128, 64])
+    out_d = tl.make_tensor_descriptor(out, [128, 128], [128, 1], [128, 64])
+    for step in tl.range(0, 2, warp_specialize=True):
+        tile = x_d.load([step * 128, 0])
+        out_d.store([0, step * 64], tl.cumsum(tile.to(tl.float32), 1))
+
+
+def launch():
+    triton.set_allocator(lambda size, *_: torch.empty(size, device="cuda", dtype=torch.int8))
+    x = torch.zeros(256, 64, device="cuda", dtype=torch.float16)
+    generated[(1,)](x, torch.zeros(128, 128, device="cuda"))
 """
 # Where the guard does not hold, the register keeps the thread's number.
 GUARDED = """
@@ -247,3 +277,33 @@ def test_a_generated_program_is_wrong_and_reduced_to_a_few_instructions(
             assert await causes.walk_around(hit, answer) is None
 
     asyncio.run(work())
+
+
+@pytest.mark.long
+def test_a_kernel_that_triton_fails_on_is_known_to_the_next_hunt(
+    toolchain_cache: Path, tmp_path: Path
+) -> None:
+    plan = TritonPlan(
+        triton=front_end("triton").install("3.9.0"),
+        gpus=(Target.parse("100a"),),
+        seed=1,
+        seconds=60.0,
+        most=1,
+    )
+    asked, how = Asked(SPECIALIZED, 0), CompileOptions(jobs=2)
+
+    async def ask(store: Store) -> Answer:
+        async with at_bench(store, how) as bench:
+            oracles = TritonOracles(bench=bench, compiler=plan.triton, targets=plan.targets)
+            [answer] = await oracles.ask([asked])
+            return answer
+
+    said: list[str] = []
+    with Store.open(tmp_path / "home") as store:
+        answer = asyncio.run(ask(store))
+        least = least_of(plan, asked, answer)
+        keep_known(store, plan, [Cause(programs=[least])])
+        report = asyncio.run(hunt_triton(plan, store, how, said.append, lambda words: None))
+    assert answer.vote is Vote.FAILS
+    assert [cause.name for cause in report.state.causes if cause.is_known] == [least.name]
+    assert (report.state.new, said) == ([], [])

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import structs
 from packaging.version import Version
 
 from harness.cells.places import CompileOptions, at_bench, in_parallel
@@ -24,7 +26,16 @@ from harness.frontends.bench.bench import content_key
 from harness.frontends.registry import front_end
 from harness.io.files.own_code import code_sha256
 from harness.minimize.hunt.causes import Cause, LeastProgram, is_same_kind, join, said_of
-from harness.minimize.hunt.hunting import HuntPlan, HuntReport, HuntState, hunt_in, write_folders
+from harness.minimize.hunt.hunting import (
+    KIND,
+    HuntPlan,
+    HuntReport,
+    HuntState,
+    hunt_in,
+    known_causes,
+    state_of,
+    write_folders,
+)
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.triton_oracles import TritonOracles
 from harness.minimize.hunt.triton_sources import KERNEL, TritonProgram, program, words_of
@@ -331,6 +342,17 @@ async def hunt_triton(
     """
     async with at_bench(store, how) as bench:
         oracles = TritonOracles(bench=bench, compiler=plan.triton, targets=plan.targets)
+        state = state_of(store, plan)
+        texts = {program.text for cause in state.causes for program in cause.programs}
+        others = [one for one in known_causes(store, plan) if one.least.text not in texts]
+        show(f"asking {plan.triton.name} about {len(others)} known causes")
+        answers = await oracles.ask([cause.least.asked for cause in others])
+        state.causes += [
+            structs.replace(cause, hits=0, is_known=True)
+            for cause, answer in zip(others, answers, strict=True)
+            if is_same_kind(answer, cause.least.answer)  # what this Triton mends is hunted again
+        ]
+        store.put_evidence(KIND, plan.key, msgspec.json.encode(state), {})
         hunted = _HuntedTriton(plan=plan, oracles=oracles)
         return await hunt_in(hunted, plan, store, tell, show)
 
