@@ -300,7 +300,7 @@ def test_minimize_keeps_what_the_vote_accuses(triage: Triage) -> None:
             "--on sass follow",
         ),
         (["minimize", "case.ptx", "--run", "--on", "sass"], "--on sass: name the ptxas that gets"),
-        (["workaround", "--kernel", "case.ptx", "--on", "sass"], "'sass' is not 'gpu'"),
+        (["rank", "--kernel", "case.ptx", "--on", "sass"], "'sass' is not 'gpu'"),
         (["matrix", "run", "--on", "sass", "--scheduler", "local:1"], "--on sass"),
     ],
 )
