@@ -194,7 +194,7 @@ _MEASURED = (
     "In each list the fastest first, as measured in turns, L2 cache flushed, medians. All were "
     "compiled\nagain from nothing."
 )
-_EMULATED = "Each cubin was emulated: it says what is right. How long it takes says `--on gpu`."
+_EMULATED = "Each cubin was emulated: it says what is right. `--on gpu` says how long each takes."
 _PROVED = {Equivalence.EMULATED: "compiled again from nothing, and executed"}
 _TONES = {
     Equivalence.INTERPRETED: Tone.GOOD,

@@ -136,7 +136,7 @@ def entry_names(elf: bytes) -> list[str]:
         raise NotExecutable(f"the cubin cannot be read: {error!r}") from error
 
 
-def code_of(elf: bytes) -> dict[str, bytes]:
+def code_bytes(elf: bytes) -> dict[str, bytes]:
     """The code of each entry and function in which nothing is filled in when it is loaded."""
     try:
         sections = _sections(elf)

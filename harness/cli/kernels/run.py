@@ -378,31 +378,11 @@ def _run_files(files: Sequence[tuple[Path, str | None, RawInputs]], options: _Ru
         _check_cubin(files[0][0], options)
     with open_results() as store, narrating(status_console(), "executing") as tell:
         for path, entry, inputs in files:
+            given = (path, entry, inputs, store, options.how, options.trials, options.budget, tell)
             job = (
-                run_cubin(
-                    path,
-                    entry,
-                    inputs,
-                    store,
-                    options.how,
-                    options.trials,
-                    options.budget,
-                    tell,
-                    sanitize=options.gpu.sanitize,
-                )
+                run_cubin(*given, sanitize=options.gpu.sanitize)
                 if is_cubin
-                else run_ptx(
-                    path,
-                    entry,
-                    inputs,
-                    store,
-                    options.how,
-                    options.trials,
-                    options.budget,
-                    tell,
-                    follow=options.follow,
-                    formal=words.formal,
-                )
+                else run_ptx(*given, follow=options.follow, formal=words.formal)
             )
             reports.append(run_to_the_end(job))
     if options.dump:

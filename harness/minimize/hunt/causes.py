@@ -592,10 +592,13 @@ def join(
 def is_same_cause(one: LeastProgram, two: LeastProgram) -> bool:
     """Whether one has all first words of the other, with the same vote: it needs more for it.
 
-    Where a version was asked about both, it says the same of both.
+    Where a version was asked about both, it says the same of both. Kernels, which no level is
+    asked about, are the same by name alone: it has their target.
     """
     if one.answer.levels != two.answer.levels:
         return False
+    if not one.answer.levels:
+        return one.name == two.name
     if any(one.versions.get(version, words) != words for version, words in two.versions.items()):
         return False
     less, more = sorted((_bases(one), _bases(two)), key=len)

@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpu_emulator.sass.cubin import code_of
+from gpu_emulator.sass.cubin import code_bytes
 
 _PAIR = struct.Struct("<QQ")
 # Bits 105 to 121 say when an instruction is issued, which its text does not tell. nvdisasm refuses
@@ -43,7 +43,7 @@ def words_of(cubins: Iterable[bytes]) -> dict[Word, bytes]:
     return {
         word: raw
         for cubin in cubins
-        for code in code_of(cubin).values()
+        for code in code_bytes(cubin).values()
         for word, raw in _words(code)
     }
 
@@ -72,7 +72,7 @@ def sass_of(cubin: bytes, texts: Mapping[Word, WordText]) -> str:
     """A cubin as `nvdisasm -c` prints it, as far as the emulator reads that."""
     return "".join(
         f"\t.section\t.text.{name},\n.text.{name}:\n{''.join(_lines(code, texts))}"
-        for name, code in code_of(cubin).items()
+        for name, code in code_bytes(cubin).items()
     )
 
 

@@ -346,7 +346,8 @@ async def hunt_triton(
         texts = {program.text for cause in state.causes for program in cause.programs}
         others = [one for one in known_causes(store, plan) if one.least.text not in texts]
         show(f"asking {plan.triton.name} about {len(others)} known causes")
-        answers = await oracles.ask([cause.least.asked for cause in others])
+        asked = [cause.least.asked for cause in others]
+        answers = await oracles.ask(asked, is_thorough=True)
         state.causes += [
             structs.replace(cause, hits=0, is_known=True)
             for cause, answer in zip(others, answers, strict=True)

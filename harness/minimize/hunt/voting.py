@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+
+# Imported here, so that no fork imports them again.
 import numpy.ma
 import numpy.random
 

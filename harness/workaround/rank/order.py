@@ -290,7 +290,7 @@ def order_of(
 
 
 def first_lost(base: RankedLaunch, head: RankedLaunch) -> FirstLost | None:
-    """How the first choice of base does in head, where that can be determined.
+    """How the first choice of base does in head, where both orders are sure.
 
     None where an order is in doubt, where the first choice is the same, and where it may be as
     fast as the one in its place by the errors of the model.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_emulator.sass.cubin import code_of
+from gpu_emulator.sass.cubin import code_bytes
 from gpu_emulator.sass.listing import code_sections, read_section
 from harness.minimize.hunt.disassembly import BASE, read_texts, sass_of, words_of
 
@@ -24,7 +24,7 @@ def printed(count: int) -> str:
 def test_a_branch_is_as_far_away_wherever_its_word_stands() -> None:
     elf = CUBIN.read_bytes()
     words = words_of([elf, elf])
-    codes = code_of(elf)
+    codes = code_bytes(elf)
     assert len(codes) == 2
     assert len(words) < sum(map(len, codes.values())) // SIZE
     sections = code_sections(sass_of(elf, read_texts(words, printed(len(words)))))
@@ -51,5 +51,5 @@ def test_fewer_lines_than_words_are_an_error() -> None:
 
 def test_code_with_addresses_of_its_launch_has_no_text() -> None:
     elf = CUBIN.with_name("two_entries-sm_90.cubin").read_bytes()
-    assert code_of(elf) == {}
+    assert code_bytes(elf) == {}
     assert sass_of(elf, {}) == ""

@@ -83,13 +83,19 @@ def test_what_goes_through_memory_lies_between_barriers() -> None:
     assert not is_closed(described.replace("set_allocator(", "print("))
 
 
-def test_a_kernel_has_what_a_cause_needs_on_gpus_of_one_generation(plan: TritonPlan) -> None:
+def test_a_kernel_has_what_a_cause_needs_on_gpus_where_that_fails(plan: TritonPlan) -> None:
     answer = Answer(vote=Vote.WRONG, words="num_warps=4: 3 of 4 differ", signature="wrong_result")
     least = least_of(plan, Asked(program(1).text, 1), answer)
     cause = Cause(programs=[least])
     assert cause.name.startswith("wrong result on sm_90a (")
     assert has_all(plan, cause, Asked(least.text, 3))
     assert not has_all(plan, cause, Asked(least.text, 2))
+    failing = Cause(programs=[replace(least, targets={str(plan.target_of(2)): "wrong"})])
+    assert has_all(plan, failing, Asked(least.text, 2))
+    elsewhere = {str(plan.target_of(2)): "wrong in another way"}
+    assert not has_all(
+        plan, Cause(programs=[replace(least, targets=elsewhere)]), Asked(least.text, 2)
+    )
     smaller = least.text.replace("tl.dot", "tl.trans")
     assert words_of(smaller)["loop dot"] == 0
     assert not has_all(plan, cause, Asked(smaller, 3))
