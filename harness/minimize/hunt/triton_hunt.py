@@ -37,7 +37,7 @@ from harness.minimize.hunt.hunting import (
     write_folders,
 )
 from harness.minimize.hunt.oracles import Asked
-from harness.minimize.hunt.triton_oracles import TritonOracles
+from harness.minimize.hunt.triton_oracles import Care, TritonOracles
 from harness.minimize.hunt.triton_sources import KERNEL, TritonProgram, program, words_of
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.minimize.python.passes import STRUCTURE
@@ -140,7 +140,7 @@ class _HuntedTriton:
                 show(f"asking {compiler.name} about {len(waiting)} programs")
                 there = replace(self.oracles, compiler=compiler)
                 try:
-                    answers = await there.ask([one.asked for one in waiting], is_thorough=True)
+                    answers = await there.ask([one.asked for one in waiting], care=Care.THOROUGH)
                 except OfflineError:
                     continue  # one beside triage is selected by what the index lists
                 for one, answer in zip(waiting, answers, strict=True):
@@ -192,17 +192,19 @@ class TritonCauses:
             InfrastructureError: a tool cannot be started.
         """
 
-        async def fails_alike(text: str) -> bool:
-            [now] = await self.oracles.ask([Asked(text, asked.seed)])
-            return is_same_kind(now, answer)
+        async def look(text: str) -> Answer:
+            [now] = await self.oracles.ask([Asked(text, asked.seed)], care=Care.QUICK)
+            return now
 
         async def is_interesting(text: str) -> bool:
-            return is_closed(text) and await fails_alike(text)
+            return is_closed(text) and is_same_kind(await look(text), quick)
 
         configs = _CONFIG.findall(asked.text)
         for config in configs:
             text = _CONFIG.sub("", asked.text).replace(_CONFIGS, _CONFIGS + config)
-            if await fails_alike(text):
+            quick = await look(text)
+            # Of all orders, which decide how it is wrong, a quick look sees two.
+            if is_same_kind(quick, answer) or quick.vote is answer.vote is Vote.WRONG:
                 break
         else:
             return "a hit that did not come back"
@@ -215,17 +217,17 @@ class TritonCauses:
         if is_time_up():
             return ""  # what is half reduced has no name yet
         least = Asked(tidy(result.document), asked.seed)
-        [last] = await self.oracles.ask([least], is_thorough=True)
+        [last] = await self.oracles.ask([least], care=Care.THOROUGH)
         if not is_same_kind(last, answer):
             least = Asked(text, asked.seed)
-            [last] = await self.oracles.ask([least], is_thorough=True)
+            [last] = await self.oracles.ask([least], care=Care.THOROUGH)
         if not last.is_hit:
             return f"a hit that is {said_of(last)}"
         program = least_of(self.plan, least, last)
         for target in map(Target.parse, OTHERS):
             if target != self.plan.target_of(asked.seed):
                 there = replace(self.oracles, targets=[target])
-                [other] = await there.ask([least], is_thorough=True)
+                [other] = await there.ask([least], care=Care.THOROUGH)
                 otherwise = other.is_hit and not is_same_kind(other, last)
                 program.targets[str(target)] = said_of(other) + " in another way" * otherwise
         return program
@@ -347,7 +349,7 @@ async def hunt_triton(
         others = [one for one in known_causes(store, plan) if one.least.text not in texts]
         show(f"asking {plan.triton.name} about {len(others)} known causes")
         asked = [cause.least.asked for cause in others]
-        answers = await oracles.ask(asked, is_thorough=True)
+        answers = await oracles.ask(asked, care=Care.THOROUGH)
         state.causes += [
             structs.replace(cause, hits=0, is_known=True)
             for cause, answer in zip(others, answers, strict=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence
@@ -44,7 +45,7 @@ from harness.values.target import Target
 from harness.values.toolchain import Compiler, without_evidence
 from harness.values.verdict import VerdictKind
 
-_QUICK = "first/early,last/late"
+_QUICK = ("first/early", "last/late")
 # Of so many kernels one is looked at for races: a race of another changes values in some order, or
 # goes unseen. To watch costs the emulator as much again.
 _RACES = 4
@@ -56,6 +57,18 @@ _FAILURES = (
     VerdictKind.OUT_OF_MEMORY,
 )
 _BUDGET = Budget(max_instructions=INSTRUCTIONS, max_ctas=PROGRAMS)
+
+
+class Care(Enum):
+    """How much is executed for an answer.
+
+    `QUICK`: two orders, held to the interpreter. `FAIR`: who is accused so is asked again with all
+    orders and other references. `THOROUGH`: these at once.
+    """
+
+    QUICK = auto()
+    FAIR = auto()
+    THOROUGH = auto()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,15 +84,15 @@ class TritonOracles:
         """How many compilers may run at once."""
         return self.bench.jobs
 
-    async def ask(self, programs: Sequence[Asked], *, is_thorough: bool = False) -> list[Answer]:
+    async def ask(self, programs: Sequence[Asked], *, care: Care = Care.FAIR) -> list[Answer]:
         """An answer for each program.
 
         Raises:
             InfrastructureError: a tool cannot be started, or the disk is full.
         """
-        return await in_parallel(self._answer(one, is_thorough=is_thorough) for one in programs)
+        return await in_parallel(self._answer(one, care) for one in programs)
 
-    async def _answer(self, asked: Asked, *, is_thorough: bool) -> Answer:
+    async def _answer(self, asked: Asked, care: Care) -> Answer:
         hub = self.bench.hub
         folder = hub.new_folder("hunt")
         try:
@@ -95,9 +108,7 @@ class TritonOracles:
                         triton=(self.compiler.version,),
                     )
                     races = asked.seed // len(self.targets) % _RACES == 0
-                    return await self._of_cells(
-                        bench, select(words), races=races, is_thorough=is_thorough
-                    )
+                    return await self._of_cells(bench, select(words), care, races=races)
                 except (InfrastructureError, StorageError):
                     raise
                 except TriageError as error:
@@ -108,25 +119,24 @@ class TritonOracles:
             hub.drop_folder(folder)
 
     async def _of_cells(
-        self, bench: Workbench, selection: Selection, *, races: bool, is_thorough: bool
+        self, bench: Workbench, selection: Selection, care: Care, *, races: bool
     ) -> Answer:
         # Garbage is tried where somebody is accused.
-        quick = trials_of(read_schedules(_QUICK), races=races)[:2]
+        quick = trials_of(read_schedules(",".join(_QUICK)), races=races)[: len(_QUICK)]
         source = RecordedLaunch(
             bench=bench,
             selection=selection,
             tell=lambda words: None,  # noqa: ARG005
             is_voted=True,
             is_interpreted=True,
-            trials=default_trials() if is_thorough else quick,
+            trials=default_trials() if care is Care.THOROUGH else quick,
             budget=_BUDGET,
         )
         plan = await plan_launch(bench, selection.place())
         async with bench.closing(plan.session):
             try:
                 answers = await in_parallel(
-                    self._of_cell(bench, source, cell, is_thorough=is_thorough)
-                    for cell in plan.cells
+                    self._of_cell(bench, source, cell, care) for cell in plan.cells
                 )
             finally:
                 for opened in source.sessions():
@@ -135,7 +145,7 @@ class TritonOracles:
         return min(answers, key=lambda answer: order.index(answer.vote))
 
     async def _of_cell(
-        self, bench: Workbench, source: RecordedLaunch, cell: PlannedCell, *, is_thorough: bool
+        self, bench: Workbench, source: RecordedLaunch, cell: PlannedCell, care: Care
     ) -> Answer:
         assert cell.launch is not None
         assert cell.record is not None
@@ -160,8 +170,8 @@ class TritonOracles:
                 words=f"{where}: {verdict.reason}",
                 signature=verdict.signature.key if verdict.signature else None,
             )
-        if is_thorough:
-            return self._of_row((await OnEmulator(source=source).execute(bench, cell)).row)
+        if care is Care.THOROUGH:
+            return _of_row((await OnEmulator(source=source).execute(bench, cell)).row)
         try:
             get = bench.store.artifacts.get
             ptx = get(lowering.artifacts["ptx"]).decode(errors="replace")
@@ -181,27 +191,27 @@ class TritonOracles:
             judgement = judge(evidence)
         except NotRunError as error:
             return Answer(vote=Vote.UNTOLD, words=str(error))
-        if not judgement.verdict.is_wrong:
-            is_right = judgement.verdict is RunVerdict.RIGHT
-            return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=judgement.reason)
-        return self._of_row(
-            (
-                await OnEmulator(source=replace(source, trials=default_trials())).execute(
-                    bench, cell
-                )
-            ).row
-        )
+        if judgement.verdict.is_wrong and care is Care.FAIR:
+            thorough = replace(source, trials=default_trials())
+            return _of_row((await OnEmulator(source=thorough).execute(bench, cell)).row)
+        words = f"{where}: {judgement.reason}"
+        return _answer(judgement.verdict, words, judgement.schedule, orders=len(_QUICK))
 
-    def _of_row(self, row: RunRow) -> Answer:
-        config = ",".join(f"{name}={value}" for name, value in row.config.items())
-        words = f"{config}: {without_evidence(row.run_reason)}"
-        if not row.run.is_wrong:
-            is_right = row.run in (RunVerdict.RIGHT, RunVerdict.CONSISTENT)
-            return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
-        kind = row.run.value
-        wrong = (row.schedule or "").split(", ")
-        if row.run is RunVerdict.WRONG_RESULT and len(wrong) < _ORDERS:
-            kind = f"{kind} {SOME_ORDERS}"
-        elif row.run in (RunVerdict.RACE, RunVerdict.NONDETERMINISTIC):
-            kind = f"{kind}, {SOME_ORDERS}"
-        return Answer(vote=Vote.WRONG, words=words, signature=kind)
+
+def _of_row(row: RunRow) -> Answer:
+    config = ",".join(f"{name}={value}" for name, value in row.config.items())
+    words = f"{config}: {without_evidence(row.run_reason)}"
+    return _answer(row.run, words, row.schedule, orders=_ORDERS)
+
+
+def _answer(verdict: RunVerdict, words: str, schedule: str | None, *, orders: int) -> Answer:
+    """What a launch came to in so many orders; `schedule` lists those in which it is wrong."""
+    if not verdict.is_wrong:
+        is_right = verdict in (RunVerdict.RIGHT, RunVerdict.CONSISTENT)
+        return Answer(vote=Vote.RIGHT if is_right else Vote.UNTOLD, words=words)
+    kind = verdict.value
+    if verdict is RunVerdict.WRONG_RESULT and len((schedule or "").split(", ")) < orders:
+        kind = f"{kind} {SOME_ORDERS}"
+    elif verdict in (RunVerdict.RACE, RunVerdict.NONDETERMINISTIC):
+        kind = f"{kind}, {SOME_ORDERS}"
+    return Answer(vote=Vote.WRONG, words=words, signature=kind)

@@ -18,11 +18,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-_SIZES = (16, 32, 64, 64, 128)
-_MOST_WORK = 64 * 64 * 128
-"""Multiplications of one product: the emulator does some 10 million a second."""
-_MOST_TILE = 64 * 128
-_TRIPS = (4, 5, 6)
+_SIZES = (16, 32, 32, 64, 128)
+_MOST_TILE = 64 * 64
+_MOST_EACH = 32
+"""Numbers of a tile in a thread: LLVM and the emulator take time by what one thread does."""
+_TRIPS = (4, 5)
 _STAGES = (2, 3, 4)
 _WARPS = (4, 4, 4, 8, 2, 1)
 _OUTER = 2
@@ -89,6 +89,7 @@ class _Maker:
     trips: int = 0
     outer: int = 1
     step: str = "step"
+    largest: int = 0
 
     # What a file is made of.
 
@@ -99,7 +100,7 @@ class _Maker:
         self.outer = _OUTER if draw.random() < 0.2 else 1
         sizes = draw.sample(_SIZES, draw.choice((1, 2, 3)))
         loops = self._loops()
-        statements = draw.randint(3, 9)
+        statements = draw.randint(3, 7)
         makers = self._makers(sizes)
         self._load(draw.choice(sizes), draw.choice(sizes))
         for _ in range(statements):
@@ -153,7 +154,8 @@ class _Maker:
 
     def _configs(self) -> list[str]:
         stages = self.draw.sample(_STAGES, 2)
-        warps = [self.draw.choice(_WARPS) for _ in stages]
+        fitting = [warps for warps in _WARPS if self.largest <= _MOST_EACH * 32 * warps]
+        warps = [self.draw.choice(fitting) for _ in stages]
         return [
             f"triton.Config({{}}, num_stages={s}, num_warps={w})"
             for s, w in zip(stages, warps, strict=True)
@@ -214,6 +216,7 @@ class _Maker:
         self.body.append("    " * (self.depth - 1) + line)
 
     def _value(self, rows: int, columns: int, text: str, *, is_half: bool = False) -> _Tile:
+        self.largest = max(self.largest, rows * columns)
         tile = _Tile(self._name("v"), rows, columns, is_half)
         self._say(f"{tile.name} = {text}")
         self.pool.append(tile)
@@ -302,7 +305,7 @@ class _Maker:
                 for turned in ((False, False), (True, False), (False, True), (True, True)):
                     rows, inner = (left.rows, left.columns)[:: -1 if turned[0] else 1]
                     height, columns = (right.rows, right.columns)[:: -1 if turned[1] else 1]
-                    if inner == height and rows * inner * columns <= _MOST_WORK:
+                    if inner == height and rows * columns <= _MOST_TILE:
                         # Late values are drawn more often: products that feed products.
                         pairs.append((left, right, turned, rows, columns))
         if not pairs:
@@ -321,6 +324,7 @@ class _Maker:
         like = [one for one in self.totals if (one.rows, one.columns) == (rows, columns)]
         if like and self.draw.random() < 0.7:
             return self.draw.choice(like)
+        self.largest = max(self.largest, rows * columns)
         total = _Tile(self._name("t"), rows, columns, is_half=False)
         self.totals.append(total)
         return total

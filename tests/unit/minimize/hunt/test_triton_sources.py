@@ -110,7 +110,7 @@ def test_a_failing_pass_names_a_cause(plan: TritonPlan) -> None:
 
 
 def test_arguments_that_nothing_reads_go_with_what_was_made_for_them() -> None:
-    text = program(1).text
+    text = program(2).text
     kernel = kernel_of(text)
     first = kernel.args.args[0].arg
     lines = [line for line in text.splitlines() if f"{first}_d" not in line]
