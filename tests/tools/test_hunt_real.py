@@ -22,7 +22,7 @@ from harness.minimize.hunt.generator import Generator, OpcodeForm, opcode_forms,
 from harness.minimize.hunt.hunting import keep_known
 from harness.minimize.hunt.oracles import LEVELS, Asked, Oracles, Together, body_of
 from harness.minimize.hunt.triton_hunt import TritonPlan, hunt_triton, least_of
-from harness.minimize.hunt.triton_oracles import TritonOracles
+from harness.minimize.hunt.triton_oracles import Care, TritonOracles
 from harness.minimize.hunt.voting import Answer, Vote
 from harness.store.store import Store
 from harness.values.target import Target
@@ -307,3 +307,60 @@ def test_a_kernel_that_triton_fails_on_is_known_to_the_next_hunt(
     assert answer.vote is Vote.FAILS
     assert [cause.name for cause in report.state.causes if cause.is_known] == [least.name]
     assert (report.state.new, said) == ([], [])
+
+
+# Five totals of 128 columns, and a product that is an operand: 704 columns of tensor memory.
+TRAP = """
+import torch
+import triton
+import triton.language as tl
+
+CONFIGS = [
+    triton.Config({}, num_stages=1, num_warps=4),
+]
+
+
+@triton.autotune(configs=CONFIGS, key=[])
+@triton.jit
+def generated(x, o, n):
+    r = tl.arange(0, 128)
+    at = r[:, None] * 128 + r[None, :]
+    v = tl.load(x + at)
+    a = tl.zeros([128, 128], tl.float32)
+    b = tl.zeros([128, 128], tl.float32)
+    c = tl.zeros([128, 128], tl.float32)
+    d = tl.zeros([128, 128], tl.float32)
+    e = tl.zeros([128, 128], tl.float32)
+    for step in range(0, n):
+        a = tl.dot(v, v, a)
+        b = tl.dot(v, tl.trans(v), b)
+        c = tl.dot(tl.trans(v), v, c)
+        d = tl.dot(tl.trans(v), tl.trans(v), d)
+        e = tl.dot(a.to(tl.bfloat16), v, e)
+    tl.store(o + at, a + b + c + d + e)
+
+
+def launch():
+    x = torch.randint(-2, 3, (128, 128), device="cuda").to(torch.bfloat16)
+    o = torch.zeros(128 * 128, device="cuda")
+    generated[(1,)](x, o, 3)
+    return o
+"""
+
+
+@pytest.mark.long
+def test_a_kernel_that_triton_lowers_to_a_trap_is_named_so(
+    toolchain_cache: Path, tmp_path: Path
+) -> None:
+    triton = front_end("triton").install("3.9.0")
+
+    async def ask(store: Store) -> list[Answer]:
+        async with at_bench(store, CompileOptions(jobs=2)) as bench:
+            targets = [Target.parse("100a")]
+            oracles = TritonOracles(bench=bench, compiler=triton, targets=targets)
+            return [(await oracles.ask([Asked(TRAP, 0)], care=care))[0] for care in Care]
+
+    with Store.open(tmp_path / "home") as store:
+        answers = asyncio.run(ask(store))
+    assert {answer.vote for answer in answers} == {Vote.FAILS}
+    assert all("trap_stub, asks for 704 columns" in answer.words for answer in answers)

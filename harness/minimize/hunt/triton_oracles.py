@@ -8,26 +8,29 @@ again in the way of `triage run`, with all schedules and other references, befor
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+import numpy as np
+
 from gpu_emulator.values import Budget
-from harness.cells.evaluate import cell_evidence
+from harness.cells.evaluate import cell_evidence, evaluate
 from harness.cells.places import in_parallel
 from harness.cells.selection import select
 from harness.cells.spelling import SelectionOptions
 from harness.frontends.base import PlannedCell, Selection
-from harness.frontends.bench.bench import Workbench
+from harness.frontends.bench.bench import Kept, Workbench
 from harness.frontends.registry import front_end, plan_launch
 from harness.io.files.writing import scratch_disk
 from harness.judging.judge import judge as judge_compilation
 from harness.minimize.hunt.oracles import Asked
 from harness.minimize.hunt.voting import SOME_ORDERS, Answer, Vote
+from harness.run.comparing import ELEMENTS, as_tensor
 from harness.run.emulating import emulate
 from harness.run.executing import OnEmulator
 from harness.run.judging import judge
-from harness.run.launch import Trusted, evidence_of
+from harness.run.launch import Trusted, evidence_of, tensors_of
 from harness.run.launching import NotRunError, why_refused
 from harness.run.recorded_launch import RecordedLaunch
 from harness.run.schedules import (
@@ -40,7 +43,8 @@ from harness.run.schedules import (
 )
 from harness.store.store import Store
 from harness.values.errors import InfrastructureError, StorageError, TriageError
-from harness.values.execution import RunRow, RunVerdict
+from harness.values.execution import LaunchVariant, RunRow, RunVerdict
+from harness.values.outcome import Lowering
 from harness.values.target import Target
 from harness.values.toolchain import Compiler, without_evidence
 from harness.values.verdict import VerdictKind
@@ -170,6 +174,31 @@ class TritonOracles:
                 words=f"{where}: {verdict.reason}",
                 signature=verdict.signature.key if verdict.signature else None,
             )
+        reading = front_end(self.compiler.kind).read(bench, lowering, lowering.artifacts["ptx"])
+        if reading.value.facts and reading.value.facts.is_trap_stub:
+            # Whose the trap is `triage compile` says; executed, it is a launch that failed.
+            stub = await evaluate(bench, cell)
+            if stub.row.verdict is VerdictKind.TRAP_STUB:
+                key = stub.signature.key if stub.signature else None
+                words = f"{where}: {stub.row.verdict.value}, {stub.row.reason}"
+                return Answer(vote=Vote.FAILS, words=words, signature=key)
+        answer = await self._executed(bench, source, cell, lowering, care)
+        if answer.signature == RunVerdict.WRONG_RESULT.value:
+            variant = await source.variant(cell.record, cell.cell.target)
+            if overflows(variant, bench.store.artifacts.get):
+                words = f"{where}: the interpreter's values overflow: the order of sums decides"
+                return Answer(vote=Vote.UNTOLD, words=words)
+        return answer
+
+    async def _executed(
+        self,
+        bench: Workbench,
+        source: RecordedLaunch,
+        cell: PlannedCell,
+        lowering: Kept[Lowering],
+        care: Care,
+    ) -> Answer:
+        assert cell.record is not None
         if care is Care.THOROUGH:
             return _of_row((await OnEmulator(source=source).execute(bench, cell)).row)
         try:
@@ -194,8 +223,25 @@ class TritonOracles:
         if judgement.verdict.is_wrong and care is Care.FAIR:
             thorough = replace(source, trials=default_trials())
             return _of_row((await OnEmulator(source=thorough).execute(bench, cell)).row)
-        words = f"{where}: {judgement.reason}"
+        words = f"{cell.cell.config.label}: {judgement.reason}"
         return _answer(judgement.verdict, words, judgement.schedule, orders=len(_QUICK))
+
+
+def overflows(variant: LaunchVariant, get: Callable[[str], bytes]) -> bool:
+    """Whether the interpreter leaves an infinity or a NaN; `get` has bytes by sha256.
+
+    Inputs are small whole numbers, so values have overflowed. A sum then depends on its order,
+    which Triton leaves open: parts of it are infinities of other signs, or stay finite. Where some
+    order of warps and copies leaves the interpreter's values all the same, its sums are in order.
+    """
+    for buffers in (variant.interpreted, variant.interpreted_otherwise):
+        for tensor in tensors_of(variant.arguments) if buffers else ():
+            kind = ELEMENTS.get(tensor.dtype)
+            if kind is not None and kind.kind not in "iub":
+                values = as_tensor(tensor, get(buffers[tensor.buffer].sha256))
+                if not np.isfinite(values).all():
+                    return True
+    return False
 
 
 def _of_row(row: RunRow) -> Answer:
