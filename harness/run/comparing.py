@@ -210,7 +210,8 @@ def compare(actual: Array, expected: Array, allowed: float) -> Difference:
     error, size, scale = _apart(actual, expected)
     left, right = actual.astype(np.float64), expected.astype(np.float64)
     norm, whole = _norm(size), _norm(error)
-    relative, bad = error / scale, ~near(actual, expected, allowed)
+    with np.errstate(over="ignore"):
+        relative, bad = error / scale, ~near(actual, expected, allowed)
     place = _largest(bad if bad.any() else relative)
     return Difference(
         elements=actual.size,
