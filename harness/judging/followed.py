@@ -32,6 +32,8 @@ PAIRING = "pairing"
 
 _PTXAS_STAGES = (Stage.CUBIN.value, Stage.LAUNCH.value)
 _CRASHES = (VerdictKind.PTXAS_ICE, VerdictKind.COMPILER_CRASH)
+# MLIR catches what ends a pass, an assertion say, and `judge` has these words for it.
+_CAUGHT = re.compile(r"(?:pass|stage) \S+ crashed\b")
 _VERSION = re.compile(r"\d+(?:\.\d+)*")
 
 _GRAVITY: tuple[tuple[VerdictKind, ...], ...] = (
@@ -90,7 +92,8 @@ class Followed(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_crash(self) -> bool:
         """A compiler fell over: no input may do that to it."""
-        return self.condition is None and self.kind in _CRASHES
+        caught = self.kind is VerdictKind.PASS_FAILURE and _CAUGHT.match(self.said or "")
+        return self.condition is None and bool(self.kind in _CRASHES or caught)
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -104,6 +104,10 @@ class View:
             words = escaped(
                 self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")
             )
+        is_pass = d.kind is VerdictKind.PASS_FAILURE
+        if is_pass:
+            # Which pass it is, and how it ends, decides who reads on.
+            words = escaped(re.split(r"[:,] ", d.reason)[0])
         if d.condition:
             words = f"{observed_words(d.kind)}: {escaped(self.message)}"
         if self.upstream is Upstream.TRITON and (
@@ -113,7 +117,7 @@ class View:
         if d.kind is VerdictKind.SICK:
             name, words = f"{_compilers(d)}", f"{named(d.function)} {words}"
             return self.ledger.say(f"{name}: {words} on {case.target}{self._since()}", *rows)
-        colon = ":" if d.in_ptxas else ""
+        colon = ":" if d.in_ptxas or is_pass else ""
         return f"{name}{colon} {words} on {case.target}{self._since()}"
 
     @property

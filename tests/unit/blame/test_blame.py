@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -153,6 +154,12 @@ def test_what_happens_before_ptxas() -> None:
     assert judged(PASS, fails).next_step is NextStep.OTHER_TRITONS
     # A compiler may refuse, but not die.
     assert judged(CRASH, stopped("x", CRASH, triton="3.6.0")).ground is Ground.TRITON_CRASH
+    caught = msgspec.structs.replace(
+        PASS, said="pass TritonGPUPipeline crashed: LowerLoops.cpp: Assertion `x' failed"
+    )
+    assert judged(caught, fails, also).ground is Ground.TRITON_CRASH
+    failed = msgspec.structs.replace(PASS, said="pass TritonGPUPipeline failed: it crashed")
+    assert judged(failed, fails, also).ground is Ground.NO_TRITON
 
 
 def test_what_all_refuse_is_the_kernels() -> None:
