@@ -227,7 +227,8 @@ class LaunchSessions(Sessions):
         spent = session.seconds
         values, needs = "", session.capture.needs
         while _VALUES.index(needs) > _VALUES.index(values):
-            values = needs
+            # Values of small tensors are quick, and most often enough.
+            values = needs if values else "small"
             try:
                 other = await self._open_on(server, request, values, spent=spent)
             except CaptureError as error:
@@ -364,7 +365,7 @@ class LaunchSessions(Sessions):
 # Launch code that has values makes tensors as large as those of a GPU.
 _VALUES_MEMORY = 8 << 30
 # How launch code gets values: each of them has those of the former, too.
-_VALUES = ("", "computed", "interpreted")
+_VALUES = ("", "small", "computed", "interpreted")
 
 
 def _noted(session: _Session, note: str) -> _Session:
@@ -375,9 +376,15 @@ def _noted(session: _Session, note: str) -> _Session:
 
 def _got_further(capture: Capture, before: Capture) -> bool:
     """Whether launch code came further with values than without."""
-    more = len(capture.records) - len(before.records)
+    more = _captured_launches(capture) - _captured_launches(before)
+    more = len(capture.records) - len(before.records) or more
     ended = not capture.is_late and (not capture.error or before.error is not None)
     return more > 0 or (more == 0 and ended)
+
+
+def _captured_launches(capture: Capture) -> int:
+    """Of tests: repeated ones of a config, too."""
+    return sum(test.launches - sum(test.refused.values()) for test in capture.tests)
 
 
 async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capture] | None:

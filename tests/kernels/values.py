@@ -55,6 +55,21 @@ def launch_lengths():
         sum_of_each[(len(chosen),)](x, starts, chosen, out, BLOCK=block)
 
 
+def launch_beside_large():
+    # A quarter of a terabyte, beside labels that a kernel only reads.
+    logits = torch.randn(1 << 18, 1 << 18, device="cuda")
+    labels = torch.randint(0, 100, (4096,), device="cuda")
+    labels.view(2, -1)[1][torch.randperm(2048)[:96]] = -100
+    kept = labels.masked_select(labels != -100)
+    with torch.inference_mode():
+        count = torch.zeros(1, dtype=torch.int64, device="cuda")
+        torch.sum(labels != -100, 0, keepdim=True, out=count)
+    double[(1,)](logits, logits, count.item(), BLOCK=64)
+    assert kept.shape == (4000,)
+    if logits.max() > 0:
+        double[(1,)](logits, logits, 1, BLOCK=32)
+
+
 def launch_results():
     x = torch.ones(50, device="cuda")
     y = torch.empty_like(x)
@@ -73,7 +88,8 @@ def launch_mask():
 
 
 def launch_index():
-    n = int(torch.ones(50, device="cuda").sum())
+    # A tensor that is too large for its values to be kept without the others.
+    n = int(torch.ones(50, 10_000, device="cuda")[:, 0].sum())
     y = torch.full((n,), 1000, device="cuda")
     double[(1,)](torch.arange(n, device="cuda"), y, 20, BLOCK=32)
     picked = torch.ones(50, device="cuda")[y[:20]]

@@ -20,6 +20,7 @@ import ctypes
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -35,6 +36,7 @@ from harness.frontends.pretend.passed_over import (
     stand_in_for_packages,
 )
 from harness.frontends.pretend.pointwise import POINTWISE, pointwise
+from harness.frontends.pretend.small import Small, follow, forget
 
 _UNKNOWN = "is not known to triage, and a guess would decide what is launched"
 
@@ -197,7 +199,9 @@ def compute(*, whether: bool) -> None:
 
 def wrote(values: Any) -> None:
     """Note that a kernel may have written these tensors, or those of these descriptors."""
-    _Backing.written.update(_storages([getattr(v, "base", v) for v in _leaves(values)]))
+    storages = _storages([getattr(v, "base", v) for v in _leaves(values)])
+    _Backing.written.update(storages)
+    forget(storages)
 
 
 def _leaves(values: Any) -> list[Any]:
@@ -320,7 +324,12 @@ class _CudaMode(TorchFunctionMode):  # type: ignore[misc]
         if is_unknown:
             _check_sizes(func, name, args, kwargs)
         try:
-            result = self._answer(func, name, args, kwargs)
+            if Small.are_kept and name != "__get__" and name not in _BACKWARD:
+                written = [kwargs.get("out"), *(args[:1] if _IN_PLACE.fullmatch(name) else ())]
+                answer = partial(self._answer, func, name, args, kwargs)
+                result = follow(func, args, kwargs, written, answer)
+            else:
+                result = self._answer(func, name, args, kwargs)
         except (IndexError, RuntimeError, ValueError) as error:
             if not is_unknown or isinstance(error, NeedsValuesError):
                 raise
@@ -403,8 +412,11 @@ def _getter(func: Any, args: tuple[Any, ...]) -> Any:
         return value or _is_backed(args[0])
     if owner == "is_meta":
         return False
-    if owner == "grad" and value is not None and _Backing.written:
-        _Backing.written.update(_storages(value))
+    if owner == "grad" and value is not None:
+        # No mode sees what `backward` writes.
+        forget(_storages(value))
+        if _Backing.written:
+            _Backing.written.update(_storages(value))
     return value
 
 
@@ -691,17 +703,19 @@ def pretend_cuda(
     properties: dict[str, Any],
     *,
     with_values: bool = False,
+    with_small: bool = False,
     is_capture: bool = False,
     on_empty: Callable[[torch.Tensor], None] | None = None,
 ) -> Any:
     """Make this process believe in the GPU that `properties` describes, for good.
 
     Returns a context manager; tensors are translated inside it. `with_values` gives them storage;
-    `on_empty` then hears of each floating-point tensor that was asked for without values. In a
-    capture, they are described as if they had none.
+    `with_small` keeps the values of small ones beside them. `on_empty` hears of each floating-point
+    tensor that was asked for without values. In a capture, they are described as if they had none.
     """
     _Backing.device = _CPU if with_values else _META
     _Backing.on_empty, _Backing.is_capture = on_empty, is_capture
+    Small.are_kept = with_small
     _patch_torch_cuda(properties)
     stand_in_for_packages()
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))

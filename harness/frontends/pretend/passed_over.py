@@ -49,6 +49,11 @@ def needs() -> str:
     return _PassedOver.needs
 
 
+def got(needs: str) -> None:
+    """Say that launch code got the value that was asked for since `needs()` gave this."""
+    _PassedOver.needs = needs
+
+
 def pass_over(action: str) -> None:
     """Note what launch code does, and does in vain."""
     frame: Any = sys._getframe(1)  # noqa: SLF001 - nothing else tells

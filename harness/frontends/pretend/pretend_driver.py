@@ -116,12 +116,17 @@ def pretend_triton(
     properties: dict[str, Any],
     *,
     with_values: bool = False,
+    with_small: bool = False,
     is_capture: bool = False,
     on_empty: Callable[[torch.Tensor], None] | None = None,
 ) -> Any:
     """As `pretend_cuda`; Triton gets this driver, and a benchmark that runs what it times once."""
     mode = pretend_cuda(
-        properties, with_values=with_values, is_capture=is_capture, on_empty=on_empty
+        properties,
+        with_values=with_values,
+        with_small=with_small,
+        is_capture=is_capture,
+        on_empty=on_empty,
     )
     triton.runtime.driver.set_active(PretendDriver(properties))
     triton.testing.do_bench = bench_once

@@ -251,7 +251,10 @@ class RecordedSession(CaptureSession):
 
     @property
     def values(self) -> str:
-        """How launch code gets values, as in `passed_over.needs`; empty if it gets none."""
+        """How launch code gets values, as in `passed_over.needs`; empty if it gets none.
+
+        `small`: torch computes those of small tensors.
+        """
         return str(self.message.get("values", ""))
 
     @property

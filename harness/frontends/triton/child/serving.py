@@ -71,9 +71,13 @@ class _Session(recorded.RecordedSession):
     def settle(self, ask: Message) -> None:
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "inductor")
-        has_values = bool(self.values)
-        self.mode = recorded.pretend(ask["device"], with_values=has_values, is_capture=True)
-        if has_values:
+        self.mode = recorded.pretend(
+            ask["device"],
+            with_values=self.values in ("computed", "interpreted"),
+            with_small=self.values == "small",
+            is_capture=True,
+        )
+        if self.values:
             torch.manual_seed(interpreting.SEED)
 
     def recorder(self, ask: Message, log: Path) -> recorded.Recorder:

@@ -104,6 +104,19 @@ def test_values_that_are_read_before_a_launch_are_computed(
     assert capture.needs == ""
 
 
+def test_values_of_small_tensors_are_had_beside_tensors_that_no_memory_holds(
+    children: Children,
+) -> None:
+    capture = children.capture("values.py", "launch_beside_large")
+    assert capture.error is None
+    [record] = capture.records
+    assert record.values == "computed"
+    [n] = [argument for argument in record.arguments if argument["name"] == "n"]
+    assert n["value"] == 4000
+    # What the kernel may have written is still not known.
+    assert any("a condition asks for the values of a GPU tensor" in n for n in capture.notes)
+
+
 def test_a_launch_is_the_same_with_values_and_without(children: Children) -> None:
     # Without a value that is asked for, and with one.
     plain, computed = (
