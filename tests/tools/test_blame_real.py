@@ -35,6 +35,26 @@ PLAIN = """.version 8.7
 """
 # ptxas computes it itself, in 64 bits that the quotient does not fit into.
 DIVISION = "add.s32 %r2, %r1, ((-9223372036854775807 - 1) / -1);"
+# A pass fails in every Triton so far, and says nothing.
+SILENT = """import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x, y):
+    x_d = tl.make_tensor_descriptor(x, [64, 64], [64, 1], [64, 64])
+    y_d = tl.make_tensor_descriptor(y, [64, 64], [64, 1], [64, 64])
+    for step in tl.range(0, 2, warp_specialize=True):
+        a = x_d.load([0, 0])
+        x_d.store([0, 0], a)
+        y_d.store([0, 0], tl.dot(a, a))
+
+
+def launch():
+    x = torch.empty(64, 64, dtype=torch.bfloat16, device="cuda")
+    kernel[(1,)](x, torch.empty(64, 64, device="cuda"))
+"""
 AROUND = ["--ptxas", "13.1.115", "--ptxas", "13.0.88", "--ptxas", "13.3.33"]
 
 
@@ -135,8 +155,16 @@ def test_what_ptxas_refuses_everywhere_in_raw_ptx_cannot_be_told(triage: Triage)
     assert found["would_tell"]
 
 
-def test_what_would_tell_can_be_run_as_it_is(module_triage: Triage) -> None:
+def test_a_pass_that_crashes_is_the_compiler_s_fault(module_triage: Triage) -> None:
     words = ["--kernel", "verdict_pass_failure", "--triton", "3.6.0", "--triton", "3.7.1"]
+    found = blamed(module_triage, *words)
+    assert (found["blame"], found["ground"]) == ("triton", "triton_crash")
+    assert any("no kernel may do that to a compiler" in reason for reason in found["reasons"])
+
+
+def test_what_would_tell_can_be_run_as_it_is(module_triage: Triage) -> None:
+    (module_triage.folder / "silent.py").write_text(SILENT)
+    words = ["--kernel", "silent.py", "--sm", "90a", "--triton", "3.6.0", "--triton", "3.7.1"]
     found = blamed(module_triage, *words)
     assert (found["blame"], found["ground"]) == ("cannot_tell", "no_triton")
     wider, log = (shlex.split(line) for line in found["would_tell"])
@@ -144,7 +172,7 @@ def test_what_would_tell_can_be_run_as_it_is(module_triage: Triage) -> None:
     assert wider[-4:] == ["--triton", "3.6.0", "--signature", found["signature"]]
     done = module_triage(*log[1:])
     assert done.returncode == 0
-    assert "TritonGPUAccelerateMatmul" in done.stdout
+    assert "NVGPUWarpSpecialization" in done.stdout
 
 
 def test_nothing_fails(triage: Triage) -> None:
