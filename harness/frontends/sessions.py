@@ -376,15 +376,15 @@ def _noted(session: _Session, note: str) -> _Session:
 
 def _got_further(capture: Capture, before: Capture) -> bool:
     """Whether launch code came further with values than without."""
-    more = _captured_launches(capture) - _captured_launches(before)
-    more = len(capture.records) - len(before.records) or more
+
+    def reached(one: Capture) -> tuple[int, int]:
+        # Launches of tests that repeat a config are no records of their own.
+        tests = sum(test.launches - sum(test.refused.values()) for test in one.tests)
+        return len(one.records), tests
+
     ended = not capture.is_late and (not capture.error or before.error is not None)
-    return more > 0 or (more == 0 and ended)
-
-
-def _captured_launches(capture: Capture) -> int:
-    """Of tests: repeated ones of a config, too."""
-    return sum(test.launches - sum(test.refused.values()) for test in capture.tests)
+    after, first = reached(capture), reached(before)
+    return after > first or (after == first and ended)
 
 
 async def _captured(hello: asyncio.Future[Peer], file: Path) -> tuple[Peer, Capture] | None:

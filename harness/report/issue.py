@@ -104,7 +104,7 @@ class View:
             words = escaped(
                 self.message.removeprefix(f"{d.tool} ").removesuffix(", saying nothing")
             )
-        is_pass = d.kind is VerdictKind.PASS_FAILURE
+        is_pass = d.kind is VerdictKind.PASS_FAILURE and not d.condition
         if is_pass:
             # Which pass it is, and how it ends, decides who reads on.
             words = escaped(re.split(r"[:,] ", d.reason)[0])

@@ -36,7 +36,7 @@ from harness.frontends.pretend.passed_over import (
     stand_in_for_packages,
 )
 from harness.frontends.pretend.pointwise import POINTWISE, pointwise
-from harness.frontends.pretend.small import Small, follow, forget
+from harness.frontends.pretend.small import Small, address_of, follow, forget
 
 _UNKNOWN = "is not known to triage, and a guess would decide what is launched"
 
@@ -227,13 +227,10 @@ _PLAIN = frozenset({bool, int, float, str, type(None), torch.dtype, torch.device
 
 def _storages(values: Any) -> set[int]:
     storages: set[int] = set()
-    # The address of what Python's object stands for: it is there with memory and without.
     with torch._C.DisableTorchFunction():  # noqa: SLF001 - there is no other way
         for leaf in _leaves(values):
-            if isinstance(leaf, torch.Tensor):
-                # A sparse one has none.
-                with contextlib.suppress(NotImplementedError, RuntimeError):
-                    storages.add(leaf.untyped_storage()._cdata)  # noqa: SLF001
+            if isinstance(leaf, torch.Tensor) and (address := address_of(leaf)):
+                storages.add(address)
     return storages
 
 
@@ -702,20 +699,20 @@ def _patch_torch() -> None:
 def pretend_cuda(
     properties: dict[str, Any],
     *,
-    with_values: bool = False,
-    with_small: bool = False,
+    values: str = "",
     is_capture: bool = False,
     on_empty: Callable[[torch.Tensor], None] | None = None,
 ) -> Any:
     """Make this process believe in the GPU that `properties` describes, for good.
 
-    Returns a context manager; tensors are translated inside it. `with_values` gives them storage;
-    `with_small` keeps the values of small ones beside them. `on_empty` hears of each floating-point
-    tensor that was asked for without values. In a capture, they are described as if they had none.
+    Returns a context manager; tensors are translated inside it. `values` says whose values are
+    kept: none (empty), those of `small` tensors beside them, or all, in storage of their own.
+    `on_empty` hears of each floating-point tensor that was asked for without values. In a capture,
+    they are described as if they had none.
     """
-    _Backing.device = _CPU if with_values else _META
+    _Backing.device = _META if values in ("", "small") else _CPU
     _Backing.on_empty, _Backing.is_capture = on_empty, is_capture
-    Small.are_kept = with_small
+    Small.are_kept = values == "small"
     _patch_torch_cuda(properties)
     stand_in_for_packages()
     sys.setrecursionlimit(max(sys.getrecursionlimit(), 10_000))

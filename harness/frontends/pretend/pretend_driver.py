@@ -115,19 +115,12 @@ def run_benchmarks(mark: Any, *_: Any, **kwargs: Any) -> Any:
 def pretend_triton(
     properties: dict[str, Any],
     *,
-    with_values: bool = False,
-    with_small: bool = False,
+    values: str = "",
     is_capture: bool = False,
     on_empty: Callable[[torch.Tensor], None] | None = None,
 ) -> Any:
     """As `pretend_cuda`; Triton gets this driver, and a benchmark that runs what it times once."""
-    mode = pretend_cuda(
-        properties,
-        with_values=with_values,
-        with_small=with_small,
-        is_capture=is_capture,
-        on_empty=on_empty,
-    )
+    mode = pretend_cuda(properties, values=values, is_capture=is_capture, on_empty=on_empty)
     triton.runtime.driver.set_active(PretendDriver(properties))
     triton.testing.do_bench = bench_once
     triton.testing.do_bench_cudagraph = bench_once

@@ -100,7 +100,7 @@ def follow(
                 _keep(result, computed)
                 is_computed = True
         if not is_computed:
-            forget(set(map(_address, changed)))
+            forget(set(map(address_of, changed)))
     return result
 
 
@@ -137,7 +137,8 @@ def _with(arguments: Any, values: dict[int, Any]) -> Any:
     return given
 
 
-def _address(tensor: torch.Tensor) -> int:
+def address_of(tensor: torch.Tensor) -> int:
+    """Of what stands for its storage, with memory or without; 0 of a sparse one, which has none."""
     with contextlib.suppress(NotImplementedError, RuntimeError):
         return int(tensor.untyped_storage()._cdata)  # noqa: SLF001 - there is no other way
     return 0
@@ -149,7 +150,7 @@ def _version(tensor: torch.Tensor) -> int:
 
 
 def _values_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    kept = Small.kept.get(_address(tensor))
+    kept = Small.kept.get(address_of(tensor))
     if kept is None or tensor.dtype.is_complex:
         return None
     place = kept[1], tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -159,7 +160,7 @@ def _values_of(tensor: torch.Tensor) -> torch.Tensor | None:
 def _is_new(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.is_meta:
         return False
-    address = _address(value)
+    address = address_of(value)
     return bool(address) and address not in Small.kept
 
 
@@ -179,7 +180,7 @@ def _keep(result: Any, computed: Any) -> None:
             continue
         if meta.nbytes() <= MOST_BYTES:
             storage = torch.UntypedStorage(meta.nbytes())
-            Small.kept[_address(tensor)] = StorageWeakRef(meta), storage
+            Small.kept[address_of(tensor)] = StorageWeakRef(meta), storage
             view = _values_of(tensor)
             assert view is not None
             view.copy_(value)

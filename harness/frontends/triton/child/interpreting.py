@@ -77,7 +77,7 @@ def run_with_values(
     With `assembles` the interpreter takes inline assembly; `rounding` is the seed of
     `round_as_gpus_do`. `on_empty` hears of memory that was only asked for.
     """
-    mode = pretend_triton(ask["device"], with_values=True, on_empty=on_empty)
+    mode = pretend_triton(ask["device"], values="computed", on_empty=on_empty)
     round_as_gpus_do(rounding)
     if assembles:
         take_inline_assembly()

@@ -71,12 +71,7 @@ class _Session(recorded.RecordedSession):
     def settle(self, ask: Message) -> None:
         os.environ["TRITON_CACHE_DIR"] = str(self.folder / "cache")
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(self.folder / "inductor")
-        self.mode = recorded.pretend(
-            ask["device"],
-            with_values=self.values in ("computed", "interpreted"),
-            with_small=self.values == "small",
-            is_capture=True,
-        )
+        self.mode = recorded.pretend(ask["device"], values=self.values, is_capture=True)
         if self.values:
             torch.manual_seed(interpreting.SEED)
 
