@@ -34,8 +34,11 @@ REACHING = str(HERE / "kernels" / "reaching.py")
 LARGE = ["--kernel", REACHING, "--sm", "80", "--config", "BLOCK=64,num_warps=1"]
 
 
-async def react_to_three(home: Path) -> tuple[Reaction, Reaction, Reaction]:
-    """To a kernel that reaches beyond its buffers, one that reaches half as far, and its TTGIR."""
+async def react_to_five(home: Path) -> tuple[Reaction, ...]:
+    """To a kernel that reaches beyond its buffers, one that reaches half as far, and its TTGIR.
+
+    And held to themselves: one with tiles apart, and one whose threads write to one place.
+    """
     asked = SelectionOptions(
         kernel=REACHING, sm=("80",), triton=("3.6.0",), config="BLOCK=64,num_warps=1"
     )
@@ -65,21 +68,31 @@ async def react_to_three(home: Path) -> tuple[Reaction, Reaction, Reaction]:
             [ttgir, *_] = await ir_texts(bench, cell)
             lowest = replace(oracle, form=IrForm.of(ttgir))
             assert not lowest.is_possible(ttgir.text.replace("%out:", "%other:"))
+            apart = half.replace("tl.arange(0, BLOCK)", "tl.arange(0, BLOCK // 2)")
+            held = replace(oracle, beside=cell.launch, is_free_of_races=True)
             return (
                 await oracle.react(text, cell.compiler),
                 await oracle.react(half, cell.compiler),
                 await lowest.react(ttgir.text, cell.compiler),
+                await held.react(apart, cell.compiler),
+                await held.react(
+                    apart.replace("out + offsets", "out + offsets // 2"), cell.compiler
+                ),
             )
 
 
 def test_a_candidate_is_executed_on_the_inputs_of_the_original(tmp_path: Path) -> None:
-    reaches, stays, ttgir = asyncio.run(react_to_three(tmp_path))
+    reaches, stays, ttgir, apart, races = asyncio.run(react_to_five(tmp_path))
     assert (reaches.verdict, reaches.is_accepted) == ("memory_fault", False)
     assert reaches.key is not None
     assert "out of bounds" in reaches.reason
     assert (stays.verdict, stays.is_accepted, stays.key) == ("ran", True, None)
     assert (ttgir.verdict, ttgir.is_accepted) == ("memory_fault", False)
     assert "out of bounds" in ttgir.reason
+    assert (apart.verdict, apart.is_accepted) == ("right", True)
+    # What is right of a race is not known, so it is no smaller form of a wrong result.
+    assert (races.verdict, races.is_accepted) == ("not_run", False)
+    assert "has a race" in races.reason
 
 
 @pytest.mark.parametrize(

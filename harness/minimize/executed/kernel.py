@@ -164,6 +164,7 @@ async def _source_held_to(
             oracle,
             beside=beside.launch,
             beside_compiler=None if is_mine else compiler,
+            is_free_of_races=run.is_fine,
             words=f"what it computes {f'for {there}' if is_mine else f'with {compiler.name}'}",
         )
         reaction = await comparing.react(text, mine)

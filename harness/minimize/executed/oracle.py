@@ -31,7 +31,7 @@ from harness.minimize.ttgir import IrModule, argument_names
 from harness.run.emulating import UnstoredEmulation, emulate_once
 from harness.run.executing import OnEmulator
 from harness.run.jobs import Emulation, Ran, RunTrial
-from harness.run.judging import Judgement, judge
+from harness.run.judging import Judgement, is_formal, judge, race_words
 from harness.run.launch import Launch, RunEvidence, Trusted, evidence_of
 from harness.run.launching import NotRunError, launch_of_text
 from harness.run.schedules import read_schedules, trials_of
@@ -42,8 +42,6 @@ from harness.values.toolchain import Compiler
 from harness.values.verdict import Stage, Verdict, VerdictKind
 
 _PLAIN = Schedule(warps="lockstep", completion="early")
-TWICE = (RunTrial(schedule=_PLAIN), RunTrial(schedule=replace(_PLAIN, garbage=1)))
-"""What is compared with: one run, and one with other garbage, which must leave the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +123,9 @@ class ExecutedOracle(Oracle[Compiler]):
 
     `beside` is the launch captured for the target that the result is compared with; where there is
     none, with what is `trusted`, if anything is. It is compiled by the same compiler, or always by
-    that of `beside_compiler`; with the options of the form, or `beside_options`. `formal` is as in
-    `RunEvidence`.
+    that of `beside_compiler`; with the options of the form, or `beside_options`. Where the original
+    `is_free_of_races` there, so is each text: what races in itself is right nowhere. `formal` is as
+    in `RunEvidence`.
     """
 
     bench: Workbench
@@ -139,6 +138,7 @@ class ExecutedOracle(Oracle[Compiler]):
     beside: CapturedLaunch | None = None
     beside_compiler: Compiler | None = None
     beside_options: Mapping[str, object] | None = None
+    is_free_of_races: bool = False
     words: str = "the same file"
     formal: bool = False
 
@@ -242,12 +242,16 @@ class ExecutedOracle(Oracle[Compiler]):
         lowering = await self._lower(launch, text, options, limits)
         if isinstance(lowering, Reaction):
             raise NotRunError(f"{self.words} does not compile: {lowering.reason}")
-        emulation = self._launch(lowering, TWICE).emulation
-        once = await self._once(emulation, lowering.ptx or "")
+        # One run, and one with other garbage, which must leave the same.
+        trials = trials_of((_PLAIN,), races=self.is_free_of_races)
+        once = await self._once(self._launch(lowering, trials).emulation, lowering.ptx or "")
         runs = once.emulated.runs
-        is_fine = len(runs) == len(TWICE) and all(ran.ended for ran in runs)
+        is_fine = len(runs) == len(trials) and all(ran.ended for ran in runs)
         if not is_fine or runs[0].buffers != runs[1].buffers:
             raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
+        races = [race for race in runs[0].races if not is_formal(race, is_alike=True)]
+        if self.is_free_of_races and races:
+            raise NotRunError(f"{self.words} has a race: {race_words(races[0])}")
         trusted = Trusted(words=self.words, buffers=runs[0].buffers, is_final=True)
         return (trusted,), once.contents
 
