@@ -166,6 +166,8 @@ def test_changes_of_ptx_are_told_by_their_machine_code(triage: Triage) -> None:
     assert "### triage: 1 worse" in comment
     assert "**regressed**: ok -> ptxas_error" in comment
     assert "| 1 of 1 | 0 of 1 |" in comment
+    assert "0 of 1 cells have the same machine code; 1 have none" in comment
+    assert "mermaid" not in comment  # no number moved
     sarif = msgspec.json.decode((folder / "out/triage.sarif").read_bytes())
     [result] = sarif["runs"][0]["results"]
     assert (result["ruleId"], result["level"]) == ("regressed", "error")
@@ -231,7 +233,18 @@ def test_a_pull_request_that_changes_comments_spills_loses_and_fixes(triage: Tri
             assert place["artifactLocation"]["uri"] == "kern/tile.py"
             # The tile is kept for its sums, and moved where it is loaded, summed and used.
             assert place["region"]["startLine"] in (9, 10)
+    picture = (folder / "out/comment.md").read_text().partition("```mermaid\n")[2]
+    kind, title, labels, axis, bars, _, _, first, second, *_ = picture.splitlines()
+    assert (kind, title) == ("xychart-beta horizontal", 'title "Spills, bytes a thread"')
+    assert labels == 'x-axis ["1 base", "1 head", "2 base", "2 head"]'
+    for line, target in ((first, "sm_120a"), (second, "sm_90a")):
+        assert f"num_warps=1,num_stages=3,maxnreg=64 · {target} · ptxas " in line
     worse = document["changes"]["metric-worse"]
+    shown = msgspec.json.decode(bars.removeprefix("bar "))
+    spills = [cell["newer"]["spill_stores"] + cell["newer"]["spill_loads"] for cell in worse]
+    assert shown[0::2] == [0] * len(worse)
+    assert axis == f"y-axis 0 --> {max(spills)}"
+    assert shown[1::2] == sorted(spills, reverse=True)
     assert {cell["kernel"] for cell in worse} == {"launches/tile.py::tile_kernel"}
     assert {cell["target"] for cell in worse} == {"sm_90a", "sm_120a"}
     assert all(cell["older"]["spill_stores"] == 0 < cell["newer"]["spill_stores"] for cell in worse)

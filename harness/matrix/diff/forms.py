@@ -31,6 +31,7 @@ _BETTER = (ChangeKind.FIXED, ChangeKind.METRIC_BETTER)
 _NAMED = {ChangeKind.METRIC_WORSE: "worse numbers", ChangeKind.METRIC_BETTER: "better numbers"}
 _FOOT = """A cell is one config, for one target, by one toolchain. Spills are the bytes that a
 thread stores and loads. `sick`: it compiles, but likely to slow code."""
+_BARS = 8
 _COLUMNS: Mapping[str, str] = {
     "verdict": "verdict",
     "n_regs": "registers",
@@ -76,6 +77,8 @@ def _code_words(result: PullRequest) -> str:
     compiled = [facts for facts in result.cells if not facts.is_executed]
     targets = ", ".join(dict.fromkeys(facts.target for facts in result.cells))
     words = f"{result.same_code:,} of {len(compiled):,} cells have the same machine code"
+    if none := sum(not facts.cubin_sha256 for facts in compiled):
+        words += f"; {none:,} have none"
     if result.other_code:
         words += f"; {len(result.other_code):,} have other code with the same registers and memory"
     if result.changes.informational:
@@ -191,6 +194,7 @@ def as_markdown(result: PullRequest) -> str:
         lines += ["", "**Predicted fastest config** (compiled, not measured)", ""]
         lines += [f"- {markdown_cell(words)}" for words in _predicted(result)[:20]]
     every = [*worse, *better, *gaps, *others, *result.changes.informational, *result.other_code]
+    lines += _picture(every)
     lines += _fold(every, _LIMIT - len("\n".join(lines).encode()) - 1_000 - len(_FOOT))
     if result.command:
         lines += ["", f"Here: {markdown_code(result.command)}"]
@@ -212,6 +216,36 @@ def _by_kernel(changes: Sequence[Change]) -> list[ChangeGroup]:
     ]
 
 
+def _picture(changes: Sequence[Change]) -> Iterator[str]:
+    """The cells whose spills, else registers, moved most, in Mermaid: GitHub draws it."""
+    for metric, words in (("spills", "Spills, bytes"), ("n_regs", "Registers")):
+        moved = [
+            (change.facts, before, after)
+            for change in changes
+            if change.older and (before := getattr(change.older, metric)) is not None
+            if change.newer and (after := getattr(change.newer, metric)) is not None
+            if before != after
+        ]
+        if moved:
+            break
+    else:
+        return
+    most = sorted(moved, key=lambda cell: -abs(cell[2] - cell[1]))[:_BARS]
+    # Mermaid leaves out labels that are longer than a fifth of its width: the names come below.
+    labels = [f'"{n} {side}"' for n in range(1, len(most) + 1) for side in ("base", "head")]
+    bars = [number for _, *sides in most for number in sides]
+    yield from ("", "```mermaid", "xychart-beta horizontal", f'title "{words} a thread"')
+    yield from (f"x-axis [{', '.join(labels)}]", f"y-axis 0 --> {max(bars)}", f"bar {bars}")
+    yield from ("```", "")
+    for number, (facts, *_) in enumerate(most, 1):
+        yield f"{number}. {markdown_cell(_name(facts))}"
+
+
+def _name(facts: Facts) -> str:
+    config = Config.of(dict(facts.config)).label
+    return f"{facts.kernel} · {facts.launch} · {config} · {facts.target} · {facts.tool}"
+
+
 def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
     """A table of cells, as many as there is room for in bytes."""
     if not changes:
@@ -222,11 +256,8 @@ def _fold(changes: Sequence[Change], room: int) -> Iterator[str]:
     yield f"| cell | {' | '.join(_COLUMNS[metric] for metric in columns)} |"
     yield "|---|" + "---|" * len(columns)
     for number, change in enumerate(changes):
-        facts = change.facts
-        config = Config.of(dict(facts.config)).label
-        name = f"{facts.kernel} · {facts.launch} · {config} · {facts.target} · {facts.tool}"
         numbers = (_moved(change, metric) for metric in columns)
-        line = f"| {markdown_cell(name)} | {' | '.join(numbers)} |"
+        line = f"| {markdown_cell(_name(change.facts))} | {' | '.join(numbers)} |"
         room -= len(line.encode()) + 1
         if room < 0:
             yield from ("", f"... and {len(changes) - number:,} more: `--json` has them.")
