@@ -235,7 +235,7 @@ def test_a_pull_request_that_changes_comments_spills_loses_and_fixes(triage: Tri
             assert place["region"]["startLine"] in (9, 10)
     picture = (folder / "out/comment.md").read_text().partition("```mermaid\n")[2]
     kind, title, labels, axis, bars, _, _, first, second, *_ = picture.splitlines()
-    assert (kind, title) == ("xychart-beta horizontal", 'title "Spills, bytes a thread"')
+    assert (kind, title) == ("xychart-beta horizontal", 'title "spills (B) of a thread"')
     assert labels == 'x-axis ["1 base", "1 head", "2 base", "2 head"]'
     for line, target in ((first, "sm_120a"), (second, "sm_90a")):
         assert f"num_warps=1,num_stages=3,maxnreg=64 · {target} · ptxas " in line

@@ -218,7 +218,7 @@ def _by_kernel(changes: Sequence[Change]) -> list[ChangeGroup]:
 
 def _picture(changes: Sequence[Change]) -> Iterator[str]:
     """The cells whose spills, else registers, moved most, in Mermaid: GitHub draws it."""
-    for metric, words in (("spills", "Spills, bytes"), ("n_regs", "Registers")):
+    for metric in ("spills", "n_regs"):
         moved = [
             (change.facts, before, after)
             for change in changes
@@ -234,9 +234,9 @@ def _picture(changes: Sequence[Change]) -> Iterator[str]:
     # Mermaid leaves out labels that are longer than a fifth of its width: the names come below.
     labels = [f'"{n} {side}"' for n in range(1, len(most) + 1) for side in ("base", "head")]
     bars = [number for _, *sides in most for number in sides]
-    yield from ("", "```mermaid", "xychart-beta horizontal", f'title "{words} a thread"')
-    yield from (f"x-axis [{', '.join(labels)}]", f"y-axis 0 --> {max(bars)}", f"bar {bars}")
-    yield from ("```", "")
+    yield from ("", "```mermaid", "xychart-beta horizontal")
+    yield from (f'title "{_COLUMNS[metric]} of a thread"', f"x-axis [{', '.join(labels)}]")
+    yield from (f"y-axis 0 --> {max(bars)}", f"bar {bars}", "```", "")
     for number, (facts, *_) in enumerate(most, 1):
         yield f"{number}. {markdown_cell(_name(facts))}"
 
