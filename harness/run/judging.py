@@ -85,6 +85,7 @@ def race_facts(races: Iterable[Race], *, is_alike: bool = False) -> tuple[RaceFa
         facts = RaceFacts(
             kind=race.kind,
             space=race.space,
+            words=race_words(race),
             formal=is_formal(race, is_alike=is_alike),
             ptx_lines=(race.first.ptx_line, race.second.ptx_line),
             source_lines=(source_line(race.first), source_line(race.second)),

@@ -181,7 +181,10 @@ class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Two accesses that nothing orders; the lines are of the first and of the second."""
+    """Two accesses that nothing orders; the lines are of the first and of the second.
+
+    `words` stay the same in other configs and versions: kind, space, and the two opcodes.
+    """
 
     kind: str
     space: str
@@ -189,6 +192,7 @@ class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     ptx_lines: tuple[int, int]
     source_lines: tuple[str | None, str | None]
     what: str
+    words: str = ""
 
 
 class TraceStep(msgspec.Struct, frozen=True, kw_only=True):

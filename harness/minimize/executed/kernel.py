@@ -159,13 +159,12 @@ async def _source_held_to(
                 continue
         except TriageError:
             continue
-        is_mine = compiler == mine
         comparing = replace(
             oracle,
             beside=beside.launch,
-            beside_compiler=None if is_mine else compiler,
+            beside_compiler=compiler,
             is_free_of_races=run.is_fine,
-            words=f"what it computes {f'for {there}' if is_mine else f'with {compiler.name}'}",
+            words=f"what it computes for {there} with {compiler.name}",
         )
         reaction = await comparing.react(text, mine)
         if reaction.verdict is VerdictKind.WRONG_RESULT:

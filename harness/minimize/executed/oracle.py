@@ -124,8 +124,8 @@ class ExecutedOracle(Oracle[Compiler]):
     `beside` is the launch captured for the target that the result is compared with; where there is
     none, with what is `trusted`, if anything is. It is compiled by the same compiler, or always by
     that of `beside_compiler`; with the options of the form, or `beside_options`. Where the original
-    `is_free_of_races` there, so is each text by the cell's compiler: what races in itself is right
-    nowhere. `formal` is as in `RunEvidence`.
+    `is_free_of_races` there, so is each text: what races in itself is right nowhere. `formal` is as
+    in `RunEvidence`.
     """
 
     bench: Workbench
@@ -243,15 +243,14 @@ class ExecutedOracle(Oracle[Compiler]):
         if isinstance(lowering, Reaction):
             raise NotRunError(f"{self.words} does not compile: {lowering.reason}")
         # One run, and one with other garbage, which must leave the same.
-        no_races = self.is_free_of_races and tool == self.cell.compiler
-        trials = trials_of((_PLAIN,), races=no_races)
+        trials = trials_of((_PLAIN,), races=self.is_free_of_races)
         once = await self._once(self._launch(lowering, trials).emulation, lowering.ptx or "")
         runs = once.emulated.runs
         is_fine = len(runs) == len(trials) and all(ran.ended for ran in runs)
         if not is_fine or runs[0].buffers != runs[1].buffers:
             raise NotRunError(f"{self.words} depends on what nothing wrote, or cannot be run")
         races = [race for race in runs[0].races if not is_formal(race, is_alike=True)]
-        if no_races and races:
+        if self.is_free_of_races and races:
             raise NotRunError(f"{self.words} has a race: {race_words(races[0])}")
         trusted = Trusted(words=self.words, buffers=runs[0].buffers, is_final=True)
         return (trusted,), once.contents

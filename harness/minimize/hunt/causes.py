@@ -532,7 +532,7 @@ class Causes:
 
     def join(self, program: LeastProgram, *, seconds: float, tried: int) -> tuple[Cause, bool]:
         """The cause of a reduced program, and whether it is new."""
-        return join(self.causes, program, is_same_cause, seconds=seconds, tried=tried)
+        return join(self.causes, program, seconds=seconds, tried=tried)
 
 
 class CorpusCauses(Causes):
@@ -568,21 +568,19 @@ class CorpusCauses(Causes):
 
 
 def join(
-    causes: list[Cause],
-    program: LeastProgram,
-    is_same: Callable[[LeastProgram, LeastProgram], bool] = lambda one, two: one.name == two.name,
-    *,
-    seconds: float,
-    tried: int,
+    causes: list[Cause], program: LeastProgram, *, seconds: float, tried: int
 ) -> tuple[Cause, bool]:
-    """The cause of a reduced program, by its name; and whether it is new among `causes`."""
+    """The cause of a reduced program, and whether it is new among `causes`."""
     for cause in causes:
-        if not is_same(cause.least, program):
+        if not is_same_cause(cause.least, program):
             continue
         cause.hits += 1
         if all(one.opcodes != program.opcodes for one in cause.programs):
             cause.programs.append(program)
-            cause.programs.sort(key=lambda one: (one.instructions, len(one.text)))
+            # What a GPU may never show is the least program of none that it shows.
+            cause.programs.sort(
+                key=lambda one: (one.answer.is_latent, one.instructions, len(one.text))
+            )
         return cause, False
     cause = Cause(programs=[program], seconds=seconds, tried=tried)
     causes.append(cause)
@@ -593,12 +591,12 @@ def is_same_cause(one: LeastProgram, two: LeastProgram) -> bool:
     """Whether one has all first words of the other, with the same vote: it needs more for it.
 
     Where a version was asked about both, it says the same of both. Kernels, which no level is
-    asked about, are the same by name alone: it has their target.
+    asked about, are the same by name or by a race.
     """
     if one.answer.levels != two.answer.levels:
         return False
     if not one.answer.levels:
-        return one.name == two.name
+        return one.name == two.name or (one.answer.race == two.answer.race != "")
     if any(one.versions.get(version, words) != words for version, words in two.versions.items()):
         return False
     less, more = sorted((_bases(one), _bases(two)), key=len)

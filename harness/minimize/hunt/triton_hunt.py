@@ -54,7 +54,7 @@ _MOST_TESTS = 80
 _SELDOM = 8
 _CONFIG = re.compile(r"^    triton\.Config\(.*\),\n", re.MULTILINE)
 _CONFIGS = "CONFIGS = [\n"
-_SCRATCH = re.compile(r"tl\.store\(m\d")
+_SCRATCH = re.compile(r"tl\.store\(m\d|m\d+_d\.store\(")
 OTHERS = ("80", "90a", "100a", "120a")
 """Targets that are hunted for: one of each way in which Triton lowers products and copies."""
 
@@ -175,7 +175,12 @@ class TritonCauses:
         """The hit, or None where it is counted with a cause: it fails alike, and has all of it."""
         for cause in self.causes:
             is_alike = is_same_kind(cause.least.answer, answer)
-            if is_alike and (answer.vote is Vote.FAILS or has_all(self.plan, cause, asked)):
+            is_known = answer.vote is Vote.FAILS or has_all(self.plan, cause, asked)
+            is_race = any(
+                one.answer.race == answer.race != "" and words_of(one.text) <= words_of(asked.text)
+                for one in cause.programs
+            )
+            if (is_alike and is_known) or is_race:
                 cause.hits += 1
                 return None
         return asked, answer
@@ -238,11 +243,14 @@ class TritonCauses:
 
 
 def least_of(plan: TritonPlan, asked: Asked, answer: Answer) -> LeastProgram:
-    """A reduced kernel: it is named by how it fails; where it is wrong, by what is left, too."""
+    """A reduced kernel: it is named by how it fails; where it is wrong, by what is left, too.
+
+    Of the same race on two targets the cause is one.
+    """
     words = words_of(asked.text)
     named = ", ".join(f"{n} x {word}" if n > 1 else word for word, n in sorted(words.items()))
-    target = plan.target_of(asked.seed)
-    name = f"{answer.signature} on {target} ({named})".replace("_", " ", 1)
+    how = f"{answer.signature} on {plan.target_of(asked.seed)}".replace("_", " ", 1)
+    name = f"{answer.race or how} ({named})"
     if answer.vote is Vote.FAILS:
         name = answer.words.partition(": ")[2][:160]
     return LeastProgram(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
+from msgspec import structs
 
 from gpu_emulator.values import Budget
 from harness.cells.evaluate import cell_evidence, evaluate
@@ -247,7 +248,10 @@ def overflows(variant: LaunchVariant, get: Callable[[str], bytes]) -> bool:
 def _of_row(row: RunRow) -> Answer:
     config = ",".join(f"{name}={value}" for name, value in row.config.items())
     words = f"{config}: {without_evidence(row.run_reason)}"
-    return _answer(row.run, words, row.schedule, orders=_ORDERS)
+    answer = _answer(row.run, words, row.schedule, orders=_ORDERS)
+    # What goes wrong on a chip may show in memory, too.
+    races = sorted((race.space == "global", race.words) for race in row.counted_races)
+    return structs.replace(answer, race=races[0][1]) if answer.is_hit and races else answer
 
 
 def _answer(verdict: RunVerdict, words: str, schedule: str | None, *, orders: int) -> Answer:

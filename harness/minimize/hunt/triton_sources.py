@@ -408,17 +408,17 @@ class _Maker:
         step = "0" if self.draw.random() < 0.6 else self.step
         if matrix.has_descriptor:
             corner = self._corner(matrix, step)
-            store = [f"{matrix.name}_d.store({corner}, {tile.name})"]
+            store = f"{matrix.name}_d.store({corner}, {tile.name})"
             load = f"{matrix.name}_d.load({corner})"
         else:
             where = self._pointers(matrix, step)
-            # Other threads read what these wrote, and write what these read.
-            store = ["tl.debug_barrier()", f"tl.store({where}, {tile.name})", "tl.debug_barrier()"]
-            load = f"tl.load({where})"
+            store, load = f"tl.store({where}, {tile.name})", f"tl.load({where})"
         is_before = self.draw.random() < 0.4
         if is_before:
             self._value(tile.rows, tile.columns, load, is_half=tile.is_half)
-        for line in store:
+        # Other threads read what these wrote, and write what these read; without a copy engine a
+        # descriptor is so many pointers.
+        for line in ("tl.debug_barrier()", store, "tl.debug_barrier()"):
             self._say(line)
         if not is_before:
             self._value(tile.rows, tile.columns, load, is_half=tile.is_half)

@@ -53,12 +53,16 @@ class Vote(StrEnum):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """A vote, the levels of ptxas that lost it, and why; `signature` is of a failure of ptxas."""
+    """A vote, the levels of ptxas that lost it, and why; `signature` is of a failure of ptxas.
+
+    `race` is a pair of accesses of a kernel that nothing orders (`RaceFacts.words`).
+    """
 
     vote: Vote
     levels: tuple[int, ...] = ()
     words: str = ""
     signature: str | None = None
+    race: str = ""
 
     @property
     def is_hit(self) -> bool:

@@ -19,6 +19,7 @@ from harness.minimize.hunt.causes import (
     is_closed,
     is_same_cause,
     is_same_kind,
+    join,
     joined,
     known_words,
     pruned,
@@ -27,7 +28,7 @@ from harness.minimize.hunt.causes import (
     tidy,
 )
 from harness.minimize.hunt.oracles import Asked, Together
-from harness.minimize.hunt.voting import Answer, Vote
+from harness.minimize.hunt.voting import SOME_ORDERS, Answer, Vote
 from harness.minimize.hunt.words import spread
 from harness.minimize.ptx.reduce import count_unwritten
 
@@ -304,6 +305,30 @@ def test_failures_that_say_nothing_are_told_apart_by_what_is_left() -> None:
     assert not is_same_cause(param, at_one)
     # With an instruction that computes, this is what a program is known by.
     assert least("st.param.b32 [%out], %r1;", "brev.b32 %r1, %r0;").opcodes == ("brev.b32",)
+
+
+def kernel(*calls: str, race: str = "", latent: bool = False) -> LeastProgram:
+    kind = f"wrong_result {SOME_ORDERS}" if latent else "wrong_result"
+    answer = Answer(vote=Vote.WRONG, words="an element", signature=kind, race=race)
+    name = f"{race or 'wrong result on sm_80'} ({', '.join(calls)})"
+    return LeastProgram(
+        text=name, seed=1, answer=answer, name=name, opcodes=calls, instructions=len(calls)
+    )
+
+
+def test_kernels_of_one_race_are_one_cause() -> None:
+    copied = "read-write shared: wgmma.mma_async and cp.async"
+    small = kernel("loop dot", "store", race=copied, latent=True)
+    large = kernel("branch", "loop dot", "store", race=copied)
+    assert is_same_cause(small, large)
+    assert not is_same_cause(small, kernel("loop dot", "store", race="another"))
+    # Without a race they are what their names say.
+    assert not is_same_cause(kernel("loop dot"), kernel("loop dot", "store"))
+    assert is_same_cause(kernel("loop dot"), kernel("loop dot"))
+    # The least is one that a GPU is sure to show.
+    causes = [Cause(programs=[small])]
+    _, is_new = join(causes, large, seconds=1.0, tried=1)
+    assert (is_new, causes[0].hits, causes[0].least) == (False, 2, large)
 
 
 def test_a_failure_is_walked_around_by_the_store_that_it_needs() -> None:
