@@ -31,7 +31,7 @@ FILED = {
     "hunt-sub-at-o3": Upstream.NVIDIA,
     "hunt-wgmma-commit-at-o0": Upstream.NVIDIA,
     "hunt-dot-own-transpose": Upstream.TRITON,
-    "hunt-dot-in-branch": Upstream.TRITON,
+    "hunt-product-in-branch": Upstream.TRITON,
     "hunt-specialised-carried-load": Upstream.TRITON,
     "hunt-specialised-chained-dots": Upstream.TRITON,
     "hunt-specialised-cumsum": Upstream.TRITON,

@@ -67,8 +67,9 @@ COPY = """
 
 
 @pytest.mark.parametrize("completion", ["early", "late"])
-def test_a_copy_that_is_waited_for_is_there(completion: str) -> None:
-    code = COPY.format(predicate="", wait="DEPBAR.LE SB0, 0x0")
+@pytest.mark.parametrize("others", ["", ", {1}", ", {4,2}"])
+def test_a_copy_that_is_waited_for_is_there(completion: str, others: str) -> None:
+    code = COPY.format(predicate="", wait=f"DEPBAR.LE SB0, 0x0{others}")
     schedule = Schedule(completion=completion)  # type: ignore[arg-type]
     assert results(code, LANES, shared=128, schedule=schedule) == LANES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -106,3 +107,22 @@ def test_lanes_of_a_warp_store_unequal_partial_results(triage: Triage) -> None:
         "in one instruction, and either may stay there"
         in (triage.folder / "report" / "issue.md").read_text()
     )
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Triton 3.9 has no wheel for Python 3.10")
+@pytest.mark.parametrize(
+    ("kernel", "race"),
+    [
+        ("product_in_branch", "write-read shared: cp.async and wgmma.mma_async"),
+        ("two_products", "read-write shared: wgmma.mma_async and cp.async"),
+    ],
+)
+def test_what_hunts_found_that_an_h100_shows(triage: Triage, kernel: str, race: str) -> None:
+    """Both are wrong on an H100, the second while others use it (tests/gpu/hunted_on_gpu.py)."""
+    file = str(Path(__file__).parents[1] / "kernels" / "hunted" / f"{kernel}.py")
+    done = triage("run", file, "--sm", "90a", "--triton", "3.9.0", "--json")
+    assert done.returncode == 1, done.stderr
+    [row] = json.loads(done.stdout)["runs"]
+    assert row["run"] == "wrong_result"
+    assert {each["words"] for each in row["races"] if not each["formal"]} == {race}

@@ -142,17 +142,20 @@ def _commit(line: Binder) -> Step:
 def _wait(line: Binder) -> Step:
     """Until at most so many groups are under way; of bulk stores, until their source was read.
 
-    Both kinds share the counter, and which of them it then waits for is not known.
+    Both kinds share the counter, and which of them it then waits for is not known. Those listed
+    behind count loads, as each but SB0 does, whose results are there at once.
     """
-    if len(line.operands) != 2 or line.operands[0].kind != "SB":
+    places = line.operands
+    if len(places) not in (2, 3) or places[0].kind != "SB":
         raise line.refuse()
+    if len(places) == 3 and not re.fullmatch(r"\{[1-5](,[1-5])*\}", places[2].text):
+        raise line.refuse(places[2])
     pending = immediate(line.operands[1].text, "b32") if line.operands[1].kind == "number" else None
     if pending is None:
         raise line.refuse(line.operands[1])
     count = int(pending[0, 0])
     if line.operands[0].number != 0:
-        # SB0 counts copies and bulk stores (`decoding.py` refuses others): this one counts loads,
-        # whose results are there at once.
+        # SB0 counts copies and bulk stores (`decoding.py` refuses others).
         return Step(lambda _: None, is_pure=True)
 
     def run(registers: Registers) -> None:
