@@ -587,9 +587,10 @@ def main() -> None:
         asyncio.run(hold_beside(options.beside, options.rows))
     elif not options.page:
         fill(options.rows, options)
-    known = {repro.name for repro in find_kernels("*")}
-    rows = {place: row for place, row in read_rows(options.rows).items() if place[0] in known}
-    PAGE.write_text(page(rows))
+    if options.page or options.rows == ROWS:
+        known = {repro.name for repro in find_kernels("*")}
+        rows = {place: row for place, row in read_rows(options.rows).items() if place[0] in known}
+        PAGE.write_text(page(rows))
 
 
 if __name__ == "__main__":
