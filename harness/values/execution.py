@@ -183,7 +183,8 @@ class OutputFacts(msgspec.Struct, frozen=True, kw_only=True):
 class RaceFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Two accesses that nothing orders; the lines are of the first and of the second.
 
-    `words` stay the same in other configs and versions: kind, space, and the two opcodes.
+    `words` stay the same in other configs and versions: kind, space, and the two opcodes. Rows of
+    older stores have none.
     """
 
     kind: str

@@ -236,7 +236,7 @@ def without(text: str, opcode: str) -> str:
 def slices(text: str) -> list[str]:
     """For each store, the program with what this one needs alone: most hits need one value."""
     document = parse(text)
-    stores = [place for place, op in document.instructions if _is_result(op)]
+    stores = [place for place, op in document.instructions if op.opcode.startswith("st.global")]
     return [
         str(pruned(document.without([other for other in stores if other != store])))
         for store in stores
@@ -251,10 +251,6 @@ def _chunks(document: Document) -> Iterator[Document]:
         if size > 1:
             for first in range(0, len(places), size):
                 yield document.without(places[first : first + size])
-
-
-def _is_result(op: Instruction) -> bool:
-    return op.opcode.startswith("st.global")
 
 
 def pruned(document: Document) -> Document:

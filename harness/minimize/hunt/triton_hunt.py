@@ -113,13 +113,14 @@ class _HuntedTriton:
         return await in_parallel(self._ask(asked) for asked in programs)
 
     async def _ask(self, asked: Asked) -> Answer:
-        names = (cause.name for cause in self.known if self._is_likely(cause, asked))
+        names = (
+            cause.name
+            for cause in self.known
+            if not cause.least.answer.is_latent and has_all(self.plan, cause, asked)
+        )
         if asked.seed // len(self.plan.targets) % _SELDOM and (name := next(names, None)):
             return Answer(vote=Vote.LEFT_OUT, words=f"has what a known cause needs ({name})")
         return (await self.oracles.ask([asked]))[0]
-
-    def _is_likely(self, cause: Cause, asked: Asked) -> bool:
-        return not cause.least.answer.is_latent and has_all(self.plan, cause, asked)
 
     def causes(self, state: HuntState) -> TritonCauses:
         self.known = state.causes
